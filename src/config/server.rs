@@ -54,9 +54,9 @@ section! {
         /// Seconds for which an answer of `/readyz` holds. One small write to the catalog and one to the store find the
         /// answer. Further probes in that time cost nothing more.
         ready_probe_s: u64 = 2, within 1..=60;
-        /// Whether the process runs schedules, sends webhooks, sweeps and scrubs. With false it only answers requests.
-        /// So a copy of the data can be served beside the original. What is due stays due. `serve --no-background` sets
-        /// it to false.
+        /// Whether the process runs schedules, sends webhooks, sweeps, scrubs and makes exports ahead. With false it
+        /// only answers requests. So a copy of the data can be served beside the original. What is due stays due.
+        /// `serve --no-background` sets it to false.
         background: bool = true;
     }
 }

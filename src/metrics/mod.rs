@@ -234,8 +234,10 @@ registry! {
     /// Connections that were cut because their clients sent too many HTTP/2 frames beside requests (PING, SETTINGS,
     /// WINDOW_UPDATE, empty DATA).
     flooding_connections: Counter = "strata_connections_flooding_total";
-    /// Decisions of the rate limits. `bucket` is `public` or `private`. `decision` is `allowed` or `refused`.
-    limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket": &["public", "private"], "decision": &["allowed", "refused"]];
+    /// Decisions of the rate limits. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free`
+    /// (a range of an export whose download was counted before).
+    limiter_decisions: Counters = "strata_limiter_decisions_total"
+        ["bucket": &["public", "private"], "decision": &["allowed", "refused", "free"]];
     /// Calls of tools over MCP that ended. `tool` is `none` if there is no such tool. `outcome` is `done`, `refused`
     /// (because of the caller), `failed` (because of the service) or `left` (the client left).
     tool_calls: Counters = "strata_tool_calls_total" [
@@ -261,14 +263,17 @@ registry! {
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
     /// Damaged version files that scrubs have found. Each scrub counts a file again.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
+    /// Parquet exports that were begun before they were asked for. `outcome` is `made`, `gave_way` (somebody waited, or
+    /// memory was short; it is tried again), `no_room` (it is not kept) or `failed`.
+    exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
     /// Heavy queries that select entities or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for a permit.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
-    /// Panics of the loops of the service. `loop` is the name: `scheduler`, `deliveries`, `sweep`, `scrub`, `usage` or
-    /// `damage`. Each loop starts again after a pause.
+    /// Panics of the loops of the service. `loop` is the name: `scheduler`, `deliveries`, `sweep`, `scrub`, `exports`,
+    /// `usage` or `damage`. Each loop starts again after a pause.
     loop_panics: Counters = "strata_loop_panics_total"
-        ["loop": &["damage", "deliveries", "scheduler", "scrub", "sweep", "usage"]];
+        ["loop": &["damage", "deliveries", "exports", "scheduler", "scrub", "sweep", "usage"]];
     /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`),
     /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
     /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`
@@ -389,9 +394,8 @@ pub fn run_upkeep() {
     HANDLE.run_upkeep();
 }
 
-/// A decision of a rate limit, in the bucket for private datasets or in that for public ones.
-pub fn limiter_decision(private: bool, allowed: bool) {
+/// A decision of a rate limit (one of its values), in the bucket for private datasets or in that for public ones.
+pub fn limiter_decision(private: bool, decision: &'static str) {
     let bucket = if private { "private" } else { "public" };
-    let decision = if allowed { "allowed" } else { "refused" };
     metrics().limiter_decisions.of([bucket.into(), decision.into()]).increment(1);
 }

@@ -207,6 +207,11 @@ impl Engine {
         self.shared.environment.memory_pool.reserved()
     }
 
+    /// What all queries together may hold, in bytes.
+    pub fn all_memory_bytes(&self) -> u64 {
+        self.shared.memory_bytes
+    }
+
     /// What its queries may hold together when no others hold any, in bytes.
     pub fn most_memory_bytes(&self) -> u64 {
         self.tenant.map_or(self.shared.memory_bytes, |tenant| self.shared.memory.most(tenant))

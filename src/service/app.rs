@@ -43,6 +43,7 @@ use crate::service::manage::OwnerWrites;
 use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 use crate::service::rate_limit::{RateLimiter, RateLimits, SystemClock};
 use crate::service::read::Reads;
+use crate::service::read::ahead::ExportsAhead;
 use crate::service::read::responses::Responses;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::attempts::Attempts;
@@ -75,6 +76,7 @@ struct Rooms {
     rate_limiter: Arc<dyn RateLimiter>,
     lookups: Arc<Lookups>,
     reads: Arc<Reads>,
+    exports_ahead: Arc<ExportsAhead>,
     explains: Arc<Explains>,
     ingest: Arc<Ingest>,
     refreshes: Arc<Refreshes>,
@@ -380,6 +382,7 @@ impl App {
             schedules: self.rooms.schedules.clone(),
             deliveries: self.rooms.deliveries.clone(),
             maintenance: self.rooms.maintenance.clone(),
+            exports_ahead: self.rooms.exports_ahead.clone(),
             usage: self.rooms.usage.clone(),
             receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
             run: self.rooms.config.server.background,
@@ -394,6 +397,11 @@ impl App {
     /// Reads.
     pub fn reads(&self) -> &Arc<Reads> {
         &self.rooms.reads
+    }
+
+    /// Exports that are made before they are asked for.
+    pub fn exports_ahead(&self) -> &Arc<ExportsAhead> {
+        &self.rooms.exports_ahead
     }
 
     /// What reads do.
@@ -532,6 +540,10 @@ impl Rooms {
         let responses = Responses::new(config.cache.response_bytes);
         let kept = (responses.clone(), exports.clone());
         let reads = Arc::new(Reads::new(config.clone(), files(), capacity.clone(), responses, exports));
+        let exports_ahead = {
+            let (most, lookups) = (config.cache.exports_ahead, lookups.clone());
+            Arc::new(ExportsAhead::new(most, lookups, reads.clone(), capacity.clone()))
+        };
         let explains = Explains::new(config.clone(), catalog.clone(), capacity.clone(), kept, reads.clone());
 
         let deliveries = Arc::new(Deliveries::new(config.clone(), catalog.clone(), outgoing.clone()));
@@ -584,6 +596,7 @@ impl Rooms {
             rate_limiter,
             lookups,
             reads,
+            exports_ahead,
             explains: Arc::new(explains),
             ingest,
             refreshes,

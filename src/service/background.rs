@@ -1,5 +1,5 @@
-//! What a server does besides answering: scheduled refreshes, webhooks, sweeps, scrubs, records of usage. And how it
-//! ends.
+//! What a server does besides answering: scheduled refreshes, webhooks, sweeps, scrubs, exports made ahead, records of
+//! usage. And how it ends.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::metrics::metrics;
 use crate::service::maintenance::Maintenance;
+use crate::service::read::ahead::ExportsAhead;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::scheduler::Schedules;
 use crate::service::usage::Usage;
@@ -29,6 +30,7 @@ pub(in crate::service) struct Loops {
     pub schedules: Arc<Schedules>,
     pub deliveries: Arc<Deliveries>,
     pub maintenance: Arc<Maintenance>,
+    pub exports_ahead: Arc<ExportsAhead>,
     /// Which runs in any case: it records what this process answers.
     pub usage: Arc<Usage>,
     pub receiver: Duration,
@@ -76,6 +78,8 @@ impl Background {
         };
         // Cut anywhere: the next process goes on with the file that was being read.
         tasks.spawn(stopped_by(stop.clone(), kept_up("scrub", stop, scrub)));
+        let (exports_ahead, stop) = (loops.exports_ahead.clone(), stop_schedules.clone());
+        tasks.spawn(kept_up("exports", stop.clone(), move || exports_ahead.clone().run(stop.clone())));
         tasks.close();
         Background { loops, tasks, stop_schedules, stop_deliveries }
     }

@@ -73,8 +73,10 @@ pub use maintenance::sweep::{SweepError, SweepReason, Swept, SweptFile};
 pub use manage::ManageError;
 pub use rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 pub use rate_limit::{
-    Bucket, Client, Clock, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
+    Bucket, Client, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
+    SystemClock,
 };
+pub use read::ahead::ExportsAhead;
 pub use read::observer::StageName;
 pub use read::{Answer, AnswerBody, Reads};
 pub use refresh::Refreshes;

@@ -142,7 +142,7 @@ async fn reads_are_measured_down_to_the_cache_and_the_store() {
 fn limiter_decisions_are_counted_by_bucket() {
     let series = "strata_limiter_decisions_total{bucket=\"private\",decision=\"refused\"}";
     let before = value(&metrics::render(), series).unwrap_or_default();
-    metrics::limiter_decision(true, false);
+    metrics::limiter_decision(true, "refused");
     assert!(value(&metrics::render(), series).unwrap_or_default() >= before + 1.0);
 }
 

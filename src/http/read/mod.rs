@@ -8,8 +8,8 @@
 //! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 400 unknown
 //!    fields of strict requests, 503, 500.
 //!
-//! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
-//! whether it has it already: 304.
+//! Requests that come as far as 4 are counted, but for further ranges of an export that was counted. Before anything is
+//! planned or read for an answer, the client is asked whether it has it already: 304.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -81,8 +81,10 @@ pub struct ParsedRead {
 struct ResponseContext {
     /// Names of parameters that were ignored.
     unknown: Option<HeaderValue>,
-    /// Where the client stands; `None` when the request did not count.
+    /// Where the client stands; `None` where no limit is.
     status: Option<RateLimitStatus>,
+    /// The bucket that the request was counted in, if it was; where no limit is, too.
+    counted: Option<Bucket>,
     /// Whether the dataset was looked up and is private.
     private: bool,
     /// Counts the request for its dataset, and the bytes of the answer; `None` where no dataset is known.
@@ -129,8 +131,7 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 
     let authorization = authorization(&head.headers);
     let client = client_ip::of(head, app);
-    let lookup = counted_look_up(app, client, &parsed.target, authorization, context).await?;
-    let admitted = lookup.admit(authorization, client, parsed.request.alt)?;
+    let admitted = counted_look_up(app, client, &parsed, (authorization, &head.headers), context).await?;
 
     let request = Arc::new(parsed.request);
     if request.strict {
@@ -155,7 +156,15 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
                 etag = tag(answer.coding);
             }
             let pages = link::pages(&BaseUrl::of(head, app), &head.uri, admitted.version, &request, answer.total);
+            let is_export = matches!(answer.body, AnswerBody::Export(_));
             let mut response = respond(answer, &admitted, file, range).await?;
+            // Once for each download.
+            if is_export && let (Some(bucket), Some(key)) = (context.counted, &key) {
+                let query_bytes = head.uri.query().unwrap_or_default().len();
+                app.exports_ahead().asked(parsed.target.version, &admitted, &request, query_bytes);
+                let sent_bytes = rate::sent_bytes(&response);
+                app.rate_limiter().begin_download(client, bucket, key.export_id(), sent_bytes).await;
+            }
             let headers = response.headers_mut();
             headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
             headers.extend(pages.map(|pages| (LINK, pages)));
@@ -178,41 +187,52 @@ async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, u
     unknown_fields_header(&paths)
 }
 
-/// Looks the target up, and counts the request, unless it is one too many.
+/// Looks the target up, and counts the request, unless it is one too many. What may be read, if so.
 ///
 /// Without an `Authorization` the bucket is the public one, whatever the dataset: a request too many then costs no
 /// look-up, and its answer is the same for every dataset. Otherwise the bucket depends on the dataset, but tells no
-/// more of it than 401 and 403 do: only id and slug together find it.
+/// more of it than 401 and 403 do: only id and slug together find it. A range that may belong to a download that was
+/// counted is looked up first, too: it counts unless it does.
 async fn counted_look_up(
     app: &App,
     client: Client,
-    target: &ReadTarget,
-    authorization: Authorization<'_>,
+    ParsedRead { target, request, .. }: &ParsedRead,
+    (authorization, headers): (Authorization<'_>, &HeaderMap),
     context: &mut ResponseContext,
-) -> Result<Lookup, HttpError> {
-    let anonymous = authorization == Authorization::None;
-    if anonymous && let Err(refused) = count(app, client, Bucket::Public, context).await {
+) -> Result<Admitted, HttpError> {
+    let may_continue = rate::may_continue(app, client, request, headers).await;
+    let counts_first = authorization == Authorization::None && !may_continue;
+    if counts_first && let Err(refused) = count(app, client, Bucket::Public, context).await {
         context.meter = Some(app.usage().refused(target.dataset, &target.name_slug));
         return Err(refused);
     }
-    let lookup = match anonymous {
+    let lookup = match counts_first {
         true => app.lookups().find(target).await,
         false => app.lookups().find_in_turn(client, target).await,
     };
     context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
     context.meter = lookup.as_ref().ok().and_then(Lookup::dataset).map(|dataset| app.usage().found(dataset));
-    if !anonymous {
-        let bucket = if context.private { Bucket::Private } else { Bucket::Public };
-        if let Err(refused) = count(app, client, bucket, context).await {
-            context.meter.iter().for_each(UsageMeter::rate_limited);
-            return Err(refused);
-        }
+    let admitted = lookup.and_then(|lookup| lookup.admit(authorization, client, request.alt));
+    if counts_first {
+        return Ok(admitted?);
     }
-    Ok(lookup?)
+    let authorized = context.private && authorization != Authorization::None;
+    let bucket = if authorized { Bucket::Private } else { Bucket::Public };
+    if may_continue
+        && let Ok(admitted) = &admitted
+        && let Some(status) = rate::continued(app, client, bucket, admitted, request, headers).await
+    {
+        context.status = status;
+    } else if let Err(refused) = count(app, client, bucket, context).await {
+        context.meter.iter().for_each(UsageMeter::rate_limited);
+        return Err(refused);
+    }
+    Ok(admitted?)
 }
 
 async fn count(app: &App, client: Client, bucket: Bucket, context: &mut ResponseContext) -> Result<(), HttpError> {
     context.status = rate::count(app, client, bucket).await;
+    context.counted = Some(bucket);
     rate::check(context.status.as_ref())
 }
 

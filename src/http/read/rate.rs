@@ -1,10 +1,16 @@
-//! Reads are counted, and answers say where their client stands.
+//! Reads are counted, and answers say where their client stands. A download of an export in ranges counts once.
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{CONTENT_LENGTH, RANGE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
 
 use crate::http::error::HttpError;
+use crate::http::headers::caching;
+use crate::http::headers::content_encoding::ContentCoding;
+use crate::http::headers::range::ByteRange;
 use crate::metrics;
-use crate::service::{App, Bucket, Client, RateLimitDecision, RateLimitStatus};
+use crate::model::request::{Format, ReadRequest};
+use crate::service::{Admitted, App, Bucket, CacheKey, Client, ExportPart, RateLimitDecision, RateLimitStatus};
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -13,8 +19,49 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// Counts a read. `None` where there is no limit.
 pub(in crate::http) async fn count(app: &App, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
     let status = app.rate_limiter().count(client, bucket).await?;
-    metrics::limiter_decision(bucket == Bucket::Private, status.decision == RateLimitDecision::Within);
+    let decision = if status.decision == RateLimitDecision::Within { "allowed" } else { "refused" };
+    metrics::limiter_decision(bucket == Bucket::Private, decision);
     Some(status)
+}
+
+/// Whether a request may turn out to go on with a download that was counted, which only a look-up tells.
+pub(super) async fn may_continue(app: &App, client: Client, request: &ReadRequest, headers: &HeaderMap) -> bool {
+    // The check of a strict request may have to read entities, which is not free.
+    let is_export = request.format == Format::Parquet && !request.count && !request.strict;
+    is_export && headers.contains_key(RANGE) && app.rate_limiter().has_downloads(client).await
+}
+
+/// Where the client stands, if its request goes on with a download that was counted: then it is not. It asks for a
+/// range of an export that is made. The inner `None` is no limit.
+pub(super) async fn continued(
+    app: &App,
+    client: Client,
+    bucket: Bucket,
+    admitted: &Admitted,
+    request: &ReadRequest,
+    headers: &HeaderMap,
+) -> Option<Option<RateLimitStatus>> {
+    let key = CacheKey::of(admitted, request)?;
+    let etag = caching::etag(&key, ContentCoding::Identity.etag_suffix())?;
+    let range = ByteRange::requested(headers, &etag).filter(|_| !caching::is_held(headers, &etag))?;
+    let export_bytes = app.reads().made_export_bytes(key)?;
+    // One that is 416 is a part without bytes.
+    let bytes = range.of(export_bytes).map_or(0, |range| range.end - range.start);
+    let part = ExportPart { export: key.export_id(), export_bytes, bytes };
+    if !app.rate_limiter().continue_download(client, bucket, part).await {
+        return None;
+    }
+    let status = app.rate_limiter().status(client, bucket).await;
+    if status.is_some() {
+        metrics::limiter_decision(bucket == Bucket::Private, "free");
+    }
+    Some(status)
+}
+
+/// The bytes of an export in an answer; `None` is all of them.
+pub(super) fn sent_bytes(response: &Response) -> Option<u64> {
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    length.filter(|_| response.status() == StatusCode::PARTIAL_CONTENT)
 }
 
 /// # Errors

@@ -8,7 +8,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use crate::priority::Priority;
 use crate::query::{Engine, QueryError};
 use crate::service::admission::semaphore::{Holder, Permit};
-use crate::service::admission::{Account, Admission, WHOLE_BYTES, accounted};
+use crate::service::admission::{Account, Admission, WHOLE_BYTES, Weight, accounted};
 
 /// Bytes of a part beyond what there was room for that are worth accounting.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -18,21 +18,33 @@ const LARGE_BYTES: u64 = 1 << 20;
 pub(in crate::service) struct Capacity {
     engine: Engine,
     admission: Admission,
+    /// Whether all of the work comes last.
+    in_background: bool,
 }
 
 impl Capacity {
     pub(in crate::service) fn new(engine: Engine, admission: Admission) -> Capacity {
-        Capacity { engine, admission }
+        Capacity { engine, admission, in_background: false }
     }
 
     /// The same for another one who asks.
     pub(in crate::service) fn of(&self, holder: Holder) -> Capacity {
-        Capacity { engine: self.engine.of(holder.tenant()), admission: self.admission.of(holder) }
+        Capacity { engine: self.engine.of(holder.tenant()), admission: self.admission.of(holder), ..*self }
     }
 
     /// The same on the threads of this priority.
     pub(in crate::service) fn at(&self, priority: Priority) -> Capacity {
-        Capacity { engine: self.engine.at(priority), admission: self.admission.clone() }
+        Capacity { engine: self.engine.at(priority), admission: self.admission.clone(), ..*self }
+    }
+
+    /// The same for work that nobody waits for: all of it comes last.
+    pub(in crate::service) fn in_background(&self) -> Capacity {
+        Capacity { in_background: true, ..self.at(Priority::Long) }
+    }
+
+    /// The engine for a query of this weight.
+    pub(in crate::service) fn engine_for(&self, weight: Weight) -> Engine {
+        self.engine.at(if self.in_background { Priority::Long } else { weight.priority() })
     }
 
     /// Threads and memory.

@@ -56,6 +56,8 @@ pub(super) struct Making {
     bytes: u64,
     /// Of what is written.
     sums: Sums,
+    /// How long it goes on when nobody waits for it any more.
+    linger: Duration,
     over: bool,
 }
 
@@ -86,18 +88,19 @@ impl Making {
         key: CacheKey,
         (partial, whole): (Arc<Path>, Arc<Path>),
         progress: watch::Sender<Progress>,
+        linger: Duration,
     ) -> Making {
         let sums = Sums::default();
-        Making { files, admission, key, partial, whole, progress, bytes: 0, sums, over: false }
+        Making { files, admission, key, partial, whole, progress, bytes: 0, sums, linger, over: false }
     }
 
     /// Makes the file, unless it is abandoned.
     pub(super) async fn run(mut self, make: Make) {
         let (files, progress, key) = (self.files.clone(), self.progress.clone(), self.key);
-        let admission = self.admission.clone();
+        let (admission, linger) = (self.admission.clone(), self.linger);
         let written = tokio::select! {
             written = self.write(make) => Some(written),
-            () = abandoned(&files, &admission, key, &progress) => None,
+            () = abandoned(&files, &admission, key, &progress, linger) => None,
         };
         let end = match written {
             Some(Ok(totals)) => return self.made(totals),
@@ -185,17 +188,23 @@ impl Drop for Making {
 }
 
 /// Completes when nobody has followed a making for a while. From then on nobody can.
-async fn abandoned(files: &Files, admission: &Admission, key: CacheKey, progress: &watch::Sender<Progress>) {
+async fn abandoned(
+    files: &Files,
+    admission: &Admission,
+    key: CacheKey,
+    progress: &watch::Sender<Progress>,
+    linger: Duration,
+) {
     loop {
         progress.closed().await;
         let lingering = Lingering::begin(files, admission.holder());
         let began = Instant::now();
         while lingering.is_some()
             && progress.receiver_count() == 0
-            && began.elapsed() < files.linger
+            && began.elapsed() < linger
             && !admission.is_contended()
         {
-            tokio::time::sleep(LOOK.min(files.linger)).await;
+            tokio::time::sleep(LOOK.min(linger)).await;
         }
         drop(lingering);
         let mut index = files.index();

@@ -20,6 +20,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | `asked` | which exports are asked for often |
 //! | `checksums` | the checksums of a file's blocks |
 //! | `progress` | how far the making of a file is |
 //! | `room` | whose files may take how much |
@@ -27,6 +28,7 @@
 //! | `making` | the making of a file |
 //! | `serving` | the reading of a file, also while it is made |
 
+pub(in crate::service) mod asked;
 mod checksums;
 #[cfg(test)]
 mod fixture;
@@ -48,8 +50,8 @@ use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::checksums::BLOCK_BYTES;
 use crate::service::export_cache::index::{Entry, Files};
 use crate::service::export_cache::making::Making;
-use crate::service::export_cache::progress::Progress;
 pub(in crate::service) use crate::service::export_cache::progress::Totals;
+use crate::service::export_cache::progress::{Progress, vanished};
 use crate::service::export_cache::room::Room;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
@@ -78,6 +80,18 @@ pub(in crate::service) enum ExportState {
     TooLarge,
 }
 
+/// What became of the making of an export that nobody had asked for yet.
+pub(in crate::service) enum MadeAhead {
+    /// It is there.
+    Made,
+    /// There is no room for it, or the disk failed.
+    NoRoom,
+    /// It stopped, and left nothing behind.
+    GaveWay,
+    /// There is no such export.
+    Failed(ReadError),
+}
+
 impl Exports {
     /// An empty cache of at most `capacity_bytes`, in this directory.
     pub(in crate::service) fn new(directory: Scratch, capacity_bytes: u64, fair: &config::Fair) -> Exports {
@@ -99,7 +113,8 @@ impl Exports {
         key: CacheKey,
         make: Make,
     ) -> Result<Option<Export>, ReadError> {
-        let Some((progress, begun)) = self.follow(capacity, key, &make) else { return Ok(None) };
+        let linger = self.files.linger;
+        let Some((progress, begun)) = self.follow(capacity, key, &make, linger) else { return Ok(None) };
         let since = Instant::now();
         let mut export = match Export::begun(self.files.clone(), key, progress, make).await {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
@@ -116,6 +131,30 @@ impl Exports {
         Ok(Some(export))
     }
 
+    /// Makes the export of this key, unless it is there or being made, before anybody asks for it. When `give_way`
+    /// completes first, or this is dropped, the making stops, unless somebody has asked for it meanwhile.
+    pub(in crate::service) async fn make_ahead(
+        &self,
+        capacity: &Capacity,
+        key: CacheKey,
+        make: Make,
+        give_way: impl Future<Output = ()>,
+    ) -> MadeAhead {
+        let Some((mut progress, _)) = self.follow(capacity, key, &make, Duration::ZERO) else {
+            return MadeAhead::NoRoom;
+        };
+        let over = |progress: &Progress| !matches!(progress, Progress::Started | Progress::Writing { .. });
+        tokio::select! {
+            ended = progress.wait_for(over) => match ended.as_deref() {
+                Ok(Progress::Made(_)) => MadeAhead::Made,
+                Ok(Progress::Failed(error)) => MadeAhead::Failed(error.clone()),
+                Ok(Progress::Started | Progress::Writing { .. } | Progress::GivenUp) => MadeAhead::NoRoom,
+                Err(_) => MadeAhead::Failed(vanished()),
+            },
+            () = give_way => MadeAhead::GaveWay,
+        }
+    }
+
     /// What the cache has of the export of this key. No use of it.
     pub(in crate::service) fn state(&self, key: CacheKey) -> Option<ExportState> {
         let index = self.files.index();
@@ -126,8 +165,23 @@ impl Exports {
         }
     }
 
+    /// The length of an export that is made and in the cache. No use of it.
+    pub(in crate::service) fn made_bytes(&self, key: CacheKey) -> Option<u64> {
+        match self.files.index().entries.get(&key) {
+            Some(Entry::Made { file, .. }) if file.path.exists() => Some(file.bytes),
+            Some(Entry::Made { .. } | Entry::Making { .. }) | None => None,
+        }
+    }
+
     /// The progress of an export, which is started if need be, and whether it was; `None` if it would not fit.
-    fn follow(&self, capacity: &Capacity, key: CacheKey, make: &Make) -> Option<(watch::Receiver<Progress>, bool)> {
+    /// Once begun, it goes on for `linger` when nobody waits for it any more.
+    fn follow(
+        &self,
+        capacity: &Capacity,
+        key: CacheKey,
+        make: &Make,
+        linger: Duration,
+    ) -> Option<(watch::Receiver<Progress>, bool)> {
         let admission = capacity.admission();
         let holder = admission.holder();
         let mut index = self.files.index();
@@ -150,11 +204,82 @@ impl Exports {
         let name = |extension| self.files.directory.path().join(format!("{}.{extension}", index.files)).into();
         let (partial, whole) = (name("part"), name("parquet"));
         let (progress, followed) = watch::channel(Progress::Started);
-        let making = Making::new(self.files.clone(), admission.clone(), key, (partial, whole), progress.clone());
+        let (files, own) = (self.files.clone(), progress.clone());
+        let making = Making::new(files, admission.clone(), key, (partial, whole), own, linger);
         index.entries.insert(key, Entry::Making { progress });
         drop(index);
         // It ends by itself: when it is over, or abandoned.
         drop(capacity.engine().spawn(making.run(make.clone())).detach());
         Some((followed, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::fixture::{HOUR, LATE, Setup, chunks, read, sent, setup};
+    use super::*;
+
+    impl Setup {
+        /// Makes an export before anybody asks for it, unless this completes first.
+        async fn make_ahead(&self, number: usize, make: &Make, give_way: impl Future<Output = ()>) -> MadeAhead {
+            self.exports.make_ahead(&self.capacity, CacheKey::numbered(number), make.clone(), give_way).await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_made_ahead_is_there_for_who_asks() {
+        let setup = setup(1_000, HOUR);
+        let (make, made) = chunks(&[b"one ", b"two"]);
+        for _ in 0..2 {
+            assert!(matches!(setup.make_ahead(1, &make, std::future::pending()).await, MadeAhead::Made));
+        }
+        assert_eq!(setup.exports.made_bytes(CacheKey::numbered(1)), Some(7));
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"one two"[..]));
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+        // One that there is not, and one that does not fit.
+        let failing: Make = Arc::new(|_| Box::pin(async { Err(LATE) }));
+        assert!(matches!(setup.make_ahead(2, &failing, std::future::pending()).await, MadeAhead::Failed(_)));
+        assert_eq!(setup.accounted(), (1, 7));
+        let (large, _) = chunks(&[&[1; 600], &[2; 600]]);
+        assert!(matches!(setup.make_ahead(3, &large, std::future::pending()).await, MadeAhead::NoRoom));
+        assert_eq!(setup.exports.state(CacheKey::numbered(3)), Some(ExportState::TooLarge));
+    }
+
+    #[tokio::test]
+    async fn a_making_that_gives_way_leaves_nothing_behind_at_once() {
+        let setup = setup(1_000, HOUR);
+        let (make, sender) = sent();
+        let begun = async {
+            sender.send(Ok("half".into())).await.expect("sent");
+        };
+        assert!(matches!(setup.make_ahead(1, &make, begun).await, MadeAhead::GaveWay));
+        // Its source is dropped, though clients' makings linger for an hour.
+        sender.closed().await;
+        setup.is_empty().await;
+    }
+
+    #[tokio::test]
+    async fn who_asks_meanwhile_keeps_the_making_going() {
+        let setup = setup(1_000, HOUR);
+        let (make, sender) = sent();
+        let (asked, gave_way) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let ahead = async {
+            assert!(matches!(setup.make_ahead(1, &make, asked.notified()).await, MadeAhead::GaveWay));
+            gave_way.notify_one();
+        };
+        let client = async {
+            for chunk in ["all", " of"] {
+                sender.send(Ok(chunk.into())).await.expect("sent");
+            }
+            let export = setup.get(1, &make).await.expect("no error").expect("an export");
+            asked.notify_one();
+            gave_way.notified().await;
+            sender.send(Ok(" it".into())).await.expect("sent");
+            drop(sender);
+            assert_eq!(read(export.whole()).await.expect("a body"), b"all of it");
+        };
+        tokio::join!(ahead, client);
     }
 }

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::request::ReadRequest;
 use crate::service::lookup::Admitted;
+use crate::service::rate_limit::ExportId;
 
 /// Raise it when any encoder writes other bytes for the same entities, or a seed draws others: what clients and caches
 /// hold is void then.
@@ -33,7 +34,14 @@ impl CacheKey {
 
     /// Its first 16 bytes, enough to tell answers apart, as lower-case hex.
     pub fn short(&self) -> String {
-        hex::encode(&self.0[..16])
+        hex::encode(self.export_id().0)
+    }
+
+    /// The same bytes, for who counts requests.
+    pub fn export_id(&self) -> ExportId {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.0[..16]);
+        ExportId(id)
     }
 }
 

@@ -13,6 +13,8 @@ pub(in crate::service) mod error;
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use crate::catalog::{Catalog, Resolved};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
@@ -51,11 +53,12 @@ pub struct Lookups {
     catalog: Catalog,
     cache: CatalogCache,
     gates: Arc<CatalogGates>,
+    changed: Notify,
 }
 
 impl Lookups {
     pub(in crate::service) fn new(catalog: Catalog, gates: Arc<CatalogGates>) -> Lookups {
-        Lookups { catalog, cache: CatalogCache::new(), gates }
+        Lookups { catalog, cache: CatalogCache::new(), gates, changed: Notify::new() }
     }
 
     /// What the catalog says of the target of a read, or said less than a second ago.
@@ -101,6 +104,12 @@ impl Lookups {
     /// read can see, before whoever asked for it is told.
     pub fn catalog_changed(&self) {
         self.cache.changed();
+        self.changed.notify_one();
+    }
+
+    /// Waits for a change by this process that a read can see, since it was last waited for; for one who waits.
+    pub(in crate::service) async fn next_change(&self) {
+        self.changed.notified().await;
     }
 }
 
@@ -151,7 +160,10 @@ impl Lookup {
 }
 
 /// The checks after those of who reads.
-fn admit(
+///
+/// # Errors
+/// [`ReadError`] for what cannot be read.
+pub(in crate::service) fn admit(
     Resolved { dataset, version }: &Resolved,
     selector: VersionSelector,
     alt: bool,

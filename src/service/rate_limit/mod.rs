@@ -1,10 +1,11 @@
 //! How many requests a client may make: who counts as one client, in which bucket, and what counting answers.
 //!
 //! [`RateLimiter`] is the interface, so that replicas can share their counts. [`MemoryRateLimiter`] counts in this
-//! process.
+//! process. One download of an export in ranges counts once: [`downloads`].
 //!
 //! [`MemoryRateLimiter`]: crate::service::MemoryRateLimiter
 
+mod downloads;
 pub(in crate::service) mod memory;
 
 use std::net::IpAddr;
@@ -102,11 +103,39 @@ pub enum RateLimitDecision {
     },
 }
 
+/// Which export: equal where its bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportId(pub [u8; 16]);
+
+/// A range of an export.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportPart {
+    /// Which one.
+    pub export: ExportId,
+    /// The length of the whole.
+    pub export_bytes: u64,
+    /// The length of the range.
+    pub bytes: u64,
+}
+
 /// Counts requests. An implementation that asks others decides itself what holds when they do not answer.
 #[async_trait]
 pub trait RateLimiter: Send + Sync + 'static {
     /// Counts one request; `None` when the bucket's limit is switched off.
     async fn count(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus>;
+
+    /// Where a client stands; counts nothing. Without a window, as if one began now.
+    async fn status(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus>;
+
+    /// Whether a client has begun any downloads that may go on. Only a hint.
+    async fn has_downloads(&self, client: Client) -> bool;
+
+    /// Notes that a request for an export was counted and is answered; `sent_bytes` of it, `None` with all of it.
+    async fn begin_download(&self, client: Client, bucket: Bucket, export: ExportId, sent_bytes: Option<u64>);
+
+    /// Whether a range belongs to a download that was counted, so that it need not be. It is taken from what that has
+    /// left.
+    async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool;
 }
 
 /// A moment by two clocks.

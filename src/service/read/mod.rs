@@ -2,6 +2,7 @@
 //!
 //! Steps: select entities on the query engine; encode the selected documents ([`crate::service::read::body`]).
 
+pub(in crate::service) mod ahead;
 pub(in crate::service) mod body;
 pub(in crate::service) mod column_types;
 pub(in crate::service) mod fields;
@@ -25,7 +26,7 @@ use crate::query::fetch::selection::Positions;
 use crate::query::{Outcome, cost};
 use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{Content, Export, Exports, Make, Taker, Totals};
+use crate::service::export_cache::{Content, Export, ExportState, Exports, MadeAhead, Make, Taker, Totals};
 use crate::service::lookup::Admitted;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
@@ -134,17 +135,16 @@ impl Reads {
         })
     }
 
-    /// An answer in Parquet: from the cache if it fits in there.
-    async fn export(
-        self: &Arc<Self>,
-        capacity: Capacity,
-        key: CacheKey,
-        admitted: &Admitted,
-        request: Arc<ReadRequest>,
-    ) -> Result<Answer, ReadError> {
+    /// The length of an export that lies whole in the cache: parts of it cost no more than sending them.
+    pub fn made_export_bytes(&self, key: CacheKey) -> Option<u64> {
+        self.exports.made_bytes(key)
+    }
+
+    /// What makes an export.
+    fn export_maker(self: &Arc<Self>, capacity: &Capacity, admitted: &Admitted, request: &Arc<ReadRequest>) -> Make {
         let (reads, own) = (self.clone(), capacity.clone());
         let (owned, wanted) = (admitted.clone(), request.clone());
-        let make: Make = Arc::new(move |taker| {
+        Arc::new(move |taker| {
             let (reads, capacity) = (reads.clone(), own.clone());
             let (admitted, request) = (owned.clone(), wanted.clone());
             Box::pin(async move {
@@ -157,7 +157,36 @@ impl Reads {
                 };
                 Ok(Content { totals: Totals { total, matches }, chunks })
             })
-        });
+        })
+    }
+
+    /// Makes an export before anybody asks for it ([`Exports::make_ahead`]).
+    pub(in crate::service) async fn make_ahead(
+        self: &Arc<Self>,
+        capacity: &Capacity,
+        key: CacheKey,
+        admitted: &Admitted,
+        request: &Arc<ReadRequest>,
+        give_way: impl Future<Output = ()>,
+    ) -> MadeAhead {
+        let make = self.export_maker(capacity, admitted, request);
+        self.exports.make_ahead(capacity, key, make, give_way).await
+    }
+
+    /// What the cache has of an export.
+    pub(in crate::service) fn export_state(&self, key: CacheKey) -> Option<ExportState> {
+        self.exports.state(key)
+    }
+
+    /// An answer in Parquet: from the cache if it fits in there.
+    async fn export(
+        self: &Arc<Self>,
+        capacity: Capacity,
+        key: CacheKey,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+    ) -> Result<Answer, ReadError> {
+        let make = self.export_maker(&capacity, admitted, &request);
         match self.exports.get(&capacity, key, make).await? {
             Some(export) => {
                 let Totals { total, matches } = export.totals();
@@ -199,7 +228,7 @@ impl Reads {
             observer.opened(&reader, work_bytes);
         }
         let permit = capacity.admission().query(weight).await?;
-        let engine = capacity.engine().at(weight.priority());
+        let engine = capacity.engine_for(weight);
         // That of another one is held until the body is whole or has begun.
         let (permit, _other) = if weight == Weight::Heavy { (Some(permit), None) } else { (None, Some(permit)) };
         let outcome = match &mut observer {

@@ -6,6 +6,7 @@ mod clients;
 mod compression;
 mod conditional;
 mod connections;
+mod downloads;
 mod examples;
 mod fields;
 mod management;

@@ -1,8 +1,6 @@
 //! Parquet exports in parts: each part is that of the whole, what is asked for wrongly, and where the bytes lie
 //! meanwhile.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use strata::http;
@@ -13,13 +11,6 @@ use crate::support::{Answer, TestService};
 const EXPORT: &str = "/api/3/earthquakes/v1/?format=parquet";
 
 impl TestService {
-    /// The files of exports, whole or in the making.
-    fn export_files(&self) -> BTreeSet<PathBuf> {
-        let entries = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-        let own = entries(self.directory().join("exports")).filter(|path| path.is_dir());
-        own.flat_map(entries).filter(|path| path.extension().is_some()).collect()
-    }
-
     async fn range(&self, uri: &str, range: &str) -> Answer {
         self.get_with(uri, &[("range", range)]).await
     }

@@ -18,7 +18,7 @@ use crate::support::{Answer, TestService};
 
 /// A clock that tests set, in seconds.
 #[derive(Clone, Default)]
-struct TestClock(Arc<AtomicU64>);
+pub(super) struct TestClock(pub(super) Arc<AtomicU64>);
 
 impl Clock for TestClock {
     fn now(&self) -> Moment {
@@ -28,7 +28,7 @@ impl Clock for TestClock {
 }
 
 /// A service that allows this many requests.
-async fn limited(public: u64, private: u64) -> (TestService, TestClock) {
+pub(super) async fn limited(public: u64, private: u64) -> (TestService, TestClock) {
     let clock = TestClock::default();
     let service = TestService::clocked(clock.clone(), |config| limit(config, public, private)).await;
     (service, clock)
@@ -40,16 +40,16 @@ fn limit(config: &mut Config, public: u64, private: u64) {
 
 /// A request as a peer sends it.
 #[derive(Clone, Copy)]
-struct Sent<'a> {
-    method: &'a str,
-    uri: &'a str,
-    peer: Option<&'a str>,
-    headers: &'a [(&'a str, &'a str)],
+pub(super) struct Sent<'a> {
+    pub(super) method: &'a str,
+    pub(super) uri: &'a str,
+    pub(super) peer: Option<&'a str>,
+    pub(super) headers: &'a [(&'a str, &'a str)],
 }
 
-const GET: Sent<'static> = Sent { method: "GET", uri: "", peer: None, headers: &[] };
+pub(super) const GET: Sent<'static> = Sent { method: "GET", uri: "", peer: None, headers: &[] };
 
-async fn send(service: &TestService, sent: Sent<'_>) -> Answer {
+pub(super) async fn send(service: &TestService, sent: Sent<'_>) -> Answer {
     let mut request = Request::builder().method(sent.method).uri(sent.uri);
     for (name, value) in sent.headers {
         request = request.header(*name, *value);
@@ -62,7 +62,7 @@ async fn send(service: &TestService, sent: Sent<'_>) -> Answer {
 }
 
 /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
-fn rate(answer: &Answer) -> Option<(u64, u64, u64)> {
+pub(super) fn rate(answer: &Answer) -> Option<(u64, u64, u64)> {
     let header = |name| Some(answer.header(name)?.parse().expect("a number"));
     let all = (header("x-ratelimit-limit"), header("x-ratelimit-remaining"), header("x-ratelimit-reset"));
     match all {

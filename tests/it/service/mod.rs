@@ -6,6 +6,7 @@ mod binding;
 mod diffs;
 mod edits;
 mod explain;
+mod exports_ahead;
 mod held;
 mod maintenance;
 mod refreshes;

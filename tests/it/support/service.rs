@@ -88,6 +88,15 @@ impl TestService {
         files
     }
 
+    /// The files of exports, whole or in the making.
+    pub fn export_files(&self) -> std::collections::BTreeSet<std::path::PathBuf> {
+        let entries = |path: std::path::PathBuf| {
+            std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
+        };
+        let own = entries(self.directory().join("exports")).filter(|path| path.is_dir());
+        own.flat_map(entries).filter(|path| path.extension().is_some()).collect()
+    }
+
     /// Imports a text in any source format as the dataset of that name.
     pub async fn try_import(&self, name: &str, private: bool, text: &[u8]) -> Result<Imported, ImportError> {
         let source = tempfile::NamedTempFile::new_in(self.directory()).expect("a temporary file");

@@ -1,0 +1,132 @@
+"""A proxy that counts the requests and the bytes of the tools behind it.
+
+It names the client of a request (`X-Forwarded-For`), which the server believes. So each analysis can be a client of its
+own, whose downloads begin anew.
+"""
+
+import http.client
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+BLOCK = 1 << 20
+PATIENCE_S = 10
+OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "host", "x-forwarded-for"}
+
+
+@dataclass
+class Request:
+    """One request and its answer, which goes on until it is over."""
+
+    method: str
+    range: str
+    status: int = 0
+    size: int = 0
+    over: bool = False
+
+
+@dataclass
+class Counts:
+    """What one client asked for."""
+
+    requests: list[Request] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes of bodies."""
+        return sum(request.size for request in self.requests)
+
+
+class Proxy:
+    """The proxy, before a server on a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._lock = threading.Lock()
+        self._client = 0
+        self._counts = Counts()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            # Answers are written in pieces that must not wait for each other.
+            disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                super().setup()
+                self._server = http.client.HTTPConnection("127.0.0.1", port)
+
+            def finish(self) -> None:
+                self._server.close()
+                super().finish()
+
+            def do_GET(self) -> None:
+                proxy._forward(self, self._server)
+
+            do_HEAD = do_GET
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        self._listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._listener.daemon_threads = True
+        self.port = self._listener.server_address[1]
+        threading.Thread(target=self._listener.serve_forever, daemon=True).start()
+
+    def begin(self) -> None:
+        """Counts from here on, for a client that the server has not seen yet."""
+        with self._lock:
+            self._client += 1
+            self._counts = Counts()
+
+    def counts(self) -> Counts:
+        """What was counted since then, once it is over."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not all(request.over for request in list(self._counts.requests)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        with self._lock:
+            return Counts(list(self._counts.requests))
+
+    def stop(self) -> None:
+        """Takes no more connections."""
+        self._listener.shutdown()
+
+    def _forward(self, client: BaseHTTPRequestHandler, server: http.client.HTTPConnection) -> None:
+        request = Request(client.command, client.headers.get("range", ""))
+        with self._lock:
+            self._counts.requests.append(request)
+            number = self._client
+        try:
+            self._pass_on(client, server, number, request)
+        finally:
+            request.over = True
+
+    def _pass_on(
+        self, client: BaseHTTPRequestHandler, server: http.client.HTTPConnection, number: int, request: Request
+    ) -> None:
+        headers = {name: value for name, value in client.headers.items() if name.lower() not in OF_THE_CONNECTION}
+        headers["X-Forwarded-For"] = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        server.request(client.command, client.path, headers=headers)
+        answer = server.getresponse()
+        request.status = answer.status
+        client.send_response_only(answer.status, answer.reason)
+        for name, value in answer.getheaders():
+            if name.lower() not in OF_THE_CONNECTION:
+                client.send_header(name, value)
+        has_body = client.command != "HEAD" and answer.status not in (204, 304)
+        chunked = has_body and answer.getheader("content-length") is None
+        if chunked:
+            client.send_header("Transfer-Encoding", "chunked")
+        client.end_headers()
+        try:
+            while block := answer.read1(BLOCK):
+                request.size += len(block)
+                client.wfile.write(b"%x\r\n%b\r\n" % (len(block), block) if chunked else block)
+            if chunked:
+                client.wfile.write(b"0\r\n\r\n")
+            # Read to its end, which the library does not notice by itself.
+            answer.close()
+        except (BrokenPipeError, ConnectionResetError):
+            # The tool has seen enough.
+            client.close_connection = True
+            server.close()
