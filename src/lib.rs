@@ -9,6 +9,7 @@
 //! | Module | Is for |
 //! |---|---|
 //! | [`cli`] | the command line: one file per command |
+//! | [`dashboard`] | pages for people |
 //! | [`http`] | the server: routes, query parameters, management, tools for agents, OpenAPI, errors |
 //! | [`service`] | the use cases; the only place that combines the parts below |
 //! | [`diff`] | two versions matched, on the query engine |
@@ -29,7 +30,8 @@
 //!
 //! # The layer rule
 //!
-//! A module uses only modules of lower layers, none of its own or of a higher layer: `cli` > `http` > `service` >
+//! A module uses only modules of lower layers, none of its own or of a higher layer: `cli` > `dashboard` > `http` >
+//! `service` >
 //! `diff` > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} > `document` > {`config`,
 //! `metrics`, `crash`, `memory`, `priority`} > `model`. A test reads the sources and checks it.
 //!
@@ -44,6 +46,7 @@
 //! | a migration | the same-named file in both folders of `sql/` |
 //! | an operation of owners, or a field of one | its `Endpoint` and its handler, beside each other in `http/management/` |
 //! | a tool for agents | one function in `http/mcp/` and its line in `http/mcp/tools.rs` |
+//! | a page of the dashboard | one file in `dashboard/`, its template in `dashboard/templates/`, its route in `dashboard/mod.rs` |
 //! | an error status | an arm of the one match in `http/error/` |
 //! | a command | one file in `cli/` and its arm in `cli/mod.rs` |
 //! | a configuration option | one documented field in a file of `config/`; its case in `tests/it/resilience/limits/options.rs` if it bounds requests |
@@ -56,6 +59,7 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod crash;
+pub mod dashboard;
 pub mod diff;
 pub mod document;
 pub mod encode;

@@ -4,36 +4,7 @@ use std::fmt::Write;
 
 use super::error::CliError;
 use super::{fixtures, print};
-use crate::service::{App, DEMO_OWNER, DemoCredentials, DemoDataset};
-
-/// Example queries for each dataset, by its slug. Blanks are written `+`, so each query is one word.
-const EXAMPLES: &[(&str, &[&str])] = &[
-    (
-        "world-countries",
-        &[
-            "?limit=1",
-            "?filter=languages.deu:german&format=jsonl",
-            "?filter=borders:FRA&count=true",
-            "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
-        ],
-    ),
-    ("emoji", &["?limit=3", "?filter_contains=label:cat+face&format=jsonl", "?filter=tags:space&count=true"]),
-    (
-        "earthquakes",
-        &[
-            "?filter_contains=properties.place:alaska&limit=2",
-            "?filter=properties.mag:4.5&count=true",
-            "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
-        ],
-    ),
-    (
-        "football-matches",
-        &["?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl", "?filter=home_score:7&limit=2"],
-    ),
-    ("us-airports", &["?filter=state:AK&limit=3&format=jsonl", "?filter_contains=name:international&count=true"]),
-    ("us-unemployment", &["?offset=3000&limit=3&pretty=false", "?filter=rate:.102&count=true"]),
-    ("palmer-penguins", &["?filter=Species:gentoo&filter=Sex:null", "?filter=Body+Mass+(g):3750&count=true"]),
-];
+use crate::service::{App, DEMO_EXAMPLES, DEMO_OWNER, DemoCredentials, DemoDataset};
 
 /// Loads the demo, unless the data directory holds it already. Prints URLs to read and the owner's credentials.
 pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
@@ -61,7 +32,7 @@ fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
         let slug = dataset.name_slug.as_str();
         let key = dataset.private_key.as_ref().map(|key| key.expose());
         let address = format!("{base_url}/api/{}/{slug}/v{}/", dataset.dataset_id, dataset.version);
-        let queries = EXAMPLES.iter().find(|(name, _)| *name == slug).map_or(&[""][..], |(_, queries)| queries);
+        let queries = DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map_or(&[""][..], |(_, queries)| queries);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{slug}{}", if key.is_some() { " (private, so with its key)" } else { "" });
         for query in queries {

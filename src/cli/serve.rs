@@ -12,7 +12,7 @@ use super::error::CliError;
 use super::signals::Signals;
 use super::{closing, demo, print};
 use crate::config::Config;
-use crate::http;
+use crate::dashboard;
 use crate::service::App;
 
 /// Run the service
@@ -66,7 +66,7 @@ async fn serve(
 
     let (begin_shutdown, shutdown) = oneshot::channel::<()>();
     let background = app.start_background();
-    let mut serving = pin!(http::serve(app, listener, shutdown));
+    let mut serving = pin!(dashboard::serve(app, listener, shutdown));
     tokio::select! {
         outcome = &mut serving => return Ok(outcome?),
         signal = signals.next() => tracing::info!(signal, drain_s = config.server.drain_s, "stopping"),

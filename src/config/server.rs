@@ -58,6 +58,9 @@ section! {
         /// only answers requests. So a copy of the data can be served beside the original. What is due stays due.
         /// `serve --no-background` sets it to false.
         background: bool = true;
+        /// Whether the service has the dashboard: pages for people at `/` and below `/ui/`. With false these paths do
+        /// not exist.
+        dashboard: bool = true;
     }
 }
 

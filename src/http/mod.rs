@@ -8,6 +8,7 @@
 //! | `openapi/` | `/openapi.json`: the service described for tools |
 //! | `management/` | the operations of owners: accounts, datasets, webhooks; `/ping/{token}` |
 //! | `health`, `metrics` | `/healthz`, `/readyz` and `/metrics` |
+//! | `visit` | what the pages of the dashboard have in common with operations |
 //! | `read/` | the read endpoint: the path of a read, its answer, the rate of its client |
 //! | `description/` | what the descriptions of endpoints share: headers, errors, parameters |
 //! | `params/` | the query string of a read |
@@ -37,6 +38,7 @@ pub mod router;
 pub mod server;
 mod text;
 mod values;
+pub(crate) mod visit;
 
 pub use router::router;
-pub use server::{ServeError, ServerLimits, serve};
+pub use server::{ServeError, ServerLimits, serve, serve_app};

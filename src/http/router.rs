@@ -15,8 +15,13 @@ use super::{health, management, mcp, metrics, openapi, read};
 use crate::config;
 use crate::service::App;
 
-/// The whole service as one tower service.
+/// The operations as one tower service, without pages.
 pub fn router(app: App) -> Router {
+    with_pages(app, Router::new())
+}
+
+/// The operations and these pages as one tower service. Pages have the same layers around them.
+pub fn with_pages(app: App, pages: Router<App>) -> Router {
     let slow_request_ms = app.config().log.slow_request_ms;
     let log = LogOptions {
         slow_after: (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms)),
@@ -25,7 +30,7 @@ pub fn router(app: App) -> Router {
     let limits = DrainLimits::from(&app.config().limits);
     let modules =
         [read::routes(), management::routes(), mcp::routes(), health::routes(), metrics::routes(), openapi::routes()];
-    let routes = modules.into_iter().fold(Router::new(), Router::merge);
+    let routes = modules.into_iter().fold(pages, Router::merge);
     layered(routes.with_state(app), log, limits)
 }
 

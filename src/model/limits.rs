@@ -75,6 +75,12 @@ limits! {
     LISTINGS = 1_000, Beyond::LeftOut;
     /// Characters of `q` of `/datasets`
     LISTINGS_QUERY_CHARACTERS = 200, Beyond::Status(400);
+    /// Bytes of a form of the dashboard
+    FORM_BYTES = 64 << 10, Beyond::Status(413);
+    /// Entities in a page of the dashboard
+    PAGE_ENTITIES = 200, Beyond::LeftOut;
+    /// Bytes of entities, as JSON, in a page of the dashboard
+    PAGE_BYTES = 2 << 20, Beyond::LeftOut;
     /// Bytes of the URL of a source or a webhook
     URL_BYTES = 8 << 10, Beyond::Status(400);
     /// Bytes of `records_path`

@@ -567,8 +567,8 @@ impl Rooms {
         let schedules =
             Schedules::new(config.clone(), catalog.clone(), scratch, ingest.clone(), refreshes.clone(), tasks.clone());
 
-        let datasets =
-            Datasets::new(config.clone(), catalog.clone(), writes.clone(), ingest.clone(), version_files.clone());
+        let parts = (catalog.clone(), catalog_gates.clone());
+        let datasets = Datasets::new(config.clone(), parts, writes.clone(), ingest.clone(), version_files.clone());
         let alternates = {
             let (ingest, engine) = (ingest.clone(), capacity.engine().clone());
             Alternates::new(catalog.clone(), writes.clone(), ingest, version_files, tasks, engine)

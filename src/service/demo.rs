@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::catalog::{Catalog, CatalogError};
-use crate::model::dataset::{About, DatasetChange, DatasetName, InvalidDatasetName};
+use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, InvalidDatasetName};
 use crate::model::ids::DatasetId;
 use crate::model::path::{Path as FieldPath, PathError};
 use crate::model::scope::Scope;
@@ -21,6 +21,35 @@ use crate::service::refresh::import::{ImportError, ImportRequest, Imports};
 
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";
+
+/// Example queries for each dataset, by its slug. Blanks are written `+`, so each query is one word.
+pub const DEMO_EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "world-countries",
+        &[
+            "?limit=1",
+            "?filter=languages.deu:german&format=jsonl",
+            "?filter=borders:FRA&count=true",
+            "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
+        ],
+    ),
+    ("emoji", &["?limit=3", "?filter_contains=label:cat+face&format=jsonl", "?filter=tags:space&count=true"]),
+    (
+        "earthquakes",
+        &[
+            "?filter_contains=properties.place:alaska&limit=2",
+            "?filter=properties.mag:4.5&count=true",
+            "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
+        ],
+    ),
+    (
+        "football-matches",
+        &["?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl", "?filter=home_score:7&limit=2"],
+    ),
+    ("us-airports", &["?filter=state:AK&limit=3&format=jsonl", "?filter_contains=name:international&count=true"]),
+    ("us-unemployment", &["?offset=3000&limit=3&pretty=false", "?filter=rate:.102&count=true"]),
+    ("palmer-penguins", &["?filter=Species:gentoo&filter=Sex:null", "?filter=Body+Mass+(g):3750&count=true"]),
+];
 
 /// The API token of the demo's owner.
 const DEMO_TOKEN: &str = "demo";
@@ -122,6 +151,22 @@ pub struct Demo {
 impl Demo {
     pub(in crate::service) fn new(catalog: Catalog, accounts: Arc<Accounts>, imports: Arc<Imports>) -> Demo {
         Demo { catalog, accounts, imports }
+    }
+
+    /// The example queries for datasets of the demo among these: each with its place in the list. One look-up, and none
+    /// where no dataset has the name of one of the demo's.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [&'static str])>, ManageError> {
+        let of = |slug: &str| DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map(|(_, queries)| *queries);
+        let named = datasets.iter().enumerate().filter_map(|(at, dataset)| Some((at, of(dataset.name.slug())?)));
+        let named: Vec<_> = named.collect();
+        if named.is_empty() {
+            return Ok(named);
+        }
+        let owner = self.catalog.user_by_email(DEMO_OWNER).await?.map(|owner| owner.id);
+        Ok(named.into_iter().filter(|(at, _)| Some(datasets[*at].owner) == owner).collect())
     }
 
     /// Whether the demo may be loaded here: where there are no datasets, or where the demo was loaded before.

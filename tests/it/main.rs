@@ -12,6 +12,7 @@
 mod catalog;
 mod cli;
 mod config;
+mod dashboard;
 mod diff;
 mod document;
 mod encode;

@@ -29,6 +29,14 @@ pub enum CallError {
     /// A page of another origin made a browser call.
     #[error("The header Origin names another origin than this service's.")]
     ForeignOrigin,
+    /// A form that no page of the caller's session has made.
+    #[error(
+        "This form is not of your session, or is too old. Nothing was changed. Open the page again, and try once more."
+    )]
+    ForgedForm,
+    /// The body is not said to be a form.
+    #[error("The body must be a form, with Content-Type: application/x-www-form-urlencoded.")]
+    NotForm,
     /// The body is not said to be JSON.
     #[error(
         "The body must be an uncompressed JSON object with Content-Type: application/json, for example curl -H \
@@ -133,8 +141,10 @@ impl CallError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
-            CallError::ReadOnly | CallError::ForeignOrigin => StatusCode::FORBIDDEN,
-            CallError::NotJson | CallError::NotMessage | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            CallError::ReadOnly | CallError::ForeignOrigin | CallError::ForgedForm => StatusCode::FORBIDDEN,
+            CallError::NotForm | CallError::NotJson | CallError::NotMessage | CallError::NotSource => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
+            }
             CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } | CallError::MessageTooLarge { .. } => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }

@@ -308,6 +308,11 @@ const RETRY_REFRESH_S: u64 = 10;
 pub(super) struct ServerFailure(pub String);
 
 impl HttpError {
+    /// The status and the public text. Logs nothing.
+    pub(super) fn public_text(&self) -> (StatusCode, String) {
+        self.public()
+    }
+
     /// The status and the public text. Logs the cause.
     pub(super) fn told(&self) -> (StatusCode, String) {
         self.log_cause();

@@ -14,7 +14,7 @@ use crate::service::App;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::http) struct BaseUrl {
+pub(crate) struct BaseUrl {
     base_url: String,
     https: bool,
 }
@@ -29,7 +29,7 @@ impl FromRequestParts<App> for BaseUrl {
 
 impl BaseUrl {
     /// The one of a request.
-    pub(in crate::http) fn of(parts: &Parts, app: &App) -> BaseUrl {
+    pub(crate) fn of(parts: &Parts, app: &App) -> BaseUrl {
         let server = &app.config().server;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
         let forwarded = client_ip::forwarded_https(peer, &parts.headers, &server.trusted_proxies);

@@ -142,7 +142,7 @@ async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, Http
 }
 
 /// The id that the session cookie holds; where there are several such cookies, the first one's.
-pub(super) fn session_id(headers: &HeaderMap) -> Option<String> {
+pub(in crate::http) fn session_id(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut cookies = lines.flat_map(Cookie::split_parse).filter_map(Result::ok);
     cookies.find(|cookie| cookie.name() == SESSION_COOKIE).map(|cookie| cookie.value().to_owned())

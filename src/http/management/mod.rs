@@ -39,14 +39,14 @@ pub(super) mod profile;
 mod query;
 pub mod records;
 mod refresh;
-mod sessions;
+pub(super) mod sessions;
 mod tokens;
 mod webhooks;
 
 pub(super) use body::Fields;
 use body::JsonBody;
 use caller::Identified;
-pub(super) use caller::{Caller, SESSION_COOKIE};
+pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
 pub(crate) use explanation::Explanation as ExplanationAnswer;
 use query::QueryString;
 

@@ -22,7 +22,7 @@ use crate::http::headers::base_url::has_foreign_origin;
 use crate::http::headers::client_ip;
 use crate::model::limits;
 use crate::model::user::User;
-use crate::service::{App, Holder, OwnedSession};
+use crate::service::{App, Holder, LoggedIn, OwnedSession};
 
 /// Bytes of a log-in, which anybody may try.
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
@@ -65,10 +65,20 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.logins().log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
+    begin(&app, &logged_in, response.headers_mut(), &reached);
+    Ok(response)
+}
+
+/// Gives the client the cookie of its new session.
+pub(in crate::http) fn begin(app: &App, logged_in: &LoggedIn, headers: &mut HeaderMap, reached: &BaseUrl) {
     // No session lasts longer. Browsers keep no cookie for more than 400 days.
     let longest_s = i64::try_from(app.config().sessions.absolute_s).unwrap_or(i64::MAX);
-    set_cookie(response.headers_mut(), logged_in.session_id.expose(), Duration::seconds(longest_s), &reached);
-    Ok(response)
+    set_cookie(headers, logged_in.session_id.expose(), Duration::seconds(longest_s), reached);
+}
+
+/// Takes the cookie of its session from the client.
+pub(in crate::http) fn forget(headers: &mut HeaderMap, reached: &BaseUrl) {
+    set_cookie(headers, "", Duration::ZERO, reached);
 }
 
 static LOGOUT: Endpoint = Endpoint {
@@ -101,7 +111,7 @@ async fn logout(
         app.sessions().end(&id).await?;
     }
     let mut response = Json(Done::OK).into_response();
-    set_cookie(response.headers_mut(), "", Duration::ZERO, &reached);
+    forget(response.headers_mut(), &reached);
     Ok(response)
 }
 

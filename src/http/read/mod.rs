@@ -230,6 +230,21 @@ async fn counted_look_up(
     Ok(admitted?)
 }
 
+/// The answer to a read of somebody who was admitted by a session and not by the request.
+pub(super) async fn download(
+    app: &App,
+    head: &Parts,
+    admitted: &Admitted,
+    request: Arc<ReadRequest>,
+) -> Result<Response, HttpError> {
+    let file = file_format(&request);
+    let coding = coding(&head.headers, file);
+    let answer = app.reads().answer(admitted, request, coding).await?;
+    let mut response = respond(answer, admitted, file, None).await?;
+    caching::describe(response.headers_mut(), None, true, file != Some(Format::Parquet));
+    Ok(response)
+}
+
 async fn count(app: &App, client: Client, bucket: Bucket, context: &mut ResponseContext) -> Result<(), HttpError> {
     context.status = rate::count(app, client, bucket).await;
     context.counted = Some(bucket);

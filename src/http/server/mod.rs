@@ -142,7 +142,7 @@ const FULL: &str = "The service has as many connections as it takes (server.conn
 /// How long a connection that was released for its descriptor may take to give it back.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the application on the listener until `shutdown` completes and the requests in flight have ended.
+/// Serves the operations of the application on the listener until `shutdown` completes and the requests in flight have ended.
 ///
 /// Limits are those of the application's configuration, and no more connections than the process has descriptors for.
 /// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
@@ -150,6 +150,20 @@ const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`ServeError::Accept`], when the listener does not work any more.
 pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
+    let router = router(app.clone());
+    serve_app(app, router, listener, shutdown).await
+}
+
+/// As [`serve`], with a router that may have more than the operations.
+///
+/// # Errors
+/// As of [`serve`].
+pub async fn serve_app(
+    app: App,
+    router: Router,
+    listener: TcpListener,
+    shutdown: impl Future,
+) -> Result<(), ServeError> {
     let mut limits = ServerLimits::from(app.config());
     if let Some((descriptors, connections)) =
         connections_for_descriptors().filter(|(_, most)| *most < limits.connections)
@@ -174,7 +188,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     let exhausted = app.clone();
     let exhausted = move |is: bool| exhausted.readiness().note_exhausted(is);
     tokio::select! {
-        outcome = serve_router(router(app), listener, limits, shutdown, exhausted) => outcome,
+        outcome = serve_router(router, listener, limits, shutdown, exhausted) => outcome,
         never = upkeep => never,
     }
 }

@@ -22,7 +22,9 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
+use crate::service::admission::catalog::CatalogGates;
 use crate::service::manage::{ManageError, OwnerWrites};
+use crate::service::rate_limit::Client;
 use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::version_file::VersionFiles;
 
@@ -75,6 +77,7 @@ pub struct DatasetSettings {
 pub struct Datasets {
     config: Arc<Config>,
     catalog: Catalog,
+    gates: Arc<CatalogGates>,
     writes: Arc<OwnerWrites>,
     ingest: Arc<Ingest>,
     files: Arc<VersionFiles>,
@@ -83,12 +86,12 @@ pub struct Datasets {
 impl Datasets {
     pub(in crate::service) fn new(
         config: Arc<Config>,
-        catalog: Catalog,
+        (catalog, gates): (Catalog, Arc<CatalogGates>),
         writes: Arc<OwnerWrites>,
         ingest: Arc<Ingest>,
         files: Arc<VersionFiles>,
     ) -> Datasets {
-        Datasets { config, catalog, writes, ingest, files }
+        Datasets { config, catalog, gates, writes, ingest, files }
     }
 
     /// The datasets of all owners with ids greater than `after`, by id, at most `limit`: for who operates the service.
@@ -216,6 +219,26 @@ impl Datasets {
     pub async fn view(&self, owner: &User, id: DatasetId) -> Result<DatasetView, ManageError> {
         let view = self.catalog.dataset_view(id).await?;
         view.filter(|view| view.dataset.owner == owner.id).ok_or(ManageError::DatasetNotFound)
+    }
+
+    /// A dataset with its versions for whoever may see it: everybody if it is public, frozen or not, and its owner, who
+    /// alone sees the attempts. In the client's turn.
+    ///
+    /// # Errors
+    /// [`ManageError::Refused`], [`ManageError::Catalog`].
+    pub async fn visible(
+        &self,
+        user: Option<&User>,
+        client: Client,
+        id: DatasetId,
+    ) -> Result<Option<DatasetView>, ManageError> {
+        let _permit = self.gates.look_up(client).await?;
+        let Some(mut view) = self.catalog.dataset_view(id).await? else { return Ok(None) };
+        if user.is_some_and(|user| user.id == view.dataset.owner) {
+            return Ok(Some(view));
+        }
+        view.last_attempts.clear();
+        Ok((!view.dataset.is_private()).then_some(view))
     }
 
     /// The newest attempts to refresh a dataset, those before one, at most `limit`.

@@ -131,6 +131,14 @@ impl Lookup {
         self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
     }
 
+    /// The dataset and the version, if the dataset is public or the user's. To all others a private dataset is what a
+    /// missing one is.
+    pub fn visible_to(&self, user: Option<&User>) -> Option<(&Dataset, Option<&Version>)> {
+        let Resolved { dataset, version } = self.resolved.as_deref()?;
+        let owned = user.is_some_and(|user| user.id == dataset.owner);
+        (owned || !dataset.is_private()).then_some((dataset, version.as_ref()))
+    }
+
     /// The version, if the dataset is the user's.
     pub fn owned_version(&self, user: &User) -> Option<&Version> {
         let resolved = self.resolved.as_ref().filter(|resolved| resolved.dataset.owner == user.id)?;

@@ -8,8 +8,10 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 36] = [
+const LAYERS: [&str; 38] = [
     "catalog",
+    "dashboard",
+    "dashboard/browse",
     "diff",
     "document",
     "encode",

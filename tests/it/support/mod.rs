@@ -10,6 +10,7 @@ pub mod entities;
 pub mod faultfs;
 pub mod files;
 pub mod fixtures;
+pub mod html;
 pub mod log;
 pub mod loopback_server;
 pub mod machine;

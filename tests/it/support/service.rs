@@ -57,7 +57,7 @@ impl TestService {
         let limiter = MemoryRateLimiter::new(RateLimits::from(&config.limits), RateCapacity::default(), clock);
         let app = App::open_with(&config, Arc::new(limiter)).await.expect("the service opens");
         app.accounts().add_user(OWNER, PASSWORD, Plan::Scale, None).await.expect("the owner is added");
-        TestService { router: strata::http::router(app.clone()), app, directory }
+        TestService { router: strata::dashboard::router(app.clone()), app, directory }
     }
 
     /// Another process on the same data, with the configuration changed.
@@ -66,13 +66,13 @@ impl TestService {
         change(&mut config);
         let app = App::open(&config).await.expect("the service opens");
         let directory = tempfile::tempdir().expect("a temporary directory");
-        TestService { router: strata::http::router(app.clone()), app, directory }
+        TestService { router: strata::dashboard::router(app.clone()), app, directory }
     }
 
     /// A service that was opened already.
     pub fn on(app: App) -> TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        TestService { router: strata::http::router(app.clone()), app, directory }
+        TestService { router: strata::dashboard::router(app.clone()), app, directory }
     }
 
     /// The directory of its data.

@@ -38,6 +38,9 @@ const CASES: &[(&str, Case)] = &[
     }),
     ("LISTINGS", |world, limit| listings(world, limit).boxed()),
     ("LISTINGS_QUERY_CHARACTERS", |world, limit| listings_query(world, limit).boxed()),
+    ("FORM_BYTES", |world, limit| form_bytes(world, limit).boxed()),
+    ("PAGE_ENTITIES", |world, limit| page_entities(world, limit).boxed()),
+    ("PAGE_BYTES", |world, limit| page_bytes(world, limit).boxed()),
     ("URL_BYTES", |world, limit| url_bytes(world, limit).boxed()),
     ("RECORDS_PATH_BYTES", |world, limit| {
         let path = |most: usize| format!("{}a{}", "a.".repeat((most - 1) / 2), "b".repeat((most - 1) % 2));
@@ -449,6 +452,39 @@ async fn webhook_secret(world: &World, limit: &Limit) {
     let register = |bytes: usize| json!({"dataset_id": 1, "url": "http://127.0.0.1:9/", "secret": "s".repeat(bytes)});
     world.post("/webhook/register", &register(limit.most)).await.is(&[200], limit.name);
     world.post("/webhook/register", &register(limit.most + 1)).await.is(&[status(limit)], limit.name);
+}
+
+async fn form_bytes(world: &World, limit: &Limit) {
+    let sent = async |bytes: usize| {
+        let form = "email=nobody%40example.test&password=";
+        let body = format!("{form}{}", "p".repeat(bytes - form.len()));
+        let request = world.client.post(world.url("/ui/sign-in")).body(body);
+        world.send(request.header("content-type", "application/x-www-form-urlencoded")).await.status
+    };
+    assert_eq!((sent(limit.most).await, sent(limit.most + 1).await), (401, status(limit)));
+}
+
+/// The rows of a page of the dashboard, its head among them.
+async fn page_rows(world: &World, uri: &str) -> usize {
+    let answer = world.get(uri).await;
+    assert_eq!(answer.status, 200, "{uri}: {}", answer.shown());
+    answer.text().matches("<tr>").count()
+}
+
+async fn page_entities(world: &World, limit: &Limit) {
+    for asked in [limit.most, limit.most + 1, usize::MAX] {
+        let uri = format!("/ui/{ORDINARY}/active/?keep_field=cca3&limit={asked}");
+        assert_eq!(page_rows(world, &uri).await, limit.most + 1, "{asked}");
+    }
+}
+
+async fn page_bytes(world: &World, limit: &Limit) {
+    let id = world.dataset("Pages").await;
+    for (more, rows) in [(0, 2), (1, 1)] {
+        let long = limit.most - "{\"a\":1}\n{\"a\":\"\"}\n".len() + more;
+        world.push(id, &format!("[{{\"a\":1}},{{\"a\":\"{}\"}}]", "x".repeat(long))).await.is(&[200], limit.name);
+        assert_eq!(page_rows(world, &format!("/ui/{id}/pages/latest/")).await, rows + 1, "{more}");
+    }
 }
 
 async fn login_body(world: &World, limit: &Limit) {

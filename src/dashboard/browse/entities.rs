@@ -1,0 +1,48 @@
+//! The entities of an answer in JSON lines, as far as a page holds them.
+
+use futures::TryStreamExt;
+
+use crate::http::error::HttpError;
+use crate::service::AnswerBody;
+
+/// Entities, each as canonical text.
+pub(in crate::dashboard) struct Entities {
+    lines: Vec<u8>,
+}
+
+impl Entities {
+    /// The first entities of a body: those that end within so many bytes.
+    ///
+    /// # Errors
+    /// Those of the body.
+    pub(in crate::dashboard) async fn take(body: AnswerBody, most_bytes: usize) -> Result<Entities, HttpError> {
+        let mut lines = Vec::new();
+        let mut parts = match body {
+            AnswerBody::Whole(bytes) => {
+                lines.extend_from_slice(&bytes[..bytes.len().min(most_bytes)]);
+                return Ok(Entities::whole(lines));
+            }
+            AnswerBody::Stream(parts) => parts,
+            AnswerBody::Export(export) => export.whole(),
+        };
+        while let Some(part) = parts.try_next().await? {
+            let room = most_bytes - lines.len();
+            lines.extend_from_slice(&part[..part.len().min(room)]);
+            if part.len() >= room {
+                break;
+            }
+        }
+        Ok(Entities::whole(lines))
+    }
+
+    /// Without what has no end.
+    fn whole(mut lines: Vec<u8>) -> Entities {
+        lines.truncate(memchr::memrchr(b'\n', &lines).map_or(0, |end| end + 1));
+        Entities { lines }
+    }
+
+    /// The entities in their order.
+    pub(in crate::dashboard) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+    }
+}

@@ -1,0 +1,125 @@
+//! The paths of a version from its profile, each with what a click adds to the query: a value, null, an order.
+
+use serde_json::Value;
+
+use super::Links;
+use crate::dashboard::figures;
+use crate::dashboard::opened::Opened;
+use crate::dashboard::shown::Shown;
+use crate::dashboard::visit::Visit;
+use crate::model::path::Path;
+use crate::model::version::VersionSelector;
+use crate::storage::profile::{PathRecord, TypeCounts};
+
+/// Paths that are shown.
+const PATHS: usize = 150;
+
+/// Paths that the form completes.
+const COMPLETED: usize = 300;
+
+/// Frequent values of a path that are shown.
+const VALUES: usize = 5;
+
+/// Characters of a path and of a value.
+const CHARACTERS: usize = 80;
+
+/// See the module.
+pub(super) struct Fields {
+    pub(super) fields: Vec<Field>,
+    /// Paths that are not shown.
+    pub(super) left_out: usize,
+    names: Vec<String>,
+}
+
+pub(super) struct Field {
+    pub(super) path: Shown,
+    pub(super) types: String,
+    pub(super) presence: String,
+    pub(super) values: Vec<FieldValue>,
+    /// Adds a filter for null, where there are nulls.
+    pub(super) null: Option<String>,
+    pub(super) ascending: Option<String>,
+    pub(super) descending: Option<String>,
+}
+
+pub(super) struct FieldValue {
+    pub(super) text: Shown,
+    pub(super) href: Option<String>,
+    pub(super) count: String,
+}
+
+impl Fields {
+    /// The paths that the form completes.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.names.clone()
+    }
+}
+
+/// The fields of a version; `None` where it has no profile, or that cannot be had now: a page can do without.
+pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Option<Fields> {
+    let (app, visitor) = (&visit.app, &visit.visitor);
+    let version = VersionSelector::Number(opened.version.number);
+    let profiles = app.profiles();
+    let found = profiles.find(visitor.user.as_ref(), visitor.client, opened.dataset.id, version, opened.admitted.alt);
+    let contents = found.await.ok()?.contents;
+    let named = || contents.paths.iter().filter(|path| !path.path.is_empty());
+    let fields = named().take(PATHS).map(|path| field(path, contents.entities, links)).collect();
+    Some(Fields {
+        fields,
+        left_out: contents.paths.len().saturating_sub(PATHS),
+        names: named().take(COMPLETED).map(|path| path.path.clone()).collect(),
+    })
+}
+
+fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
+    let path = &record.path;
+    let values = record.top.iter().take(VALUES).map(|top| {
+        let text = text(&top.value);
+        let href = (!top.cut).then(|| links.with_condition("filter", &format!("{path}:{text}"))).flatten();
+        FieldValue { text: Shown::beginning(&text, CHARACTERS, top.cut), href, count: figures::grouped(top.count) }
+    });
+    let sorted = |direction| sort_field(record).and_then(|field| links.sorted(&field, direction));
+    let null = (record.types.null > 0).then(|| links.with_condition("filter", &format!("{path}:null"))).flatten();
+    Field {
+        path: Shown::new(path, CHARACTERS),
+        types: types(&record.types),
+        presence: figures::percent(record.entities, entities),
+        values: values.collect(),
+        null,
+        ascending: sorted("asc"),
+        descending: sorted("desc"),
+    }
+}
+
+/// The field of a path by which a read can be sorted: a top-level one that has scalars.
+fn sort_field(record: &PathRecord) -> Option<String> {
+    let TypeCounts { boolean, number, string, .. } = record.types;
+    let path = Path::parse(&record.path).ok().filter(|_| boolean + number + string > 0 && !record.fans_out)?;
+    match path.keys() {
+        [field] => Some(field.clone()),
+        _ => None,
+    }
+}
+
+/// The types at a path, the most frequent first.
+pub(in crate::dashboard) fn types(counts: &TypeCounts) -> String {
+    let TypeCounts { null, boolean, number, string, object, array } = *counts;
+    let mut found = [
+        (string, "string"),
+        (number, "number"),
+        (boolean, "boolean"),
+        (object, "object"),
+        (array, "array"),
+        (null, "null"),
+    ];
+    found.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    found.iter().filter(|(count, _)| *count > 0).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// A value of a profile as a filter takes it.
+pub(in crate::dashboard) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

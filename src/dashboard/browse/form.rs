@@ -1,0 +1,169 @@
+//! The form of a page of entities. What it sends holds empty fields and a condition in three parts; the page leads from
+//! there to the address without them, which is a link that can be shared.
+
+use super::{Links, VIEW};
+use crate::dashboard::query::Query;
+use crate::model::request::RangeBound;
+
+/// That the form was sent.
+pub(super) const SENT: &str = "form";
+
+/// The parts of a condition that is added.
+pub(super) const ADD_PATH: &str = "add_path";
+pub(super) const ADD_OPERATOR: &str = "add_operator";
+pub(super) const ADD_VALUE: &str = "add_value";
+
+/// What asks for null.
+const IS_NULL: &str = "null";
+
+/// What asks for what has a field.
+const OPERATORS: [(&str, &str); 7] = [
+    ("filter", "is"),
+    ("filter_contains", "contains"),
+    (RangeBound::Greater.parameter(), "is greater than"),
+    (RangeBound::GreaterOrEqual.parameter(), "is at least"),
+    (RangeBound::Less.parameter(), "is less than"),
+    (RangeBound::LessOrEqual.parameter(), "is at most"),
+    (IS_NULL, "is null"),
+];
+
+/// Parameters that have a field of their own.
+const FIELDS: [&str; 13] = [
+    "keywords",
+    "keywords_mode",
+    "sort",
+    "limit",
+    "keep_field",
+    "drop_field",
+    "dedup",
+    "dedup_key",
+    "denull",
+    "include_source",
+    "sample",
+    "seed",
+    "offset",
+];
+
+/// See the module.
+pub(super) struct Form {
+    pub(super) action: String,
+    /// The page without conditions and all.
+    pub(super) reset: Option<String>,
+    pub(super) keywords: String,
+    pub(super) all_keywords: bool,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) operators: &'static [(&'static str, &'static str)],
+    pub(super) sort: String,
+    pub(super) limit: String,
+    pub(super) keep_field: String,
+    pub(super) drop_field: String,
+    pub(super) dedup: bool,
+    pub(super) dedup_key: String,
+    pub(super) denull: bool,
+    pub(super) hide_source: bool,
+    pub(super) sample: String,
+    pub(super) seed: String,
+    /// Whether one of the fields that are folded away is used.
+    pub(super) more: bool,
+    /// Parameters without a field.
+    pub(super) hidden: Vec<(String, String)>,
+    pub(super) paths: Vec<String>,
+    /// Whether the request was refused.
+    pub(super) refused: bool,
+}
+
+/// A condition of the request.
+pub(super) struct Condition {
+    pub(super) id: usize,
+    pub(super) name: String,
+    pub(super) label: &'static str,
+    pub(super) value: String,
+    pub(super) remove: String,
+}
+
+impl Form {
+    pub(super) fn new(links: &Links<'_>, paths: Vec<String>, refused: bool) -> Form {
+        let query = &links.query;
+        let text = |name| query.first(name).unwrap_or_default().to_owned();
+        let list = |name| query.all(name).collect::<Vec<_>>().join(",");
+        let is = |name, value: &str| {
+            query.first(name).is_some_and(|given: &str| given.eq_ignore_ascii_case(value))
+                || query.first(name) == Some(if value == "true" { "1" } else { "0" })
+        };
+        let operator = |name: &str| OPERATORS.iter().find(|(parameter, _)| *parameter == name && name != IS_NULL);
+        let conditions = query.pairs().iter().enumerate().filter_map(|(place, (name, value))| {
+            let (_, label) = operator(name)?;
+            let remove = links.here(&query.without_place(place).without(&["offset"]));
+            Some(Condition { id: place, name: name.clone(), label, value: value.clone(), remove })
+        });
+        let conditions: Vec<Condition> = conditions.collect();
+        let hidden =
+            query.pairs().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str()) && operator(name).is_none());
+        let plain = query.without(&[VIEW]).pairs().is_empty();
+        let more = ["keep_field", "drop_field", "dedup", "dedup_key", "denull", "include_source", "sample", "seed"];
+        Form {
+            action: links.place.browse(),
+            reset: (!plain).then(|| links.place.browse()),
+            keywords: list("keywords"),
+            all_keywords: text("keywords_mode") == "and",
+            conditions,
+            operators: &OPERATORS,
+            sort: text("sort"),
+            limit: text("limit"),
+            keep_field: list("keep_field"),
+            drop_field: list("drop_field"),
+            dedup: is("dedup", "true"),
+            dedup_key: list("dedup_key"),
+            denull: is("denull", "true"),
+            hide_source: is("include_source", "false"),
+            sample: text("sample"),
+            seed: text("seed"),
+            more: more.iter().any(|name| query.first(name).is_some()),
+            hidden: hidden.cloned().collect(),
+            paths,
+            refused,
+        }
+    }
+}
+
+/// The query string that a sent form stands for; `None` where it is none.
+pub(super) fn cleaned(query: &Query) -> Option<Query> {
+    query.first(SENT)?;
+    let added = |name| query.first(name).unwrap_or_default();
+    let (path, operator, value) = (added(ADD_PATH), added(ADD_OPERATOR), added(ADD_VALUE));
+    let condition = match operator {
+        _ if path.is_empty() && value.is_empty() => None,
+        IS_NULL => Some(("filter", format!("{path}:null"))),
+        name => {
+            let known = OPERATORS.iter().find(|(parameter, _)| *parameter == name);
+            Some((known.map_or("filter", |(parameter, _)| parameter), format!("{path}:{value}")))
+        }
+    };
+    let given = query.without(&[SENT, ADD_PATH, ADD_OPERATOR, ADD_VALUE]);
+    let given = given.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned();
+    let clean = Query::from_iter(given);
+    Some(match condition {
+        Some((name, value)) => clean.and(name, value),
+        None => clean,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sent_form_becomes_a_query_string() {
+        for (sent, clean) in [
+            ("form=1&keywords=&sort=&limit=50", "limit=50"),
+            ("form=1&filter=a:b&add_path=c&add_operator=filter_gt&add_value=3", "filter=a:b&filter_gt=c:3"),
+            ("form=1&add_path=c&add_operator=null&add_value=", "filter=c:null"),
+            ("form=1&add_path=&add_operator=filter&add_value=x", "filter=:x"),
+            ("form=1&add_path=c&add_operator=nonsense&add_value=x", "filter=c:x"),
+            ("form=1&add_path=&add_operator=filter&add_value=", ""),
+        ] {
+            assert_eq!(cleaned(&Query::parse(Some(sent))).map(|query| query.to_string()).as_deref(), Some(clean));
+        }
+        assert_eq!(cleaned(&Query::parse(Some("keywords=&sort="))), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! Entities as the rows of a table, or as JSON. Both end early where a page would become too large.
+
+use std::collections::HashMap;
+
+use super::Links;
+use super::entities::Entities;
+use crate::dashboard::figures;
+use crate::dashboard::shown::Shown;
+use crate::document::{Cursor, JsonType, Scalar, members, pretty_within};
+
+/// Columns of a table. Others are counted.
+const COLUMNS: usize = 60;
+
+/// Characters of a value in a table.
+const CELL_CHARACTERS: usize = 240;
+
+/// Characters of a nested value that unfolds.
+const NESTED_CHARACTERS: usize = 4_000;
+
+/// Characters of an entity as JSON.
+const JSON_CHARACTERS: usize = 100_000;
+
+/// Bytes of all that is shown.
+const SHOWN_BYTES: usize = 1 << 20;
+
+/// A table of entities. Its columns are their top-level fields, in the order of first appearance.
+pub(super) struct Table {
+    pub(super) columns: Vec<Column>,
+    /// Columns that are not shown.
+    pub(super) left_out: usize,
+    pub(super) rows: Vec<Row>,
+}
+
+pub(super) struct Column {
+    pub(super) name: Shown,
+    /// What a click on its head leads to.
+    pub(super) sort: Option<String>,
+    /// `ascending`, `descending` or `none`.
+    pub(super) order: &'static str,
+}
+
+pub(super) struct Row {
+    pub(super) label: RowLabel,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// What names a row: where it stands in the version, with the entity's page; or its place in the answer.
+pub(super) struct RowLabel {
+    pub(super) text: String,
+    pub(super) href: Option<String>,
+}
+
+pub(super) enum Cell {
+    Missing,
+    Null,
+    Boolean(bool),
+    Number(Shown),
+    Text(Shown),
+    Nested { summary: String, json: Shown },
+}
+
+/// An entity as JSON.
+pub(super) struct JsonRow {
+    pub(super) label: RowLabel,
+    pub(super) json: Shown,
+}
+
+fn label(links: &Links<'_>, positions: &[u64], offset: u64, index: usize) -> RowLabel {
+    match positions.get(index) {
+        Some(position) => RowLabel { text: figures::grouped(*position), href: Some(links.place.entity(*position)) },
+        None => RowLabel { text: figures::grouped(offset.saturating_add(index as u64)), href: None },
+    }
+}
+
+impl Table {
+    pub(super) fn new(entities: &Entities, links: &Links<'_>, positions: &[u64], offset: u64) -> Table {
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let mut names: Vec<String> = Vec::new();
+        let mut rows = Vec::new();
+        let mut bytes = 0;
+        for (index, entity) in entities.iter().enumerate() {
+            let mut cells: Vec<(usize, Cell)> = Vec::new();
+            for (key, value) in members(entity) {
+                let key = key.unescape();
+                let place = match places.get(&*key) {
+                    Some(place) => *place,
+                    None => {
+                        places.insert(key.clone().into_owned(), names.len());
+                        names.push(key.into_owned());
+                        names.len() - 1
+                    }
+                };
+                if place < COLUMNS {
+                    let (cell, weight) = cell(value);
+                    bytes += weight;
+                    cells.push((place, cell));
+                }
+            }
+            rows.push((label(links, positions, offset, index), cells));
+            if bytes > SHOWN_BYTES {
+                break;
+            }
+        }
+        let left_out = names.len().saturating_sub(COLUMNS);
+        names.truncate(COLUMNS);
+        let row = |(label, found): (RowLabel, Vec<(usize, Cell)>)| {
+            let mut cells: Vec<Cell> = names.iter().map(|_| Cell::Missing).collect();
+            found.into_iter().for_each(|(place, cell)| cells[place] = cell);
+            Row { label, cells }
+        };
+        let rows = rows.into_iter().map(row).collect();
+        let columns = names.iter().map(|name| Column::new(name, links)).collect();
+        Table { columns, left_out, rows }
+    }
+}
+
+impl Column {
+    fn new(name: &str, links: &Links<'_>) -> Column {
+        let sorted = links.query.first("sort");
+        let is = |direction: &str| sorted == Some(format!("{name}:{direction}").as_str());
+        let (order, next) = match () {
+            () if is("asc") || sorted == Some(name) => ("ascending", "desc"),
+            () if is("desc") => ("descending", "asc"),
+            () => ("none", "asc"),
+        };
+        let sort = (!name.is_empty()).then(|| links.sorted(name, next)).flatten();
+        Column { name: Shown::new(name, CELL_CHARACTERS), sort, order }
+    }
+}
+
+/// A value as a cell, and the bytes that it takes.
+fn cell(value: &[u8]) -> (Cell, usize) {
+    let cell = match Scalar::read(value) {
+        Some(Scalar::Null) => Cell::Null,
+        Some(Scalar::Bool(value)) => Cell::Boolean(value),
+        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS)),
+        Some(Scalar::String(text)) => Cell::Text(Shown::linked(&text.unescape(), CELL_CHARACTERS)),
+        None => Cell::Nested { summary: summary(value), json: pretty(value, NESTED_CHARACTERS) },
+    };
+    let weight = match &cell {
+        Cell::Number(shown) | Cell::Text(shown) => shown.weight(),
+        Cell::Nested { json, .. } => json.weight(),
+        Cell::Missing | Cell::Null | Cell::Boolean(_) => 8,
+    };
+    (cell, weight)
+}
+
+/// What an object or an array holds, in a few words.
+pub(in crate::dashboard) fn summary(value: &[u8]) -> String {
+    let mut cursor = Cursor::new(value);
+    let is_object = cursor.peek() == Some(JsonType::Object);
+    cursor.enter();
+    let mut number = 0;
+    if is_object {
+        while cursor.next_key().is_some() {
+            cursor.skip_value();
+            number += 1;
+        }
+        return format!("{{{}}}", figures::counted(number, "field", "fields"));
+    }
+    while cursor.next_element() {
+        cursor.skip_value();
+        number += 1;
+    }
+    format!("[{}]", figures::counted(number, "item", "items"))
+}
+
+/// A value as indented JSON, or its beginning.
+fn pretty(value: &[u8], characters: usize) -> Shown {
+    let mut text = Vec::new();
+    // What is cut anyway need not be laid out.
+    let is_small = value.len() <= characters && pretty_within(value, 0, 8 * characters, &mut text);
+    let text = if is_small { &text[..] } else { value };
+    Shown::new(&String::from_utf8_lossy(text), characters)
+}
+
+/// Entities as JSON.
+pub(super) fn json(entities: &Entities, links: &Links<'_>, positions: &[u64], offset: u64) -> Vec<JsonRow> {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for (index, entity) in entities.iter().enumerate() {
+        let json = pretty(entity, JSON_CHARACTERS);
+        bytes += json.weight();
+        rows.push(JsonRow { label: label(links, positions, offset, index), json });
+        if bytes > SHOWN_BYTES {
+            break;
+        }
+    }
+    rows
+}

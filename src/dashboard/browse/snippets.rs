@@ -1,0 +1,142 @@
+//! The same query for other tools. Addresses in them are escaped so that no quotes end early.
+
+use serde_json::{Map, Value, json};
+
+use crate::dashboard::place::Place;
+use crate::dashboard::query::Query;
+use crate::http::params::{PARAMETERS, ParameterKind, Repetition};
+use crate::http::visit::BaseUrl;
+use crate::model::request::Format;
+
+/// A text to paste.
+pub(super) struct Snippet {
+    pub(super) name: &'static str,
+    pub(super) text: String,
+}
+
+/// What stands for the key of a private dataset.
+const KEY: &str = "PRIVATE_KEY";
+
+/// The query of a read in its forms. A private dataset needs its key in each.
+pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> Vec<Snippet> {
+    let url = base.url(&read.at(&place.api()));
+    // The count is JSON in every format.
+    let count = read.first("count").is_some();
+    let shaped = read.without(&["format", "pretty", "typed"]);
+    let in_format = |format: Format| {
+        let query = shaped.clone().and("format", format.name());
+        base.url(&if format == Format::Parquet { query.and("typed", true) } else { query }.at(&place.api()))
+    };
+    let plain = base.url(&shaped.at(&place.api()));
+    let (lines, parquet) = (in_format(Format::Jsonl), in_format(Format::Parquet));
+    let authorization = format!("Bearer {KEY}");
+
+    let curl = match private {
+        false => format!("curl '{url}'"),
+        true => format!("curl -H 'Authorization: {authorization}' \\\n  '{url}'"),
+    };
+    let headers = match private {
+        false => String::new(),
+        true => format!(", headers={{\"Authorization\": \"{authorization}\"}}"),
+    };
+    let requests = format!(
+        "import requests  # python3 -m pip install requests\n\n\
+         answer = requests.get(\n    \"{plain}\"{headers},\n    timeout=60,\n)\n\
+         answer.raise_for_status()\nprint(answer.json())"
+    );
+    let mut snippets = vec![
+        Snippet { name: "URL", text: url },
+        Snippet { name: "curl", text: curl },
+        Snippet { name: "Python, requests", text: requests },
+    ];
+    if !count {
+        snippets.extend(tables(&lines, &parquet, base, private));
+    }
+    let options = match private {
+        false => String::new(),
+        true => format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"),
+    };
+    snippets.push(Snippet {
+        name: "JavaScript",
+        text: format!(
+            "const answer = await fetch(\n  \"{plain}\"{options}\n);\n\
+             if (!answer.ok) throw new Error(await answer.text());\nconsole.log(await answer.json());"
+        ),
+    });
+    snippets.push(Snippet { name: "MCP tool call", text: tool_call(place, &shaped) });
+    snippets
+}
+
+/// The tools that make tables.
+fn tables(lines: &str, parquet: &str, base: &BaseUrl, private: bool) -> [Snippet; 3] {
+    let storage = match private {
+        false => String::new(),
+        true => format!(", storage_options={{\"Authorization\": \"Bearer {KEY}\"}}"),
+    };
+    let secret = match private {
+        false => String::new(),
+        true => format!(
+            "CREATE SECRET strata (TYPE http, SCOPE '{}', EXTRA_HTTP_HEADERS MAP {{'Authorization': 'Bearer {KEY}'}});\n",
+            base.url("/")
+        ),
+    };
+    let polars = match private {
+        false => format!("polars.read_parquet(\n    \"{parquet}\"\n)"),
+        true => format!(
+            "polars.read_parquet(\n    urllib.request.urlopen(urllib.request.Request(\n        \"{parquet}\",\n        \
+             headers={{\"Authorization\": \"Bearer {KEY}\"}},\n    )).read()\n)"
+        ),
+    };
+    let import = if private { "import urllib.request\n\n" } else { "" };
+    [
+        Snippet {
+            name: "Python, pandas",
+            text: format!(
+                "import pandas  # python3 -m pip install pandas\n\n\
+                 frame = pandas.read_json(\n    \"{lines}\",\n    lines=True, dtype=False{storage},\n)\nprint(frame)"
+            ),
+        },
+        Snippet {
+            name: "DuckDB",
+            text: format!("INSTALL httpfs; LOAD httpfs;\n{secret}SELECT * FROM read_parquet('{parquet}');"),
+        },
+        Snippet {
+            name: "Polars",
+            text: format!("{import}import polars  # python3 -m pip install polars\n\nframe = {polars}\nprint(frame)"),
+        },
+    ]
+}
+
+/// The call of the tool `read`, which takes the parameters of a read by their names.
+fn tool_call(place: &Place, read: &Query) -> String {
+    let mut arguments = Map::new();
+    arguments.insert("dataset_id".to_owned(), place.dataset.id.get().into());
+    arguments.insert("version".to_owned(), place.selector.to_string().into());
+    for parameter in &PARAMETERS {
+        let values: Vec<Value> = read.all(parameter.name).filter_map(|value| argument(parameter.kind, value)).collect();
+        match (values.as_slice(), parameter.repetition) {
+            ([], _) => {}
+            ([value, ..], Repetition::Single) => {
+                arguments.insert(parameter.name.to_owned(), value.clone());
+            }
+            (_, Repetition::Repeat | Repetition::List) => {
+                arguments.insert(parameter.name.to_owned(), values.into());
+            }
+        }
+    }
+    if place.alt {
+        arguments.insert("alt".to_owned(), true.into());
+    }
+    let call = json!({"name": "read", "arguments": arguments});
+    serde_json::to_string_pretty(&call).unwrap_or_default()
+}
+
+/// A value of a URL as the JSON value that stands for it. Booleans of a URL may be written in several ways.
+fn argument(kind: ParameterKind, value: &str) -> Option<Value> {
+    match kind {
+        ParameterKind::Boolean if value == "1" => Some(true.into()),
+        ParameterKind::Boolean if value == "0" => Some(false.into()),
+        ParameterKind::Boolean => kind.json(&value.to_ascii_lowercase()),
+        _ => kind.json(value),
+    }
+}

@@ -1,0 +1,203 @@
+//! `/`: the public datasets that their owners list, and before them the visitor's own.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+
+use super::figures::{self, Time};
+use super::place::DatasetPlace;
+use super::query::Query;
+use super::shown::Shown;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::catalog::Listing;
+use crate::http::error::HttpError;
+use crate::http::visit::{self, told};
+use crate::model::dataset::Dataset;
+use crate::model::ids::DatasetId;
+use crate::model::limits;
+use crate::model::user::User;
+use crate::model::version::VersionSelector;
+use crate::service::{App, Bucket};
+
+/// Listed datasets in a page.
+const PAGE: usize = 50;
+
+/// The visitor's datasets in a page.
+const OWN: usize = 50;
+
+/// The handler.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = catalogue(&mut visit).await;
+    visit.answer(outcome).await
+}
+
+#[derive(Template)]
+#[template(path = "catalogue.html")]
+struct CataloguePage {
+    shell: Shell,
+    q: String,
+    /// What is wrong with what was asked for.
+    problem: Option<String>,
+    own: Option<Vec<Card>>,
+    /// How many of the visitor's are not shown.
+    own_left: usize,
+    listed: Vec<Card>,
+    first: Option<String>,
+    next: Option<String>,
+}
+
+/// A dataset in the list.
+struct Card {
+    name: Shown,
+    href: String,
+    versions: String,
+    description: Option<Shown>,
+    licence: Option<Shown>,
+    /// The active version, where there is one.
+    version: Option<u64>,
+    entities: Option<String>,
+    size: Option<String>,
+    time: Option<Time>,
+    private: bool,
+    frozen: bool,
+    pinned: bool,
+    examples: Vec<Example>,
+}
+
+/// A query to try.
+struct Example {
+    href: String,
+    text: String,
+}
+
+impl Card {
+    fn new(dataset: &Dataset) -> Card {
+        let place = DatasetPlace::of(dataset);
+        let active = place.version(VersionSelector::Active, false);
+        // What readers are refused, its owner finds with the versions.
+        let readable = dataset.latest_version.is_some() && !dataset.frozen;
+        Card {
+            name: Shown::whole(dataset.name.as_str()),
+            href: if readable { active.browse() } else { place.versions() },
+            versions: place.versions(),
+            description: dataset.about.description.as_deref().map(Shown::whole),
+            licence: dataset.about.licence.as_deref().map(Shown::whole),
+            version: dataset.active_version().map(|version| version.get()),
+            entities: None,
+            size: None,
+            time: None,
+            private: dataset.is_private(),
+            frozen: dataset.frozen,
+            pinned: dataset.pinned_version.is_some(),
+            examples: Vec::new(),
+        }
+    }
+
+    fn with_file(mut self, entities: u64, bytes: u64, made: DateTime<Utc>, now: DateTime<Utc>) -> Card {
+        self.entities = Some(figures::counted(entities, "entity", "entities"));
+        self.size = Some(figures::size(bytes));
+        self.time = Some(Time::new(made, now));
+        self
+    }
+
+    fn listed(listing: &Listing, now: DateTime<Utc>) -> Card {
+        let file = &listing.active.file;
+        Card::new(&listing.dataset).with_file(file.entity_count, file.size_bytes, listing.refreshed_at, now)
+    }
+}
+
+async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let (app, client, now) = (visit.app.clone(), visit.visitor.client, Utc::now());
+    let query = Query::parse(visit.head.uri.query());
+    let q = query.first("q").unwrap_or_default().trim().to_owned();
+    let after = query.first("after").and_then(|after| after.parse().ok()).map(DatasetId::new);
+    visit::count(&app, client, Bucket::Public, &mut visit.headers).await?;
+
+    let asked = (!q.is_empty()).then_some(q.as_str());
+    let (status, problem, mut found) = match app.listings().find(client, asked, after, PAGE as u32 + 1).await {
+        Ok(found) => (StatusCode::OK, None, found),
+        Err(error) => {
+            let error = told(error.into(), &visit.head);
+            visit.headers.extend(error.headers);
+            (error.status, Some(error.text), Vec::new())
+        }
+    };
+    let base = if q.is_empty() { Query::default() } else { Query::default().and("q", &q) };
+    let next = (found.len() > PAGE).then(|| found[PAGE - 1].dataset.id);
+    found.truncate(PAGE);
+    if let Some(user) = &visit.visitor.user {
+        found.retain(|listing| listing.dataset.owner != user.id);
+    }
+    let mut listed: Vec<Card> = found.iter().map(|listing| Card::listed(listing, now)).collect();
+    let datasets: Vec<&Dataset> = found.iter().map(|listing| &listing.dataset).collect();
+    add_examples(&app, &datasets, &mut listed).await?;
+    let (own, own_left) = match &visit.visitor.user {
+        Some(user) if after.is_none() => {
+            let (own, left) = own(visit, user, &q, now).await?;
+            (Some(own), left)
+        }
+        _ => (None, 0),
+    };
+    let page = CataloguePage {
+        shell: visit.shell("Datasets"),
+        problem,
+        own,
+        own_left,
+        listed,
+        first: after.map(|_| base.at("/")),
+        next: next.map(|id| base.with("after", id).at("/")),
+        q,
+    };
+    render(status, &page)
+}
+
+/// The visitor's datasets whose name or description holds a text, and how many more there are.
+async fn own(visit: &Visit, user: &User, q: &str, now: DateTime<Utc>) -> Result<(Vec<Card>, usize), HttpError> {
+    let app = &visit.app;
+    let mut own = app.datasets().list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
+    let wanted = q.to_lowercase();
+    own.retain(|dataset| {
+        let description = dataset.about.description.as_deref().unwrap_or_default();
+        [dataset.name.as_str(), description].iter().any(|text| text.to_lowercase().contains(&wanted))
+    });
+    let left = own.len().saturating_sub(OWN);
+    own.truncate(OWN);
+    let mut cards = Vec::new();
+    for dataset in &own {
+        let card = Card::new(dataset);
+        let lookup = app.lookups().find_by_id(dataset.id, VersionSelector::Active).await;
+        let version = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(user));
+        cards.push(match version {
+            Some(version) => {
+                card.with_file(version.file.entity_count, version.file.size_bytes, version.created_at, now)
+            }
+            None => card,
+        });
+    }
+    add_examples(app, &own.iter().collect::<Vec<_>>(), &mut cards).await?;
+    Ok((cards, left))
+}
+
+/// Gives the demo's datasets their queries.
+async fn add_examples(app: &App, datasets: &[&Dataset], cards: &mut [Card]) -> Result<(), HttpError> {
+    for (at, queries) in app.demo().examples(datasets).await? {
+        let place = DatasetPlace::of(datasets[at]).version(VersionSelector::Active, false);
+        cards[at].examples = queries
+            .iter()
+            // The page is a table, whatever the format.
+            .map(|text| Query::parse(text.strip_prefix('?')).without(&["format", "pretty"]))
+            .map(|query| {
+                let text = query.pairs().iter().map(|(name, value)| format!("{name}={value}"));
+                Example { href: query.at(&place.browse()), text: text.collect::<Vec<_>>().join(" & ") }
+            })
+            .collect();
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! `…/download`: a read for whoever is signed in. The read endpoint takes the private key of a private dataset, which a
+//! browser does not send with a link; the session of its owner opens this one.
+
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::opened::open;
+use super::place::Place;
+use super::visit::{Reply, Visit};
+use crate::http::error::HttpError;
+use crate::http::{params, visit};
+use crate::service::App;
+
+/// The handler.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = Box::pin(download(&mut visit)).await;
+    visit.answer(outcome).await
+}
+
+async fn download(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let uri = visit.head.uri.clone();
+    let (place, _) = Place::parse(uri.path())?;
+    let (mut request, _) = params::parse(uri.query())?;
+    request.alt |= place.alt;
+    let opened = open(visit, &place, request.alt).await?;
+    if request.strict {
+        visit.app.reads().check_fields(&opened.admitted, &request).await?;
+    }
+    let response = visit::download(&visit.app, &visit.head, &opened.admitted, request).await?;
+    Ok(Reply::Other(response))
+}

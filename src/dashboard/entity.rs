@@ -1,0 +1,105 @@
+//! `…/entity/{position}`: one entity of a version as a tree. Positions count from 0, as those of edits do.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::browse::{Entities, numbered};
+use super::figures;
+use super::opened::{Heading, Tab, open};
+use super::place::Place;
+use super::query::Query;
+use super::tree::Tree;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::encode::ContentCoding;
+use crate::http::error::HttpError;
+use crate::http::visit::BaseUrl;
+use crate::http::visit::quoted;
+use crate::model::limits::PAGE_BYTES;
+use crate::model::request::{Format, ReadRequest};
+use crate::service::App;
+
+#[derive(Template)]
+#[template(path = "entity.html")]
+struct EntityPage {
+    shell: Shell,
+    heading: Heading,
+    position: String,
+    of: String,
+    /// `None` where it is too large.
+    tree: Option<Tree>,
+    api: String,
+    api_href: Option<String>,
+    download: String,
+    previous: Option<String>,
+    next: Option<String>,
+}
+
+/// The handler.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = Box::pin(entity(&mut visit)).await;
+    visit.answer(outcome).await
+}
+
+async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let uri = visit.head.uri.clone();
+    let (place, rest) = Place::parse(uri.path())?;
+    let asked = rest.get(1).copied().unwrap_or_default();
+    let wrong = |status, text: String| HttpError::Invalid { status, text };
+    let digits = !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit());
+    let position: u64 = match (digits, asked.parse()) {
+        (true, Ok(position)) => position,
+        // Past all that there are.
+        (true, Err(_)) => u64::MAX,
+        _ => {
+            let text = format!("The position is {}; valid: a whole number from 0.", quoted(asked));
+            return Err(wrong(StatusCode::BAD_REQUEST, text));
+        }
+    };
+    let opened = open(visit, &place, place.alt).await?;
+    let entities = opened.admitted.file.entity_count;
+    if position >= entities {
+        let text = format!(
+            "This version has {}, at the positions from 0. None is at {position}.",
+            figures::counted(entities, "entity", "entities")
+        );
+        return Err(wrong(StatusCode::NOT_FOUND, text));
+    }
+    let request = ReadRequest {
+        offset: position,
+        limit: Some(1),
+        format: Format::Jsonl,
+        pretty: false,
+        ..ReadRequest::default()
+    };
+    let answer = visit.app.reads().answer(&opened.admitted, Arc::new(request), ContentCoding::Identity).await?;
+    let found = Entities::take(answer.body, PAGE_BYTES).await?;
+    let tree = found.iter().next().map(Tree::new);
+    // The one that is shown, whatever becomes active.
+    let place = numbered(&place, opened.version.number);
+    let read = Query::default().and("offset", position).and("limit", 1);
+    let api = read.at(&place.api());
+    let private = opened.dataset.is_private();
+    let download = if private { read.at(&place.download()) } else { api.clone() };
+    let page = EntityPage {
+        shell: visit.shell(format!("Entity {position}, {}", opened.dataset.name.as_str())),
+        heading: Heading::of(visit, &opened, &place, Tab::Data),
+        position: figures::grouped(position),
+        of: figures::counted(entities, "entity", "entities"),
+        tree,
+        api: BaseUrl::of(&visit.head, &visit.app).url(&api),
+        api_href: (!private).then_some(api),
+        download,
+        previous: position.checked_sub(1).map(|position| place.entity(position)),
+        next: (position + 1 < entities).then(|| place.entity(position + 1)),
+    };
+    render(StatusCode::OK, &page)
+}

@@ -1,0 +1,144 @@
+//! Numbers and times for people.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+/// A number with commas between its thousands.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many of something: `1 entity`, `2,000 entities`.
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
+/// A size.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if bytes < 1_000 {
+        return counted(bytes, "byte", "bytes");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1_000.0, 0);
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1_000.0, unit + 1);
+    }
+    let decimals = usize::from(value < 9.95);
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// What has changed, with its sign: `+12`, `−3`, `±0`.
+pub(super) fn change(before: u64, now: u64) -> String {
+    match now.cmp(&before) {
+        std::cmp::Ordering::Less => format!("−{}", grouped(before - now)),
+        std::cmp::Ordering::Equal => "±0".to_owned(),
+        std::cmp::Ordering::Greater => format!("+{}", grouped(now - before)),
+    }
+}
+
+/// A share of a whole in percent. Neither is all of it 100 % nor none of it 0 % unless it is.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "0 %".to_owned();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    match percent {
+        _ if part >= whole => "100 %".to_owned(),
+        _ if part == 0 => "0 %".to_owned(),
+        percent if percent < 1.0 => "<1 %".to_owned(),
+        percent => format!("{:.0} %", percent.min(99.0)),
+    }
+}
+
+/// A time: for machines, for people, and how long ago it was.
+pub(super) struct Time {
+    pub(super) machine: String,
+    pub(super) full: String,
+    pub(super) ago: String,
+}
+
+impl Time {
+    pub(super) fn new(time: DateTime<Utc>, now: DateTime<Utc>) -> Time {
+        Time {
+            machine: time.to_rfc3339_opts(SecondsFormat::Secs, true),
+            full: time.format("%Y-%m-%d %H:%M UTC").to_string(),
+            ago: ago((now - time).num_seconds()),
+        }
+    }
+}
+
+/// A time to come: for machines, and for people.
+pub(super) struct Moment {
+    pub(super) machine: String,
+    pub(super) full: String,
+}
+
+impl Moment {
+    pub(super) fn new(time: DateTime<Utc>) -> Moment {
+        let Time { machine, full, .. } = Time::new(time, time);
+        Moment { machine, full }
+    }
+}
+
+fn ago(seconds: i64) -> String {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let (number, one, many) = match seconds {
+        0..60 => return "just now".to_owned(),
+        60..3_600 => (seconds / 60, "minute", "minutes"),
+        3_600..86_400 => (seconds / 3_600, "hour", "hours"),
+        86_400..2_678_400 => (seconds / 86_400, "day", "days"),
+        2_678_400..31_536_000 => (seconds / 2_629_800, "month", "months"),
+        _ => (seconds / 31_536_000, "year", "years"),
+    };
+    format!("{} ago", counted(number, one, many))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+        for (bytes, text) in [
+            (1, "1 byte"),
+            (999, "999 bytes"),
+            (1_000, "1.0 kB"),
+            (9_960, "10 kB"),
+            (999_600, "1.0 MB"),
+            (1_234_567, "1.2 MB"),
+            (u64::MAX, "18447 PB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+        for (before, now, text) in [(1, 1, "±0"), (1, 2_001, "+2,000"), (5, 1, "−4")] {
+            assert_eq!(change(before, now), text);
+        }
+        for (part, whole, text) in
+            [(0, 0, "0 %"), (0, 9, "0 %"), (1, 1_000, "<1 %"), (999, 1_000, "99 %"), (9, 9, "100 %"), (1, 2, "50 %")]
+        {
+            assert_eq!(percent(part, whole), text);
+        }
+        for (seconds, text) in [
+            (-5, "just now"),
+            (59, "just now"),
+            (60, "1 minute ago"),
+            (7_200, "2 hours ago"),
+            (2_678_399, "30 days ago"),
+            (2_678_400, "1 month ago"),
+            (31_535_999, "11 months ago"),
+            (31_536_000, "1 year ago"),
+        ] {
+            assert_eq!(ago(seconds), text);
+        }
+    }
+}

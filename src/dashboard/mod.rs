@@ -1,0 +1,132 @@
+//! The dashboard: pages for people, at `/` and below `/ui/` (docs/dashboard.md).
+//!
+//! Pages are made on the server and work without scripts. Their handlers call the same functions of `service` as the
+//! operations do, and share the parsers of `http`: the query string of a page of entities is that of a read. Reads by
+//! pages are counted and admitted as reads are. A private dataset is to all but its owner what a missing one is.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `catalogue` | `/`: the datasets that owners list, and the visitor's own |
+//! | `session` | signing in and out |
+//! | `account` | the visitor's sessions, tokens and password |
+//! | `settings` | what an owner says of a dataset, its secrets, its refreshes |
+//! | `browse/` | a version's entities: table, JSON, form, fields, the same query for other tools |
+//! | `entity` | one entity as a tree |
+//! | `download` | a read of an owner's private dataset as a file |
+//! | `profile` | what the paths of a version hold |
+//! | `versions` | the versions of a dataset, and what its owner does with them |
+//! | `opened` | the dataset and the version that a page is about |
+//! | `visit` | a request for a page, and its answer: shell, headers, errors |
+//! | `forms` | the tokens of forms |
+//! | `assets` | the style sheet |
+//! | `place`, `query` | where pages are, and their query strings |
+//! | `tree`, `shown`, `figures` | values, texts and numbers for people |
+//!
+//! Each uses only what stands below it.
+
+mod account;
+mod assets;
+mod browse;
+mod catalogue;
+mod download;
+mod entity;
+mod figures;
+mod forms;
+mod opened;
+mod place;
+mod profile;
+mod query;
+mod session;
+mod settings;
+mod shown;
+mod tree;
+mod versions;
+mod visit;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::Method;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, any, get, on};
+use tokio::net::TcpListener;
+
+use crate::http::error::HttpError;
+use crate::http::{self, ServeError};
+use crate::service::App;
+
+/// The operations and, unless the configuration says otherwise, the pages, as one tower service.
+pub fn router(app: App) -> Router {
+    let pages = if app.config().server.dashboard { pages() } else { Router::new() };
+    http::router::with_pages(app, pages)
+}
+
+/// As [`http::serve`], with the pages.
+///
+/// # Errors
+/// As of [`http::serve`].
+pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
+    let router = router(app.clone());
+    http::serve_app(app, router, listener, shutdown).await
+}
+
+/// The routes of the pages. What is no page, and a method that no page takes, stays what it is without them.
+fn pages() -> Router<App> {
+    Router::new()
+        .route("/", any(root))
+        .route("/ui/assets/{name}", get(assets::show))
+        .route("/ui/sign-in", get(session::form).post(session::sign_in))
+        .route("/ui/sign-out", on(MethodFilter::POST, session::sign_out))
+        .route("/ui/account", get(account::show))
+        .route("/ui/account/{action}", on(MethodFilter::POST, account::act))
+        .route("/ui/{dataset_id}/{name_slug}", get(browse::active))
+        .route("/ui/{dataset_id}/{name_slug}/", get(browse::active))
+        .route("/ui/{dataset_id}/{name_slug}/versions", get(versions::show))
+        .route("/ui/{dataset_id}/{name_slug}/settings", get(settings::show))
+        .route("/ui/{dataset_id}/{name_slug}/settings/{action}", on(MethodFilter::POST, settings::act))
+        .route("/ui/{dataset_id}/{name_slug}/manage/{action}", get(versions::confirm).post(versions::act))
+        .route("/ui/{dataset_id}/{name_slug}/{version}", get(browse::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/", get(browse::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alt", get(browse::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/", get(browse::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/profile", get(profile::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", get(profile::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/download", get(download::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/download", get(download::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", get(entity::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/entity/{position}", get(entity::show))
+        .route("/ui", any(no_page))
+        .route("/ui/", any(no_page))
+        .route("/ui/{dataset_id}", any(no_page))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/{page}", any(no_page))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}", any(no_page))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}/{*rest}", any(no_page))
+}
+
+/// The first page. To all but visits it is what it is without pages: a path that does not exist.
+async fn root(State(app): State<App>, head: Parts) -> Response {
+    match head.method {
+        Method::GET => catalogue::show(State(app), head).await,
+        Method::HEAD => without_body(catalogue::show(State(app), head).await),
+        _ => HttpError::NoSuchPath.into_response(),
+    }
+}
+
+/// A path below `/ui/` that no page has.
+async fn no_page(State(app): State<App>, head: Parts) -> Response {
+    match head.method {
+        Method::GET => visit::no_page(State(app), head).await,
+        Method::HEAD => without_body(visit::no_page(State(app), head).await),
+        _ => HttpError::NoSuchPath.into_response(),
+    }
+}
+
+/// As the router answers HEAD where a route takes GET alone. Such a route would name GET in `Allow` to all others.
+fn without_body(mut response: Response) -> Response {
+    if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    response.map(|_| Body::empty())
+}

@@ -1,0 +1,128 @@
+//! The dataset and the version that a page is about.
+
+use super::place::Place;
+use super::shown::Shown;
+use super::visit::Visit;
+use crate::http::error::HttpError;
+use crate::http::visit;
+use crate::model::dataset::Dataset;
+use crate::model::version::Version;
+use crate::service::{Admitted, Authorization, Bucket, ReadError, UsageMeter};
+
+/// A version that the visitor may read.
+pub(super) struct Opened {
+    pub(super) dataset: Dataset,
+    pub(super) version: Version,
+    pub(super) admitted: Admitted,
+}
+
+/// Counts the request as a read, and finds what it names. As at the read endpoint, a request of nobody that is one too
+/// many costs no look-up. To all but its owner, a private dataset is what a missing one is.
+///
+/// # Errors
+/// 429, 404, 410, as for a read.
+pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<Opened, HttpError> {
+    let (app, target) = (visit.app.clone(), place.target());
+    let (client, user) = (visit.visitor.client, visit.visitor.user.clone());
+    if user.is_none()
+        && let Err(refused) = visit::count(&app, client, Bucket::Public, &mut visit.headers).await
+    {
+        visit.meter = Some(app.usage().refused(target.dataset, &target.name_slug));
+        return Err(refused);
+    }
+    let lookup = match user {
+        None => app.lookups().find(&target).await,
+        Some(_) => app.lookups().find_in_turn(client, &target).await,
+    };
+    let found = lookup.as_ref().ok().and_then(|lookup| lookup.visible_to(user.as_ref()));
+    let found = found.map(|(dataset, version)| (dataset.clone(), version.cloned()));
+    visit.meter = found.as_ref().map(|(dataset, _)| app.usage().found(dataset.id));
+    if user.is_some() {
+        let is_private = found.as_ref().is_some_and(|(dataset, _)| dataset.is_private());
+        let bucket = if is_private { Bucket::Private } else { Bucket::Public };
+        if let Err(refused) = visit::count(&app, client, bucket, &mut visit.headers).await {
+            visit.meter.iter().for_each(UsageMeter::rate_limited);
+            return Err(refused);
+        }
+    }
+    let lookup = lookup?;
+    let (dataset, version) = found.ok_or(ReadError::DatasetNotFound)?;
+    let admitted = match &user {
+        None => lookup.admit(Authorization::None, client, alt)?,
+        Some(user) => lookup.admit_user(user, alt)?,
+    };
+    // Nobody is admitted to what is not there.
+    let version = version.ok_or(ReadError::DatasetNotFound)?;
+    Ok(Opened { dataset, version, admitted })
+}
+
+/// What pages of a dataset say of it, and the way to its other pages.
+pub(super) struct Heading {
+    pub(super) name: Shown,
+    pub(super) description: Option<Shown>,
+    pub(super) licence: Option<Shown>,
+    pub(super) private: bool,
+    pub(super) frozen: bool,
+    /// The version shown, where one is: `v3`, and what else is said of it.
+    pub(super) version: Option<String>,
+    pub(super) browse: String,
+    pub(super) profile: String,
+    pub(super) versions: String,
+    /// For the owner.
+    pub(super) settings: Option<String>,
+    /// Which of its pages this is.
+    pub(super) tab: Tab,
+}
+
+/// The pages of a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tab {
+    Data,
+    Profile,
+    Versions,
+    Settings,
+}
+
+impl Heading {
+    /// That of a version.
+    pub(super) fn of(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
+        let Opened { dataset, version, admitted, .. } = opened;
+        let mut shown = format!("v{}", version.number);
+        if dataset.active_version() == Some(version.number) {
+            shown.push_str(if dataset.pinned_version.is_some() { ", active and pinned" } else { ", active" });
+        }
+        if admitted.alt {
+            shown.push_str(", alternate");
+        }
+        Heading { version: Some(shown), ..Heading::around(visit, dataset, place, tab) }
+    }
+
+    /// That of a dataset whose pages of a version are those of this place.
+    pub(super) fn around(visit: &Visit, dataset: &Dataset, place: &Place, tab: Tab) -> Heading {
+        let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == dataset.owner);
+        Heading {
+            name: Shown::whole(dataset.name.as_str()),
+            description: dataset.about.description.as_deref().map(Shown::whole),
+            licence: dataset.about.licence.as_deref().map(Shown::whole),
+            private: dataset.is_private(),
+            frozen: dataset.frozen,
+            version: None,
+            browse: place.browse(),
+            profile: place.profile(),
+            versions: place.dataset.versions(),
+            settings: owned.then(|| place.dataset.settings()),
+            tab,
+        }
+    }
+
+    /// `page` for the link of the page that this is.
+    pub(super) fn current(&self, tab: &str) -> bool {
+        let own = match self.tab {
+            Tab::Data => "data",
+            Tab::Profile => "profile",
+            Tab::Versions => "versions",
+            Tab::Settings => "settings",
+        };
+        own == tab
+    }
+}

@@ -1,0 +1,151 @@
+//! Where the pages of a dataset are. `/ui/{dataset_id}/{name_slug}/{version}/[alt/]` is the page of the read
+//! `/api/{dataset_id}/{name_slug}/{version}/[alt/]`; other pages of the version lie below it.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::http::error::HttpError;
+use crate::http::read::path;
+use crate::model::dataset::Dataset;
+use crate::model::ids::DatasetId;
+use crate::model::version::{VersionNumber, VersionSelector};
+use crate::service::ReadTarget;
+
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A dataset in URLs.
+#[derive(Clone, Debug)]
+pub(super) struct DatasetPlace {
+    pub(super) id: DatasetId,
+    pub(super) slug: String,
+}
+
+impl DatasetPlace {
+    pub(super) fn of(dataset: &Dataset) -> DatasetPlace {
+        DatasetPlace { id: dataset.id, slug: dataset.name.slug().to_owned() }
+    }
+
+    /// The one that a path below `/ui/` begins with.
+    ///
+    /// # Errors
+    /// 400, as for a read.
+    pub(super) fn parse(path: &str) -> Result<DatasetPlace, HttpError> {
+        let parts: Vec<&str> = path.trim_start_matches("/ui/").split('/').take(2).collect();
+        let read = path::parse(&format!("/api/{}/active", parts.join("/")))?;
+        Ok(DatasetPlace { id: read.target.dataset, slug: read.target.name_slug })
+    }
+
+    fn below(&self, root: &str, rest: &str) -> String {
+        format!("{root}/{}/{}/{rest}", self.id, utf8_percent_encode(&self.slug, ESCAPED))
+    }
+
+    /// The page of all versions.
+    pub(super) fn versions(&self) -> String {
+        self.below("/ui", "versions")
+    }
+
+    /// The page of the settings, and of its forms below it.
+    pub(super) fn settings(&self) -> String {
+        self.below("/ui", "settings")
+    }
+
+    /// The page of what an owner does.
+    pub(super) fn manage(&self, action: &str) -> String {
+        self.below("/ui", &format!("manage/{action}"))
+    }
+
+    /// A version of it.
+    pub(super) fn version(&self, selector: VersionSelector, alt: bool) -> Place {
+        Place { dataset: self.clone(), selector, alt }
+    }
+
+    /// A version of it by its number.
+    pub(super) fn number(&self, number: VersionNumber) -> Place {
+        self.version(VersionSelector::Number(number), false)
+    }
+}
+
+/// A version in URLs.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) dataset: DatasetPlace,
+    pub(super) selector: VersionSelector,
+    /// Whether the path names the alternate.
+    pub(super) alt: bool,
+}
+
+impl Place {
+    /// The one of a path below `/ui/`, and what follows it: a page of the version, and what that is of.
+    ///
+    /// # Errors
+    /// 400, as for a read.
+    pub(super) fn parse(path: &str) -> Result<(Place, Vec<&str>), HttpError> {
+        let path = path.trim_start_matches("/ui/");
+        let parts: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
+        let own = if parts.get(3) == Some(&"alt") { 4 } else { 3 };
+        let (read, rest) = parts.split_at(own.min(parts.len()));
+        let read = path::parse(&format!("/api/{}", read.join("/")))?;
+        let dataset = DatasetPlace { id: read.target.dataset, slug: read.target.name_slug };
+        Ok((dataset.version(read.target.version, read.alt), rest.to_vec()))
+    }
+
+    /// What a read of it names.
+    pub(super) fn target(&self) -> ReadTarget {
+        ReadTarget { dataset: self.dataset.id, name_slug: self.dataset.slug.clone(), version: self.selector }
+    }
+
+    fn below(&self, root: &str, rest: &str) -> String {
+        let alt = if self.alt { "alt/" } else { "" };
+        self.dataset.below(root, &format!("{}/{alt}{rest}", self.selector))
+    }
+
+    /// The page of its entities.
+    pub(super) fn browse(&self) -> String {
+        self.below("/ui", "")
+    }
+
+    /// The read.
+    pub(super) fn api(&self) -> String {
+        self.below("/api", "")
+    }
+
+    /// The page of its profile.
+    pub(super) fn profile(&self) -> String {
+        self.below("/ui", "profile")
+    }
+
+    /// The read, for the session of a browser.
+    pub(super) fn download(&self) -> String {
+        self.below("/ui", "download")
+    }
+
+    /// The page of one entity.
+    pub(super) fn entity(&self, position: u64) -> String {
+        self.below("/ui", &format!("entity/{position}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_read_as_that_of_a_read_and_written_back() {
+        for (path, api, rest) in [
+            ("/ui/7/k%C3%B6ln/active/", "/api/7/k%C3%B6ln/active/", &[][..]),
+            ("/ui/7/a%2Fb/v12", "/api/7/a%2Fb/v12/", &[]),
+            ("/ui/7/x/v12/alt", "/api/7/x/v12/alt/", &[]),
+            ("/ui/7/x/v12/alt/entity/3", "/api/7/x/v12/alt/", &["entity", "3"]),
+            ("/ui/7/x/latest/profile", "/api/7/x/latest/", &["profile"]),
+        ] {
+            let (place, found) = Place::parse(path).expect(path);
+            assert_eq!((place.api().as_str(), found.as_slice()), (api, rest), "{path}");
+            assert_eq!(DatasetPlace::parse(path).expect(path).slug, place.dataset.slug);
+        }
+        for path in ["/ui/x/y/v1", "/ui/0/y/v1/", "/ui/1/y/1/", "/ui/1/%zz/v1/profile"] {
+            assert!(Place::parse(path).is_err(), "{path}");
+        }
+        let (place, _) = Place::parse("/ui/7/k%C3%B6ln/v3/alt/").expect("a place");
+        assert_eq!(place.entity(5), "/ui/7/k%C3%B6ln/v3/alt/entity/5");
+        assert_eq!(place.dataset.manage("pin"), "/ui/7/k%C3%B6ln/manage/pin");
+    }
+}

@@ -1,0 +1,186 @@
+//! `…/profile`: what the paths of a version hold, with pictures of their frequent values.
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::browse::{types, value_text};
+use super::figures;
+use super::opened::{Heading, Tab, open};
+use super::place::Place;
+use super::query::Query;
+use super::shown::Shown;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::http::error::HttpError;
+use crate::model::version::VersionSelector;
+use crate::service::App;
+use crate::storage::profile::{PathRecord, ValueRecord};
+
+/// Paths in a page.
+const PAGE: usize = 60;
+
+/// Characters of a path and of a value.
+const CHARACTERS: usize = 100;
+
+/// Characters of what paths are searched for.
+const SEARCHED: usize = 200;
+
+/// The width of a full bar in the units of its picture.
+const WIDTH: u64 = 1_000;
+
+#[derive(Template)]
+#[template(path = "profile.html")]
+struct ProfilePage {
+    shell: Shell,
+    heading: Heading,
+    entities: String,
+    document_bytes: String,
+    file_bytes: String,
+    q: String,
+    action: String,
+    summary: String,
+    left_out: bool,
+    paths: Vec<PathCard>,
+    first: Option<String>,
+    previous: Option<String>,
+    next: Option<String>,
+}
+
+/// What is known of one path.
+struct PathCard {
+    id: usize,
+    path: Shown,
+    types: String,
+    fans_out: bool,
+    presence: String,
+    presence_width: u64,
+    present: String,
+    missing: u64,
+    nulls: Option<(String, Option<String>)>,
+    distinct: String,
+    shredded: bool,
+    ranges: Vec<(&'static str, Shown, Shown)>,
+    top: Vec<Bar>,
+    estimated: bool,
+}
+
+/// A frequent value as a bar.
+struct Bar {
+    value: Shown,
+    href: Option<String>,
+    count: String,
+    share: String,
+    width: u64,
+}
+
+/// The handler.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = Box::pin(profile(&mut visit)).await;
+    visit.answer(outcome).await
+}
+
+async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let uri = visit.head.uri.clone();
+    let (place, _) = Place::parse(uri.path())?;
+    let query = Query::parse(uri.query());
+    let q: String = query.first("q").unwrap_or_default().trim().chars().take(SEARCHED).collect();
+    let from: usize = query.first("from").and_then(|from| from.parse().ok()).unwrap_or(0);
+    let opened = open(visit, &place, place.alt).await?;
+    let (app, visitor) = (&visit.app, &visit.visitor);
+    let version = VersionSelector::Number(opened.version.number);
+    let profiles = app.profiles();
+    let found =
+        profiles.find(visitor.user.as_ref(), visitor.client, opened.dataset.id, version, opened.admitted.alt).await?;
+    let contents = &found.contents;
+
+    let wanted = q.to_lowercase();
+    let matching: Vec<&PathRecord> =
+        contents.paths.iter().filter(|path| wanted.is_empty() || path.path.to_lowercase().contains(&wanted)).collect();
+    let from = from.min(matching.len());
+    let to = matching.len().min(from + PAGE);
+    let base = if q.is_empty() { Query::default() } else { Query::default().and("q", &q) };
+    let at = |from: usize| match from {
+        0 => base.at(&place.profile()),
+        from => base.with("from", from).at(&place.profile()),
+    };
+    let of = figures::counted(matching.len() as u64, "path", "paths");
+    let summary = match (matching.len(), to - from) {
+        (0, _) => "No path has this text.".to_owned(),
+        (all, shown) if all == shown => of,
+        _ => format!("{} to {to} of {of}", from + 1),
+    };
+    let card = |(index, record): (usize, &&PathRecord)| card(from + index, record, contents.entities, &place);
+    let page = ProfilePage {
+        shell: visit.shell(format!("Profile, {}", opened.dataset.name.as_str())),
+        heading: Heading::of(visit, &opened, &place, Tab::Profile),
+        entities: figures::counted(contents.entities, "entity", "entities"),
+        document_bytes: figures::size(contents.document_bytes),
+        file_bytes: figures::size(found.file_size_bytes),
+        action: place.profile(),
+        summary,
+        left_out: contents.paths_left_out,
+        paths: matching[from..to].iter().enumerate().map(card).collect(),
+        first: (from > 0).then(|| at(0)),
+        previous: (from > 0).then(|| at(from.saturating_sub(PAGE))),
+        next: (to < matching.len()).then(|| at(to)),
+        q,
+    };
+    render(StatusCode::OK, &page)
+}
+
+fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCard {
+    let named = !record.path.is_empty();
+    let filter = |value: &str| {
+        named.then(|| Query::default().and("filter", format!("{}:{value}", record.path)).at(&place.browse()))
+    };
+    let scalars = record.types.boolean + record.types.number + record.types.string;
+    let most = record.top.iter().map(|top| top.count).max().unwrap_or(0);
+    let top = record.top.iter().map(|top| {
+        let text = value_text(&top.value);
+        Bar {
+            href: if top.cut { None } else { filter(&text) },
+            value: Shown::beginning(&text, CHARACTERS, top.cut),
+            count: figures::grouped(top.count),
+            share: figures::percent(top.count, scalars),
+            width: width(top.count, most),
+        }
+    });
+    let value = |record: &ValueRecord| Shown::beginning(&value_text(&record.value), CHARACTERS, record.cut);
+    let range = |name, min: &Option<ValueRecord>, max: &Option<ValueRecord>| {
+        let (min, max) = (min.as_ref()?, max.as_ref()?);
+        Some((name, value(min), value(max)))
+    };
+    let ranges = [
+        range("Numbers", &record.number_min, &record.number_max),
+        range("Strings", &record.string_min, &record.string_max),
+    ];
+    let distinct = figures::grouped(record.distinct.count);
+    PathCard {
+        id,
+        path: if named { Shown::new(&record.path, CHARACTERS) } else { Shown::new("(no name)", CHARACTERS) },
+        types: types(&record.types),
+        fans_out: record.fans_out,
+        presence: figures::percent(record.entities, entities),
+        presence_width: width(record.entities, entities),
+        present: figures::grouped(record.entities),
+        missing: entities.saturating_sub(record.entities),
+        nulls: (record.types.null > 0).then(|| (figures::grouped(record.types.null), filter("null"))),
+        distinct: if record.distinct.estimated { format!("about {distinct}") } else { distinct },
+        shredded: record.shredded,
+        ranges: ranges.into_iter().flatten().collect(),
+        top: top.collect(),
+        estimated: record.top_estimated,
+    }
+}
+
+/// The width of a bar: nothing only where there is nothing.
+fn width(part: u64, whole: u64) -> u64 {
+    let share = u128::from(part) * u128::from(WIDTH) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(WIDTH).clamp(u64::from(part > 0) * 4, WIDTH)
+}

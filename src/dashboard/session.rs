@@ -1,0 +1,135 @@
+//! `/ui/sign-in` and `/ui/sign-out`: the sessions of `/session/login`, by forms.
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::query::Query;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::http::error::HttpError;
+use crate::http::visit;
+use crate::service::{App, ManageError};
+
+/// The field that says where to go then.
+const NEXT: &str = "next";
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    shell: Shell,
+    email: String,
+    next: String,
+    problem: Option<String>,
+}
+
+/// A page of ours, whatever was asked for: no link may lead from here to another site.
+fn next(asked: Option<&str>) -> String {
+    let ours = |path: &&str| {
+        let below = *path == "/" || path.starts_with("/?") || path.starts_with("/ui/");
+        below && path.is_ascii() && !path.contains(|character: char| character.is_ascii_control() || character == '\\')
+    };
+    asked.filter(ours).unwrap_or("/").to_owned()
+}
+
+/// The handler of the page.
+pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let next = next(Query::parse(visit.head.uri.query()).first(NEXT));
+    let page = SignInPage { shell: visit.shell("Sign in"), email: String::new(), next, problem: None };
+    let reply = render(StatusCode::OK, &page);
+    let mut response = visit.answer(reply).await;
+    // It is filled in with what nobody else may see.
+    response
+        .headers_mut()
+        .insert(axum::http::header::CACHE_CONTROL, axum::http::HeaderValue::from_static("private, no-store"));
+    response
+}
+
+/// The handler of its form.
+pub(super) async fn sign_in(State(app): State<App>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        // A page that signs its visitor in as somebody else would see what the visitor does.
+        visit::check_origin(&visit.app, &visit.head)?;
+        let fields = visit::form(&visit.app, visit.visitor.holder(), &visit.head.headers, body).await?;
+        let fields = Query::from_iter(fields);
+        let field = |name| fields.first(name).unwrap_or_default();
+        let next = next(fields.first(NEXT));
+        let credentials = (field("email"), field("password"));
+        match visit::sign_in(&visit.app, &visit.head, credentials, &mut visit.headers).await {
+            Ok(()) => Ok(Reply::SeeOther(next)),
+            Err(
+                error @ HttpError::Manage(
+                    ManageError::WrongCredentials | ManageError::TooManyLogins { .. } | ManageError::LoginsBusy,
+                ),
+            ) => {
+                let told = visit::told(error, &visit.head);
+                visit.headers.extend(told.headers);
+                let page = SignInPage {
+                    shell: visit.shell("Sign in"),
+                    email: field("email").to_owned(),
+                    next,
+                    problem: Some(told.text),
+                };
+                render(told.status, &page)
+            }
+            Err(error) => Err(error),
+        }
+    };
+    let outcome = outcome.await;
+    visit.answer(outcome).await
+}
+
+/// The handler of the form that ends a session.
+pub(super) async fn sign_out(State(app): State<App>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        // Whoever has no session any more is out already.
+        if visit.visitor.user.is_some() {
+            visit.form(body).await?;
+        }
+        visit::sign_out(&visit.app, &visit.head, &visit.visitor, &mut visit.headers).await?;
+        Ok(Reply::SeeOther("/".to_owned()))
+    };
+    let outcome = outcome.await;
+    visit.answer(outcome).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signing_in_leads_to_pages_of_ours_alone() {
+        for path in ["/", "/?q=a", "/ui/1/x/active/?filter=a:b"] {
+            assert_eq!(next(Some(path)), path);
+        }
+        for path in [
+            "",
+            "//evil.test",
+            "/\\evil.test",
+            "https://evil.test",
+            "/api/1/x/v1",
+            "/ui/\r\nx: y",
+            "/ui/é",
+            "javascript:x",
+            "/ui/\\\\",
+        ] {
+            assert_eq!(next(Some(path)), "/", "{path:?}");
+        }
+        assert_eq!(next(None), "/");
+    }
+}

@@ -1,0 +1,146 @@
+//! Texts of others as HTML: escaped, apart from the direction of the text around them, shortened, and with what nobody
+//! would see made visible.
+
+use std::fmt::{self, Write};
+
+use askama::filters::HtmlSafe;
+
+use super::figures;
+use crate::model::text::is_invisible;
+
+/// A text of others, as the inside of an element.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    text: String,
+    /// Bytes of all of it, where it is shortened.
+    all_bytes: Option<u64>,
+    link: Option<String>,
+}
+
+impl HtmlSafe for Shown {}
+
+impl Shown {
+    /// The first characters of a text.
+    pub(super) fn new(text: &str, characters: usize) -> Shown {
+        let end = text.char_indices().nth(characters).map(|(end, _)| end);
+        let all_bytes = end.map(|_| text.len() as u64);
+        Shown { text: text[..end.unwrap_or(text.len())].to_owned(), all_bytes, link: None }
+    }
+
+    /// All of a text.
+    pub(super) fn whole(text: &str) -> Shown {
+        Shown { text: text.to_owned(), all_bytes: None, link: None }
+    }
+
+    /// A text whose beginning is all there is of it.
+    pub(super) fn beginning(text: &str, characters: usize, is_cut: bool) -> Shown {
+        let mut shown = Shown::new(text, characters);
+        if is_cut && shown.all_bytes.is_none() {
+            shown.text.push('…');
+        }
+        shown
+    }
+
+    /// As [`Shown::new`], as a link where it is a URL of the web.
+    pub(super) fn linked(text: &str, characters: usize) -> Shown {
+        Shown { link: web_url(text), ..Shown::new(text, characters) }
+    }
+
+    /// Bytes that its HTML takes, roughly.
+    pub(super) fn weight(&self) -> usize {
+        self.text.len() + self.link.as_ref().map_or(0, String::len)
+    }
+}
+
+/// Most bytes of a URL that becomes a link.
+const LINK_BYTES: usize = 2_000;
+
+/// The text as a URL of the web, if it is nothing else.
+fn web_url(text: &str) -> Option<String> {
+    let is_web = text.starts_with("https://") || text.starts_with("http://");
+    if !is_web || text.len() > LINK_BYTES || text.chars().any(|character| character.is_whitespace()) {
+        return None;
+    }
+    let url = url::Url::parse(text).ok()?;
+    // A name before the host looks as if it were the host.
+    (url.has_host() && url.username().is_empty() && url.password().is_none()).then(|| url.to_string())
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(link) = &self.link {
+            write!(formatter, "<a href=\"{}\" rel=\"noopener noreferrer nofollow\">", Escaped(link))?;
+        }
+        write!(formatter, "<bdi>{}</bdi>", Escaped(&self.text))?;
+        if self.link.is_some() {
+            formatter.write_str("</a>")?;
+        }
+        if let Some(bytes) = self.all_bytes {
+            write!(formatter, "<span class=\"cut\">… shortened, {} in all</span>", figures::size(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a character is shown by its number. Those that join letters and emoji stay: without them, many words and
+/// pictures are others.
+fn is_named(character: char) -> bool {
+    is_invisible(character) && !matches!(character, '\n' | '\t' | '\u{200C}' | '\u{200D}')
+}
+
+/// A text, safe inside an element and inside quotes.
+pub(super) struct Escaped<'a>(pub(super) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '<' => formatter.write_str("&lt;")?,
+                '>' => formatter.write_str("&gt;")?,
+                '&' => formatter.write_str("&amp;")?,
+                '"' => formatter.write_str("&quot;")?,
+                '\'' => formatter.write_str("&#39;")?,
+                // No byte of a URL is one.
+                character if is_named(character) => {
+                    write!(formatter, "<span class=\"ctl\">U+{:04X}</span>", u32::from(character))?;
+                }
+                character => formatter.write_char(character)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_shown_as_they_are_and_run_nowhere() {
+        for (text, html) in [
+            ("", "<bdi></bdi>"),
+            ("<b>&'\"", "<bdi>&lt;b&gt;&amp;&#39;&quot;</bdi>"),
+            ("a\u{202e}b\0", "<bdi>a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0000</span></bdi>"),
+            ("👩\u{200d}🚀\n", "<bdi>👩\u{200d}🚀\n</bdi>"),
+            ("0123456789x", "<bdi>0123456789</bdi><span class=\"cut\">… shortened, 11 bytes in all</span>"),
+        ] {
+            assert_eq!(Shown::new(text, 10).to_string(), html, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn urls_of_the_web_are_links_and_nothing_else_is() {
+        let link = Shown::linked("https://a.test/?a=1&b='\"", 100).to_string();
+        assert!(link.starts_with("<a href=\"https://a.test/?a=1&amp;b=%27%22\" rel=\"noopener"), "{link}");
+        for text in [
+            "javascript:alert(1)",
+            "data:text/html,x",
+            "https://",
+            "https://a b",
+            " https://a.test",
+            "https://good@evil.test/",
+        ] {
+            assert!(!Shown::linked(text, 100).to_string().contains("<a"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! `…/versions`: the versions of a dataset, the newest first; and `…/manage/{action}`, where its owner pins, unpins,
+//! freezes and unfreezes. Each says what it will do before it is done.
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+
+use super::figures::{self, Time};
+use super::opened::{Heading, Tab};
+use super::place::{DatasetPlace, Place};
+use super::query::Query;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::catalog::{DatasetView, VersionRecord};
+use crate::http::error::HttpError;
+use crate::http::visit;
+use crate::model::dataset::Dataset;
+use crate::model::version::{VersionNumber, VersionSelector, there_are};
+use crate::service::{App, Bucket, ReadError};
+
+/// Versions in a page.
+const PAGE: usize = 50;
+
+/// What an owner may do here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Pin,
+    Unpin,
+    Freeze,
+    Unfreeze,
+}
+
+impl Action {
+    const ALL: [Action; 4] = [Action::Pin, Action::Unpin, Action::Freeze, Action::Unfreeze];
+
+    /// Its name in the path of its page.
+    fn name(self) -> &'static str {
+        match self {
+            Action::Pin => "pin",
+            Action::Unpin => "unpin",
+            Action::Freeze => "freeze",
+            Action::Unfreeze => "unfreeze",
+        }
+    }
+
+    /// What is said when it is done.
+    fn done(self) -> &'static str {
+        match self {
+            Action::Pin => "The version is pinned. It stays active until you pin another one, or unpin it.",
+            Action::Unpin => "No version is pinned any more. The newest one is active.",
+            Action::Freeze => "The dataset is frozen. Readers get 410, and it is not refreshed.",
+            Action::Unfreeze => "The dataset is served and refreshed again.",
+        }
+    }
+
+    /// Whether it is about a version.
+    fn of_a_version(self) -> bool {
+        matches!(self, Action::Pin | Action::Freeze)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "versions.html")]
+struct VersionsPage {
+    shell: Shell,
+    heading: Heading,
+    owned: bool,
+    notice: Option<&'static str>,
+    pinned: Option<u64>,
+    unpin: String,
+    unfreeze: String,
+    total: String,
+    versions: Vec<VersionCard>,
+    first: Option<String>,
+    older: Option<String>,
+}
+
+/// A version in the timeline.
+struct VersionCard {
+    number: u64,
+    time: Time,
+    entities: String,
+    size: String,
+    /// Against the version before.
+    change: Option<String>,
+    /// Whether it holds the same entities as the version before.
+    same: bool,
+    active: bool,
+    latest: bool,
+    pinned: bool,
+    /// Its alternate: its entities, and its page.
+    alternate: Option<(String, Option<String>)>,
+    browse: Option<String>,
+    profile: Option<String>,
+    pin: Option<String>,
+    freeze: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+struct ConfirmPage {
+    shell: Shell,
+    heading: Heading,
+    title: String,
+    effects: Vec<String>,
+    action: String,
+    version: Option<u64>,
+    button: String,
+    danger: bool,
+    back: String,
+}
+
+/// The handler of the timeline.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = Box::pin(versions(&mut visit)).await;
+    visit.answer(outcome).await
+}
+
+/// The dataset, and whether it is the visitor's. To all but its owner a private one is what a missing one is, and a
+/// frozen one is gone.
+async fn seen(visit: &mut Visit, place: &DatasetPlace) -> Result<(DatasetView, bool), HttpError> {
+    let app = visit.app.clone();
+    let user = visit.visitor.user.clone();
+    if user.is_none() {
+        visit::count(&app, visit.visitor.client, Bucket::Public, &mut visit.headers).await?;
+    }
+    let view = app.datasets().visible(user.as_ref(), visit.visitor.client, place.id).await?;
+    let view = view.filter(|view| view.dataset.name.slug() == place.slug).ok_or(ReadError::DatasetNotFound)?;
+    let owned = user.is_some_and(|user| user.id == view.dataset.owner);
+    if view.dataset.frozen && !owned {
+        return Err(ReadError::Frozen.into());
+    }
+    Ok((view, owned))
+}
+
+async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let uri = visit.head.uri.clone();
+    let place = DatasetPlace::parse(uri.path())?;
+    let (view, owned) = seen(visit, &place).await?;
+    let query = Query::parse(uri.query());
+    let before: u64 = query.first("before").and_then(|before| before.parse().ok()).unwrap_or(u64::MAX);
+    let notice = query.first("done").filter(|_| owned);
+    let notice = notice.and_then(|name| Action::ALL.into_iter().find(|action| action.name() == name));
+    let dataset = &view.dataset;
+    let from = view.versions.iter().position(|record| record.version.number.get() < before);
+    let rest = from.map_or(&[][..], |from| &view.versions[from..]);
+    let now = Utc::now();
+    let cards = rest.iter().take(PAGE).enumerate();
+    let cards = cards.map(|(at, record)| card(record, rest.get(at + 1), dataset, &place, owned, now));
+    let active = active(&place);
+    let page = VersionsPage {
+        shell: visit.shell(format!("Versions, {}", dataset.name.as_str())),
+        heading: Heading::around(visit, dataset, &active, Tab::Versions),
+        owned,
+        notice: notice.map(Action::done),
+        pinned: dataset.pinned_version.map(VersionNumber::get),
+        unpin: place.manage(Action::Unpin.name()),
+        unfreeze: place.manage(Action::Unfreeze.name()),
+        total: figures::counted(view.versions.len() as u64, "version", "versions"),
+        versions: cards.collect(),
+        first: from.filter(|from| *from > 0).map(|_| place.versions()),
+        older: rest
+            .get(PAGE)
+            .map(|_| Query::default().and("before", rest[PAGE - 1].version.number).at(&place.versions())),
+    };
+    render(StatusCode::OK, &page)
+}
+
+fn active(place: &DatasetPlace) -> Place {
+    place.version(VersionSelector::Active, false)
+}
+
+fn card(
+    record: &VersionRecord,
+    before: Option<&VersionRecord>,
+    dataset: &Dataset,
+    place: &DatasetPlace,
+    owned: bool,
+    now: DateTime<Utc>,
+) -> VersionCard {
+    let VersionRecord { version, is_active } = record;
+    let own = place.number(version.number);
+    let alternate = version.alt.as_ref().map(|file| {
+        let entities = figures::counted(file.entity_count, "entity", "entities");
+        (entities, (!dataset.frozen).then(|| Place { alt: true, ..own.clone() }.browse()))
+    });
+    let same = before.is_some_and(|before| before.version.file.content_hash == version.file.content_hash);
+    let change = before.map(|before| figures::change(before.version.file.entity_count, version.file.entity_count));
+    let pinned = dataset.pinned_version == Some(version.number);
+    let link = |action: Action| Query::default().and("version", version.number).at(&place.manage(action.name()));
+    VersionCard {
+        number: version.number.get(),
+        time: Time::new(version.created_at, now),
+        entities: figures::counted(version.file.entity_count, "entity", "entities"),
+        size: figures::size(version.file.size_bytes),
+        change,
+        same,
+        active: *is_active,
+        latest: dataset.latest_version == Some(version.number),
+        pinned,
+        alternate,
+        browse: (!dataset.frozen).then(|| own.browse()),
+        profile: (!dataset.frozen).then(|| own.profile()),
+        pin: (owned && !pinned).then(|| link(Action::Pin)),
+        freeze: (owned && !dataset.frozen).then(|| link(Action::Freeze)),
+    }
+}
+
+/// What is asked for: the action, and the version that it is about, if it is about one.
+struct Asked {
+    place: DatasetPlace,
+    action: Action,
+    version: Option<VersionNumber>,
+}
+
+fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
+    let place = DatasetPlace::parse(path)?;
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let action = Action::ALL.into_iter().find(|action| action.name() == name).ok_or(HttpError::NoSuchPath)?;
+    let version = match (action.of_a_version(), version) {
+        (false, _) => None,
+        (true, Some(number)) if number.parse::<u64>().is_ok_and(|number| number > 0) => {
+            Some(VersionNumber::new(number.parse().unwrap_or_default()))
+        }
+        (true, given) => {
+            let given = visit::quoted(given.unwrap_or_default());
+            let text = format!("The version is {given}; valid: the number of a version.");
+            return Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text });
+        }
+    };
+    Ok(Asked { place, action, version })
+}
+
+/// The owner's dataset.
+async fn own(visit: &Visit, place: &DatasetPlace) -> Result<DatasetView, HttpError> {
+    let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
+    match view.dataset.name.slug() == place.slug {
+        true => Ok(view),
+        false => Err(ReadError::DatasetNotFound.into()),
+    }
+}
+
+/// The handler of the page that says what will be done.
+pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = confirmation(&visit).await;
+    visit.answer(outcome).await
+}
+
+async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
+    let query = Query::parse(visit.head.uri.query());
+    let Asked { place, action, version } = asked(visit.head.uri.path(), query.first("version"))?;
+    let view = own(visit, &place).await?;
+    let dataset = &view.dataset;
+    if let Some(number) = version
+        && !view.versions.iter().any(|record| record.version.number == number)
+    {
+        let text = format!("There is no version {number}; {}.", there_are(dataset.latest_version));
+        return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
+    }
+    let (title, button, effects) = words(action, version, dataset);
+    let page = ConfirmPage {
+        shell: visit.shell(title.clone()),
+        heading: Heading::around(visit, dataset, &active(&place), Tab::Versions),
+        title,
+        effects,
+        action: place.manage(action.name()),
+        version: version.map(VersionNumber::get),
+        button,
+        danger: action == Action::Freeze,
+        back: place.versions(),
+    };
+    render(StatusCode::OK, &page)
+}
+
+/// The title, the button, and what will happen.
+fn words(action: Action, version: Option<VersionNumber>, dataset: &Dataset) -> (String, String, Vec<String>) {
+    let number = version.map_or(0, VersionNumber::get);
+    let active = dataset.active_version().map_or(0, VersionNumber::get);
+    let latest = dataset.latest_version.map_or(0, VersionNumber::get);
+    let now = format!("Readers of “active” get version {number}. Now they get version {active}.");
+    match action {
+        Action::Pin => (
+            format!("Pin version {number}?"),
+            format!("Pin version {number}"),
+            vec![
+                now,
+                "Refreshes go on and make new versions. The pinned one stays active until you unpin it.".to_owned(),
+                "No version is changed or deleted. Each can be read by its number.".to_owned(),
+            ],
+        ),
+        Action::Unpin => (
+            "Unpin the active version?".to_owned(),
+            "Unpin".to_owned(),
+            vec![
+                format!("Readers of “active” get the newest version, {latest}. Now they get version {active}."),
+                "Each refresh makes a new version, which becomes active at once.".to_owned(),
+            ],
+        ),
+        Action::Freeze => (
+            format!("Freeze this dataset at version {number}?"),
+            "Freeze the dataset".to_owned(),
+            vec![
+                "All readers get the status 410, “Gone”, whatever version they ask for.".to_owned(),
+                "Refreshes stop: scheduled, pinged and manual ones.".to_owned(),
+                format!("Version {number} is pinned, and is the active one when you unfreeze the dataset."),
+                "Nothing is deleted. A frozen dataset does not count for your plan, and you can unfreeze it."
+                    .to_owned(),
+            ],
+        ),
+        Action::Unfreeze => (
+            "Unfreeze this dataset?".to_owned(),
+            "Unfreeze".to_owned(),
+            vec![
+                format!("Readers are served again. “active” is version {active}."),
+                "Refreshes go on, by the schedule, too.".to_owned(),
+                "The dataset counts for your plan's number of active datasets.".to_owned(),
+            ],
+        ),
+    }
+}
+
+/// The handler of the forms.
+pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        let user = visit.user()?;
+        let fields = Query::from_iter(visit.form(body).await?);
+        let Asked { place, action, version } = asked(visit.head.uri.path(), fields.first("version"))?;
+        own(&visit, &place).await?;
+        let datasets = visit.app.datasets();
+        match (action, version) {
+            (Action::Pin, Some(version)) => datasets.rollback(&user, place.id, version, false).await?,
+            (Action::Freeze, Some(version)) => datasets.rollback(&user, place.id, version, true).await?,
+            (Action::Unfreeze, _) => datasets.unfreeze(&user, place.id).await?,
+            _ => datasets.unpin(&user, place.id).await?,
+        };
+        Ok(Reply::SeeOther(Query::default().and("done", action.name()).at(&place.versions())))
+    };
+    let outcome = outcome.await;
+    visit.answer(outcome).await
+}

@@ -1,0 +1,256 @@
+//! A request for a page, and its answer: what all pages have around them, their headers, and errors as pages.
+
+use askama::Template;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::{assets, forms};
+use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
+use crate::http::error::{CallError, HttpError};
+use crate::http::visit::{self, Visitor};
+use crate::model::limits::FORM_BYTES;
+use crate::model::user::User;
+use crate::service::{App, UsageMeter};
+
+/// What a page may load and do: its style sheet and its icon, nothing of others, and no scripts.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; \
+                      frame-ancestors 'none'; base-uri 'none'";
+
+/// The page on which one signs in.
+pub(super) const SIGN_IN: &str = "/ui/sign-in";
+
+/// A page, ready to be sent; or another answer.
+pub(super) enum Reply {
+    /// A page with this status.
+    Page(StatusCode, String),
+    /// Another page, to be opened by GET.
+    SeeOther(String),
+    /// An answer that is no page.
+    Other(Response),
+}
+
+/// What all pages have around them.
+pub(super) struct Shell {
+    pub(super) title: String,
+    pub(super) style: &'static str,
+    /// The e-mail address of who is signed in.
+    pub(super) email: Option<String>,
+    /// The token of forms, where there is a session.
+    pub(super) token: String,
+    /// Where signing in leads back to.
+    pub(super) sign_in: String,
+}
+
+/// A request for a page.
+pub(super) struct Visit {
+    pub(super) app: App,
+    pub(super) head: Parts,
+    pub(super) visitor: Visitor,
+    /// Headers of the answer, whatever it is.
+    pub(super) headers: HeaderMap,
+    /// Counts the request for its dataset.
+    pub(super) meter: Option<UsageMeter>,
+}
+
+#[derive(Template)]
+#[template(path = "error.html")]
+struct ErrorPage<'a> {
+    shell: Shell,
+    status: u16,
+    heading: &'a str,
+    text: &'a str,
+}
+
+impl Visit {
+    /// Finds out who visits.
+    ///
+    /// # Errors
+    /// The answer, if that cannot be found out. It is boxed because it is large and rare.
+    pub(super) async fn begin(app: App, head: Parts) -> Result<Visit, Box<Response>> {
+        match Visitor::of(&app, &head).await {
+            Ok(visitor) => Ok(Visit { app, head, visitor, headers: HeaderMap::new(), meter: None }),
+            Err(error) => {
+                let mut response = error.into_response();
+                guard(response.headers_mut());
+                Err(Box::new(response))
+            }
+        }
+    }
+
+    /// The user who visits.
+    ///
+    /// # Errors
+    /// 401 for anybody else.
+    pub(super) fn user(&self) -> Result<User, HttpError> {
+        self.visitor.user.clone().ok_or_else(|| CallError::Unauthenticated.into())
+    }
+
+    /// What the page of this title has around it.
+    pub(super) fn shell(&self, title: impl Into<String>) -> Shell {
+        // A form is not opened again by its path alone.
+        let path = match self.head.method {
+            Method::GET | Method::HEAD => self.head.uri.path_and_query().map_or("/", |path| path.as_str()),
+            _ => "/",
+        };
+        let back = super::query::Query::default().and("next", path);
+        let sign_in =
+            if path.starts_with(SIGN_IN) || path.len() > NEXT_BYTES { SIGN_IN.to_owned() } else { back.at(SIGN_IN) };
+        Shell {
+            title: title.into(),
+            style: &assets::STYLE_PATH,
+            email: self.visitor.user.as_ref().map(|user| user.email.clone()),
+            token: self.visitor.session().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
+            sign_in,
+        }
+    }
+
+    /// The fields of a form that a page of this session has made.
+    ///
+    /// # Errors
+    /// 403 for any other form, and those of receiving it.
+    pub(super) async fn form(&self, body: Body) -> Result<Vec<(String, String)>, HttpError> {
+        visit::check_origin(&self.app, &self.head)?;
+        let fields = visit::form(&self.app, self.visitor.holder(), &self.head.headers, body).await?;
+        let token = fields.iter().find(|(name, _)| name == forms::TOKEN).map(|(_, token)| token.as_str());
+        match (self.visitor.session(), token) {
+            (Some(session), Some(token)) if forms::is_token(session, token) => Ok(fields),
+            _ => Err(CallError::ForgedForm.into()),
+        }
+    }
+
+    /// The answer.
+    pub(super) async fn answer(self, outcome: Result<Reply, HttpError>) -> Response {
+        let (reply, more) = match outcome {
+            Ok(reply) => (reply, HeaderMap::new()),
+            Err(error) => self.error_page(error),
+        };
+        let signed_in = self.visitor.user.is_some();
+        let mut response = match reply {
+            Reply::Page(status, html) => {
+                let mut response = coded(&self.head.headers, html).await;
+                *response.status_mut() = status;
+                response
+            }
+            Reply::SeeOther(path) => {
+                let mut response = StatusCode::SEE_OTHER.into_response();
+                if let Ok(path) = HeaderValue::try_from(path) {
+                    response.headers_mut().insert(LOCATION, path);
+                }
+                response
+            }
+            Reply::Other(response) => response,
+        };
+        let status = response.status();
+        let headers = response.headers_mut();
+        headers.extend(self.headers);
+        headers.extend(more);
+        guard(headers);
+        // What a page shows depends on who looks, and on what was done meanwhile.
+        let kept = match signed_in || !status.is_success() || self.head.method != Method::GET {
+            true => "private, no-store",
+            false => "private, no-cache",
+        };
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static(kept));
+        headers.entry(VARY).or_insert(HeaderValue::from_static("Accept-Encoding, Cookie"));
+        if let Some(meter) = self.meter {
+            response.extensions_mut().insert(meter);
+        }
+        response
+    }
+
+    /// An error as a page.
+    fn error_page(&self, error: HttpError) -> (Reply, HeaderMap) {
+        // The others speak of operations.
+        let own = match error {
+            HttpError::NoSuchPath => Some("There is no such page."),
+            HttpError::Call(CallError::Unauthenticated) => Some("Sign in as the owner to see this page."),
+            _ => None,
+        };
+        let visit::Told { status, text, headers } = visit::told(error, &self.head);
+        let text = own.map_or(text, str::to_owned);
+        let heading = match status.as_u16() {
+            400 | 414 => "This address is not valid",
+            401 => "Sign in first",
+            403 => "This is not allowed",
+            404 => "There is nothing here",
+            409 => "This cannot be done now",
+            410 => "This dataset is frozen",
+            429 => "Too many requests",
+            503 => "The service is busy",
+            _ => "This did not work",
+        };
+        let shell = self.shell(heading);
+        let page = ErrorPage { shell, status: status.as_u16(), heading, text: &text };
+        (render(status, &page).unwrap_or(Reply::Page(status, String::new())), headers)
+    }
+}
+
+/// Most bytes of an address to which signing in leads back.
+const NEXT_BYTES: usize = FORM_BYTES / 16;
+
+/// A page of a template.
+///
+/// # Errors
+/// 500, which no template of ours gives.
+pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Reply, HttpError> {
+    match page.render() {
+        Ok(html) => Ok(Reply::Page(status, html)),
+        Err(error) => Err(HttpError::Panic(format!("a page was not made: {error}"))),
+    }
+}
+
+/// Bytes of a page that is compressed on the thread that serves the request.
+const COMPRESSED_HERE: usize = 128 << 10;
+
+/// A page, compressed as the browser likes it.
+async fn coded(headers: &HeaderMap, html: String) -> Response {
+    let coding = match html.len() < LEAST_COMPRESSED_BYTES {
+        true => ContentCoding::Identity,
+        false => ContentCoding::negotiate(headers),
+    };
+    let (coding, body) = match coding {
+        ContentCoding::Identity => (coding, Body::from(html)),
+        coding if html.len() <= COMPRESSED_HERE => match compress(coding, html.as_bytes()) {
+            Ok(bytes) => (coding, Body::from(bytes)),
+            Err(_) => (ContentCoding::Identity, Body::from(html)),
+        },
+        coding => {
+            let html = axum::body::Bytes::from(html);
+            let plain = html.clone();
+            match tokio::task::spawn_blocking(move || compress(coding, &html)).await {
+                Ok(Ok(bytes)) => (coding, Body::from(bytes)),
+                _ => (ContentCoding::Identity, Body::from(plain)),
+            }
+        }
+    };
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    if coding != ContentCoding::Identity {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    }
+    response
+}
+
+/// What every answer of the dashboard tells browsers.
+///
+/// With the policy `no-referrer`, browsers would send forms of our own pages with the `Origin` `null`.
+pub(super) fn guard(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+}
+
+/// A path below `/ui/` that no page has.
+pub(super) async fn no_page(State(app): State<App>, head: Parts) -> Response {
+    match Visit::begin(app, head).await {
+        Ok(visit) => visit.answer(Err(HttpError::NoSuchPath)).await,
+        Err(response) => *response,
+    }
+}

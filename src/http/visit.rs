@@ -1,0 +1,184 @@
+//! What the pages of the dashboard have in common with operations: who visits, how reads are counted, how a session
+//! begins and ends, how a form comes in, how a download goes out, and how an error is told. Pages reach these through
+//! here alone.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::error::{CallError, HttpError, ServerFailure};
+pub(crate) use super::headers::base_url::BaseUrl;
+use super::headers::base_url::has_foreign_origin;
+use super::headers::client_ip;
+use super::layers::access_log::RequestId;
+use super::management::{self, body, sessions};
+use super::read::{self, rate};
+use super::text;
+use crate::model::limits;
+use crate::model::request::ReadRequest;
+use crate::model::secret::Secret;
+use crate::model::user::User;
+use crate::service::{Admitted, App, Bucket, Client, Holder};
+
+/// What browsers say about the page that makes a request.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Who opens a page: a user, by the cookie of a session, or anybody.
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor {
+    /// Who sends the request.
+    pub(crate) client: Client,
+    /// Whose session it is.
+    pub(crate) user: Option<User>,
+    /// The id of that session.
+    session: Option<Secret>,
+}
+
+impl Visitor {
+    /// The one of a request. The cookie of a session that has ended is nobody's. An `Authorization` is not looked at:
+    /// browsers send none.
+    ///
+    /// # Errors
+    /// Those of the catalog.
+    pub(crate) async fn of(app: &App, head: &Parts) -> Result<Visitor, HttpError> {
+        let client = client_ip::of(head, app);
+        let Some(id) = management::session_id(&head.headers) else {
+            return Ok(Visitor { client, user: None, session: None });
+        };
+        let user = app.sessions().user_of_session(client, &id).await?;
+        let session = user.as_ref().map(|_| Secret::from_stored(id));
+        Ok(Visitor { client, user, session })
+    }
+
+    /// The id of the session, if there is one that lasts.
+    pub(crate) fn session(&self) -> Option<&Secret> {
+        self.session.as_ref()
+    }
+
+    /// For whom work is done.
+    pub(crate) fn holder(&self) -> Holder {
+        self.user.as_ref().map_or(Holder::Anonymous(self.client), |user| Holder::User(user.id))
+    }
+}
+
+/// Counts a read, and says in the headers where the client stands.
+///
+/// # Errors
+/// [`HttpError::RateLimited`] for a client that has made too many.
+pub(crate) async fn count(app: &App, client: Client, bucket: Bucket, headers: &mut HeaderMap) -> Result<(), HttpError> {
+    let status = rate::count(app, client, bucket).await;
+    if let Some(status) = &status {
+        rate::describe(headers, status);
+    }
+    rate::check(status.as_ref())
+}
+
+/// Refuses a form that a page of another site has sent.
+///
+/// # Errors
+/// [`CallError::ForeignOrigin`].
+pub(crate) fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
+    let other_site =
+        head.headers.get_all(SEC_FETCH_SITE).iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
+    match other_site || has_foreign_origin(head, app.config().server.public_url.as_ref()) {
+        true => Err(CallError::ForeignOrigin.into()),
+        false => Ok(()),
+    }
+}
+
+/// The fields of a form, in its order.
+///
+/// # Errors
+/// 415 for a body that is none, and those of receiving it.
+pub(crate) async fn form(
+    app: &App,
+    holder: Holder,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Vec<(String, String)>, HttpError> {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Err(CallError::NotForm.into());
+    }
+    let (bytes, _room) = body::collect(app, holder, body, limits::FORM_BYTES as u64).await?;
+    Ok(form_urlencoded::parse(&bytes).into_owned().collect())
+}
+
+/// Begins a session for the user with this address and password, and sets its cookie; the visitor's session so far
+/// ends.
+///
+/// # Errors
+/// Those of a log-in.
+pub(crate) async fn sign_in(
+    app: &App,
+    head: &Parts,
+    (email, password): (&str, &str),
+    headers: &mut HeaderMap,
+) -> Result<(), HttpError> {
+    let before = management::session_id(&head.headers);
+    let logged_in = app.logins().log_in(client_ip::of(head, app), email, password, before.as_deref()).await?;
+    sessions::begin(app, &logged_in, headers, &BaseUrl::of(head, app));
+    Ok(())
+}
+
+/// Ends the visitor's session, and takes its cookie.
+///
+/// # Errors
+/// Those of the catalog.
+pub(crate) async fn sign_out(
+    app: &App,
+    head: &Parts,
+    visitor: &Visitor,
+    headers: &mut HeaderMap,
+) -> Result<(), HttpError> {
+    if let Some(id) = visitor.session() {
+        app.sessions().end(id.expose()).await?;
+    }
+    sessions::forget(headers, &BaseUrl::of(head, app));
+    Ok(())
+}
+
+/// The answer of the read endpoint to who has been admitted already.
+///
+/// # Errors
+/// Those of a read.
+pub(crate) async fn download(
+    app: &App,
+    head: &Parts,
+    admitted: &Admitted,
+    request: ReadRequest,
+) -> Result<Response, HttpError> {
+    read::download(app, head, admitted, Arc::new(request)).await
+}
+
+/// What an error answer tells: its status, its text, and its headers without those of the text.
+pub(crate) struct Told {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+    pub(crate) headers: HeaderMap,
+}
+
+/// What is told of an error, whose cause is logged. Where the service is to blame, the text names the request.
+pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
+    let (_, text) = error.public_text();
+    let response = error.into_response();
+    let (parts, _) = response.into_parts();
+    let mut headers = parts.headers;
+    headers.remove(CONTENT_TYPE);
+    let failed = parts.extensions.get::<ServerFailure>().is_some();
+    let text = match head.extensions.get::<RequestId>() {
+        Some(id) if failed => id.named_in(&text),
+        _ => text,
+    };
+    Told { status: parts.status, text, headers }
+}
+
+/// A text of a request, in quotation marks and on one line.
+pub(crate) fn quoted(text: &str) -> String {
+    text::quoted(text).to_string()
+}

@@ -1,0 +1,58 @@
+//! `/ui/account`: tokens, sessions and the password.
+
+use super::{Browser, leads_to};
+use crate::support::html::Page;
+use crate::support::{OWNER, PASSWORD, TestService};
+
+async fn sent(browser: &Browser<'_>, form: &str, fields: &[(&str, &str)]) -> crate::support::Answer {
+    let token = browser.token("/ui/account").await;
+    browser.post(&format!("/ui/account/{form}"), &[fields, &[("token", &token)]].concat()).await
+}
+
+#[tokio::test]
+async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
+    let service = TestService::start().await;
+    let owner = Browser::user(&service, OWNER).await;
+    let made = sent(&owner, "create-token", &[("name", "ci <b>"), ("scope", "read")]).await;
+    let page = Page::of(&made, 200);
+    assert_eq!(made.header("cache-control"), Some("private, no-store"));
+    let token = page.words("[role=status] code");
+    let bearer = format!("Bearer {token}");
+    assert_eq!(service.send("GET", "/dataset/list", Some(&bearer)).await.status, 200);
+    assert_eq!(service.send("POST", "/dataset/unpin", Some(&bearer)).await.status, 403, "it reads alone");
+    let page = owner.page("/ui/account").await;
+    assert!(!page.text.contains(&token), "it is shown once");
+    assert_eq!(page.all_words("tbody th")[0], "ci <b>");
+    let again = Page::of(&sent(&owner, "create-token", &[("name", "ci <b>")]).await, 409);
+    assert_eq!(again.words("[role=alert]"), "You already have an API token of this name.");
+    leads_to(&sent(&owner, "delete-token", &[("name", "ci <b>")]).await, "/ui/account?done=delete-token");
+    assert_eq!(service.send("GET", "/dataset/list", Some(&bearer)).await.status, 401);
+    Page::of(&sent(&owner, "delete-token", &[("name", "ci <b>")]).await, 404);
+    Page::of(&sent(&owner, "nothing", &[]).await, 404);
+    let visitor = Browser::visitor(&service);
+    visitor.error("/ui/account", 401).await;
+    Page::of(&visitor.post("/ui/account/create-token", &[("name", "x")]).await, 401);
+}
+
+#[tokio::test]
+async fn sessions_are_ended_and_a_new_password_ends_all_others() {
+    let service = TestService::configured(|config| config.limits.logins_per_minute = 0).await;
+    let (owner, other) = (Browser::user(&service, OWNER).await, Browser::user(&service, OWNER).await);
+    let page = owner.page("/ui/account").await;
+    let id = page.one("form[action='/ui/account/end-session'] input[name=id]").attr("value").expect("an id").to_owned();
+    leads_to(&sent(&owner, "end-session", &[("id", &id)]).await, "/ui/account?done=end-session");
+    other.error("/ui/account", 401).await;
+    assert!(owner.page("/ui/account").await.select("form[action='/ui/account/end-session']").is_empty());
+
+    let third = Browser::user(&service, OWNER).await;
+    let wrong = Page::of(&sent(&owner, "password", &[("old", "wrong"), ("new", "another")]).await, 403);
+    assert_eq!(wrong.words("[role=alert]"), "old is not your password. Nothing was changed.");
+    let empty = Page::of(&sent(&owner, "password", &[("old", PASSWORD), ("new", "")]).await, 400);
+    assert!(empty.words("[role=alert]").starts_with("Invalid request: new: "));
+    leads_to(&sent(&owner, "password", &[("old", PASSWORD), ("new", "another")]).await, "/ui/account?done=password");
+    assert!(
+        owner.page("/ui/account?done=password").await.words("[role=status]").starts_with("The password is changed")
+    );
+    third.error("/ui/account", 401).await;
+    Browser::of(&service, OWNER, "another").await;
+}

@@ -1,0 +1,290 @@
+//! A version's entities: what a page shows of a read, and where it leads.
+
+use serde_json::{Value, json};
+
+use super::{Browser, leads_to};
+use crate::support::html::{Page, words};
+use crate::support::owned::Owned;
+use crate::support::{OWNER, TestService};
+
+/// Ten entities, `n` from 0 to 9 and `k` half of it.
+async fn ten() -> TestService {
+    let service = TestService::start().await;
+    let entities: Vec<String> =
+        (0..10).map(|n| format!("{{\"n\":{n},\"k\":{},\"in\":{{\"x\":[1,2]}}}}", n / 2)).collect();
+    service.import("Ten", &entities.join("\n")).await;
+    service
+}
+
+const TEN: &str = "/ui/1/ten/active/";
+
+/// The first column of the table that is not the position.
+fn firsts(page: &Page) -> Vec<String> {
+    page.all_words("tbody tr > td:nth-child(2)")
+}
+
+fn positions(page: &Page) -> Vec<String> {
+    page.all_words("tbody tr > th")
+}
+
+#[tokio::test]
+async fn a_page_shows_what_the_read_of_its_query_returns() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    for query in [
+        "",
+        "filter=k:3",
+        "filter_contains=n:1&sort=n:desc",
+        "filter_gt=n:2&filter_lte=n:5",
+        "keywords=4,7",
+        "sort=n:desc&limit=3&offset=2",
+        "dedup=true&dedup_key=k",
+        "sample=4&seed=3",
+        "keep_field=n&limit=2",
+        "format=csv&filter=k:1",
+        "count=false&denull=1",
+        "offset=20",
+        "limit=0",
+    ] {
+        let page = visitor.page(&format!("{TEN}?{query}")).await;
+        let api = page.one(".call a").attr("href").expect("a link").to_owned();
+        let read = service.get(&api.replace("format=csv", "format=json")).await;
+        let entities: Vec<Value> = serde_json::from_str(read.text()).expect("JSON");
+        let expected: Vec<String> = entities.iter().map(|entity| entity["n"].to_string()).collect();
+        assert_eq!(firsts(&page), expected, "{query}: {api}");
+        for (position, entity) in positions(&page).iter().zip(&entities) {
+            assert_eq!(position, &entity["n"].to_string(), "{query}: the position is that in the version");
+        }
+        // The link that is shown is the whole URL.
+        assert_eq!(page.words(".call a"), format!("http://{}{api}", super::HOST), "{query}");
+    }
+    let page = visitor.page(TEN).await;
+    assert_eq!(page.all_words("thead th"), ["#", "n", "k", "in"]);
+    assert_eq!(page.words("h2#result"), "1 to 10 of 10 entities");
+    let nested = words(page.select("tbody details").into_iter().next().expect("a nested value"));
+    assert_eq!(nested, "{1 field} { \"x\": [ 1, 2 ] }");
+    let page = visitor.page(&format!("{TEN}?count=1&filter=k:1")).await;
+    assert_eq!((page.words(".big").as_str(), page.select("table").len()), ("2 entities", 0));
+}
+
+#[tokio::test]
+async fn pages_lead_to_the_last_entity_and_back() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let (mut seen, mut uri, mut pages) = (Vec::new(), format!("{TEN}?limit=3&filter_gt=n:0"), 0);
+    loop {
+        let page = visitor.page(&uri).await;
+        seen.extend(firsts(&page));
+        pages += 1;
+        assert!(page.words("h2#result").ends_with("of 9 entities"), "{uri}");
+        match page.select("a[rel=next]").first() {
+            Some(next) => uri = next.attr("href").expect("a target").to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!((seen.join(""), pages), ("123456789".to_owned(), 3));
+    let last = visitor.page(&uri).await;
+    let first = visitor.page(&last.link("First")).await;
+    assert_eq!(firsts(&first), ["1", "2", "3"]);
+    assert_eq!(first.link("Last"), uri);
+    assert_eq!(firsts(&visitor.page(&last.link("Previous")).await), ["4", "5", "6"]);
+    // From past the end, too.
+    let beyond = visitor.page(&format!("{TEN}?limit=3&offset=1000")).await;
+    assert_eq!(beyond.words("h2#result"), "No entities from 1,001 on of 10 entities.");
+    assert_eq!(firsts(&visitor.page(&beyond.link("Previous")).await), ["9"]);
+    let none = visitor.page(&format!("{TEN}?filter=n:77")).await;
+    assert_eq!(none.words("h2#result"), "No entity matches.");
+    let drawn = visitor.page(&format!("{TEN}?sample=4&limit=2")).await;
+    assert_eq!((firsts(&drawn).len(), drawn.select(".pages").len()), (2, 0));
+    assert!(drawn.words(".note").contains("drawn anew"));
+    assert_eq!(
+        visitor.page(&format!("{TEN}?sample=4&seed=1&limit=3")).await.words("h2#result"),
+        "1 to 3 of 4 entities"
+    );
+}
+
+#[tokio::test]
+async fn a_page_is_bounded_in_entities() {
+    let service = TestService::start().await;
+    let entities: Vec<String> = (0..450).map(|n| format!("{{\"n\":{n}}}")).collect();
+    service.import("Many", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    assert_eq!(firsts(&visitor.page("/ui/1/many/active/").await).len(), 50);
+    let page = visitor.page("/ui/1/many/active/?limit=1000").await;
+    assert_eq!(firsts(&page).len(), 200);
+    assert_eq!(page.words(".note"), "A page shows 200 entities at most. The API call returns up to 1,000.");
+    let next = visitor.page(&page.link("Next")).await;
+    assert_eq!((firsts(&next)[0].as_str(), firsts(&next).len()), ("200", 200));
+    let last = visitor.page(&page.link("Last")).await;
+    assert_eq!((firsts(&last)[0].as_str(), firsts(&last).len()), ("400", 50));
+    // Downloads hold all that match.
+    let csv = service.get(&page.link("csv")).await;
+    assert_eq!(csv.text().lines().count(), 451);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_parameter_is_said_beside_the_form() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    for query in [
+        "limit=x",
+        "filter=nocolon",
+        "filter=:x&keywords=a",
+        "sort=n:up",
+        "offset=-1",
+        "limit=1&limit=2",
+        "seed=1",
+        "unknown=1&strict=true",
+        "strict=true&filter=nothing:1",
+        "dedup=perhaps",
+        "filter=%FF:1",
+    ] {
+        let api = service.get(&format!("/api/1/ten/active/?{query}")).await;
+        let page = visitor.error(&format!("{TEN}?{query}"), api.status).await;
+        assert_eq!(page.words("form #problem"), api.text().split_whitespace().collect::<Vec<_>>().join(" "), "{query}");
+        assert_eq!(page.one("#keywords").attr("aria-describedby"), Some("problem"));
+        assert!(page.select("table").is_empty());
+    }
+    // The form holds what was sent, so that it can be corrected.
+    let page = visitor.error(&format!("{TEN}?filter=nocolon&sort=n:up&limit=x"), 400).await;
+    assert_eq!(page.one("input[name=filter]").attr("value"), Some("nocolon"));
+    assert_eq!(page.one("#sort").attr("value"), Some("n:up"));
+    // What is ignored is said, with what was meant.
+    let page = visitor.page(&format!("{TEN}?filtr=k:1&filter=kk:1&sort=in.x")).await;
+    let hints = page.all_words(".hints li");
+    assert_eq!(hints[0], "There is no parameter \"filtr\". It is ignored. Did you mean filter?");
+    assert!(hints[1].starts_with("No entity has \"kk\" (filter)."), "{hints:?}");
+}
+
+#[tokio::test]
+async fn a_sent_form_leads_to_an_address_to_share() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let sent = "form=1&view=json&keywords=&filter=k%3A1&filter=&add_path=n&add_operator=filter_gt&add_value=2&sort=\
+                &limit=5&keep_field=&dedup_key=&sample=&seed=";
+    let clean = "/ui/1/ten/active/?view=json&filter=k:1&limit=5&filter_gt=n:2";
+    leads_to(&visitor.get(&format!("{TEN}?{sent}")).await, clean);
+    let page = visitor.page(clean).await;
+    assert_eq!(page.one("input[name=view]").attr("value"), Some("json"));
+    assert_eq!(page.all_words(".json li").len(), 1);
+    let values: Vec<_> = page.select(".condition input").iter().filter_map(|input| input.attr("value")).collect();
+    assert_eq!(values, ["k:1", "n:2"]);
+    assert_eq!(page.link("Remove"), "/ui/1/ten/active/?view=json&limit=5&filter_gt=n:2");
+    assert_eq!(page.link("Table"), "/ui/1/ten/active/?filter=k:1&limit=5&filter_gt=n:2");
+    assert_eq!(page.link("Reset"), TEN);
+    leads_to(
+        &visitor.get(&format!("{TEN}?form=1&add_path=k&add_operator=null&add_value=")).await,
+        "/ui/1/ten/active/?filter=k:null",
+    );
+}
+
+#[tokio::test]
+async fn a_click_sorts_and_filters() {
+    let service = TestService::start().await;
+    let text = r#"[{"a:b":"x y","n":2,"deep":{"t":"A&B"}},{"a:b":"x y","n":10,"deep":{"t":"A&B"}},{"a:b":null,"n":2}]"#;
+    service.import("Odd", text).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/odd/active/?limit=9&offset=1").await;
+    let sorted = page.link("n");
+    assert_eq!(sorted, "/ui/1/odd/active/?limit=9&sort=n:asc");
+    let page = visitor.page(&sorted).await;
+    assert_eq!(page.all_words("th[aria-sort=ascending]"), ["n ▲"]);
+    let page = visitor.page(&page.link("n ▲")).await;
+    assert_eq!(positions(&page), ["1", "0", "2"]);
+    // The profile's values, with their escapes.
+    for (text, found) in [("x y", 2), ("A&B", 2), ("only null", 1), ("2", 2)] {
+        let result = visitor.page(&page.link(text)).await;
+        assert_eq!(positions(&result).len(), found, "{text}");
+    }
+    let options: Vec<_> = page.select("#paths option").iter().filter_map(|option| option.attr("value")).collect();
+    assert_eq!(options, [r"a\:b", "n", "deep", "deep.t"]);
+    // A long query is not repeated hundreds of times.
+    let long = visitor.page(&format!("/ui/1/odd/active/?keywords={}", "y,".repeat(600))).await;
+    assert!(long.text.len() < 40_000, "{}", long.text.len());
+}
+
+#[tokio::test]
+async fn an_entity_has_a_page() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page(&format!("{TEN}?filter=k:2&sort=n:desc")).await;
+    let entity = visitor.page(&page.link("5")).await;
+    assert_eq!(entity.words(".entity"), "n 5 k 2 in {1 field} x [2 items] 0 1 1 2");
+    assert_eq!(entity.link("Previous"), "/ui/1/ten/v1/entity/4");
+    assert_eq!(entity.link("Next"), "/ui/1/ten/v1/entity/6");
+    assert_eq!(entity.one(".call a").attr("href"), Some("/api/1/ten/v1/?offset=5&limit=1"));
+    assert!(visitor.page("/ui/1/ten/v1/entity/9").await.select("a[rel=next]").is_empty());
+    assert!(visitor.page("/ui/1/ten/v1/entity/0").await.select("a[rel=prev]").is_empty());
+}
+
+#[tokio::test]
+async fn every_download_holds_all_that_match() {
+    let service = ten().await;
+    let page = Browser::visitor(&service).page(&format!("{TEN}?filter=k:1&limit=1&view=json")).await;
+    for (format, bytes) in [("json", 60), ("jsonl", 50), ("csv", 10), ("tsv", 10), ("xml", 50), ("parquet", 200)] {
+        let href = page.link(format);
+        assert!(href.starts_with("/api/1/ten/active/?filter=k:1&format="), "{href}");
+        let answer = service.get(&href).await;
+        assert!(answer.status == 200 && answer.body.len() > bytes, "{href}");
+        assert_eq!(answer.header("x-total-count"), Some("2"), "{href}");
+    }
+}
+
+#[tokio::test]
+async fn an_alternate_is_browsed_as_one() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Ten", json!({}), &["[{\"n\":1},{\"n\":2}]"]).await;
+    assert_eq!(owned.save(id, 1, "[{\"n\":3},{\"n\":4},{\"n\":5}]").await.status, 200);
+    let visitor = Browser::visitor(&owned.service);
+    for uri in ["v1/alt/", "active/alt", "v1/?alt=true"] {
+        let page = visitor.page(&format!("/ui/{id}/ten/{uri}")).await;
+        assert_eq!(firsts(&page), ["3", "4", "5"], "{uri}");
+        assert!(page.words(".heading").contains("alternate"), "{uri}");
+        let entity = visitor.page(&page.link("1")).await;
+        assert_eq!(entity.words(".entity"), "n 4", "{uri}");
+        visitor.page(&page.link("Profile")).await;
+    }
+    assert_eq!(firsts(&visitor.page(&format!("/ui/{id}/ten/v1/")).await), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn the_same_query_is_there_for_other_tools() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let query = "filter=k:1&filter=n:%22'%24(x)%5C&keywords=a,b&dedup=1&limit=2&total=TRUE";
+    let page = visitor.page(&format!("{TEN}?{query}")).await;
+    let names =
+        ["URL", "curl", "Python, requests", "Python, pandas", "DuckDB", "Polars", "JavaScript", "MCP tool call"];
+    assert_eq!(page.all_words(".snippet summary"), names);
+    let url = "http://data.strata.test/api/1/ten/active/?filter=k:1&filter=n:%22%27%24%28x%29%5C&keywords=a,b&dedup=1&limit=2&total=TRUE";
+    let texts = page.all_words(".snippet code");
+    for text in &texts[..7] {
+        assert!(text.contains(url), "{text}");
+        let outside = text.replace(url, "");
+        assert!(!outside.contains("$(") && !outside.contains('\\'), "{text}");
+    }
+    assert_eq!(texts[1], format!("curl '{url}'"));
+    assert_eq!(
+        texts[4],
+        format!("INSTALL httpfs; LOAD httpfs; SELECT * FROM read_parquet('{url}&format=parquet&typed=true');")
+    );
+    let call: Value = serde_json::from_str(&texts[7]).expect("JSON");
+    let arguments = json!({
+        "dataset_id": 1, "version": "active", "filter": ["k:1", "n:\"'$(x)\\"], "keywords": ["a,b"], "dedup": true,
+        "limit": 2, "total": true
+    });
+    assert_eq!(call, json!({"name": "read", "arguments": arguments}));
+
+    service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
+    let owner = Browser::user(&service, OWNER).await;
+    let page = owner.page("/ui/2/secret/v1/").await;
+    let texts = page.all_words(".snippet code");
+    for text in texts[1..].iter().take(6) {
+        assert!(text.contains("Bearer PRIVATE_KEY"), "{text}");
+    }
+    assert!(page.select(".call a").is_empty(), "a browser sends no key");
+    assert_eq!(page.link("csv"), "/ui/2/secret/v1/download?format=csv");
+    let csv = owner.get(&page.link("csv")).await;
+    assert_eq!((csv.text(), csv.header("cache-control")), ("n\n1\n", Some("no-store")));
+    assert!(csv.header("content-disposition").expect("a file").contains("secret-v1.csv"));
+}

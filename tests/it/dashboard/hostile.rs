@@ -1,0 +1,161 @@
+//! Values that would break pages: they are shown, and run nowhere.
+
+use serde_json::json;
+
+use super::Browser;
+use crate::support::html::{Page, words};
+use crate::support::owned::Owned;
+use crate::support::{OWNER, TestService};
+
+const SCRIPT: &str = "</td><script>alert(1)</script><img src=x onerror=alert(1)>'\"";
+
+/// Text that reorders what follows, or cannot be seen.
+const REORDERING: &str = "abc\u{202e}def\u{0}\u{200b}";
+
+/// That no value has become an element: the checks of every page see to scripts and attributes.
+#[track_caller]
+fn is_shown(page: &Page, text: &str) {
+    assert!(page.select("img, b").is_empty());
+    assert!(page.words("body").contains(text), "{}", page.text);
+}
+
+#[tokio::test]
+async fn scripts_in_names_and_values_are_texts() {
+    let owned = Owned::sqlite().await;
+    let about = json!({"description": SCRIPT, "licence": SCRIPT, "listed": true});
+    let mut entity =
+        json!({"deep": {SCRIPT: [SCRIPT]}, "url": "javascript:alert(1)", "web": "https://a.test/?<b>&\"'"});
+    entity[SCRIPT] = json!(SCRIPT);
+    let twice = json!([entity, entity]).to_string();
+    let id = owned.dataset(&format!("X {SCRIPT}"), about, &[&twice, &twice]).await;
+    let visitor = Browser::visitor(&owned.service);
+    let page = visitor.page("/").await;
+    is_shown(&page, SCRIPT);
+    let browse = page.select(".card h3 a")[0].attr("href").expect("a link").to_owned();
+    assert!(browse.starts_with(&format!("/ui/{id}/x-")), "{browse}");
+    for query in ["", "?view=json", "?flatten=true"] {
+        let page = visitor.page(&format!("{browse}{query}")).await;
+        is_shown(&page, SCRIPT);
+        let outside: Vec<_> = page.links().into_iter().filter(|link| !link.starts_with('/')).collect();
+        let expected: &[&str] = if query == "?view=json" { &[] } else { &["https://a.test/?%3Cb%3E&%22%27"] };
+        assert_eq!(outside, expected, "{query}");
+        // Every link of it is one.
+        for link in page.links().into_iter().filter(|link| link.starts_with('/') && !link.contains("/openapi")) {
+            let answer = visitor.get(&link).await;
+            assert_eq!(answer.status, 200, "{link}");
+        }
+    }
+    let base = browse.trim_end_matches("active/");
+    is_shown(&visitor.page(&format!("{base}v1/entity/0")).await, SCRIPT);
+    is_shown(&visitor.page(&format!("{base}v1/profile")).await, SCRIPT);
+    is_shown(&visitor.page(&format!("{base}versions")).await, SCRIPT);
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    is_shown(&owner.page(&format!("{base}manage/freeze?version=1")).await, SCRIPT);
+}
+
+#[tokio::test]
+async fn scripts_in_addresses_are_texts() {
+    let service = TestService::start().await;
+    service.import("Ten", "{\"n\":1}").await;
+    let visitor = Browser::visitor(&service);
+    let escaped = form_urlencoded::Serializer::new(String::new()).append_pair("x", SCRIPT).finish();
+    let escaped = escaped.trim_start_matches("x=");
+    for (uri, status) in [
+        (format!("/?q={escaped}"), 200),
+        (format!("/?after={escaped}"), 200),
+        (format!("/ui/sign-in?next={escaped}"), 200),
+        (format!("/ui/1/ten/active/?{escaped}={escaped}"), 200),
+        (format!("/ui/1/ten/active/?filter={escaped}:{escaped}&keywords={escaped}"), 200),
+        (format!("/ui/1/ten/active/?keep_field={escaped}&dedup_key={escaped}&sort={escaped}"), 200),
+        (format!("/ui/1/ten/active/?limit={escaped}"), 400),
+        (format!("/ui/1/ten/active/?view={escaped}"), 200),
+        (format!("/ui/1/ten/active/profile?q={escaped}&from={escaped}"), 200),
+        (format!("/ui/1/ten/active/entity/{escaped}"), 400),
+        (format!("/ui/1/ten/versions?before={escaped}&done={escaped}"), 200),
+        (format!("/ui/1/{escaped}/active/"), 404),
+        (format!("/ui/{escaped}/ten/active/"), 400),
+        (format!("/ui/1/ten/{escaped}/"), 400),
+    ] {
+        let page = Page::of(&visitor.get(&uri).await, status);
+        assert!(page.select("img").is_empty(), "{uri}");
+    }
+    let owner = Browser::user(&service, OWNER).await;
+    Page::of(&owner.get(&format!("/ui/1/ten/manage/pin?version={escaped}")).await, 400);
+    Page::of(&owner.get("/ui/1/ten/manage/pin?version=7").await, 404);
+}
+
+#[tokio::test]
+async fn what_reorders_or_hides_text_is_named() {
+    let owned = Owned::sqlite().await;
+    let entity = json!({"text": REORDERING, "k\u{202e}": 1, "family": "👩\u{200d}👧", "arabic": "سلام"});
+    let id = owned.dataset("Odd", json!({"description": "d\u{202e}"}), &[&json!([entity]).to_string()]).await;
+    let visitor = Browser::visitor(&owned.service);
+    for uri in ["active/", "active/?view=json", "v1/entity/0"] {
+        let page = visitor.page(&format!("/ui/{id}/odd/{uri}")).await;
+        let names = page.all_words("main .ctl");
+        assert!(!page.all_words("main bdi").iter().any(|text| text.contains('\u{202e}')), "{uri}");
+        assert!(names.contains(&"U+202E".to_owned()) && names.contains(&"U+200B".to_owned()), "{uri}: {names:?}");
+        assert!(page.text.contains("👩\u{200d}👧") && page.text.contains("سلام"), "{uri}");
+        // Texts of others are apart from the direction of what stands around them.
+        let cell = page.select("bdi").into_iter().find(|bdi| words(*bdi).contains("سلام"));
+        assert!(cell.is_some(), "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn long_values_are_shortened_and_pages_stay_small() {
+    let service = TestService::start().await;
+    let long = "<".repeat(1_000_000);
+    let text = format!(
+        "{{\"n\":0,\"long\":\"{long}\"}}\n{{\"n\":1,\"long\":\"{long}\"}}\n{{\"n\":2,\"long\":\"{long}\"}}\n{{\"n\":3}}"
+    );
+    service.import("Long", &text).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/long/active/").await;
+    assert!(page.text.len() < 100_000, "{}", page.text.len());
+    assert!(page.words(".scroll").contains("… shortened, 1.0 MB in all"));
+    // Two of them are what a page reads. The next one goes on.
+    assert_eq!(page.all_words("tbody tr > td:nth-child(2)"), ["0", "1"]);
+    assert!(page.words(".note").contains("2 of 4 fit into this page"));
+    assert_eq!(page.link("Next"), "/ui/1/long/active/?offset=2");
+    let next = visitor.page(&page.link("Next")).await;
+    assert_eq!(next.all_words("tbody tr > td:nth-child(2)"), ["2", "3"]);
+    for uri in ["/ui/1/long/active/?view=json", "/ui/1/long/v1/entity/0", "/ui/1/long/v1/profile"] {
+        let page = visitor.page(uri).await;
+        assert!(page.text.len() < 1_500_000, "{uri}: {}", page.text.len());
+    }
+    let huge = format!("{{\"a\":\"{}\"}}\n{{\"a\":\"b\"}}", "x".repeat(3_000_000));
+    service.import("Huge", &huge).await;
+    let page = visitor.page("/ui/2/huge/active/").await;
+    assert!(page.words(".note").contains("0 of 2 fit"), "{}", page.words(".note"));
+    let next = visitor.page(&page.link("Next")).await;
+    assert_eq!(next.all_words("tbody tr > th"), ["1"]);
+    let entity = visitor.page("/ui/2/huge/v1/entity/0").await;
+    assert!(entity.words(".note").starts_with("This entity is too large for a page."));
+    assert_eq!(visitor.get(&entity.link("Open it as JSON")).await.status, 200);
+}
+
+#[tokio::test]
+async fn many_paths_and_deep_values_stay_within_a_page() {
+    let service = TestService::start().await;
+    let wide: serde_json::Map<_, _> = (0..5_000).map(|number| (format!("path{number}"), json!(number))).collect();
+    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(120), "]".repeat(120));
+    service.import("Wide", &format!("{}\n{deep}", serde_json::Value::from(wide))).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/wide/active/").await;
+    assert!(page.text.len() < 400_000, "{}", page.text.len());
+    assert!(page.words("main").contains("more columns are not shown"));
+    let entity = visitor.page("/ui/1/wide/v1/entity/0").await;
+    assert!(entity.words(".note").contains("larger than a page"));
+    visitor.page("/ui/1/wide/v1/entity/1").await;
+    let (mut uri, mut paths) = ("/ui/1/wide/v1/profile?q=path49".to_owned(), 0);
+    loop {
+        let page = visitor.page(&uri).await;
+        paths += page.select("section.path").len();
+        match page.select("a[rel=next]").first() {
+            Some(next) => uri = next.attr("href").expect("a target").to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(paths, 111);
+}

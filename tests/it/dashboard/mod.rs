@@ -1,0 +1,114 @@
+//! The dashboard, driven as browsers drive it that run no scripts.
+
+mod account;
+mod browse;
+mod catalogue;
+mod crawl;
+mod hostile;
+mod pages;
+mod profile;
+mod sessions;
+mod settings;
+mod versions;
+
+use axum::body::Body;
+use axum::http::Request;
+
+use crate::support::html::Page;
+use crate::support::{Answer, PASSWORD, TestService};
+
+/// The host of the pages.
+const HOST: &str = "data.strata.test";
+const ORIGIN: &str = "http://data.strata.test";
+
+/// A browser with its session.
+struct Browser<'a> {
+    service: &'a TestService,
+    cookie: Option<String>,
+}
+
+impl<'a> Browser<'a> {
+    /// Nobody's.
+    fn visitor(service: &'a TestService) -> Browser<'a> {
+        Browser { service, cookie: None }
+    }
+
+    /// A user's, who has signed in with the form.
+    async fn of(service: &'a TestService, email: &str, password: &str) -> Browser<'a> {
+        let mut browser = Browser::visitor(service);
+        let answer = browser.post("/ui/sign-in", &[("email", email), ("password", password)]).await;
+        assert_eq!(answer.status, 303, "{}", answer.text());
+        let set = answer.header("set-cookie").expect("a cookie");
+        browser.cookie = Some(set.split(';').next().expect("a pair").to_owned());
+        browser
+    }
+
+    /// A user's of the tests.
+    async fn user(service: &'a TestService, email: &str) -> Browser<'a> {
+        Browser::of(service, email, PASSWORD).await
+    }
+
+    async fn get(&self, uri: &str) -> Answer {
+        self.send(Request::get(uri), Body::empty()).await
+    }
+
+    /// The page at an address.
+    async fn page(&self, uri: &str) -> Page {
+        Page::of(&self.get(uri).await, 200)
+    }
+
+    /// The page that an error is.
+    async fn error(&self, uri: &str, status: u16) -> Page {
+        Page::of(&self.get(uri).await, status)
+    }
+
+    /// Sends a form as a page of ours does.
+    async fn post(&self, uri: &str, fields: &[(&str, &str)]) -> Answer {
+        self.post_with(uri, fields, &[("origin", ORIGIN), ("sec-fetch-site", "same-origin")]).await
+    }
+
+    async fn post_with(&self, uri: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
+        let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let mut request = Request::post(uri).header("content-type", "application/x-www-form-urlencoded");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request, Body::from(form)).await
+    }
+
+    async fn send(&self, request: axum::http::request::Builder, body: Body) -> Answer {
+        let mut request = request.header("host", HOST);
+        if let Some(cookie) = &self.cookie {
+            request = request.header("cookie", cookie);
+        }
+        self.service.call(request.body(body).expect("a request")).await
+    }
+
+    /// The token of the forms of a page.
+    async fn token(&self, uri: &str) -> String {
+        let page = self.page(uri).await;
+        let field = page.select("input[name=token]").into_iter().next().expect("a token");
+        field.attr("value").expect("a value").to_owned()
+    }
+
+    /// Sends the form that a page holds with this action, as the browser would with nothing changed.
+    async fn submit(&self, page: &Page, action: &str) -> Answer {
+        let form = page.one(&format!("form[action='{action}']"));
+        let selector = scraper::Selector::parse("input[name]").expect("a selector");
+        let fields: Vec<(String, String)> = form
+            .select(&selector)
+            .map(|field| {
+                let attribute = |name| field.attr(name).unwrap_or_default().to_owned();
+                (attribute("name"), attribute("value"))
+            })
+            .collect();
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        self.post(action, &fields).await
+    }
+}
+
+/// Where an answer leads.
+#[track_caller]
+fn leads_to(answer: &Answer, to: &str) {
+    assert_eq!((answer.status, answer.header("location")), (303, Some(to)), "{}", answer.text());
+}

@@ -1,0 +1,206 @@
+//! What holds of all pages: what they are answered with, and that nothing else has changed.
+
+use axum::body::Body;
+use axum::http::Request;
+use strata::http::headers::content_encoding::ContentCoding;
+
+use super::{Browser, HOST};
+use crate::support::html::{Page, is_guarded};
+use crate::support::{OWNER, TestService};
+
+#[tokio::test]
+async fn paths_of_others_stay_what_they_are_without_the_dashboard() {
+    let service = TestService::start().await;
+    service.import("Ten", "{\"n\":1}").await;
+    let plain = service.beside(|config| config.server.dashboard = false).await;
+    for (method, uri) in [
+        ("POST", "/"),
+        ("PUT", "/"),
+        ("OPTIONS", "/"),
+        ("GET", "/nothing"),
+        ("GET", "/uix"),
+        ("GET", "/favicon.ico"),
+        ("POST", "/ui"),
+        ("DELETE", "/ui/nothing"),
+        ("PUT", "/ui/1/ten/v1/nothing"),
+        ("GET", "/api/1/ten/v1/"),
+        ("GET", "/api/1/ten"),
+        ("GET", "/datasets"),
+        ("GET", "/dataset/list"),
+        ("GET", "/openapi.json"),
+        ("POST", "/api/1/ten/v1/"),
+    ] {
+        let (with, without) = (service.send(method, uri, None).await, plain.send(method, uri, None).await);
+        assert_eq!((with.status, &with.body), (without.status, &without.body), "{method} {uri}");
+        let headers = |answer: &crate::support::Answer| {
+            let mut headers = answer.headers.clone();
+            headers.remove("x-request-id");
+            headers
+        };
+        assert_eq!(headers(&with), headers(&without), "{method} {uri}");
+    }
+    for uri in ["/", "/ui", "/ui/sign-in", "/ui/1/ten/active/"] {
+        plain.get(uri).await.is_error(404);
+    }
+}
+
+#[tokio::test]
+async fn pages_are_kept_by_nobody_else_and_not_at_all_where_somebody_is_signed_in() {
+    let service = TestService::start().await;
+    service.import("Ten", "{\"n\":1}").await;
+    let visitor = Browser::visitor(&service);
+    let owner = Browser::user(&service, OWNER).await;
+    for uri in ["/", "/ui/1/ten/active/", "/ui/1/ten/v1/profile", "/ui/1/ten/versions", "/ui/1/ten/v1/entity/0"] {
+        let answer = visitor.get(uri).await;
+        Page::of(&answer, 200);
+        assert_eq!(answer.header("cache-control"), Some("private, no-cache"), "{uri}");
+        assert_eq!(answer.header("vary"), Some("Accept-Encoding, Cookie"), "{uri}");
+        let answer = owner.get(uri).await;
+        Page::of(&answer, 200);
+        assert_eq!(answer.header("cache-control"), Some("private, no-store"), "{uri}");
+    }
+    for uri in ["/ui/sign-in", "/ui/nothing"] {
+        assert_eq!(visitor.get(uri).await.header("cache-control"), Some("private, no-store"), "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn head_answers_as_get_without_the_body() {
+    let service = TestService::start().await;
+    for uri in ["/", "/ui/sign-in"] {
+        let head = service.send("HEAD", uri, None).await;
+        assert_eq!((head.status, head.body.len()), (200, 0), "{uri}");
+        is_guarded(&head);
+    }
+}
+
+#[tokio::test]
+async fn the_style_sheet_has_a_name_of_its_own_and_is_kept_for_good() {
+    let service = TestService::start().await;
+    let page = Browser::visitor(&service).page("/").await;
+    let href = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
+    assert!(href.starts_with("/ui/assets/style-") && href.ends_with(".css") && href.len() > 30, "{href}");
+    let plain = service.get(&href).await;
+    assert_eq!(plain.status, 200);
+    for (coding, name) in [("identity", None), ("gzip", Some("gzip")), ("br", Some("br")), ("zstd", Some("zstd"))] {
+        let answer = service.get_with(&href, &[("accept-encoding", coding)]).await;
+        assert_eq!(answer.header("content-type"), Some("text/css; charset=utf-8"));
+        assert_eq!(answer.header("cache-control"), Some("public, max-age=31536000, immutable"));
+        assert_eq!((answer.header("content-encoding"), answer.header("vary")), (name, Some("Accept-Encoding")));
+        is_guarded(&answer);
+        match name {
+            None => assert_eq!(answer.body, plain.body),
+            Some(_) => assert!(answer.body.len() < plain.body.len() / 2, "{coding}: {}", answer.body.len()),
+        }
+    }
+    // Nothing is fetched from elsewhere, and no other name is one.
+    assert!(!plain.text().contains("url(") && !plain.text().contains("@import"));
+    for other in ["/ui/assets/style-0000000000000000.css", "/ui/assets/x"] {
+        Page::of(&service.get(other).await, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_compressed_as_the_browser_likes() {
+    let service = TestService::start().await;
+    let plain = service.get("/ui/sign-in").await;
+    for coding in ContentCoding::ALL.into_iter().skip(1) {
+        let answer = service.get_with("/ui/sign-in", &[("accept-encoding", coding.name())]).await;
+        assert_eq!((answer.status, answer.header("content-encoding")), (200, Some(coding.name())));
+        assert!(answer.body.len() < plain.body.len(), "{coding:?}");
+    }
+}
+
+#[tokio::test]
+async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
+    let service = TestService::start().await;
+    service.import("Ten", "{\"n\":1}").await;
+    let visitor = Browser::visitor(&service);
+    for (uri, status, words) in [
+        ("/ui", 404, "There is no such page."),
+        ("/ui/", 404, "There is no such page."),
+        ("/ui/nothing", 404, "There is no such page."),
+        ("/ui/1/ten/v1/nothing", 404, "There is no such page."),
+        ("/ui/x/ten/v1/", 400, "dataset_id is \"x\""),
+        ("/ui/0/ten/", 400, "dataset_id is \"0\""),
+        ("/ui/1/%zz/v1/", 400, "name_slug is \"%zz\""),
+        ("/ui/1/ten/new/", 400, "version is \"new\""),
+        ("/ui/1/other/v1/", 404, "There is no dataset with this dataset_id and name_slug."),
+        ("/ui/9/ten/v1/", 404, "There is no dataset with this dataset_id and name_slug."),
+        ("/ui/1/ten/v2/", 404, "its only version is 1"),
+        ("/ui/1/ten/v1/alt/", 404, "Version 1 of this dataset has no alternate."),
+        ("/ui/1/ten/v1/entity/1", 404, "This version has 1 entity, at the positions from 0. None is at 1."),
+        ("/ui/1/ten/v1/entity/99999999999999999999999", 404, "None is at"),
+        ("/ui/1/ten/v1/entity/-1", 400, "The position is \"-1\""),
+        ("/ui/1/ten/v1/entity/%3Cscript%3E", 400, "The position is"),
+        ("/ui/9/ten/versions", 404, "There is no dataset with this dataset_id and name_slug."),
+        ("/ui/1/ten/manage/pin?version=1", 401, "Sign in as the owner to see this page."),
+        ("/ui/1/ten/manage/nothing", 404, "There is no such page."),
+    ] {
+        let page = visitor.error(uri, status).await;
+        let text = page.words("main [role=alert]");
+        assert!(text.contains(words), "{uri}: {text}");
+        assert_eq!(page.words("main .status"), status.to_string());
+    }
+    let long = format!("/ui/1/ten/v1/?x={}", "y".repeat(33_000));
+    assert!(visitor.error(&long, 414).await.words("[role=alert]").contains("the query string is"));
+    super::leads_to(&visitor.get("/ui/1/ten").await, "/ui/1/ten/active/");
+    super::leads_to(&visitor.get("/ui/1/ten/").await, "/ui/1/ten/active/");
+}
+
+#[tokio::test]
+async fn reads_by_pages_are_counted_as_reads() {
+    let service = TestService::configured(|config| config.limits.public_per_minute = 3).await;
+    service.import("Ten", "{\"n\":1}").await;
+    let visitor = Browser::visitor(&service);
+    let first = visitor.get("/ui/1/ten/active/").await;
+    assert_eq!(first.header("x-ratelimit-limit"), Some("3"));
+    assert_eq!(first.header("x-ratelimit-remaining"), Some("2"));
+    assert_eq!(service.get("/api/1/ten/active/").await.header("x-ratelimit-remaining"), Some("1"));
+    assert_eq!(visitor.get("/ui/1/ten/v1/entity/0").await.header("x-ratelimit-remaining"), Some("0"));
+    for uri in ["/ui/1/ten/active/", "/ui/1/ten/v1/profile", "/ui/1/ten/versions", "/", "/ui/1/ten/v1/download"] {
+        let answer = visitor.get(uri).await;
+        let page = Page::of(&answer, 429);
+        assert!(answer.header("retry-after").is_some(), "{uri}");
+        assert!(page.words("[role=alert]").starts_with("Too many requests. Try again in "), "{uri}");
+    }
+    // What costs nothing is not counted.
+    visitor.page("/ui/sign-in").await;
+}
+
+#[tokio::test]
+async fn a_private_dataset_is_to_others_what_a_missing_one_is() {
+    let service = TestService::start().await;
+    service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
+    crate::support::owned::add_user(&service, "other@strata.test", strata::model::user::Plan::Free).await;
+    let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
+    let other = Browser::user(&service, "other@strata.test").await;
+    for page in ["active/", "v1/", "v9/", "v1/alt/", "v1/profile", "v1/download", "v1/entity/0", "versions"] {
+        for browser in [&visitor, &other] {
+            let (hidden, missing) = (
+                browser.get(&format!("/ui/1/secret/{page}")).await,
+                browser.get(&format!("/ui/7/secret/{page}")).await,
+            );
+            let (hidden_page, missing_page) = (Page::of(&hidden, 404), Page::of(&missing, 404));
+            assert_eq!(hidden_page.words("main"), missing_page.words("main"), "{page}");
+            assert_eq!(hidden.headers.len(), missing.headers.len(), "{page}");
+        }
+    }
+    for page in ["active/", "v1/profile", "v1/entity/0", "versions"] {
+        owner.page(&format!("/ui/1/secret/{page}")).await;
+    }
+    assert!(!visitor.page("/").await.text.contains("Secret"));
+    assert!(!other.page("/?q=secret").await.text.contains("/secret/"));
+    assert_eq!(owner.get("/ui/1/secret/v1/download?format=csv").await.text(), "n\n1\n");
+    // The read endpoint takes no session.
+    owner.get("/api/1/secret/v1/").await.is_error(401);
+}
+
+#[tokio::test]
+async fn a_token_in_a_header_signs_nobody_in() {
+    let owned = crate::support::owned::Owned::sqlite().await;
+    let request = Request::get("/").header("host", HOST).header("authorization", format!("Bearer {}", owned.token()));
+    let answer = owned.service.call(request.body(Body::empty()).expect("a request")).await;
+    let page = Page::of(&answer, 200);
+    assert_eq!(page.link("Sign in"), "/ui/sign-in?next=/");
+}

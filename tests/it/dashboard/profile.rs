@@ -1,0 +1,48 @@
+//! `…/profile`: what is shown of a version's profile, and where its values lead.
+
+use super::Browser;
+use crate::support::TestService;
+use crate::support::html::words;
+
+#[tokio::test]
+async fn a_profile_shows_what_was_found_and_its_values_filter() {
+    let service = TestService::start().await;
+    let entities: Vec<String> = (0..100)
+        .map(|n| match n % 4 {
+            0 => format!("{{\"n\":{n},\"colour\":\"red\"}}"),
+            1 | 2 => format!("{{\"n\":{n},\"colour\":\"green <&>\",\"in\":{{\"x\":[true]}}}}"),
+            _ => format!("{{\"n\":{n},\"colour\":null}}"),
+        })
+        .collect();
+    service.import("Colours", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/colours/active/profile").await;
+    assert_eq!(page.all_words("section.path h3"), ["n", "colour", "in", "in.x"]);
+    let cards: Vec<String> = page.select("section.path").into_iter().map(words).collect();
+    assert!(cards[0].contains("Numbers 0 to 99") && cards[0].contains("Distinct values 100"), "{}", cards[0]);
+    assert!(cards[1].contains("string, null") && cards[1].contains("Null 25"), "{}", cards[1]);
+    assert!(cards[2].contains("in 50 % of the entities"), "{}", cards[2]);
+    let bars = page.select("section[aria-labelledby=p1] table rect");
+    let widths: Vec<_> = bars.iter().filter_map(|bar| bar.attr("width")).collect();
+    assert_eq!(widths, ["1000", "500"]);
+    for (text, matching) in [("green <&>", "50 entities"), ("red", "25 entities"), ("25", "25 entities")] {
+        let result = visitor.page(&page.link(text)).await;
+        assert!(result.words("h2#result").ends_with(matching), "{text}: {}", result.words("h2#result"));
+    }
+    let searched = visitor.page("/ui/1/colours/active/profile?q=IN").await;
+    assert_eq!(searched.all_words("section.path h3"), ["in", "in.x"]);
+    let none = visitor.page("/ui/1/colours/active/profile?q=zzz").await;
+    assert_eq!(none.words(".result h2"), "No path has this text.");
+}
+
+#[tokio::test]
+async fn paths_are_paged() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let visitor = Browser::visitor(&service);
+    let first = visitor.page("/ui/1/world-countries/v1/profile").await;
+    let next = visitor.page(&first.link("Next")).await;
+    assert_eq!((first.select("section.path").len(), next.select("section.path").len()), (60, 60));
+    assert_eq!(next.link("Previous"), "/ui/1/world-countries/v1/profile");
+    assert!(visitor.page("/ui/1/world-countries/v1/profile?from=99999999").await.select("section.path").is_empty());
+}

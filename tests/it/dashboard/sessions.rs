@@ -1,0 +1,119 @@
+//! Signing in and out, and forms that others send.
+
+use super::{Browser, ORIGIN, leads_to};
+use crate::support::html::Page;
+use crate::support::{OWNER, PASSWORD, TestService};
+
+#[tokio::test]
+async fn who_signs_in_has_a_session_until_it_is_ended() {
+    let service = TestService::start().await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/sign-in?next=%2Fui%2F1%2Ften%2Factive%2F%3Flimit%3D1").await;
+    assert_eq!(page.one("input[name=next]").attr("value"), Some("/ui/1/ten/active/?limit=1"));
+    let fields = [("email", OWNER), ("password", PASSWORD), ("next", "/ui/1/ten/active/?limit=1")];
+    let answer = visitor.post("/ui/sign-in", &fields).await;
+    leads_to(&answer, "/ui/1/ten/active/?limit=1");
+    let cookie = answer.header("set-cookie").expect("a cookie").to_owned();
+    assert!(cookie.starts_with("strata_session=") && cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"));
+
+    let cookie = cookie.split(';').next().expect("a pair").to_owned();
+    let owner = Browser { service: &service, cookie: Some(cookie.clone()) };
+    let page = owner.page("/").await;
+    assert_eq!(page.words("header .who"), OWNER);
+    let me = service.get_with("/session/me", &[("cookie", &cookie)]).await;
+    assert_eq!(me.status, 200, "it is the session of the operations");
+
+    let out = owner.submit(&page, "/ui/sign-out").await;
+    leads_to(&out, "/");
+    assert!(out.header("set-cookie").expect("a cookie").contains("Max-Age=0"));
+    assert_eq!(service.get_with("/session/me", &[("cookie", &cookie)]).await.status, 401);
+    assert_eq!(owner.page("/").await.link("Sign in"), "/ui/sign-in?next=/");
+    // Who is out already can go out again.
+    leads_to(&owner.post("/ui/sign-out", &[]).await, "/");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_said_beside_the_form() {
+    let service = TestService::start().await;
+    let visitor = Browser::visitor(&service);
+    let fields = [("email", "<b>@strata.test"), ("password", "wrong"), ("next", "https://evil.test/")];
+    let answer = visitor.post("/ui/sign-in", &fields).await;
+    let page = Page::of(&answer, 401);
+    assert_eq!(page.words("#problem"), "There is no user with this email and password.");
+    assert_eq!(page.one("#email").attr("value"), Some("<b>@strata.test"));
+    assert_eq!(page.one("#password").attr("value"), None);
+    assert_eq!(page.one("input[name=next]").attr("value"), Some("/"));
+    assert!(answer.header("set-cookie").is_none());
+}
+
+#[tokio::test]
+async fn log_ins_are_limited_as_those_of_the_operation_are() {
+    let service = TestService::configured(|config| config.limits.logins_per_minute = 2).await;
+    let visitor = Browser::visitor(&service);
+    let wrong = [("email", OWNER), ("password", "wrong")];
+    let mut last = visitor.post("/ui/sign-in", &wrong).await;
+    for _ in 0..20 {
+        if last.status == 429 {
+            break;
+        }
+        last = visitor.post("/ui/sign-in", &wrong).await;
+    }
+    let page = Page::of(&last, 429);
+    assert!(page.words("#problem").starts_with("Too many log-ins."));
+    assert!(last.header("retry-after").is_some());
+}
+
+#[tokio::test]
+async fn a_form_of_another_site_is_refused() {
+    let service = TestService::start().await;
+    let visitor = Browser::visitor(&service);
+    let fields = [("email", OWNER), ("password", PASSWORD)];
+    for headers in [
+        &[("origin", "https://evil.test")][..],
+        &[("origin", "null")],
+        &[("origin", ORIGIN), ("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+    ] {
+        let answer = visitor.post_with("/ui/sign-in", &fields, headers).await;
+        Page::of(&answer, 403);
+        assert!(answer.header("set-cookie").is_none(), "{headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_form_without_a_token_of_its_session_does_nothing() {
+    let service = TestService::start().await;
+    service.import("Ten", "{\"n\":1}").await;
+    service.import("Ten", "{\"n\":2}").await;
+    let (owner, again) = (Browser::user(&service, OWNER).await, Browser::user(&service, OWNER).await);
+    let (own, others) = (owner.token("/").await, again.token("/").await);
+    assert_ne!(own, owner.token("/").await, "each page has another one");
+    let pinned = async || owner.page("/ui/1/ten/versions").await.text.contains("is pinned");
+    for token in [None, Some(""), Some("00"), Some(&others[..])] {
+        for uri in ["/ui/1/ten/manage/pin", "/ui/sign-out"] {
+            let fields: Vec<_> = token.map(|token| ("token", token)).into_iter().chain([("version", "1")]).collect();
+            let page = Page::of(&owner.post(uri, &fields).await, 403);
+            assert!(page.words("[role=alert]").starts_with("This form is not of your session"), "{uri} {token:?}");
+        }
+    }
+    let fields = [("token", own.as_str()), ("version", "1")];
+    for headers in [&[("origin", "https://evil.test")][..], &[("origin", ORIGIN), ("sec-fetch-site", "cross-site")]] {
+        Page::of(&owner.post_with("/ui/1/ten/manage/pin", &fields, headers).await, 403);
+    }
+    assert!(!pinned().await);
+    // A link does nothing, whatever it says.
+    owner.page(&format!("/ui/1/ten/manage/pin?version=1&token={own}")).await;
+    assert!(!pinned().await);
+    leads_to(&owner.post("/ui/1/ten/manage/pin", &fields).await, "/ui/1/ten/versions?done=pin");
+    assert!(pinned().await);
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_form_is_refused() {
+    let service = TestService::start().await;
+    let visitor = Browser::visitor(&service);
+    let request = axum::http::Request::post("/ui/sign-in").header("content-type", "application/json");
+    Page::of(&visitor.send(request, "{}".into()).await, 415);
+    let long = "x".repeat(70_000);
+    Page::of(&visitor.post("/ui/sign-in", &[("email", &long)]).await, 413);
+}

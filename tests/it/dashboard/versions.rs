@@ -1,0 +1,129 @@
+//! `…/versions`: the timeline, and what an owner does with it.
+
+use serde_json::json;
+use strata::model::user::Plan;
+
+use super::{Browser, leads_to};
+use crate::support::html::Page;
+use crate::support::owned::{Owned, add_user};
+
+/// A dataset with three versions: 2, 3 and again the same 3 entities.
+async fn three() -> (Owned, u64) {
+    let owned = Owned::sqlite().await;
+    let (two, three) = ("[{\"n\":1},{\"n\":2}]", "[{\"n\":1},{\"n\":2},{\"n\":3}]");
+    let id = owned.dataset("Ten", json!({"listed": true}), &[two, three, three]).await;
+    (owned, id)
+}
+
+/// Does what the page of an action offers.
+async fn acts(owner: &Browser<'_>, id: u64, action: &str, version: &str) -> Page {
+    let uri = format!("/ui/{id}/ten/manage/{action}");
+    let confirm = owner.page(&format!("{uri}{version}")).await;
+    let done = owner.submit(&confirm, &uri).await;
+    leads_to(&done, &format!("/ui/{id}/ten/versions?done={action}"));
+    owner.page(&format!("/ui/{id}/ten/versions?done={action}")).await
+}
+
+#[tokio::test]
+async fn the_timeline_shows_what_became_of_each_version() {
+    let (owned, id) = three().await;
+    assert_eq!(owned.save(id, 2, "[{\"n\":9}]").await.status, 200);
+    let visitor = Browser::visitor(&owned.service);
+    let page = visitor.page(&format!("/ui/{id}/ten/versions")).await;
+    assert_eq!(page.all_words(".timeline h3"), ["Version 3 active latest", "Version 2", "Version 1"]);
+    let facts = page.all_words(".timeline .facts");
+    assert!(facts[0].contains("3 entities the same entities as before"), "{facts:?}");
+    assert!(
+        facts[1].contains("+1 against the one before") && facts[1].contains("alternate with 1 entity"),
+        "{facts:?}"
+    );
+    assert!(facts[2].contains("2 entities") && !facts[2].contains("against"), "{facts:?}");
+    // Nothing here is for a visitor to do.
+    assert!(!page.links().iter().any(|link| link.contains("/manage/")));
+    for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
+        assert_eq!(visitor.get(link).await.status, 200, "{link}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_pins_and_unpins_and_is_told_before_what_it_does() {
+    let (owned, id) = three().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let page = owner.page(&format!("/ui/{id}/ten/versions")).await;
+    let pin = page.select("a[aria-label='Pin version 1']")[0].attr("href").expect("a link").to_owned();
+    let confirm = owner.page(&pin).await;
+    assert_eq!(confirm.words("main h2"), "Pin version 1?");
+    let effects = confirm.all_words(".effects li");
+    assert_eq!(effects[0], "Readers of “active” get version 1. Now they get version 3.");
+    let page = acts(&owner, id, "pin", "?version=1").await;
+    assert!(page.words("[role=status]").starts_with("The version is pinned."));
+    assert_eq!(page.all_words(".timeline h3"), ["Version 3 latest", "Version 2", "Version 1 active pinned"]);
+    assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 2);
+
+    let confirm = owner.page(&page.link("Unpin…")).await;
+    assert!(confirm.all_words(".effects li")[0].contains("the newest version, 3."));
+    let page = acts(&owner, id, "unpin", "").await;
+    assert_eq!(page.all_words(".timeline h3")[0], "Version 3 active latest");
+    assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 3);
+}
+
+#[tokio::test]
+async fn an_owner_freezes_and_unfreezes() {
+    let (owned, id) = three().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let confirm = owner.page(&format!("/ui/{id}/ten/manage/freeze?version=2")).await;
+    let effects = confirm.words(".effects");
+    for part in ["410", "Refreshes stop", "Version 2 is pinned", "you can unfreeze it"] {
+        assert!(effects.contains(part), "{effects}");
+    }
+    let page = acts(&owner, id, "freeze", "?version=2").await;
+    assert!(page.words(".panel.danger").starts_with("This dataset is frozen"));
+    owned.service.get(&format!("/api/{id}/ten/active/")).await.is_error(410);
+    // To freeze it once more changes nothing.
+    for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
+        let status = owner.get(link).await.status;
+        let expected = if link.ends_with("/active/") || link.ends_with("/profile") { [200, 410] } else { [200, 200] };
+        assert!(expected.contains(&status), "{link}: {status}");
+    }
+    let page = acts(&owner, id, "unfreeze", "").await;
+    assert!(page.select(".panel.danger").is_empty());
+    assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 3);
+    // What cannot be done is said.
+    let token = owner.token(&format!("/ui/{id}/ten/versions")).await;
+    let refused = owner.post(&format!("/ui/{id}/ten/manage/unfreeze"), &[("token", &token)]).await;
+    assert_eq!(Page::of(&refused, 409).words("[role=alert]"), "This dataset is not frozen.");
+    let refused = owner.post(&format!("/ui/{id}/ten/manage/pin"), &[("token", &token), ("version", "9")]).await;
+    assert!(Page::of(&refused, 404).words("[role=alert]").contains("versions are 1 to 3"));
+}
+
+#[tokio::test]
+async fn nobody_else_does_anything() {
+    let (owned, id) = three().await;
+    add_user(&owned.service, "other@strata.test", Plan::Free).await;
+    let other = Browser::user(&owned.service, "other@strata.test").await;
+    let token = other.token("/").await;
+    for action in ["pin", "unpin", "freeze", "unfreeze"] {
+        let uri = format!("/ui/{id}/ten/manage/{action}");
+        Page::of(&other.get(&format!("{uri}?version=1")).await, 404);
+        Page::of(&other.post(&uri, &[("token", &token), ("version", "1")]).await, 404);
+        let visitor = Browser::visitor(&owned.service);
+        Page::of(&visitor.get(&format!("{uri}?version=1")).await, 401);
+        Page::of(&visitor.post(&uri, &[("token", &token), ("version", "1")]).await, 401);
+    }
+    assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 3);
+}
+
+#[tokio::test]
+async fn the_timeline_is_paged() {
+    let owned = Owned::sqlite().await;
+    let lists: Vec<String> = (0..52).map(|n| format!("[{{\"n\":{n}}}]")).collect();
+    let lists: Vec<&str> = lists.iter().map(String::as_str).collect();
+    let id = owned.dataset("Ten", json!({}), &lists).await;
+    let visitor = Browser::visitor(&owned.service);
+    let page = visitor.page(&format!("/ui/{id}/ten/versions")).await;
+    assert_eq!((page.words("main .wide h2"), page.select(".timeline > li").len()), ("52 versions".to_owned(), 50));
+    assert!(page.all_words(".timeline .facts")[49].contains("±0"), "against one of the next page");
+    let older = visitor.page(&page.link("Older")).await;
+    assert_eq!(older.all_words(".timeline h3"), ["Version 2", "Version 1"]);
+    assert_eq!(older.link("Newest"), format!("/ui/{id}/ten/versions"));
+}
