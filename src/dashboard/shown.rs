@@ -33,7 +33,11 @@ impl Shown {
     }
 
     /// A text whose beginning is all there is of it.
+    /// What nobody would see has a name, because a link needs one.
     pub(super) fn beginning(text: &str, characters: usize, is_cut: bool) -> Shown {
+        if text.trim().is_empty() {
+            return Shown::whole("(empty)");
+        }
         let mut shown = Shown::new(text, characters);
         if is_cut && shown.all_bytes.is_none() {
             shown.text.push('…');

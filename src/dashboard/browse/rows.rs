@@ -124,7 +124,7 @@ impl Column {
             () => ("none", "asc"),
         };
         let sort = (!name.is_empty()).then(|| links.sorted(name, next)).flatten();
-        Column { name: Shown::new(name, CELL_CHARACTERS), sort, order }
+        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), sort, order }
     }
 }
 

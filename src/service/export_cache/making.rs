@@ -122,7 +122,8 @@ impl Making {
         let Content { totals, mut chunks } = make(Taker::Service).await?;
         let head = Head { totals, partial: self.partial.clone(), whole: self.whole.clone() };
         self.files.directory.restore()?;
-        let mut file = tokio::fs::File::create_new(&self.partial).await?;
+        // At once: abandoned while another thread creates it, the file would come after it was removed.
+        let mut file = tokio::fs::File::from_std(std::fs::File::create_new(&self.partial)?);
         while let Some(chunk) = chunks.try_next().await? {
             if self.bytes > 0 {
                 self.progress.send_replace(Progress::Writing { head: head.clone(), sums: self.sums.clone() });
