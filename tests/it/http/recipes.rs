@@ -2,7 +2,7 @@
 //! version between two pages and breaks off downloads.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,12 +16,13 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use strata::http::server::serve_router;
-use strata::service::{App, Clock, ImportProgress, ImportRequest, Moment};
+use strata::model::path::Path as FieldPath;
+use strata::service::{App, Clock, ImportProgress, ImportRequest, Imported, Moment};
 
 use crate::support::machine::get;
 use crate::support::pages::page;
 use crate::support::scripts::tool;
-use crate::support::{TestService, serving};
+use crate::support::{FIXTURE_FILES, FIXTURES, OWNER, TestService, serving};
 
 const PAGE: &str = "docs/recipes.md";
 
@@ -95,23 +96,42 @@ async fn trouble(State(trouble): State<Arc<Trouble>>, request: Request, next: Ne
 
 impl Trouble {
     async fn publish(&self) {
-        let request = ImportRequest {
-            source: self.source.to_string_lossy().into_owned(),
-            name: "Earthquakes".to_owned(),
-            owner_email: strata::service::DEMO_OWNER.to_owned(),
-            private: false,
-            format: None,
-            records_path: None,
-            publish_query: false,
-            infer_types: false,
-        };
-        let published = self.app.imports().import(request, Arc::new(ImportProgress::default())).await;
-        assert_eq!(published.expect("imported").version.get(), 2);
+        let published = import(&self.app, "Earthquakes", &self.source, None, false).await;
+        assert_eq!(published.version.get(), 2);
     }
 
     fn takes_a_cut(&self) -> bool {
         self.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }
+}
+
+async fn import(app: &App, name: &str, source: &Path, records_path: Option<&str>, private: bool) -> Imported {
+    let request = ImportRequest {
+        source: source.to_string_lossy().into_owned(),
+        name: name.to_owned(),
+        owner_email: OWNER.to_owned(),
+        private,
+        format: None,
+        records_path: records_path.map(|path| FieldPath::parse(path).expect("a path")),
+        publish_query: false,
+        infer_types: false,
+    };
+    app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("imported")
+}
+
+/// The datasets of the demo that the programs read, under their ids; the others are empty. Gives the key of the private
+/// one.
+async fn load(service: &TestService) -> String {
+    let empty = service.directory().join("empty.json");
+    std::fs::write(&empty, "[]").expect("written");
+    let mut key = None;
+    for (name, file, records_path) in FIXTURE_FILES {
+        let is_read = ["Earthquakes", "Palmer Penguins"].contains(&name);
+        let source = if is_read { Path::new(FIXTURES).join(file) } else { empty.clone() };
+        let records_path = records_path.filter(|_| is_read);
+        key = import(&service.app, name, &source, records_path, name == "Palmer Penguins").await.private_key;
+    }
+    key.expect("the last one is private").expose().to_owned()
 }
 
 /// The answer, whose connection breaks after half of the body.
@@ -151,8 +171,7 @@ fn recipe(language: &str) -> (String, String) {
 async fn check(language: &str, mut command: Command, file: &str) {
     let clock = LateClock::default();
     let service = TestService::clocked(clock.clone(), |config| config.limits.public_per_minute = READS as u64).await;
-    let datasets = service.load_fixtures().await;
-    let key = datasets.iter().find_map(|dataset| dataset.private_key.as_ref()).expect("a key").expose().to_owned();
+    let key = load(&service).await;
     let source = service.directory().join("next.json");
     std::fs::write(&source, "[{\"properties\":{\"mag\":9.9,\"place\":\"nowhere\"}}]").expect("written");
     let trouble_made = Arc::new(Trouble {
@@ -187,7 +206,7 @@ async fn check(language: &str, mut command: Command, file: &str) {
     });
     let output = run.await.expect("no panic");
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let seen = trouble_made.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = std::mem::take(&mut *trouble_made.seen.lock().unwrap_or_else(PoisonError::into_inner));
     let seen = &seen[READS..];
     assert!(output.status.success(), "{printed}{errors}{seen:#?}");
     assert_eq!(printed, expected, "{PAGE}, {language}: {errors}");
