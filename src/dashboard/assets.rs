@@ -4,17 +4,12 @@
 use std::sync::LazyLock;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
-use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use sha2::{Digest, Sha256};
 
-use super::visit::{Reply, Visit};
 use crate::encode::{ContentCoding, compress};
-use crate::http::error::HttpError;
-use crate::service::App;
 
 const STYLE: &str = include_str!("assets/style.css");
 
@@ -34,16 +29,9 @@ pub(super) static STYLE_PATH: LazyLock<String> = LazyLock::new(|| format!("/ui/a
 static STYLES: LazyLock<[Option<Bytes>; ContentCoding::ALL.len()]> =
     LazyLock::new(|| ContentCoding::ALL.map(|coding| compress(coding, STYLE.as_bytes()).ok()));
 
-/// The handler.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    if head.uri.path() != *STYLE_PATH {
-        let visit = match Visit::begin(app, head).await {
-            Ok(visit) => visit,
-            Err(response) => return *response,
-        };
-        return visit.answer(Err::<Reply, _>(HttpError::NoSuchPath)).await;
-    }
-    let coding = ContentCoding::negotiate(&head.headers);
+/// The style sheet for who sends these headers.
+pub(super) fn style(wanted: &HeaderMap) -> Response {
+    let coding = ContentCoding::negotiate(wanted);
     let (coding, body) = match &STYLES[coding as usize] {
         Some(body) => (coding, body.clone()),
         None => (ContentCoding::Identity, Bytes::from_static(STYLE.as_bytes())),
@@ -56,6 +44,5 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     if coding != ContentCoding::Identity {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     }
-    super::visit::guard(headers);
     response
 }

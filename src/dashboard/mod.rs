@@ -76,7 +76,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
 fn pages() -> Router<App> {
     Router::new()
         .route("/", any(root))
-        .route("/ui/assets/{name}", get(assets::show))
+        .route("/ui/assets/{name}", get(visit::asset))
         .route("/ui/sign-in", get(session::form).post(session::sign_in))
         .route("/ui/sign-out", on(MethodFilter::POST, session::sign_out))
         .route("/ui/account", get(account::show))

@@ -4,7 +4,7 @@ use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What is escaped: all but what stands for itself in a query string, in a shell's quotes, and in the texts of programs.
+/// What is escaped: all but what stands for itself in a query string, in a shell's quotes, and in programs.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b',').remove(b'/');
 

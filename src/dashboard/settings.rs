@@ -1,5 +1,5 @@
-//! `…/settings`: what an owner says of a dataset, its secrets, and its refreshes. A secret is shown when it is asked for,
-//! in the answer to that form and on no other page.
+//! `…/settings`: what an owner says of a dataset, its secrets, and its refreshes. A secret is shown when it is asked
+//! for, in the answer to that form and on no other page.
 
 use std::time::Duration;
 

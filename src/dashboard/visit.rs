@@ -247,6 +247,16 @@ pub(super) fn guard(headers: &mut HeaderMap) {
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
+/// The style sheet; another name below `/ui/assets/` is no page.
+pub(super) async fn asset(State(app): State<App>, head: Parts) -> Response {
+    if head.uri.path() != *assets::STYLE_PATH {
+        return no_page(State(app), head).await;
+    }
+    let mut response = assets::style(&head.headers);
+    guard(response.headers_mut());
+    response
+}
+
 /// A path below `/ui/` that no page has.
 pub(super) async fn no_page(State(app): State<App>, head: Parts) -> Response {
     match Visit::begin(app, head).await {

@@ -142,7 +142,8 @@ const FULL: &str = "The service has as many connections as it takes (server.conn
 /// How long a connection that was released for its descriptor may take to give it back.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the operations of the application on the listener until `shutdown` completes and the requests in flight have ended.
+/// Serves the operations of the application on the listener until `shutdown` completes and the requests in flight have
+/// ended.
 ///
 /// Limits are those of the application's configuration, and no more connections than the process has descriptors for.
 /// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
