@@ -88,8 +88,33 @@ fn instead(parameter: &Parameter) -> Value {
         "format" => json!({"enum": FORMATS.map(Format::name)}),
         "limit" => json!({"default": ENTITIES}),
         "pretty" => json!({"default": false}),
-        _ => json!({}),
+        name => in_short(name).map_or_else(|| json!({}), |about| json!({"description": about})),
     }
+}
+
+/// What a parameter does, where its documentation says more than a model needs.
+fn in_short(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "include_source" => "false removes the top-level `_source` before all else",
+        "drop_field" => "Removes the listed fields, wherever their paths reach",
+        "filter" => "path:value: a value at the path equals it, regardless of case",
+        "filter_contains" => "path:value: the text of a value at the path contains it, regardless of case",
+        "filter_gt" => "path:value: a value at the path is greater; numbers, else texts such as dates",
+        "filter_gte" => "path:value: greater or equal",
+        "filter_lt" => "path:value: less",
+        "filter_lte" => "path:value: less or equal",
+        "keywords" => "The text of any value contains a keyword, regardless of case",
+        "keywords_mode" => "or: any keyword is enough; and: all must be there",
+        "dedup_key" => "With dedup: the paths whose values must be equal",
+        "sample" => "N random entities of what the earlier steps leave",
+        "seed" => "With sample: draws the same each time",
+        "typed" => "For Parquet alone, which this tool does not give",
+        "count" => "Gives the number of entities instead of them",
+        "total" => "Also gives `total_matches`",
+        "alt" => "Reads the alternate of the version",
+        "strict" => "Refuses paths that no entity has",
+        _ => return None,
+    })
 }
 
 fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
