@@ -2,7 +2,7 @@
 //! machine, so a change of some percent shows.
 //!
 //! ```text
-//! cargo bench --bench instructions                  exit code 1 if a path takes more than 1.05 times its figure
+//! cargo bench --bench instructions                  exit code 1 if a path takes more than 1.1 times its figure
 //! cargo bench --bench instructions -- --only page   the paths whose name holds the text
 //! cargo bench --bench instructions -- --most 1.01
 //! cargo bench --bench instructions -- --write       writes benches/instructions/figures.toml
@@ -16,8 +16,8 @@
 //!
 //! Everything is read from warm caches, on a runtime of one thread with one thread for queries; no answers are kept.
 //! The service keeps records of the catalog for half a second, so that chance would decide how often it asks. Here each
-//! read asks, and what a look-up takes is taken off. Seeds of hash tables, turns of threads and
-//! the start leave some chance; nobody has measured how much.
+//! read asks, and what a look-up takes is taken off. Seeds of hash tables, turns of threads and the start leave some
+//! chance: counts of single processes differed by up to 16 % on the shortest paths, and by 4 % on long ones.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
@@ -60,7 +60,7 @@ struct Arguments {
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Fail if a path takes more than this many times its figure
-    #[arg(long, value_name = "RATIO", default_value_t = 1.05)]
+    #[arg(long, value_name = "RATIO", default_value_t = 1.1)]
     most: f64,
     /// Count in so many processes, and take the least
     #[arg(long, value_name = "N", default_value_t = 3)]
