@@ -8,7 +8,6 @@
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ import polars
 import pyarrow
 import pyarrow.parquet
 from peers import entities
+from peers.programs import built
 
 from analyses import tools
 from analyses.proxy import Counts, Proxy
@@ -207,15 +207,6 @@ def markdown(lines: list[list[str]]) -> str:
     """Lines as a table."""
     head, *rows = lines
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
-
-
-def built() -> Path:
-    """The release binary, built when it is not there or not up to date."""
-    root = Path(__file__).resolve().parents[2]
-    command = ["cargo", "build", "--release", "--locked", "--bin", "strata"]
-    if subprocess.run(command, cwd=root).returncode:
-        sys.exit("strata could not be built; --strata names a binary")
-    return Path(os.environ["CARGO_TARGET_DIR"]) / "release" / "strata"
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ import pyarrow
 from peers import answers, entities
 from peers.answers import Answer
 from peers.load import Wrk
-from peers.programs import Debian, Unavailable
+from peers.programs import Debian, Unavailable, built
 from peers.questions import IMPORT, JSON, ROWS, Question, Row, Supply, questions
 from peers.systems.duck import Duck
 from peers.systems.nginx import Nginx
@@ -188,15 +188,6 @@ class Comparison:
         if nginx and isinstance(system, Strata):
             shutil.move(path, nginx.put(row.key))
         path.unlink(missing_ok=True)
-
-
-def built() -> Path:
-    """The release binary, built when it is not there or not up to date."""
-    root = Path(__file__).resolve().parents[2]
-    command = ["cargo", "build", "--release", "--locked", "--bin", "strata"]
-    if subprocess.run(command, cwd=root).returncode:
-        sys.exit("strata could not be built; --strata names a binary")
-    return Path(os.environ["CARGO_TARGET_DIR"]) / "release" / "strata"
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -129,3 +130,12 @@ def listens(port: int) -> Callable[[], bool]:
         return True
 
     return ready
+
+
+def built() -> Path:
+    """The release binary, built when it is not there or not up to date."""
+    root = Path(__file__).resolve().parents[2]
+    command = ["cargo", "build", "--release", "--locked", "--bin", "strata"]
+    if subprocess.run(command, cwd=root).returncode:
+        sys.exit("strata could not be built; --strata names a binary")
+    return Path(os.environ["CARGO_TARGET_DIR"]) / "release" / "strata"
