@@ -6,6 +6,7 @@
 //! | Work | Bytes |
 //! |---|---|
 //! | an entity in a stored column: a filter, a sort or a dedup by shredded columns, a dedup by hashes, a sample | 16 |
+//! | an entity that the hash index of a column names for an exact filter | 64 |
 //! | an entity in the order of a column that a sort with a limit makes first | 64 |
 //! | an entity of the answer to a sort or a dedup that is read off what is kept of the version | 16 |
 //! | the search text: keywords, a filter on a path without a shredded column that it or shapes settle | a quarter of the documents |
@@ -22,6 +23,7 @@ use crate::query::kept::{self, ReadOff};
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::kept_groups::kept_firsts;
+use crate::query::scan::kept_index;
 use crate::query::scan::kept_order::{Kept, kept_order};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::scan::sort_key::{self, OrderSpec};
@@ -30,6 +32,9 @@ use crate::storage::reader::VersionReader;
 
 /// Bytes that one value of a stored column counts.
 const VALUE_BYTES: u64 = 16;
+
+/// The same of an entity that a hash index names: its value is looked at by itself.
+const CANDIDATE_BYTES: u64 = 64;
 
 /// Making the order of a column is as much work as so many look at it.
 const ORDER_MAKING: u64 = 4;
@@ -83,12 +88,16 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let mut work = 0_u64;
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
     for predicate in predicates(request) {
-        match access::choose(reader, &predicate) {
-            Access::ShreddedColumn(_) => add(column),
+        match (access::choose(reader, &predicate), &predicate) {
+            (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) => {
+                let candidates = kept_index::candidate_count(reader, shredded, compare).await;
+                add(candidates.map_or(column, |candidates| CANDIDATE_BYTES.saturating_mul(candidates)).min(column));
+            }
+            (Access::ShreddedColumn(_), _) => add(column),
             // What it finds is verified in documents: hardly ever most of them.
-            Access::Search | Access::SearchThenDocuments => add(search_bytes(reader, &predicate)),
-            Access::Shapes => add(shapes_bytes(reader, &predicate)),
-            Access::Documents => add(documents),
+            (Access::Search | Access::SearchThenDocuments, _) => add(search_bytes(reader, &predicate)),
+            (Access::Shapes, _) => add(shapes_bytes(reader, &predicate)),
+            (Access::Documents, _) => add(documents),
         }
     }
     let is_of_all = kept::is_of_all(request);

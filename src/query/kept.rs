@@ -1,5 +1,6 @@
-//! Requests whose answer the cache holds already: the first of an order that is kept, and the first entities of groups
-//! that are kept. A plan would give the same, and cost more than such a page.
+//! Requests whose answer the cache holds already: the first of an order that is kept, the first entities of groups that
+//! are kept, and what one exact filter finds by a hash index that is kept. A plan would give the same, and cost more
+//! than such a page.
 
 use std::fmt;
 
@@ -7,8 +8,11 @@ use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::kept_groups::kept_firsts;
+use crate::query::scan::kept_index::{self, EqualColumn};
 use crate::query::scan::kept_order::{Kept, kept_order};
+use crate::query::scan::predicate::{Compare, Comparison};
 use crate::query::scan::sort_key::OrderSpec;
+use crate::storage::StorageError;
 use crate::storage::derived::OrderCursor;
 use crate::storage::reader::VersionReader;
 
@@ -56,6 +60,52 @@ pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> O
         _ => return None,
     };
     Some(ReadOff::List(positions))
+}
+
+/// What a request finds whose only condition is one exact filter, by the hash index of its column. `None` where none is
+/// kept, where it names many, or where the cache does not hold their values.
+///
+/// # Errors
+/// When the column is damaged.
+pub(super) async fn found_by_index(
+    reader: &VersionReader,
+    request: &ReadRequest,
+) -> Result<Option<ReadOff>, StorageError> {
+    let ReadRequest { filters, filters_contain, ranges, keywords, sort, dedup, sample, .. } = request;
+    let [filter] = filters.as_slice() else { return Ok(None) };
+    if !(filters_contain.is_empty() && ranges.iter().all(Vec::is_empty) && keywords.is_empty())
+        || sort.is_some()
+        || *dedup
+        || sample.is_some()
+        || !Reshape::of(request).sees(filter.path.keys())
+    {
+        return Ok(None);
+    }
+    let Some(shredded) = reader.layout().shredded(filter.path.keys()) else { return Ok(None) };
+    let compare = Compare::new(Comparison::Equal, filter.path.clone(), &filter.value, request.denull);
+    let candidates = kept_index::candidates(reader, shredded, &compare).await;
+    let Some(candidates) = candidates.filter(|candidates| candidates.len() <= POSITIONS) else { return Ok(None) };
+    let with_numbers = compare.number().is_some();
+    let wanted =
+        usize::try_from(request.limit.unwrap_or(u64::MAX).saturating_add(request.offset)).unwrap_or(usize::MAX);
+    let (mut found, mut left) = (Vec::new(), candidates.as_slice());
+    while let Some(first) = left.first()
+        && found.len() < wanted
+    {
+        let row_group = reader.row_group_of(u64::from(*first));
+        let group = reader.row_groups()[row_group];
+        let here = left.partition_point(|position| u64::from(*position) < group.first + group.rows as u64);
+        if !EqualColumn::is_cached(reader, row_group, shredded, with_numbers) {
+            return Ok(None);
+        }
+        let column = EqualColumn::open(reader, row_group, shredded, with_numbers).await?;
+        let rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
+        found.extend(column.equal_rows(rows, &compare).into_iter().map(|row| group.first + row as u64));
+        left = &left[here..];
+    }
+    found.truncate(wanted);
+    found.drain(..found.len().min(usize::try_from(request.offset).unwrap_or(usize::MAX)));
+    Ok(Some(if request.count { ReadOff::Count(found.len() as u64) } else { ReadOff::List(found) }))
 }
 
 impl fmt::Display for ReadOff {

@@ -57,7 +57,11 @@ impl Engine {
         if let Some(positions) = by_position(&request, reader.entity_count()) {
             return settled(ByPosition(positions.clone()), found(positions, &request));
         }
-        if let Some(read_off) = kept::read_off(&reader, &request).await {
+        let read_off = match kept::read_off(&reader, &request).await {
+            None => kept::found_by_index(&reader, &request).await?,
+            read_off => read_off,
+        };
+        if let Some(read_off) = read_off {
             let plan = read_off.to_string();
             return settled(
                 plan,

@@ -1,11 +1,14 @@
 //! What is computed from a version file and kept in the cache beside its parts: codes of values, orders, the first
-//! entities of groups. A file never changes, so none of it goes stale; whatever the cache drops is computed again.
+//! entities of groups, hash indexes. A file never changes, so none of it goes stale; whatever the cache drops is computed again.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow::buffer::BooleanBuffer;
 use sha2::{Digest, Sha256};
+
+use super::hash_index::HashIndex;
 
 /// What is derived from a file. Names are kept as SHA-256: they may be long, and the cache counts values alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +19,10 @@ pub enum Derivation {
     Order(u32),
     /// The [`Firsts`] of some groups.
     Firsts([u8; 32]),
+    /// The [`HashIndex`] of the shredded column of this number.
+    HashIndex(u32),
+    /// How much of the shredded column of this number has been looked through for want of its index.
+    LookedThrough(u32),
 }
 
 impl Derivation {
@@ -55,6 +62,10 @@ pub enum Derived {
     Order(Option<Arc<ColumnOrder>>),
     /// See [`Derivation::Firsts`].
     Firsts(Arc<Firsts>),
+    /// See [`Derivation::HashIndex`].
+    HashIndex(Option<Arc<HashIndex>>),
+    /// See [`Derivation::LookedThrough`]: elements.
+    LookedThrough(Arc<AtomicU64>),
 }
 
 impl Derived {
@@ -64,6 +75,8 @@ impl Derived {
             Derived::Codes(codes) => codes.as_ref().map_or(0, |codes| codes.codes.capacity() * size_of::<u16>()),
             Derived::Order(order) => order.as_ref().map_or(0, |order| order.memory_bytes()),
             Derived::Firsts(firsts) => firsts.memory_bytes(),
+            Derived::HashIndex(index) => index.as_ref().map_or(0, |index| index.memory_bytes()),
+            Derived::LookedThrough(_) => 0,
         };
         bytes + 256
     }

@@ -21,7 +21,8 @@
 //! | [`footer`] | what the end of a version file says |
 //! | [`held_bytes`] | memory that is taken to be faster, bounded for the process |
 //! | [`reader`] | an opened version file: its parts by row group and page |
-//! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets |
+//! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets, hash indexes |
+//! | [`hash_index`] | which entities may hold a value of a column, in memory alone |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
@@ -34,6 +35,7 @@ pub mod derived;
 pub mod durable;
 mod error;
 pub mod footer;
+pub mod hash_index;
 pub mod held_bytes;
 pub mod keywords;
 pub mod layout;

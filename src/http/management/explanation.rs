@@ -292,6 +292,8 @@ records! {
         pruned_by_texts: u64,
         /// Left out because the keyword index says that the text is not there.
         pruned_by_keyword_index: u64,
+        /// Left out because the hash index of a column names none of their entities.
+        pruned_by_hash_index: u64,
         /// Left out because the statistics say that all of the first of the order lie elsewhere.
         pruned_by_order: u64,
         /// Scanned.
@@ -362,6 +364,8 @@ records! {
         KeptOrder,
         /// The first entity of every group, found once for a version.
         KeptSet,
+        /// The hash index of a column, made once for a version, and the column's values of the entities that it names.
+        HashIndex,
     }
 
     /// What reading documents for predicates did.

@@ -30,7 +30,7 @@ const STRETCH: usize = 32_768;
 pub(in crate::query) async fn kept_firsts(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
     match reader.derived(&Derivation::firsts(&groups.name())).await? {
         Derived::Firsts(firsts) => Some(firsts),
-        Derived::Codes(_) | Derived::Order(_) => None,
+        _ => None,
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn found_firsts(
     };
     match reader.derive(Derivation::firsts(&groups.name()), Box::pin(find)).await? {
         Derived::Firsts(firsts) => Ok(Some(firsts)),
-        Derived::Codes(_) | Derived::Order(_) => Ok(None),
+        _ => Ok(None),
     }
 }
 

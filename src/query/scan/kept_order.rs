@@ -100,7 +100,7 @@ async fn make(reader: &VersionReader, spec: &OrderSpec, memory: &MemoryReservati
     };
     match reader.derive(Derivation::Order(shredded as u32), Box::pin(order)).await? {
         Derived::Order(order) => Ok(Kept::of(order, spec)),
-        Derived::Codes(_) | Derived::Firsts(_) => Ok(Kept::Never),
+        _ => Ok(Kept::Never),
     }
 }
 

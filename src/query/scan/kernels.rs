@@ -31,6 +31,24 @@ impl<'a> Elements<'a> {
         }
     }
 
+    /// The elements of all rows.
+    pub(super) fn values(&self) -> &'a ArrayRef {
+        self.values
+    }
+
+    /// Where each row's elements begin, and where the last one's end; `None` where each row is its element.
+    pub(super) fn offsets(&self) -> Option<&[i32]> {
+        self.list.map(ListArray::value_offsets)
+    }
+
+    /// The elements of a row.
+    pub(super) fn elements_of(&self, row: usize) -> Range<usize> {
+        match self.offsets() {
+            Some(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+            None => row..row + 1,
+        }
+    }
+
     /// The rows that have a selected element.
     pub(super) fn rows(&self, selected: BooleanBuffer) -> BooleanBuffer {
         let Some(list) = self.list else { return selected };

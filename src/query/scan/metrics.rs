@@ -74,6 +74,7 @@ pub(super) struct ScanMetrics {
     pub(super) pruned_by_texts: Counter,
     pub(super) pruned_by_keyword_index: Counter,
     pub(super) pruned_by_order: Counter,
+    pub(super) pruned_by_hash_index: Counter,
     /// Row groups that were not pruned, and their rows.
     pub(super) scanned: Counter,
     pub(super) tested: Counter,
@@ -81,6 +82,8 @@ pub(super) struct ScanMetrics {
     pub(super) predicates: Box<[Narrowed]>,
     /// As the scan's predicates: what the keyword index said of them.
     pub(super) indexed: Box<[IndexedCounts]>,
+    /// As the scan's predicates: whether a hash index named the entities that may match.
+    pub(super) hash_indexed: Box<[OnceLock<()>]>,
     /// As the scan's predicates: what shapes did for them.
     pub(super) shapes: Box<[ShapeCounts]>,
     /// As the scan's predicates: row groups in which the statistics of a shredded column say that every row matches.
@@ -105,6 +108,7 @@ impl ScanMetrics {
         ScanMetrics {
             predicates: (0..predicates).map(|_| Narrowed::default()).collect(),
             indexed: (0..predicates).map(|_| IndexedCounts::default()).collect(),
+            hash_indexed: (0..predicates).map(|_| OnceLock::new()).collect(),
             shapes: (0..predicates).map(|_| ShapeCounts::default()).collect(),
             settled_by_statistics: (0..predicates).map(|_| Counter::default()).collect(),
             ..ScanMetrics::default()

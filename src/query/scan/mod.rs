@@ -16,6 +16,7 @@
 //! | `key_column`, `path_codes` | what keys of `dedup` are made of: values in shredded columns, and codes of values |
 //! | `distinct` | which rows may be the first of their group |
 //! | `kept_groups` | the first entities of all groups, kept in the cache |
+//! | `kept_index` | which entities may match an exact filter, by a hash index of a column in the cache |
 //! | `kept_order` | the order of a column, kept in the cache |
 //! | `schema` | the columns that a scan gives |
 //! | `row_selection` | the selected rows of a row group |
@@ -32,6 +33,7 @@ pub(in crate::query) mod dedup_key;
 mod distinct;
 mod in_flight;
 pub(in crate::query) mod kept_groups;
+pub(in crate::query) mod kept_index;
 pub(in crate::query) mod kept_order;
 mod kernels;
 mod key_column;

@@ -66,7 +66,7 @@ pub(super) async fn path_codes(
     let making = async { Ok(Derived::Codes(Making::new(reader, path, column).codes().await?.map(Arc::new))) };
     match reader.derive(what, Box::pin(making)).await? {
         Derived::Codes(codes) => Ok(codes),
-        Derived::Order(_) | Derived::Firsts(_) => Ok(None),
+        _ => Ok(None),
     }
 }
 

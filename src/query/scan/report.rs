@@ -29,6 +29,8 @@ pub enum AccessName {
     KeptOrder,
     /// The first entity of every group, found once for a version.
     KeptSet,
+    /// The hash index of a column, made once for a version, and then its values of the entities that it names.
+    HashIndex,
 }
 
 /// What the scan of the version did.
@@ -74,6 +76,8 @@ pub struct RowGroupUse {
     pub pruned_by_texts: u64,
     /// Left out because the keyword index says that the text is not there.
     pub pruned_by_keyword_index: u64,
+    /// Left out because the hash index of a column names none of their entities.
+    pub pruned_by_hash_index: u64,
     /// Left out because the statistics say that all of the first of the order lie elsewhere.
     pub pruned_by_order: u64,
     /// Scanned.
@@ -159,6 +163,7 @@ impl ScanSpec {
         let (by_bloom, by_numbers) = (metrics.pruned_by_bloom_filter.get(), metrics.pruned_by_numbers.get());
         let by_texts = metrics.pruned_by_texts.get();
         let by_index = metrics.pruned_by_keyword_index.get();
+        let by_hash = metrics.pruned_by_hash_index.get();
         let by_order = metrics.pruned_by_order.get();
         let scanned = metrics.scanned.get();
         let predicates = self.predicates.iter().zip(&metrics.predicates).enumerate();
@@ -174,9 +179,11 @@ impl ScanSpec {
                 pruned_by_numbers: by_numbers,
                 pruned_by_texts: by_texts,
                 pruned_by_keyword_index: by_index,
+                pruned_by_hash_index: by_hash,
                 pruned_by_order: by_order,
                 scanned,
-                not_reached: touched.saturating_sub(by_bloom + by_numbers + by_texts + by_index + by_order + scanned),
+                not_reached: touched
+                    .saturating_sub(by_bloom + by_numbers + by_texts + by_index + by_hash + by_order + scanned),
             },
             rows_tested: metrics.tested.get(),
             rows_selected,
@@ -185,7 +192,7 @@ impl ScanSpec {
                     keyword_index: self.keyword_index(number),
                     shapes: self.shapes(number, *access),
                     settled_by_statistics: self.settled_by_statistics(number),
-                    ..self.predicate(*access, predicate, rows)
+                    ..self.predicate(number, *access, predicate, rows)
                 })
                 .collect(),
             verification: verifies.then(|| VerificationUse {
@@ -200,8 +207,12 @@ impl ScanSpec {
         }
     }
 
-    fn predicate(&self, access: Access, predicate: &Predicate, rows: &Narrowed) -> PredicateUse {
+    fn predicate(&self, number: usize, access: Access, predicate: &Predicate, rows: &Narrowed) -> PredicateUse {
+        let is_indexed = self.metrics.hash_indexed[number].get().is_some();
         let (access, shredded) = match access {
+            Access::ShreddedColumn(shredded) if is_indexed => {
+                (AccessName::HashIndex, Some(self.shredded_path(shredded)))
+            }
             Access::ShreddedColumn(shredded) => (AccessName::ShreddedColumn, Some(self.shredded_path(shredded))),
             Access::Search => (AccessName::SearchText, None),
             Access::Shapes => (AccessName::SearchTextAndShapes, None),

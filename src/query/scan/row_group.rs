@@ -1,6 +1,5 @@
 //! What the scan gives of one row group: predicates evaluated from cheap to dear, then the columns of what is left.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -20,6 +19,7 @@ use crate::query::pace::Pace;
 use crate::query::scan::access::{self, Access, PrunedBy};
 use crate::query::scan::dedup_key::GroupKeys;
 use crate::query::scan::distinct::RowOrder;
+use crate::query::scan::kept_index::{self, EqualColumn};
 use crate::query::scan::kernels::{self, Elements};
 use crate::query::scan::keyword_index::{IndexedRows, Sure};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
@@ -73,7 +73,7 @@ impl ScanSpec {
     pub(super) async fn selection(&self, row_group: usize) -> Result<RowSelection> {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
-        self.select(row_group, self.rows(row_group)).await.map_err(through_engine)
+        self.select(row_group, self.looked_at(row_group)).await.map_err(through_engine)
     }
 
     /// What the scan gives of these rows of a row group.
@@ -115,10 +115,13 @@ impl ScanSpec {
         self.batches(row_group, &selected).await
     }
 
-    async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<RowSelection, StorageError> {
-        let selected = RowSelection::Range(rows);
-        for (access, predicate) in self.predicates.iter() {
-            if let Some(by) = access::pruned(&self.reader, row_group, predicate, *access).await? {
+    async fn select(&self, row_group: usize, selected: RowSelection) -> Result<RowSelection, StorageError> {
+        let is_indexed = |number| self.indexes.candidates.as_ref().is_some_and(|candidates| candidates.are_of(number));
+        for (number, (access, predicate)) in self.predicates.iter().enumerate() {
+            if !is_indexed(number)
+                && let Some(by) = access::pruned(&self.reader, row_group, predicate, *access).await?
+            {
+                self.indexes.looked_through(number, kept_index::PRUNED_ELEMENTS);
                 return Ok(self.prune(row_group, &selected, by));
             }
         }
@@ -162,7 +165,7 @@ impl ScanSpec {
                     if range_statistics::told(&self.reader, row_group, *shredded, compare) == Told::EveryRow {
                         self.metrics.settled_by_statistics[number].add(1);
                     } else {
-                        selected = selected.and(self.by_shredded(row_group, *shredded, compare).await?);
+                        selected = self.by_shredded(row_group, (number, *shredded), compare, selected).await?;
                     }
                 }
                 (Access::Shapes, _) if self.reader.shape_index().get(row_group).is_some() => {
@@ -343,8 +346,31 @@ impl ScanSpec {
         Ok(hidden)
     }
 
-    /// RowSelection that match by a shredded column.
+    /// Those of the selected rows that match a predicate by its shredded column.
     async fn by_shredded(
+        &self,
+        row_group: usize,
+        (predicate, shredded): (usize, usize),
+        compare: &Compare,
+        selected: RowSelection,
+    ) -> Result<RowSelection, StorageError> {
+        /// Rows by themselves cost more than as many of all rows.
+        const ONE_IN: usize = 16;
+        let rows = self.reader.row_groups()[row_group].rows;
+        if let RowSelection::List(list) = &selected
+            && list.len() <= rows / ONE_IN
+            && compare.comparison() == Comparison::Equal
+            && !compare.matches_null()
+        {
+            let column = EqualColumn::open(&self.reader, row_group, shredded, compare.number().is_some()).await?;
+            return Ok(RowSelection::List(column.equal_rows(list.iter().copied(), compare)));
+        }
+        self.indexes.looked_through(predicate, rows as u64);
+        Ok(selected.and(self.all_by_shredded(row_group, shredded, compare).await?))
+    }
+
+    /// The rows of a row group that match by a shredded column.
+    async fn all_by_shredded(
         &self,
         row_group: usize,
         shredded: usize,

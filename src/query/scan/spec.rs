@@ -13,10 +13,12 @@ use crate::model::path::Path;
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::dedup_key::GroupSource;
 use crate::query::scan::distinct::DistinctFilter;
+use crate::query::scan::kept_index::Indexes;
 use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::ScanMetrics;
 use crate::query::scan::path_codes::MayRead;
 use crate::query::scan::predicate::Predicate;
+use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
 use crate::query::scan::sort_key;
 use crate::query::scan::top_k::TopKThreshold;
@@ -32,6 +34,8 @@ pub(super) struct ScanSpec {
     pub(super) predicates: Arc<[(Access, Predicate)]>,
     /// What they ask the keyword index for, where the version has one.
     pub(super) keywords: Option<Arc<KeywordQuestions>>,
+    /// What hash indexes say of them: asked when the scan begins.
+    pub(super) indexes: Indexes,
     /// Positions looked at.
     pub(super) range: Range<u64>,
     /// Most entities given.
@@ -63,6 +67,31 @@ impl ScanSpec {
         self.reader.row_group_of(self.range.start)..self.reader.row_group_of(self.range.end - 1) + 1
     }
 
+    /// Those of them that hash indexes leave.
+    pub(super) fn row_groups_left(&self) -> Vec<usize> {
+        let row_groups = self.row_groups();
+        if self.indexes.candidates.is_none() {
+            return row_groups.collect();
+        }
+        let (left, out): (Vec<usize>, Vec<usize>) =
+            row_groups.partition(|row_group| self.looked_at(*row_group).len() > 0);
+        self.metrics.pruned_by_hash_index.add(out.len());
+        for row_group in out {
+            metrics().pruned_rows.increment(self.rows(row_group).len() as u64);
+            metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
+        }
+        left
+    }
+
+    /// The rows of a row group that predicates are tested on: those in the range that hash indexes leave.
+    pub(super) fn looked_at(&self, row_group: usize) -> RowSelection {
+        let rows = self.rows(row_group);
+        let Some(candidates) = &self.indexes.candidates else { return RowSelection::Range(rows) };
+        let first = self.reader.row_groups()[row_group].first;
+        let candidates = candidates.within(first + rows.start as u64, first + rows.end as u64);
+        RowSelection::List(candidates.iter().map(|position| (u64::from(*position) - first) as usize).collect())
+    }
+
     /// Whether the scan gives a column.
     pub(super) fn gives(&self, column: &str) -> bool {
         self.schema.fields().iter().any(|field| field.name() == column)
@@ -71,7 +100,7 @@ impl ScanSpec {
     /// The row groups that the range touches, each with a rank that none of its rows is below: those that may hold the
     /// first of an order come first, if only these are wanted.
     pub(super) async fn best_first(&self) -> Vec<(usize, u64)> {
-        let row_groups = self.row_groups();
+        let row_groups = self.row_groups_left().into_iter();
         let (Some(_), Some(order)) = (&self.threshold, &self.computed.order) else {
             return row_groups.map(|row_group| (row_group, 0)).collect();
         };
@@ -97,9 +126,13 @@ impl ScanSpec {
         is_beyond
     }
 
-    /// Whether it gives positions alone, which costs nothing.
+    /// Whether it costs no more than handing row groups to threads would: it gives positions alone, or hash indexes leave
+    /// few entities.
     pub(super) fn is_cheap(&self) -> bool {
-        self.predicates.is_empty() && self.schema.fields().iter().all(|field| field.name() == POSITION)
+        /// How many are few.
+        const FEW: usize = 4_096;
+        let few = self.indexes.candidates.as_ref().map(|candidates| candidates.len() <= FEW);
+        few.unwrap_or(self.predicates.is_empty()) && self.schema.fields().iter().all(|field| field.name() == POSITION)
     }
 
     /// Whether it gives all entities of the version, as far as predicates and positions go.

@@ -33,6 +33,7 @@ use crate::query::scan::dedup_key::GroupSource;
 use crate::query::scan::distinct::DistinctFilter;
 use crate::query::scan::in_flight::{self, Bounds};
 use crate::query::scan::kept_groups;
+use crate::query::scan::kept_index::Indexes;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::{KeySource, ScanMetrics};
@@ -94,6 +95,7 @@ impl VersionScan {
         let spec = ScanSpec {
             range: 0..reader.entity_count(),
             keywords: KeywordQuestions::of(&reader, &predicates).map(Arc::new),
+            indexes: Indexes::default(),
             reader,
             schema,
             metrics: Arc::new(ScanMetrics::of(predicates.len())),
@@ -288,6 +290,7 @@ type Batches = BoxStream<'static, Result<Vec<RecordBatch>>>;
 impl Running {
     /// What the scan gives: from what is kept of the version, if that tells, and else from its row groups.
     async fn batches(mut self) -> Result<Batches> {
+        self.ask_indexes().await;
         if let Some(batches) = Box::pin(self.first_of_groups()).await? {
             return Ok(batches);
         }
@@ -302,6 +305,19 @@ impl Running {
             spec.row_group(row_group).await
         };
         Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), |batches| rows(batches), work))
+    }
+
+    /// Asks the hash indexes of columns which entities may match.
+    async fn ask_indexes(&mut self) {
+        let spec = &mut self.spec;
+        spec.indexes = Indexes::ask(&spec.reader, &spec.predicates, &self.memory).await;
+        if let Some(candidates) = &spec.indexes.candidates {
+            for (_, indexed) in
+                spec.metrics.hash_indexed.iter().enumerate().filter(|(number, _)| candidates.are_of(*number))
+            {
+                let _ = indexed.set(());
+            }
+        }
     }
 
     /// Decides where the keys of groups come from. Gives the first entities of all groups, where they are kept.
@@ -381,7 +397,7 @@ impl Running {
         if reserved.try_grow(kept.len() / 8 + 1).is_err() {
             return Ok(None);
         }
-        let row_groups = spec.row_groups().map(|row_group| (row_group, ()));
+        let row_groups = spec.row_groups_left().into_iter().map(|row_group| (row_group, ()));
         let select =
             |spec: Arc<ScanSpec>, row_group, ()| async move { Ok((row_group, spec.selection(row_group).await?)) };
         let mut selections = self.on_row_groups(row_groups, false, |_| 0, select);

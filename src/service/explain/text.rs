@@ -184,6 +184,7 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
         (groups.pruned_by_numbers, "pruned by the minimum and maximum of numbers"),
         (groups.pruned_by_texts, "pruned by the minimum and maximum of texts"),
         (groups.pruned_by_keyword_index, "pruned by keyword index"),
+        (groups.pruned_by_hash_index, "pruned by hash index"),
         (groups.pruned_by_order, "pruned by the order"),
         (groups.outside_positions, "outside of the positions"),
         (groups.not_reached, "not reached"),
@@ -258,6 +259,7 @@ fn source(access: AccessName, shredded: Option<&str>) -> String {
         AccessName::Documents => "documents".to_owned(),
         AccessName::StoredHashes => "the stored hashes".to_owned(),
         AccessName::Codes => "the codes of values".to_owned(),
+        AccessName::HashIndex => format!("the hash index of the column {}", one_line(shredded.unwrap_or_default())),
         AccessName::KeptSet => "the kept first entities of groups".to_owned(),
         AccessName::KeptOrder => format!("the kept order of the column {}", one_line(shredded.unwrap_or_default())),
     }

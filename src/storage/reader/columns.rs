@@ -157,6 +157,11 @@ impl VersionReader {
         sizes.map(|size| u64::try_from(size).unwrap_or_default()).fold(0, u64::saturating_add)
     }
 
+    /// Whether the cache holds these columns of a row group.
+    pub fn caches_columns(&self, row_group: usize, columns: &[usize]) -> bool {
+        columns.iter().all(|column| self.file.cache.contains(&self.column_key(row_group, *column)))
+    }
+
     pub(super) fn column_key(&self, row_group: usize, column: usize) -> PartKey {
         PartKey::Column { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
     }

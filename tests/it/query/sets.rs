@@ -25,7 +25,7 @@ use crate::support::reads::{cases, no_failure, small};
 use crate::support::versions::{all_shredded, nothing_shredded};
 
 /// Values that are equal in many spellings, or nearly equal.
-const VALUES: &[&str] = &[
+pub(super) const VALUES: &[&str] = &[
     "1",
     "1.0",
     "1e0",
@@ -199,7 +199,7 @@ impl Plan {
 
 /// How a request is asked: what is kept serves it from the second time on, by itself and in the plan that is explained.
 #[derive(Clone, Copy, Debug)]
-enum Time {
+pub(super) enum Time {
     First,
     Second,
     Explained,
@@ -214,7 +214,7 @@ fn ways(lab: &Lab, keeps: bool) -> Vec<(&Engine, Time)> {
     }
 }
 
-fn select_positions(
+pub(super) fn select_positions(
     lab: &Lab,
     engine: &Engine,
     reader: &VersionReader,
@@ -238,7 +238,7 @@ fn select_positions(
     }
 }
 
-fn open(lab: &Lab, (path, written): &(ObjectPath, Written), cache: &PartCache) -> VersionReader {
+pub(super) fn open(lab: &Lab, (path, written): &(ObjectPath, Written), cache: &PartCache) -> VersionReader {
     let open = VersionReader::open(&lab.store, path, written.size_bytes, cache);
     lab.bench.runtime.block_on(open).expect("opened")
 }
@@ -383,7 +383,7 @@ fn many_rows_are_as_few() {
     assert_eq!(compared, 28 * 5);
 }
 
-fn parse(query: &str) -> ReadRequest {
+pub(super) fn parse(query: &str) -> ReadRequest {
     let mut request = ReadRequest::default();
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').expect("a parameter");

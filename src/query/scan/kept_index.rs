@@ -1,0 +1,373 @@
+//! Hash indexes of shredded columns, kept in the cache ([`HashIndex`]): exact filters then look at the entities that may
+//! match, whatever the version's size.
+//!
+//! An index is made in the background once filters have looked through as much of its column as making it is worth, one
+//! at a time in the process. Until then, and where none is kept, filters look through the column. An index names
+//! candidates; their values in the column decide.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
+use datafusion::execution::memory_pool::MemoryReservation;
+use tokio::sync::Semaphore;
+
+use crate::query::scan::access::Access;
+use crate::query::scan::kernels::Elements;
+use crate::query::scan::predicate::{Compare, Comparison, Predicate};
+use crate::storage::StorageError;
+use crate::storage::derived::{Derivation, Derived};
+use crate::storage::hash_index::{self, HashIndex, IndexedValue, ValueHasher};
+use crate::storage::layout::ShreddedPart;
+use crate::storage::reader::VersionReader;
+
+/// An index is made when filters have looked through so many times as many elements as there are entities: about what
+/// making it costs.
+const WORTH: u64 = 4;
+
+/// Leaving a row group out by its bloom filter counts as so many elements.
+pub(super) const PRUNED_ELEMENTS: u64 = 512;
+
+/// An index is of use for a value that one entity in so many may hold, at most.
+const ONE_IN: u64 = 16;
+
+/// Only the first of so many filters of a request are looked up.
+const FILTERS: usize = 16;
+
+/// Bytes that making an index takes for each element: its entry, and the index.
+const MAKING_BYTES: u64 = 8 + hash_index::ELEMENT_BYTES;
+
+/// One index is made at a time.
+static MAKING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
+
+/// Whether an index of its column answers a comparison: it knows texts and numbers.
+fn is_served(compare: &Compare) -> bool {
+    compare.comparison() == Comparison::Equal && !compare.matches_null()
+}
+
+/// The index of a shredded column, if it is kept.
+enum Kept {
+    Index(Arc<HashIndex>),
+    NotYet,
+    Never,
+}
+
+async fn kept(reader: &VersionReader, shredded: usize) -> Kept {
+    if !reader.keeps(hash_index::ELEMENT_BYTES) {
+        return Kept::Never;
+    }
+    match reader.derived(&Derivation::HashIndex(shredded as u32)).await {
+        Some(Derived::HashIndex(Some(index))) => Kept::Index(index),
+        Some(_) => Kept::Never,
+        None => Kept::NotYet,
+    }
+}
+
+/// The entities that may match a comparison with a shredded column, ascending, by an index that is kept. `None` where
+/// there is none, or where it leaves too many.
+pub(in crate::query) async fn candidates(
+    reader: &VersionReader,
+    shredded: usize,
+    compare: &Compare,
+) -> Option<Vec<u32>> {
+    if !is_served(compare) {
+        return None;
+    }
+    match kept(reader, shredded).await {
+        Kept::Index(index) => named(reader, &index, compare),
+        Kept::NotYet | Kept::Never => None,
+    }
+}
+
+/// How many these are, or a few more.
+pub(in crate::query) async fn candidate_count(
+    reader: &VersionReader,
+    shredded: usize,
+    compare: &Compare,
+) -> Option<u64> {
+    if !is_served(compare) {
+        return None;
+    }
+    let Kept::Index(index) = kept(reader, shredded).await else { return None };
+    let (texts, numbers) = lists(reader, &index, compare)?;
+    Some((texts.len() + numbers.len()) as u64)
+}
+
+/// What an index names.
+fn named(reader: &VersionReader, index: &HashIndex, compare: &Compare) -> Option<Vec<u32>> {
+    let (texts, numbers) = lists(reader, index, compare)?;
+    let mut positions = [texts, numbers].concat();
+    if !numbers.is_empty() {
+        positions.sort_unstable();
+    }
+    positions.dedup();
+    Some(positions)
+}
+
+/// The positions that an index lists for a value as a text and as a number. `None` where they are many.
+fn lists<'i>(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) -> Option<(&'i [u32], &'i [u32])> {
+    let texts = index.candidates(IndexedValue::Text(compare.folded()));
+    let number = compare.number().and_then(|number| Some(IndexedValue::Number(number.double(), number.remainder()?)));
+    let numbers = number.map_or(&[][..], |number| index.candidates(number));
+    let are_few = (texts.len() + numbers.len()) as u64 <= reader.entity_count() / ONE_IN;
+    are_few.then_some((texts, numbers))
+}
+
+/// The entities that may match all predicates of a scan, and which predicates say so.
+pub(super) struct Candidates {
+    positions: Vec<u32>,
+    predicates: Vec<usize>,
+    _reserved: MemoryReservation,
+}
+
+impl Candidates {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Whether the index of its column has been asked about the predicate of this number.
+    pub(super) fn are_of(&self, predicate: usize) -> bool {
+        self.predicates.contains(&predicate)
+    }
+
+    /// Those from one position to another.
+    pub(super) fn within(&self, first: u64, end: u64) -> &[u32] {
+        let place = |end: u64| self.positions.partition_point(|position| u64::from(*position) < end);
+        &self.positions[place(first)..place(end).max(place(first))]
+    }
+}
+
+/// What a scan knows of the indexes of its columns when it begins.
+#[derive(Clone, Default)]
+pub(super) struct Indexes {
+    pub(super) candidates: Option<Arc<Candidates>>,
+    /// By predicate: how much of its column has been looked through, where an index of it would help.
+    looked_through: Arc<[Option<Arc<AtomicU64>>]>,
+}
+
+impl Indexes {
+    /// The candidates that indexes name for these predicates. Where one is missing that has been missed for long, its
+    /// making begins.
+    pub(super) async fn ask(
+        reader: &VersionReader,
+        predicates: &[(Access, Predicate)],
+        memory: &MemoryReservation,
+    ) -> Indexes {
+        let mut found: Option<(Vec<u32>, Vec<usize>)> = None;
+        let mut looked_through = vec![None; predicates.len()];
+        let served =
+            predicates.iter().enumerate().filter_map(|(number, (access, predicate))| match (access, predicate) {
+                (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) if is_served(compare) => {
+                    Some((number, *shredded, compare))
+                }
+                _ => None,
+            });
+        for (number, shredded, compare) in served.take(FILTERS) {
+            let named = match kept(reader, shredded).await {
+                Kept::Index(index) => named(reader, &index, compare),
+                Kept::NotYet => {
+                    looked_through[number] = missed(reader, shredded, memory).await;
+                    None
+                }
+                Kept::Never => None,
+            };
+            let Some(named) = named else { continue };
+            found = Some(match found {
+                None => (named, vec![number]),
+                Some((positions, mut predicates)) => {
+                    predicates.push(number);
+                    (in_both(&positions, &named), predicates)
+                }
+            });
+        }
+        let candidates = found.and_then(|(positions, predicates)| {
+            let reserved = memory.new_empty();
+            reserved.try_grow(positions.capacity() * size_of::<u32>()).ok()?;
+            Some(Arc::new(Candidates { positions, predicates, _reserved: reserved }))
+        });
+        Indexes { candidates, looked_through: looked_through.into() }
+    }
+
+    /// Counts elements of the column of a predicate that have been looked through for want of an index.
+    pub(super) fn looked_through(&self, predicate: usize, elements: u64) {
+        if let Some(Some(count)) = self.looked_through.get(predicate) {
+            count.fetch_add(elements, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What is in both of two ascending lists.
+fn in_both(one: &[u32], other: &[u32]) -> Vec<u32> {
+    let (few, many) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    few.iter().copied().filter(|position| many.binary_search(position).is_ok()).collect()
+}
+
+/// How much of a column has been looked through. If that is enough, the making of its index begins.
+async fn missed(reader: &VersionReader, shredded: usize, memory: &MemoryReservation) -> Option<Arc<AtomicU64>> {
+    let what = Derivation::LookedThrough(shredded as u32);
+    let begin = async { Ok(Derived::LookedThrough(Arc::default())) };
+    let Ok(Derived::LookedThrough(count)) = reader.derive(what, Box::pin(begin)).await else { return None };
+    if count.load(Ordering::Relaxed) >= WORTH * reader.entity_count()
+        && let Ok(permit) = MAKING.clone().try_acquire_owned()
+    {
+        // If it fails, it is tried again after as much.
+        count.store(0, Ordering::Relaxed);
+        let (reader, memory) = (reader.clone(), memory.new_empty());
+        tokio::spawn(async move {
+            if let Ok(Some(made)) = make(&reader, shredded, &memory).await {
+                let what = Derivation::HashIndex(shredded as u32);
+                // It fails as little as its making, which is over.
+                let _ = reader.derive(what, Box::pin(async { Ok(made) })).await;
+            }
+            drop(permit);
+        });
+    }
+    Some(count)
+}
+
+/// Makes the index of a column. `None` where there is no memory for that now.
+async fn make(
+    reader: &VersionReader,
+    shredded: usize,
+    memory: &MemoryReservation,
+) -> Result<Option<Derived>, StorageError> {
+    let hasher = ValueHasher::default();
+    let mut entries: Vec<(u32, u32)> = Vec::new();
+    for (number, group) in reader.row_groups().iter().enumerate() {
+        tokio::task::yield_now().await;
+        let column = EqualColumn::open(reader, number, shredded, true).await?;
+        let more = column.element_count() as u64;
+        if !reader
+            .keeps((entries.len() as u64 + more).div_ceil(reader.entity_count().max(1)) * hash_index::ELEMENT_BYTES)
+        {
+            return Ok(Some(Derived::HashIndex(None)));
+        }
+        let bytes = usize::try_from(more.saturating_mul(MAKING_BYTES)).unwrap_or(usize::MAX);
+        if memory.try_grow(bytes).is_err() || entries.try_reserve(more as usize).is_err() {
+            return Ok(None);
+        }
+        column.entries(&hasher, group.first as u32, &mut entries);
+    }
+    let index = HashIndex::build(hasher, &entries, async || tokio::task::yield_now().await).await;
+    Ok(Some(Derived::HashIndex(Some(Arc::new(index)))))
+}
+
+/// What equality compares of a shredded column in a row group.
+pub(in crate::query) struct EqualColumn {
+    text: ArrayRef,
+    numbers: Option<(ArrayRef, ArrayRef)>,
+}
+
+impl EqualColumn {
+    /// The column, with its numbers or without.
+    ///
+    /// # Errors
+    /// When a part cannot be read, or its parts do not fit together.
+    pub(in crate::query) async fn open(
+        reader: &VersionReader,
+        row_group: usize,
+        shredded: usize,
+        with_numbers: bool,
+    ) -> Result<EqualColumn, StorageError> {
+        let missing = || StorageError::Layout(format!("shredded column {shredded} has no text"));
+        let text = reader.shredded(row_group, shredded, ShreddedPart::Text).await?.ok_or_else(missing)?;
+        let numbers = match with_numbers {
+            false => None,
+            true => match reader.shredded(row_group, shredded, ShreddedPart::Number).await? {
+                Some(doubles) => {
+                    let remainders = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
+                    remainders.map(|remainders| (doubles, remainders))
+                }
+                None => None,
+            },
+        };
+        let column = EqualColumn { text, numbers };
+        let rows = reader.row_groups()[row_group].rows;
+        let fits = |array: &ArrayRef| {
+            let (own, other) = (Elements::of(&column.text), Elements::of(array));
+            array.len() == rows && own.len() == other.len() && own.offsets() == other.offsets()
+        };
+        let fit = fits(&column.text) && column.numbers.iter().all(|(one, other)| fits(one) && fits(other));
+        if fit {
+            Ok(column)
+        } else {
+            Err(StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together")))
+        }
+    }
+
+    /// Whether the cache holds it, with its numbers or without.
+    pub(in crate::query) fn is_cached(
+        reader: &VersionReader,
+        row_group: usize,
+        shredded: usize,
+        with_numbers: bool,
+    ) -> bool {
+        let parts = [ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder];
+        reader.caches_columns(row_group, &reader.columns_of(shredded, &parts[..if with_numbers { 3 } else { 1 }]))
+    }
+
+    fn element_count(&self) -> usize {
+        Elements::of(&self.text).len()
+    }
+
+    /// Those of some rows with an element that is equal to a value: what the columns themselves say of all rows
+    /// ([`Elements::text_equals`], [`Elements::number_equals`]).
+    pub(in crate::query) fn equal_rows(&self, rows: impl Iterator<Item = usize>, compare: &Compare) -> Vec<usize> {
+        let texts = Elements::of(&self.text);
+        let folded = compare.folded();
+        let has_text = !(folded.is_empty() && compare.ignores_empty());
+        let number = compare.number().and_then(|number| Some((number.double(), number.remainder()?)));
+        let numbers =
+            self.numbers.as_ref().map(|(doubles, remainders)| (Elements::of(doubles), Elements::of(remainders)));
+        let is_equal = |element: usize| {
+            let by_text = has_text && texts.bytes_at(element) == Some(folded);
+            by_text
+                || match (&numbers, number) {
+                    (Some((doubles, remainders)), Some(number)) => {
+                        number_at(doubles, remainders, element) == Some(number)
+                    }
+                    _ => false,
+                }
+        };
+        rows.filter(|row| texts.elements_of(*row).any(is_equal)).collect()
+    }
+
+    /// Appends the hash and the position of all texts and numbers.
+    fn entries(&self, hasher: &ValueHasher, first: u32, entries: &mut Vec<(u32, u32)>) {
+        let texts = Elements::of(&self.text);
+        let dictionary = texts.values().as_dictionary_opt::<Int32Type>();
+        let hashes: Vec<u32> = dictionary.map_or_else(Vec::new, |dictionary| {
+            let values = dictionary.values().as_binary::<i32>();
+            (0..values.len()).map(|value| hasher.hash(IndexedValue::Text(values.value(value)))).collect()
+        });
+        let text_hash = |element: usize| match dictionary {
+            Some(dictionary) if dictionary.is_null(element) => None,
+            Some(dictionary) => hashes.get(usize::try_from(dictionary.keys().value(element)).ok()?).copied(),
+            None => Some(hasher.hash(IndexedValue::Text(texts.bytes_at(element)?))),
+        };
+        let numbers =
+            self.numbers.as_ref().map(|(doubles, remainders)| (Elements::of(doubles), Elements::of(remainders)));
+        let number_hash = |element: usize| {
+            let (doubles, remainders) = numbers.as_ref()?;
+            let (double, remainder) = number_at(doubles, remainders, element)?;
+            Some(hasher.hash(IndexedValue::Number(double, remainder)))
+        };
+        for (row, position) in (0..self.text.len()).zip(first..) {
+            for element in texts.elements_of(row) {
+                entries.extend(
+                    [text_hash(element), number_hash(element)].into_iter().flatten().map(|hash| (hash, position)),
+                );
+            }
+        }
+    }
+}
+
+/// The number of an element: its double and remainder.
+fn number_at(doubles: &Elements<'_>, remainders: &Elements<'_>, element: usize) -> Option<(f64, i64)> {
+    let doubles = doubles.values().as_primitive_opt::<Float64Type>()?;
+    let remainders = remainders.values().as_primitive_opt::<Int64Type>()?;
+    let remainder = if remainders.is_null(element) { 0 } else { remainders.value(element) };
+    doubles.is_valid(element).then(|| (doubles.value(element), remainder))
+}
