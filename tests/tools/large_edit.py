@@ -8,6 +8,7 @@ than MOST_BYTES, or an alternate with other changes, is an error.
 """
 
 import asyncio
+import contextlib
 import json
 import sys
 from urllib.parse import urlsplit
@@ -38,7 +39,9 @@ class Counted:
     async def _connected(self, reader, writer):
         target = urlsplit(BASE_URL)
         back, forth = await asyncio.open_connection(target.hostname, target.port)
-        await asyncio.gather(self._pass(reader, forth), self._pass(back, writer))
+        # The program ends while connections are open.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(self._pass(reader, forth), self._pass(back, writer))
 
     async def _pass(self, reader, writer):
         while data := await reader.read(1 << 16):
