@@ -55,6 +55,7 @@
 
 #![warn(clippy::large_futures)]
 
+pub mod blocking;
 pub mod catalog;
 pub mod cli;
 pub mod config;

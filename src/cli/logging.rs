@@ -12,6 +12,8 @@ pub(super) fn start(log: &Log, default_level: &str) -> Result<(), CliError> {
     let level = log.level.as_ref().map_or(default_level, |level| level.as_str());
     let filter = EnvFilter::builder().parse(without_chatter(level)).map_err(|error| wrong(io::Error::other(error)))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Who cannot be told need not hear of it: the service goes on without its log.
+    let builder = builder.log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
         // The list of spans has all of them, the current one too.

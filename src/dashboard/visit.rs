@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::{assets, forms};
+use crate::blocking::blocking;
 use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, Visitor};
@@ -224,7 +225,7 @@ async fn coded(headers: &HeaderMap, html: String) -> Response {
         coding => {
             let html = axum::body::Bytes::from(html);
             let plain = html.clone();
-            match tokio::task::spawn_blocking(move || compress(coding, &html)).await {
+            match blocking(move || compress(coding, &html)).await {
                 Ok(Ok(bytes)) => (coding, Body::from(bytes)),
                 _ => (ContentCoding::Identity, Body::from(plain)),
             }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
+use crate::blocking::blocking_on;
 use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::QueryError;
@@ -92,28 +93,40 @@ impl Shared {
 }
 
 /// The threads of queries. They are left to end by themselves: a runtime must not be waited for from async code.
-struct QueryRuntime(Option<Runtime>);
+struct QueryRuntime {
+    queries: Option<Runtime>,
+    /// The threads of [`Engine::spawn_apart`]. Not those of the other runtime's blocking calls: work on a thread of its
+    /// own waits for such calls, which would wait for its thread where there can be no other.
+    apart: Option<Runtime>,
+}
 
 impl QueryRuntime {
     fn try_new(threads: usize, priority: Priority) -> Result<QueryRuntime, crate::storage::StorageError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
-            .thread_name(priority.thread_name())
-            .thread_stack_size(STACK_BYTES)
-            .on_thread_start(move || priority.take())
-            .enable_all()
-            .build()?;
-        Ok(QueryRuntime(Some(runtime)))
+        let begun = |mut builder: tokio::runtime::Builder| {
+            builder
+                .thread_name(priority.thread_name())
+                .thread_stack_size(STACK_BYTES)
+                .on_thread_start(move || priority.take())
+                .build()
+        };
+        let mut queries = tokio::runtime::Builder::new_multi_thread();
+        queries.worker_threads(threads).enable_all();
+        let apart = tokio::runtime::Builder::new_current_thread();
+        Ok(QueryRuntime { queries: Some(begun(queries)?), apart: Some(begun(apart)?) })
     }
 
     fn handle(&self) -> Option<&Handle> {
-        self.0.as_ref().map(Runtime::handle)
+        self.queries.as_ref().map(Runtime::handle)
+    }
+
+    fn apart(&self) -> Option<Handle> {
+        self.apart.as_ref().map(|runtime| runtime.handle().clone())
     }
 }
 
 impl Drop for QueryRuntime {
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        for runtime in [self.queries.take(), self.apart.take()].into_iter().flatten() {
             runtime.shutdown_background();
         }
     }
@@ -247,26 +260,28 @@ impl Engine {
     /// as writing a large entity. The system shares the processors between such threads and those of queries, so that
     /// nothing else waits behind it. Callers bound how much there is at once; work that is stopped ends at its next
     /// point of waiting, and what bounds it should move into it.
+    ///
+    /// # Errors
+    /// [`QueryError::Storage`] where the system starts no thread.
     pub fn spawn_apart<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> AbortOnDropHandle<T> {
+    ) -> impl Future<Output = Result<T, QueryError>> + Send + 'static {
         let work = work.in_current_span();
-        self.spawn(async move {
+        let apart = self.shared.runtimes[self.priority as usize].apart();
+        let task = self.spawn(async move {
             let cancelled = CancellationToken::new();
             let _cancel = cancelled.clone().drop_guard();
             let runtime = Handle::current();
             let working = move || runtime.block_on(async move { cancelled.run_until_cancelled(work).await });
-            match tokio::task::spawn_blocking(working).await {
-                Ok(Some(done)) => done,
-                // Nobody waits any more: this task is stopped, too, or its runtime ends.
+            match blocking_on(&apart.unwrap_or_else(Handle::current), working).await {
+                Ok(Some(done)) => Ok(done),
+                // Nobody waits any more: this task is stopped, too.
                 Ok(None) => std::future::pending().await,
-                Err(error) => match error.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => std::future::pending().await,
-                },
+                Err(error) => Err(QueryError::Storage(error.into())),
             }
-        })
+        });
+        async move { task.await? }
     }
 
     /// Runs a query on the engine's threads, and counts it. Dropping the future stops it.

@@ -14,6 +14,7 @@ use url::Url;
 use super::shortage::Shortage;
 use super::unfinished::{self, UnfinishedFile};
 use super::{StorageError, durable};
+use crate::blocking::blocking;
 use crate::model::causes::chain;
 
 /// The object that [`Store::probe`] writes.
@@ -176,7 +177,7 @@ impl Store {
         let Some(directory) = &self.directory else { return Ok(()) };
         let (file, root) = (directory.join(path.as_ref()), directory.clone());
         let synchronise = move || durable::synchronise_file(&file, &root);
-        tokio::task::spawn_blocking(synchronise).await.map_err(|_| StorageError::Worker)??;
+        blocking(synchronise).await??;
         Ok(())
     }
 
@@ -189,7 +190,7 @@ impl Store {
     pub async fn unfinished(&self, folder: &'static str) -> Result<Vec<UnfinishedFile>, StorageError> {
         let Some(directory) = self.directory.clone() else { return Ok(Vec::new()) };
         let list = move || unfinished::list(&directory, folder);
-        Ok(tokio::task::spawn_blocking(list).await.map_err(|_| StorageError::Worker)??)
+        Ok(blocking(list).await??)
     }
 
     /// Removes one of them; one that is gone already is passed over.

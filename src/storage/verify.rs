@@ -18,6 +18,7 @@ use super::reader::{Pace, VersionReader};
 use super::shapes::builder::ShapeLimits;
 use super::shapes::decoded::Shapes;
 use super::shred::Shredder;
+use crate::blocking::blocking;
 
 /// Rows computed anew at a time.
 const BATCH_ROWS: usize = 2_048;
@@ -101,7 +102,7 @@ impl Documents {
     /// takes long, as a batch of large documents does.
     async fn compare(mut self, mut shredder: Shredder) -> Result<(Documents, Shredder), StorageError> {
         let compare = move || self.compare_now(&mut shredder).map(|()| (self, shredder));
-        tokio::task::spawn_blocking(compare).await.map_err(|_| StorageError::Worker)?
+        blocking(compare).await?
     }
 
     fn compare_now(&mut self, shredder: &mut Shredder) -> Result<(), StorageError> {

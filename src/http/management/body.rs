@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use super::DATASET_ID;
+use crate::blocking::blocking;
 use crate::document::{self, DocumentError};
 use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::{CallError, HttpError};
@@ -26,7 +27,7 @@ use crate::model::index::IndexSettings;
 use crate::model::limits;
 use crate::model::similar;
 use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
-use crate::service::{App, BodyRoom, Holder};
+use crate::service::{App, BodyRoom, Holder, ManageError};
 
 /// The body of a call: a JSON object, whose fields are taken once their names are checked.
 ///
@@ -104,13 +105,9 @@ pub(in crate::http) async fn apart<T: Send + 'static>(
     if !BodyRoom::is_needed(bytes.len() as u64) {
         return Ok(read(&bytes)?);
     }
-    match tokio::task::spawn_blocking(move || read(&bytes)).await {
+    match blocking(move || read(&bytes)).await {
         Ok(outcome) => Ok(outcome?),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The process ends.
-            Err(_) => std::future::pending().await,
-        },
+        Err(error) => Err(ManageError::Storage(error.into()).into()),
     }
 }
 

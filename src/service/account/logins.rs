@@ -10,6 +10,7 @@ use std::time::Duration;
 use argon2::{Argon2, PasswordVerifier};
 use tokio::sync::OnceCell;
 
+use crate::blocking::blocking;
 use crate::catalog::Catalog;
 use crate::config::{Config, Fair, Limits};
 use crate::model::secret::Secret;
@@ -87,7 +88,7 @@ impl PasswordChecks {
         // Made at the first log-in of either kind, so that it does not tell them apart.
         let nobody =
             self.nobody.get_or_try_init(|| hash_password(Secret::api_token(rand::random()).expose().to_owned()));
-        let nobody = nobody.await.map_err(|error: AccountError| ManageError::Failed(error.to_string()))?;
+        let nobody = nobody.await.map_err(unhashed)?;
         let known = hash.is_some();
         let hash = hash.unwrap_or_else(|| nobody.clone());
         let verify = move || {
@@ -95,8 +96,8 @@ impl PasswordChecks {
             let _permit = permit;
             Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok()
         };
-        let matches = tokio::task::spawn_blocking(verify).await;
-        Ok(matches.map_err(|error| ManageError::Failed(error.to_string()))? && known)
+        let matches = blocking(verify).await;
+        Ok(matches.map_err(|error| ManageError::Storage(error.into()))? && known)
     }
 
     async fn hash(&self, client: Client, password: String) -> Result<String, ManageError> {
@@ -107,7 +108,15 @@ impl PasswordChecks {
             hash_password(password).await
         });
         let hash = hash.await.map_err(|error| ManageError::Failed(error.to_string()))?;
-        hash.map_err(|error| ManageError::Failed(error.to_string()))
+        hash.map_err(unhashed)
+    }
+}
+
+/// Why there is no hash of a password.
+fn unhashed(error: AccountError) -> ManageError {
+    match error {
+        AccountError::Threads(error) => ManageError::Storage(error.into()),
+        other => ManageError::Failed(other.to_string()),
     }
 }
 

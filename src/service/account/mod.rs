@@ -4,11 +4,13 @@ pub(in crate::service) mod login_limits;
 pub(in crate::service) mod logins;
 pub(in crate::service) mod sessions;
 
+use std::io;
 use std::sync::Arc;
 
 use argon2::{Argon2, PasswordHasher};
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::blocking::blocking;
 use crate::catalog::{ApiToken, Catalog, CatalogError, Grant};
 use crate::model::ids::UserId;
 use crate::model::limits;
@@ -56,6 +58,9 @@ pub enum AccountError {
     /// The password cannot be hashed.
     #[error("the password cannot be hashed: {0}")]
     Hash(String),
+    /// There is no thread to hash it on.
+    #[error("the password cannot be hashed: the system starts no further thread")]
+    Threads(#[source] io::Error),
     /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[source] CatalogError),
@@ -230,9 +235,9 @@ fn check_password(password: &str) -> Result<(), AccountError> {
 
 pub(in crate::service) async fn hash_password(password: String) -> Result<String, AccountError> {
     let hash = move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string());
-    match tokio::task::spawn_blocking(hash).await {
+    match blocking(hash).await {
         Ok(Ok(hash)) => Ok(hash),
         Ok(Err(error)) => Err(AccountError::Hash(error.to_string())),
-        Err(error) => Err(AccountError::Hash(error.to_string())),
+        Err(error) => Err(AccountError::Threads(error)),
     }
 }

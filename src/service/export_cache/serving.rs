@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use crate::blocking::blocking;
 use crate::service::admission::Permit;
 use crate::service::export_cache::checksums::Sums;
 use crate::service::export_cache::index::Files;
@@ -194,7 +195,7 @@ async fn read_block(
         }
         Ok(Bytes::from(bytes).slice(length(at - block.start)..))
     };
-    tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
+    blocking(read).await?
 }
 
 /// A range of an export's bytes, made for one reader alone.

@@ -228,7 +228,7 @@ pub(in crate::service) async fn encoded<T: Send + 'static>(
         let _permit = permit;
         work.await
     };
-    Ok(capacity.engine().spawn_apart(work).await?)
+    capacity.engine().spawn_apart(work).await
 }
 
 /// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.

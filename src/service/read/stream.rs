@@ -169,7 +169,7 @@ where
                 let _permit = permit;
                 work.await
             };
-            let mut encoded = capacity.engine().spawn_apart(work).await.map_err(QueryError::from)??;
+            let mut encoded = capacity.engine().spawn_apart(work).await??;
             // It grew by doubling. What is held until a reader takes it should be what is accounted.
             if encoded.0.capacity() - encoded.0.len() > encoded.0.len() / 8 {
                 encoded.0.shrink_to_fit();

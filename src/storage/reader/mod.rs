@@ -23,6 +23,7 @@ use std::sync::Arc;
 use object_store::path::Path as ObjectPath;
 
 use self::object_file::ObjectFile;
+use crate::blocking::blocking;
 use crate::model::version::VersionFile;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
@@ -177,7 +178,7 @@ impl VersionReader {
                 true => decode(&bytes),
                 false => Err(StorageError::unverified()),
             };
-            tokio::task::spawn_blocking(decode).await.map_err(|_| StorageError::Worker)?
+            blocking(decode).await?
         };
         load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
     }

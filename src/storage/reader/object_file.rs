@@ -9,6 +9,7 @@ use object_store::path::Path as ObjectPath;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::ahead::ReadAhead;
+use crate::blocking::with_blocking_calls;
 use crate::metrics::metrics;
 use crate::priority::{Priority, processors};
 use crate::storage::StorageError;
@@ -69,7 +70,8 @@ impl ObjectFile {
         let _place = if self.store.is_local() { Box::pin(local_request()).await } else { None };
         count_fetch(&range, self.cache.reader_metrics());
         let expected = range.end - range.start;
-        let bytes = match self.store.objects().get_range(&self.path, range).await {
+        // A directory's files are read on threads that the library asks for.
+        let bytes = match with_blocking_calls(self.store.objects().get_range(&self.path, range)).await? {
             Ok(bytes) => bytes,
             Err(error) => match self.is_cut(&error).await {
                 Some(cut) => return Err(cut),

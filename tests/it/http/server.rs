@@ -574,3 +574,17 @@ async fn few_descriptors_make_for_few_connections() {
     assert_eq!(count("strata_connections_refused_total{reason=\"descriptors\"}"), 0.0, "{metrics}");
     assert!(count("strata_connections_released_total") > 0.0, "{metrics}");
 }
+
+/// A full disk below the log, or a pipe that nobody reads any more, takes nothing but the log away.
+#[tokio::test]
+async fn a_log_that_cannot_be_written_does_not_end_the_service() {
+    let service = TestService::start().await;
+    for script in ["exec \"$0\" \"$@\" 2>/dev/full", "exec \"$0\" \"$@\" 2> >(exec 0<&-)"] {
+        let binary = Binary::start_through(&["bash", "-c", script], service.directory(), &[]);
+        for _ in 0..20 {
+            assert_eq!(binary.get("/healthz").expect("an answer").1, "ok", "{script}");
+        }
+        binary.terminate();
+        assert_eq!(binary.exit_code(), Some(0), "{script}");
+    }
+}
