@@ -1,7 +1,7 @@
 //! Two entities, path by path: what stands in the one and in the other.
 //!
-//! Members of objects are paired by key. Of two arrays, equal elements at both ends are paired, and those between them by
-//! their index. A leaf is a scalar, an empty object or array, or what has another type in the other entity.
+//! Members of objects are paired by key. Of two arrays, equal elements at both ends are paired, and those between them
+//! by their index. A leaf is a scalar, an empty object or array, or what has another type in the other entity.
 
 use std::collections::HashMap;
 

@@ -77,7 +77,7 @@ pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpE
     Ok(Some(Summary { paths: paths.collect(), left_out: counts.len().saturating_sub(SHOWN), bound }))
 }
 
-/// How many records there are, in how many of them each path differs, and whether there are more paths than are counted.
+/// How many records there are, in how many of them each path differs, and whether more paths differ.
 fn count<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<String, u64>, bool) {
     let (mut seen, mut counts, mut is_full) = (0, HashMap::<String, u64>::new(), false);
     for line in records {

@@ -297,8 +297,8 @@ impl Diffs {
         Diffs { catalog, store, cache, capacity, diffs: Arc::new(DiffCache::new(capacity_bytes)) }
     }
 
-    /// Compares two versions of the owner's dataset, frozen or not, without their alternates. Costs nothing but look-ups
-    /// where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others wait for
+    /// Compares two versions of the owner's dataset, frozen or not, without their alternates. Costs nothing but
+    /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others wait for
     /// the same.
     ///
     /// # Errors

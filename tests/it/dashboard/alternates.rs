@@ -245,7 +245,7 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
     for (typed, told) in [
         ("{\r\n  \"a\": 1,\r\n  \"b\": oops\r\n}", "Line 3, column 8: found 'o'"),
         ("{\"a\":\"</textarea><script>alert(1)</script>\"", "Line 1, column 44"),
-        ("[1,2]", "an object"),
+        ("[1,2]", "must be a JSON object"),
         ("", "Line 1, column 1"),
         ("{\"a\":01}", "Line 1, column 7: not a JSON number"),
         ("{\"a\":\"\\ud800\"}", "half of a surrogate pair"),
@@ -380,7 +380,7 @@ async fn alternates_are_edited_while_a_dataset_is_frozen() {
     let page = owner.page(&format!("{base}/edit?position=1")).await;
     leads_to(&send(&owner, &page, &[("text", "{\"n\":7}"), ("do", "save")]).await, &format!("{base}?done=saved"));
     let hub = owner.page(&base).await;
-    assert!(hub.words(".facts").contains("The alternate has 3 entities"));
+    assert!(hub.words(".editor .facts").contains("The alternate has 3 entities"));
     let diff = owner.page(&hub.link("See what it differs in")).await;
     assert_eq!(compared(&diff), ["n removed 1 missing", "n added missing 7"]);
 }

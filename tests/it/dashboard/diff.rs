@@ -13,8 +13,8 @@ const SCRIPT: &str = "</td><script>alert(1)</script><img src=x onerror=alert(1)>
 /// A dataset of two versions: one entity changed, one gone, one new, one the same.
 async fn two(settings: Value) -> (Owned, u64) {
     let owned = Owned::sqlite().await;
-    let one = r#"[{"name":"Ada","given":"Augusta","born":1815,"tags":["a","b"],"at":{"city":"London","zip":"1"}},{"name":"Bob","x":1},{"name":"Same","y":1}]"#;
-    let other = r#"[{"name":"Ada","given":"Augusta","born":1816,"tags":["a","c","b"],"at":{"city":"London"}},{"name":"Same","y":1.0},{"title":"New"}]"#;
+    let one = r#"[{"name":"Ada","given":"Augusta","k":"k","l":"l","born":1815,"tags":["a","b"],"at":{"city":"London","zip":"1"}},{"name":"Bob","x":1},{"name":"Same","y":1}]"#;
+    let other = r#"[{"name":"Ada","given":"Augusta","k":"k","l":"l","born":1816,"tags":["a","c","b"],"at":{"city":"London"}},{"name":"Same","y":1.0},{"title":"New"}]"#;
     let id = owned.dataset("Ten", settings, &[one, other]).await;
     (owned, id)
 }
@@ -123,7 +123,7 @@ async fn an_alternate_is_compared_with_its_version() {
     assert!(none.words("[role=alert]").contains("has no alternate"));
     assert_eq!(none.one("#v1").attr("value"), Some("2"));
     assert!(none.one("input[name=alt]").attr("checked").is_some());
-    let alternate = r#"[{"name":"Ada","given":"Augusta","born":1816,"tags":["a","c","b"],"at":{"city":"Paris"}},{"name":"Same","y":1}]"#;
+    let alternate = r#"[{"name":"Ada","given":"Augusta","k":"k","l":"l","born":1816,"tags":["a","c","b"],"at":{"city":"Paris"}},{"name":"Same","y":1}]"#;
     assert_eq!(owned.save(id, 2, alternate).await.status, 200);
     let page = owner.page(&uri).await;
     assert_eq!(page.all_words(".totals > div")[5], "Version 2, alternate 2");
