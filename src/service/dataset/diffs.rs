@@ -298,8 +298,8 @@ impl Diffs {
     }
 
     /// Compares two versions of the owner's dataset, frozen or not, without their alternates. Costs nothing but
-    /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others wait for
-    /// the same.
+    /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others
+    /// wait for the same.
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `Busy`, `Timeout` by
