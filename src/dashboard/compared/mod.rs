@@ -108,7 +108,8 @@ impl Compared {
             rows.push(Row { path, kind, old, new });
         });
         let Titles { caption, old, new } = titles;
-        Compared { caption: caption.to_string(), old: old.to_string(), new: new.to_string(), rows, left_out, changed }
+        let [caption, old, new] = [caption, old, new].map(|text| (*text).to_owned());
+        Compared { caption, old, new, rows, left_out, changed }
     }
 
     /// Whether there is nothing to show.
