@@ -130,7 +130,7 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
     let outcome = async {
         visit.user()?;
         let (fields, room) = visit.form_within(body, EDITOR_FORM_BYTES).await?;
-        done(&mut visit, &Query::from_iter(fields), room).await
+        Box::pin(done(&mut visit, &Query::from_iter(fields), room)).await
     };
     let outcome = Box::pin(outcome).await;
     visit.answer(outcome).await
@@ -139,9 +139,9 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
 async fn done(visit: &mut Visit, fields: &Query, room: Option<BodyRoom>) -> Result<Reply, HttpError> {
     let target = target(visit).await?;
     match target.action.as_str() {
-        "edit" => editor::act(visit, &target, fields, room).await,
-        "add" => editor::act_new(visit, &target, fields, room).await,
-        "remove" => removal::act(visit, &target, fields, room).await,
+        "edit" => Box::pin(editor::act(visit, &target, fields, room)).await,
+        "add" => Box::pin(editor::act_new(visit, &target, fields, room)).await,
+        "remove" => Box::pin(removal::act(visit, &target, fields, room)).await,
         "delete" => delete(visit, &target, fields).await,
         _ => Err(HttpError::NoSuchPath),
     }
