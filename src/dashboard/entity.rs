@@ -37,6 +37,8 @@ struct EntityPage {
     download: String,
     previous: Option<String>,
     next: Option<String>,
+    /// The editor, for the owner: in the alternate, or in what becomes one.
+    edit: Option<String>,
 }
 
 /// The handler.
@@ -89,6 +91,8 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     let api = read.at(&place.api());
     let private = opened.dataset.is_private();
     let download = if private { read.at(&place.download()) } else { api.clone() };
+    let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == opened.dataset.owner);
+    let edit = Query::default().and("position", position).at(&place.alternate_action("edit"));
     let page = EntityPage {
         shell: visit.shell(format!("Entity {position}, {}", opened.dataset.name.as_str())),
         heading: Heading::of(visit, &opened, &place, Tab::Data),
@@ -99,6 +103,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
         api_href: (!private).then_some(api),
         download,
         previous: position.checked_sub(1).map(|position| place.entity(position)),
+        edit: owned.then_some(edit),
         next: (position + 1 < entities).then(|| place.entity(position + 1)),
     };
     render(StatusCode::OK, &page)

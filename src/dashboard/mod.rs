@@ -10,11 +10,14 @@
 //! | `session` | signing in and out |
 //! | `account` | the visitor's sessions, tokens and password |
 //! | `settings` | what an owner says of a dataset, its secrets, its refreshes |
+//! | `diff/` | what two versions, or a version and its alternate, differ in |
+//! | `alternates/` | the alternate of a version, edited by its owner |
 //! | `browse/` | a version's entities: table, JSON, form, fields, the same query for other tools |
 //! | `entity` | one entity as a tree |
 //! | `download` | a read of an owner's private dataset as a file |
 //! | `profile` | what the paths of a version hold |
 //! | `versions` | the versions of a dataset, and what its owner does with them |
+//! | `compared/` | two entities side by side |
 //! | `opened` | the dataset and the version that a page is about |
 //! | `visit` | a request for a page, and its answer: shell, headers, errors |
 //! | `forms` | the tokens of forms |
@@ -25,9 +28,12 @@
 //! Each uses only what stands below it.
 
 mod account;
+mod alternates;
 mod assets;
 mod browse;
 mod catalogue;
+mod compared;
+mod diff;
 mod download;
 mod entity;
 mod figures;
@@ -84,6 +90,9 @@ fn pages() -> Router<App> {
         .route("/ui/{dataset_id}/{name_slug}", get(browse::active))
         .route("/ui/{dataset_id}/{name_slug}/", get(browse::active))
         .route("/ui/{dataset_id}/{name_slug}/versions", get(versions::show))
+        .route("/ui/{dataset_id}/{name_slug}/diff", get(diff::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alternate", get(alternates::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", get(alternates::form).post(alternates::act))
         .route("/ui/{dataset_id}/{name_slug}/settings", get(settings::show))
         .route("/ui/{dataset_id}/{name_slug}/settings/{action}", on(MethodFilter::POST, settings::act))
         .route("/ui/{dataset_id}/{name_slug}/manage/{action}", get(versions::confirm).post(versions::act))

@@ -53,6 +53,11 @@ impl DatasetPlace {
         self.below("/ui", &format!("manage/{action}"))
     }
 
+    /// The page that compares versions.
+    pub(super) fn diff(&self) -> String {
+        self.below("/ui", "diff")
+    }
+
     /// A version of it.
     pub(super) fn version(&self, selector: VersionSelector, alt: bool) -> Place {
         Place { dataset: self.clone(), selector, alt }
@@ -116,6 +121,16 @@ impl Place {
     /// The read, for the session of a browser.
     pub(super) fn download(&self) -> String {
         self.below("/ui", "download")
+    }
+
+    /// The page of the version's alternate, for its owner.
+    pub(super) fn alternate(&self) -> String {
+        Place { alt: false, ..self.clone() }.below("/ui", "alternate")
+    }
+
+    /// The page that changes the alternate in this way.
+    pub(super) fn alternate_action(&self, action: &str) -> String {
+        format!("{}/{action}", self.alternate())
     }
 
     /// The page of one entity.

@@ -88,7 +88,7 @@ impl fmt::Display for Shown {
 
 /// Whether a character is shown by its number. Those that join letters and emoji stay: without them, many words and
 /// pictures are others.
-fn is_named(character: char) -> bool {
+pub(super) fn is_named(character: char) -> bool {
     is_invisible(character) && !matches!(character, '\n' | '\t' | '\u{200C}' | '\u{200D}')
 }
 

@@ -71,6 +71,8 @@ struct VersionsPage {
     pinned: Option<u64>,
     unpin: String,
     unfreeze: String,
+    /// Where two versions are compared, for the owner of more than one.
+    diff: Option<String>,
     total: String,
     versions: Vec<VersionCard>,
     first: Option<String>,
@@ -96,20 +98,27 @@ struct VersionCard {
     profile: Option<String>,
     pin: Option<String>,
     freeze: Option<String>,
+    /// What it differs in from the version before.
+    changes: Option<String>,
+    /// What its alternate differs in from it.
+    alternate_changes: Option<String>,
+    /// Where its alternate is changed.
+    edit: Option<String>,
 }
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
-struct ConfirmPage {
-    shell: Shell,
-    heading: Heading,
-    title: String,
-    effects: Vec<String>,
-    action: String,
-    version: Option<u64>,
-    button: String,
-    danger: bool,
-    back: String,
+pub(super) struct ConfirmPage {
+    pub(super) shell: Shell,
+    pub(super) heading: Heading,
+    pub(super) title: String,
+    pub(super) effects: Vec<String>,
+    pub(super) action: String,
+    pub(super) version: Option<u64>,
+    pub(super) etag: Option<String>,
+    pub(super) button: String,
+    pub(super) danger: bool,
+    pub(super) back: String,
 }
 
 /// The handler of the timeline.
@@ -162,6 +171,7 @@ async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
         pinned: dataset.pinned_version.map(VersionNumber::get),
         unpin: place.manage(Action::Unpin.name()),
         unfreeze: place.manage(Action::Unfreeze.name()),
+        diff: (owned && view.versions.len() > 1).then(|| place.diff()),
         total: figures::counted(view.versions.len() as u64, "version", "versions"),
         versions: cards.collect(),
         first: from.filter(|from| *from > 0).map(|_| place.versions()),
@@ -194,6 +204,10 @@ fn card(
     let change = before.map(|before| figures::change(before.version.file.entity_count, version.file.entity_count));
     let pinned = dataset.pinned_version == Some(version.number);
     let link = |action: Action| Query::default().and("version", version.number).at(&place.manage(action.name()));
+    let diff = |with: VersionNumber, alt: bool| {
+        let query = Query::default().and("v1", with).and("v2", version.number);
+        if alt { query.and("alt", true) } else { query }.at(&place.diff())
+    };
     VersionCard {
         number: version.number.get(),
         time: Time::new(version.created_at, now),
@@ -209,6 +223,9 @@ fn card(
         profile: (!dataset.frozen).then(|| own.profile()),
         pin: (owned && !pinned).then(|| link(Action::Pin)),
         freeze: (owned && !dataset.frozen).then(|| link(Action::Freeze)),
+        changes: before.filter(|_| owned).map(|before| diff(before.version.number, false)),
+        alternate_changes: (owned && version.alt.is_some()).then(|| diff(version.number, true)),
+        edit: owned.then(|| own.alternate()),
     }
 }
 
@@ -238,7 +255,7 @@ fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
 }
 
 /// The owner's dataset.
-async fn own(visit: &Visit, place: &DatasetPlace) -> Result<DatasetView, HttpError> {
+pub(super) async fn own(visit: &Visit, place: &DatasetPlace) -> Result<DatasetView, HttpError> {
     let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
     match view.dataset.name.slug() == place.slug {
         true => Ok(view),
@@ -275,6 +292,7 @@ async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
         effects,
         action: place.manage(action.name()),
         version: version.map(VersionNumber::get),
+        etag: None,
         button,
         danger: action == Action::Freeze,
         back: place.versions(),

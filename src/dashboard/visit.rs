@@ -18,7 +18,7 @@ use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, Visitor};
 use crate::model::limits::FORM_BYTES;
 use crate::model::user::User;
-use crate::service::{App, UsageMeter};
+use crate::service::{App, BodyRoom, UsageMeter};
 
 /// What a page may load and do: its style sheet and its icon, nothing of others, and no scripts.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; \
@@ -117,11 +117,24 @@ impl Visit {
     /// # Errors
     /// 403 for any other form, and those of receiving it.
     pub(super) async fn form(&self, body: Body) -> Result<Vec<(String, String)>, HttpError> {
+        Ok(self.form_within(body, FORM_BYTES).await?.0)
+    }
+
+    /// As [`Visit::form`], of at most so many bytes, and the room that they have if they are many.
+    ///
+    /// # Errors
+    /// As of [`Visit::form`].
+    pub(super) async fn form_within(
+        &self,
+        body: Body,
+        limit_bytes: usize,
+    ) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
         visit::check_origin(&self.app, &self.head)?;
-        let fields = visit::form(&self.app, self.visitor.holder(), &self.head.headers, body).await?;
+        let (holder, headers) = (self.visitor.holder(), &self.head.headers);
+        let (fields, room) = visit::form_within(&self.app, holder, headers, body, limit_bytes).await?;
         let token = fields.iter().find(|(name, _)| name == forms::TOKEN).map(|(_, token)| token.as_str());
         match (self.visitor.session(), token) {
-            (Some(session), Some(token)) if forms::is_token(session, token) => Ok(fields),
+            (Some(session), Some(token)) if forms::is_token(session, token) => Ok((fields, room)),
             _ => Err(CallError::ForgedForm.into()),
         }
     }

@@ -72,3 +72,30 @@ pub enum DocumentError {
         offset: usize,
     },
 }
+
+impl DocumentError {
+    /// The byte at which it is, from 0; `None` where the text as a whole is no entity.
+    pub fn offset(&self) -> Option<usize> {
+        match self {
+            DocumentError::NotAnObject { .. } => None,
+            DocumentError::NotUtf8 { offset }
+            | DocumentError::Ends { offset, .. }
+            | DocumentError::Unexpected { offset, .. }
+            | DocumentError::Number { offset }
+            | DocumentError::Escape { offset }
+            | DocumentError::LoneSurrogate { offset }
+            | DocumentError::ControlCharacter { offset, .. }
+            | DocumentError::TooDeep { offset }
+            | DocumentError::TrailingText { offset } => Some(*offset),
+        }
+    }
+
+    /// What is wrong, without the byte at which it is.
+    pub fn problem(&self) -> String {
+        let text = self.to_string();
+        match (self.offset(), text.split_once(": ")) {
+            (Some(_), Some((_, problem))) => problem.to_owned(),
+            _ => text,
+        }
+    }
+}

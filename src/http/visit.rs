@@ -15,6 +15,7 @@ pub(crate) use super::headers::base_url::BaseUrl;
 use super::headers::base_url::has_foreign_origin;
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
+pub(crate) use super::management::DiffCall;
 use super::management::{self, body, sessions};
 use super::read::{self, rate};
 use super::text;
@@ -22,7 +23,7 @@ use crate::model::limits;
 use crate::model::request::ReadRequest;
 use crate::model::secret::Secret;
 use crate::model::user::User;
-use crate::service::{Admitted, App, Bucket, Client, Holder};
+use crate::service::{Admitted, App, BodyRoom, Bucket, Client, Holder};
 
 /// What browsers say about the page that makes a request.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -100,13 +101,27 @@ pub(crate) async fn form(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Vec<(String, String)>, HttpError> {
+    Ok(form_within(app, holder, headers, body, limits::FORM_BYTES).await?.0)
+}
+
+/// As [`form`], of at most so many bytes, and the room that they have if they are many.
+///
+/// # Errors
+/// As of [`form`].
+pub(crate) async fn form_within(
+    app: &App,
+    holder: Holder,
+    headers: &HeaderMap,
+    body: Body,
+    limit_bytes: usize,
+) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         return Err(CallError::NotForm.into());
     }
-    let (bytes, _room) = body::collect(app, holder, body, limits::FORM_BYTES as u64).await?;
-    Ok(form_urlencoded::parse(&bytes).into_owned().collect())
+    let (bytes, room) = body::collect(app, holder, body, limit_bytes as u64).await?;
+    Ok((form_urlencoded::parse(&bytes).into_owned().collect(), room))
 }
 
 /// Begins a session for the user with this address and password, and sets its cookie; the visitor's session so far

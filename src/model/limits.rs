@@ -77,6 +77,14 @@ limits! {
     LISTINGS_QUERY_CHARACTERS = 200, Beyond::Status(400);
     /// Bytes of a form of the dashboard
     FORM_BYTES = 64 << 10, Beyond::Status(413);
+    /// Bytes of a form of the dashboard's editor of entities
+    EDITOR_FORM_BYTES = 2 << 20, Beyond::Status(413);
+    /// Bytes of the text in the dashboard's editor of entities
+    EDITOR_BYTES = 256 << 10, Beyond::Status(413);
+    /// Positions that a form of the dashboard removes
+    EDITOR_POSITIONS = 1_000, Beyond::Status(400);
+    /// Modified entities that the dashboard's summary of a diff looks at
+    SUMMARY_ENTITIES = 1_000, Beyond::LeftOut;
     /// Entities in a page of the dashboard
     PAGE_ENTITIES = 200, Beyond::LeftOut;
     /// Bytes of entities, as JSON, in a page of the dashboard

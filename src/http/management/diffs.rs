@@ -13,10 +13,13 @@ use super::{Caller, QueryString, diff_schemas, fields};
 use crate::diff::{ChangeType, DiffPage};
 use crate::http::body::streamed;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::HttpError;
+use crate::http::error::{CallError, HttpError};
 use crate::http::headers::content_encoding::ContentCoding;
+use crate::model::ids::DatasetId;
 use crate::model::request::Format;
-use crate::service::{AnswerBody, App, DiffError, DiffForm};
+use crate::model::user::User;
+use crate::model::version::VersionSelector;
+use crate::service::{AnswerBody, App, DiffError, DiffForm, VersionDiff};
 
 /// The formats of a diff.
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
@@ -40,6 +43,7 @@ static DIFF: Endpoint = Endpoint {
             "Only records of this type.",
             || json!("modified"),
         ),
+        Field::optional("alt", FieldKind::Boolean, "The alternate of v2 in place of v2.", || json!(false)),
         Field::optional("offset", FieldKind::WholeNumber, "Skips the first so many records.", || json!(0)),
         Field::optional("limit", FieldKind::WholeNumber, "At most so many records.", || json!(100)),
         Field::optional(
@@ -61,26 +65,71 @@ static DIFF: Endpoint = Endpoint {
     handler: |method| on(method, diff),
 };
 
+/// What a call asks for.
+pub(crate) struct DiffCall {
+    dataset: DatasetId,
+    v1: VersionSelector,
+    v2: VersionSelector,
+    /// Whether the alternate of v2 stands for v2.
+    alt: bool,
+    /// Which records.
+    pub(crate) page: DiffPage,
+    form: DiffForm,
+}
+
+impl DiffCall {
+    /// The call with these parameters.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub(crate) fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
+        Ok(DiffCall::of(QueryString::from(parameters))?)
+    }
+
+    fn of(query: QueryString) -> Result<DiffCall, CallError> {
+        let query = query.of(&DIFF)?;
+        let dataset = query.dataset_id()?;
+        let (v1, v2) = (query.version("v1")?, query.version("v2")?);
+        let page = DiffPage {
+            change_type: query.one_of("change_type", ChangeType::ALL, ChangeType::name)?,
+            offset: query.optional_whole_number("offset")?.unwrap_or(0),
+            limit: query.optional_whole_number("limit")?,
+        };
+        let form = match query.one_of("format", FORMATS, Format::name)? {
+            Some(Format::Jsonl) => DiffForm::Lines,
+            _ => DiffForm::Result,
+        };
+        Ok(DiffCall { dataset, v1, v2, alt: query.optional_boolean("alt")?.unwrap_or(false), page, form })
+    }
+
+    /// The differences, for the owner.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub(crate) async fn compare(&self, app: &App, user: &User) -> Result<VersionDiff, HttpError> {
+        let DiffCall { dataset, v1, v2, .. } = *self;
+        Ok(match self.alt {
+            false => app.diffs().compare(user, dataset, v1, v2).await?,
+            true => app.diffs().compare_with_alternate(user, dataset, v1, v2).await?,
+        })
+    }
+
+    /// Whether the alternate of v2 stands for v2.
+    pub(crate) fn alt(&self) -> bool {
+        self.alt
+    }
+}
+
 async fn diff(
     Caller(user): Caller,
     State(app): State<App>,
     headers: HeaderMap,
     query: QueryString,
 ) -> Result<Response, HttpError> {
-    let query = query.of(&DIFF)?;
-    let dataset = query.dataset_id()?;
-    let (v1, v2) = (query.version("v1")?, query.version("v2")?);
-    let page = DiffPage {
-        change_type: query.one_of("change_type", ChangeType::ALL, ChangeType::name)?,
-        offset: query.optional_whole_number("offset")?.unwrap_or(0),
-        limit: query.optional_whole_number("limit")?,
-    };
-    let form = match query.one_of("format", FORMATS, Format::name)? {
-        Some(Format::Jsonl) => DiffForm::Lines,
-        _ => DiffForm::Result,
-    };
-    let diff = app.diffs().compare(&user, dataset, v1, v2).await?;
-    let answer = diff.answer(&page, form, ContentCoding::negotiate(&headers)).await.map_err(DiffError::from)?;
+    let call = DiffCall::of(query)?;
+    let diff = call.compare(&app, &user).await?;
+    let coding = ContentCoding::negotiate(&headers);
+    let answer = diff.answer(&call.page, call.form, coding).await.map_err(DiffError::from)?;
     let mut response = Response::new(match answer.body {
         AnswerBody::Whole(bytes) => Body::from(bytes),
         AnswerBody::Stream(parts) => streamed(parts).await?,

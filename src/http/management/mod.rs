@@ -47,6 +47,7 @@ pub(super) use body::Fields;
 use body::JsonBody;
 use caller::Identified;
 pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
+pub(crate) use diffs::DiffCall;
 pub(crate) use explanation::Explanation as ExplanationAnswer;
 use query::QueryString;
 

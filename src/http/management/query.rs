@@ -25,6 +25,12 @@ pub(super) struct Query {
 /// The query string of a call, whose parameters are taken once their names are checked.
 pub(super) struct QueryString(Vec<(String, String)>);
 
+impl From<Vec<(String, String)>> for QueryString {
+    fn from(parameters: Vec<(String, String)>) -> QueryString {
+        QueryString(parameters)
+    }
+}
+
 impl FromRequestParts<App> for QueryString {
     type Rejection = Infallible;
 

@@ -28,7 +28,7 @@ use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, FileId};
 use crate::model::request::Format;
 use crate::model::user::User;
-use crate::model::version::{VersionFile, VersionNumber, VersionSelector, there_are};
+use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector, there_are};
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::fetch::documents::{UNIT_BYTES, Unit};
@@ -297,9 +297,9 @@ impl Diffs {
         Diffs { catalog, store, cache, capacity, diffs: Arc::new(DiffCache::new(capacity_bytes)) }
     }
 
-    /// Compares two versions of the owner's dataset, frozen or not; never their alternates. Costs nothing but look-ups
-    /// where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others wait for
-    /// the same.
+    /// Compares two versions of the owner's dataset, frozen or not, without their alternates. Costs nothing but
+    /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others
+    /// wait for the same.
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `Busy`, `Timeout` by
@@ -312,7 +312,22 @@ impl Diffs {
         v2: VersionSelector,
     ) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, [v1, v2]).await
+        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, [v1, v2], false).await
+    }
+
+    /// As [`Diffs::compare`], with the alternate of v2 in place of v2.
+    ///
+    /// # Errors
+    /// As of [`Diffs::compare`], and [`ReadError::AltNotFound`].
+    pub async fn compare_with_alternate(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        v1: VersionSelector,
+        v2: VersionSelector,
+    ) -> Result<VersionDiff, DiffError> {
+        let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, [v1, v2], true).await
     }
 
     /// As [`Diffs::compare`], for the operator, who may compare anybody's versions.
@@ -327,7 +342,7 @@ impl Diffs {
     ) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog.dataset(dataset).await.map_err(ManageError::from)?;
         let dataset = dataset.ok_or(ManageError::DatasetNotFound)?;
-        self.compare_for(self.capacity.clone(), dataset, [v1, v2]).await
+        self.compare_for(self.capacity.clone(), dataset, [v1, v2], false).await
     }
 
     async fn compare_for(
@@ -335,6 +350,7 @@ impl Diffs {
         capacity: Capacity,
         dataset: Dataset,
         versions: [VersionSelector; 2],
+        alternate: bool,
     ) -> Result<VersionDiff, DiffError> {
         let number = |selector| match selector {
             VersionSelector::Active => dataset.active_version(),
@@ -343,7 +359,13 @@ impl Diffs {
         };
         let [Some(v1), Some(v2)] = versions.map(number) else { return Err(ManageError::NoVersionYet.into()) };
         let versions = [v1, v2];
-        let files = [self.file_of(&dataset, versions[0]).await?, self.file_of(&dataset, versions[1]).await?];
+        let first = self.version_of(&dataset, v1).await?.file;
+        let second = self.version_of(&dataset, v2).await?;
+        let second = match alternate {
+            false => second.file,
+            true => second.alt.ok_or(ReadError::AltNotFound(v2))?,
+        };
+        let files = [first, second];
         let readers = [self.reader_of(&files[0]).await?, self.reader_of(&files[1]).await?];
         let diff = match files[0].content_hash == files[1].content_hash {
             true => Held::new(Diff::none(readers[0].entity_count()), None),
@@ -352,9 +374,9 @@ impl Diffs {
         Ok(VersionDiff { capacity, dataset, versions, readers, diff })
     }
 
-    async fn file_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<VersionFile, DiffError> {
+    async fn version_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<Version, DiffError> {
         match self.catalog.version(dataset.id, number).await {
-            Ok(record) => Ok(record.version.file),
+            Ok(record) => Ok(record.version),
             Err(CatalogError::NoVersion) => {
                 Err(DiffError::VersionNotFound { number, there_are: there_are(dataset.latest_version) })
             }

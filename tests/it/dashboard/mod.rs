@@ -1,9 +1,11 @@
 //! The dashboard, driven as browsers drive it that run no scripts.
 
 mod account;
+mod alternates;
 mod browse;
 mod catalogue;
 mod crawl;
+mod diff;
 mod hostile;
 mod pages;
 mod profile;
@@ -105,6 +107,14 @@ impl<'a> Browser<'a> {
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         self.post(action, &fields).await
     }
+}
+
+/// The rows of entities side by side: path, kind of change, and both sides.
+fn compared(page: &Page) -> Vec<String> {
+    let cells = scraper::Selector::parse("th, td").expect("a selector");
+    let text = |cell: scraper::ElementRef<'_>| cell.text().collect::<String>();
+    let row = |row: scraper::ElementRef<'_>| row.select(&cells).map(text).collect::<Vec<_>>().join(" ");
+    page.select(".compared tbody tr").into_iter().map(row).collect()
 }
 
 /// Where an answer leads.

@@ -125,8 +125,9 @@ impl Page {
         }
         for name in ["aria-labelledby", "aria-describedby", "list"] {
             for element in self.select(&format!("[{name}]")) {
-                let id = element.attr(name).expect("a name");
-                assert!(ids.contains_key(id), "{name}={id} names nothing");
+                for id in element.attr(name).expect("a name").split_whitespace() {
+                    assert!(ids.contains_key(id), "{name}={id} names nothing");
+                }
             }
         }
         for button in self.select("button, a[href]") {

@@ -39,6 +39,10 @@ const CASES: &[(&str, Case)] = &[
     ("LISTINGS", |world, limit| listings(world, limit).boxed()),
     ("LISTINGS_QUERY_CHARACTERS", |world, limit| listings_query(world, limit).boxed()),
     ("FORM_BYTES", |world, limit| form_bytes(world, limit).boxed()),
+    ("EDITOR_FORM_BYTES", |world, limit| editor_form(world, limit).boxed()),
+    ("EDITOR_BYTES", |world, limit| editor_text(world, limit).boxed()),
+    ("EDITOR_POSITIONS", |world, limit| editor_positions(world, limit).boxed()),
+    ("SUMMARY_ENTITIES", |world, limit| summary_entities(world, limit).boxed()),
     ("PAGE_ENTITIES", |world, limit| page_entities(world, limit).boxed()),
     ("PAGE_BYTES", |world, limit| page_bytes(world, limit).boxed()),
     ("URL_BYTES", |world, limit| url_bytes(world, limit).boxed()),
@@ -462,6 +466,91 @@ async fn form_bytes(world: &World, limit: &Limit) {
         world.send(request.header("content-type", "application/x-www-form-urlencoded")).await.status
     };
     assert_eq!((sent(limit.most).await, sent(limit.most + 1).await), (401, status(limit)));
+}
+
+/// A browser of the user's.
+struct Pages<'w> {
+    world: &'w World,
+    cookie: String,
+}
+
+impl Pages<'_> {
+    async fn of(world: &World) -> Pages<'_> {
+        let credentials = json!({"email": "ada@example.test", "password": "correct horse"});
+        let answer = world.call(Method::POST, "/session/login", credentials.to_string()).await;
+        let cookie = answer.headers["set-cookie"].to_str().expect("a cookie");
+        Pages { world, cookie: cookie.split(';').next().expect("a pair").to_owned() }
+    }
+
+    async fn get(&self, uri: &str) -> String {
+        let request = self.world.client.get(self.world.url(uri)).header("cookie", &self.cookie);
+        let answer = self.world.send(request).await;
+        assert_eq!(answer.status, 200, "{uri}: {}", answer.shown());
+        answer.text()
+    }
+
+    /// The fields by which the forms of a page are known.
+    async fn hidden(&self, uri: &str) -> String {
+        let page = self.get(uri).await;
+        let value = |name: &str| {
+            let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).expect(name);
+            rest.split('"').next().unwrap_or_default().replace("&#34;", "%22").replace("&quot;", "%22")
+        };
+        format!("token={}&etag={}", value("token"), value("etag"))
+    }
+
+    /// The status of an answer to a form.
+    async fn post(&self, uri: &str, form: String) -> u16 {
+        let request = self.world.client.post(self.world.url(uri)).header("cookie", &self.cookie);
+        self.world.send(request.header("content-type", "application/x-www-form-urlencoded").body(form)).await.status
+    }
+}
+
+async fn editor_form(world: &World, limit: &Limit) {
+    let id = world.dataset("Editor form").await;
+    world.push(id, "[{\"a\":1}]").await.is(&[200], limit.name);
+    let (pages, uri) = (Pages::of(world).await, format!("/ui/{id}/editor-form/v1/alternate/edit"));
+    let form = format!("{}&position=0&do=preview&text=%7B%7D&more=", pages.hidden(&format!("{uri}?position=0")).await);
+    for (more, expected) in [(0, 200), (1, status(limit))] {
+        let form = format!("{form}{}", "x".repeat(limit.most - form.len() + more));
+        assert_eq!(pages.post(&uri, form).await, expected, "{more}");
+    }
+}
+
+async fn editor_text(world: &World, limit: &Limit) {
+    let id = world.dataset("Editor text").await;
+    world.push(id, "[{\"a\":1}]").await.is(&[200], limit.name);
+    let (pages, uri) = (Pages::of(world).await, format!("/ui/{id}/editor-text/v1/alternate/edit"));
+    let form = format!("{}&position=0&do=preview&text=", pages.hidden(&format!("{uri}?position=0")).await);
+    for (more, expected) in [(0, 200), (1, status(limit))] {
+        let text = format!("%7B%22a%22:%22{}%22%7D", "x".repeat(limit.most - "{\"a\":\"\"}".len() + more));
+        assert_eq!(pages.post(&uri, format!("{form}{text}")).await, expected, "{more}");
+    }
+}
+
+async fn editor_positions(world: &World, limit: &Limit) {
+    let id = world.dataset("Editor positions").await;
+    let entities = vec!["{\"a\":1}"; limit.most + 1].join(",");
+    world.push(id, &format!("[{entities}]")).await.is(&[200], limit.name);
+    let (pages, uri) = (Pages::of(world).await, format!("/ui/{id}/editor-positions/v1/alternate/remove"));
+    let form = format!("{}&do=preview&positions=0-", pages.hidden(&format!("{uri}?position=0")).await);
+    for (last, expected) in [(limit.most - 1, 200), (limit.most, status(limit))] {
+        assert_eq!(pages.post(&uri, format!("{form}{last}")).await, expected, "{last}");
+    }
+}
+
+async fn summary_entities(world: &World, limit: &Limit) {
+    let pages = Pages::of(world).await;
+    for (more, is_bounded) in [(0, false), (1, true)] {
+        let id = world.dataset(&format!("Summary {more}")).await;
+        for version in [1, 2] {
+            let entity = |n: usize| format!("{{\"n\":{n},\"m\":{n},\"v\":{version}}}");
+            let entities: Vec<String> = (0..limit.most + more).map(entity).collect();
+            world.push(id, &format!("[{}]", entities.join(","))).await.is(&[200], limit.name);
+        }
+        let page = pages.get(&format!("/ui/{id}/summary-{more}/diff?v1=1&v2=2")).await;
+        assert_eq!(page.contains("It counts the first"), is_bounded, "{more}");
+    }
 }
 
 /// The rows of a page of the dashboard, its head among them.

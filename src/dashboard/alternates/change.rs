@@ -1,0 +1,142 @@
+//! What the changes of an alternate have in common.
+
+use axum::http::StatusCode;
+
+use super::list::List;
+use crate::catalog::VersionRecord;
+use crate::dashboard::browse::numbered;
+use crate::dashboard::figures;
+use crate::dashboard::place::Place;
+use crate::dashboard::query::Query;
+use crate::dashboard::shown::Shown;
+use crate::dashboard::versions::own;
+use crate::dashboard::visit::{Reply, Visit};
+use crate::document;
+use crate::http::error::HttpError;
+use crate::http::visit::quoted;
+use crate::model::dataset::Dataset;
+use crate::model::user::User;
+use crate::model::version::{Version, VersionSelector, there_are};
+use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
+
+/// Characters of an API call that are shown.
+const CALL_CHARACTERS: usize = 2_000;
+
+/// What is changed.
+pub(super) struct Target {
+    pub(super) user: User,
+    pub(super) dataset: Dataset,
+    /// The version by its number.
+    pub(super) place: Place,
+    pub(super) version: Version,
+    /// The last part of the path.
+    pub(super) action: String,
+}
+
+/// The visitor's version that a path names.
+///
+/// # Errors
+/// 401 for nobody, 404 for all that is not the visitor's.
+pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
+    let user = visit.user()?;
+    let (place, rest) = Place::parse(visit.head.uri.path())?;
+    let action = rest.get(1).copied().unwrap_or_default().to_owned();
+    let view = own(visit, &place.dataset).await?;
+    let dataset = view.dataset;
+    let number = match place.selector {
+        VersionSelector::Active => dataset.active_version(),
+        VersionSelector::Latest => dataset.latest_version,
+        VersionSelector::Number(number) => Some(number),
+    };
+    let number = number.ok_or(ManageError::NoVersionYet)?;
+    let found = view.versions.into_iter().map(|VersionRecord { version, .. }| version);
+    let missing = || ManageError::NoVersionOf { number, there_are: there_are(dataset.latest_version) };
+    let version = found.into_iter().find(|version| version.number == number).ok_or_else(missing)?;
+    let place = numbered(&place, number);
+    Ok(Target { user, dataset, place, version, action })
+}
+
+/// A position of a field.
+///
+/// # Errors
+/// 400 for anything else.
+pub(super) fn position(text: Option<&str>) -> Result<u64, HttpError> {
+    let text = text.unwrap_or_default().trim();
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match digits {
+        // Past all that there are.
+        true => Ok(text.parse().unwrap_or(u64::MAX)),
+        false => {
+            let text = format!("The position is {}; valid: a whole number from 0.", quoted(text));
+            Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
+        }
+    }
+}
+
+/// How a change ended.
+pub(super) enum Saved {
+    /// It is saved.
+    Done(Reply),
+    /// Somebody else has saved or deleted the alternate first.
+    Stale,
+    /// It is not saved.
+    Failed(HttpError),
+}
+
+/// Saves a change of the list that has this etag.
+pub(super) async fn save(
+    visit: &Visit,
+    target: &Target,
+    etag: &str,
+    edits: Vec<EntityEdit>,
+    room: Option<BodyRoom>,
+) -> Saved {
+    let version = (target.place.dataset.id, target.version.number);
+    let saved = Box::pin(visit.app.alternates().edit(&target.user, version, etag, edits, room)).await;
+    match saved.map_err(HttpError::from) {
+        Ok(_) => Saved::Done(Reply::SeeOther(Query::default().and("done", "saved").at(&target.place.alternate()))),
+        Err(HttpError::Manage(ManageError::Stale)) => Saved::Stale,
+        Err(error) => Saved::Failed(error),
+    }
+}
+
+/// The body of the API call that makes edits.
+pub(super) fn call(target: &Target, etag: &str, edits: &[EntityEdit]) -> Shown {
+    let mut body =
+        format!("{{\"dataset_id\":{},\"version\":{},\"etag\":", target.place.dataset.id, target.version.number)
+            .into_bytes();
+    document::write_string(etag, &mut body);
+    body.extend_from_slice(b",\"edits\":[");
+    for (number, EntityEdit { position, change }) in edits.iter().enumerate() {
+        let comma = if number > 0 { "," } else { "" };
+        body.extend_from_slice(format!("{comma}\n  {{\"position\":{position},").as_bytes());
+        match change {
+            EntityChange::Set(entity) => body.extend_from_slice(&[b"\"set\":", &entity[..]].concat()),
+            EntityChange::Remove => body.extend_from_slice(b"\"remove\":true"),
+            EntityChange::Insert(entities) => {
+                let list = entities.iter().map(|entity| entity.to_vec()).collect::<Vec<_>>().join(&b',');
+                body.extend_from_slice(&[&b"\"insert\":["[..], &list, b"]"].concat());
+            }
+        }
+        body.push(b'}');
+        // What is cut anyway need not be written.
+        if body.len() > 4 * CALL_CHARACTERS {
+            break;
+        }
+    }
+    body.extend_from_slice(b"]}");
+    Shown::new(&String::from_utf8_lossy(&body), CALL_CHARACTERS)
+}
+
+/// What a list is called.
+pub(super) fn name(target: &Target, list: &List) -> String {
+    let entities = figures::counted(list.length, "entity", "entities");
+    match list.is_alternate {
+        true => format!("This changes the alternate of version {}, which has {entities}.", target.version.number),
+        false => format!(
+            "Version {} has no alternate yet. Saving makes one: a copy of its {entities}, with this change. The version \
+             stays as it is.",
+            target.version.number
+        ),
+    }
+}

@@ -1,0 +1,475 @@
+//! `…/alternate/edit` and `…/alternate/add`: an entity as a text that people edit, what differs before it is saved, and
+//! what somebody else has saved meanwhile.
+//!
+//! Nothing is kept on the server between two requests: a form holds the text, the etag of the list that it was made
+//! from, and the entity as it was.
+
+use askama::Template;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+
+use super::change::{self, Saved, Target, call, position, save};
+use super::list::{Found, List, list, of_version};
+use super::text::{self, Mistake};
+use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
+use crate::dashboard::figures;
+use crate::dashboard::opened::{Heading, Tab};
+use crate::dashboard::place::Place;
+use crate::dashboard::query::Query;
+use crate::dashboard::shown::Shown;
+use crate::dashboard::visit::{Reply, Shell, Visit, render};
+use crate::http::error::HttpError;
+use crate::http::visit::{self, BaseUrl};
+use crate::service::{BodyRoom, EntityChange, EntityEdit};
+
+/// Lines of the field.
+const LINES_AT_LEAST: usize = 8;
+const LINES_SHOWN: usize = 32;
+
+/// Fields that are named where two have changed them.
+const NAMED: usize = 20;
+
+#[derive(Template)]
+#[template(path = "editor.html")]
+struct EditorPage {
+    shell: Shell,
+    heading: Heading,
+    title: String,
+    is_new: bool,
+    list: String,
+    notes: Vec<String>,
+    action: String,
+    back: String,
+    remove: Option<String>,
+    /// Of the list as it was read.
+    etag: String,
+    length: u64,
+    position: String,
+    position_problem: Option<String>,
+    base: String,
+    text: String,
+    lines: usize,
+    problem: Option<String>,
+    /// Why nothing is saved.
+    alert: Option<String>,
+    conflict: Option<Conflict>,
+    preview: Option<Preview>,
+    /// The entity, where it is too large to be edited here.
+    too_large: Option<String>,
+    api: String,
+}
+
+/// What is saved with the text as it is.
+struct Preview {
+    tables: Vec<Compared>,
+    left_out: usize,
+    note: Option<&'static str>,
+    call: Shown,
+}
+
+/// What somebody else has saved, and what this page was about to save.
+struct Conflict {
+    theirs: Option<Compared>,
+    mine: Option<Compared>,
+    /// The fields that both have changed.
+    both: Vec<Shown>,
+    can_merge: bool,
+    diff: String,
+}
+
+/// What a form holds.
+#[derive(Clone, Default)]
+struct Draft {
+    position: u64,
+    length: u64,
+    etag: String,
+    /// The entity as it was, and its text now.
+    base: String,
+    text: String,
+}
+
+/// What is shown besides.
+#[derive(Default)]
+struct Said {
+    notes: Vec<String>,
+    alert: Option<String>,
+    problem: Option<Mistake>,
+    position_problem: Option<String>,
+    /// The position as it was typed.
+    typed_position: Option<String>,
+    conflict: Option<Conflict>,
+    preview: Option<Preview>,
+    too_large: bool,
+}
+
+/// The editor of the entity that an address names.
+///
+/// # Errors
+/// 400 for no position, 404 for one that the list does not have, and those of reading it.
+pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
+    let position = position(query.first("position"))?;
+    let list = list(visit, &target.place, Some(position)).await?;
+    let mut said = Said::default();
+    if list.is_alternate && !matches!(list.entity, Found::None) {
+        let there = of_version(visit, &target.place, position).await?;
+        if there.text().is_some_and(|there| list.entity.text() != Some(there)) {
+            said.notes.push("The version has another entity at this position than its alternate.".to_owned());
+        }
+    }
+    edit_at(visit, target, &list, position, said)
+}
+
+/// The editor of an entity as it is in the list.
+fn edit_at(visit: &Visit, target: &Target, list: &List, position: u64, mut said: Said) -> Result<Reply, HttpError> {
+    if matches!(list.entity, Found::None) {
+        return Err(none_there(list, position));
+    }
+    let entity = list.entity.text();
+    let text = entity.and_then(text::editable);
+    said.too_large = text.is_none();
+    let base = match &text {
+        Some(_) => entity.map(base_text).unwrap_or_default(),
+        None => String::new(),
+    };
+    let (length, etag) = (list.length, list.etag.clone());
+    let draft = Draft { position, length, etag, base, text: text.unwrap_or_default() };
+    page(visit, target, list, &draft, false, StatusCode::OK, said)
+}
+
+/// An entity for a hidden field.
+fn base_text(entity: &[u8]) -> String {
+    text::escaped(&String::from_utf8_lossy(entity))
+}
+
+fn none_there(list: &List, position: u64) -> HttpError {
+    let text = format!(
+        "This list has {}, at the positions from 0. None is at {position}.",
+        figures::counted(list.length, "entity", "entities")
+    );
+    HttpError::Invalid { status: StatusCode::NOT_FOUND, text }
+}
+
+/// The editor of a new entity.
+///
+/// # Errors
+/// Those of reading the list.
+pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
+    let list = list(visit, &target.place, None).await?;
+    let position = match query.first("position") {
+        Some(_) => position(query.first("position"))?.min(list.length),
+        None => list.length,
+    };
+    let (length, etag) = (list.length, list.etag.clone());
+    let draft = Draft { position, length, etag, text: "{\n  \n}".to_owned(), ..Draft::default() };
+    page(visit, target, &list, &draft, true, StatusCode::OK, Said::default())
+}
+
+impl Draft {
+    fn of(fields: &Query, position: u64) -> Draft {
+        let field = |name| fields.first(name).unwrap_or_default().to_owned();
+        let length = field("length").parse().unwrap_or(0);
+        Draft { position, length, etag: field("etag"), base: field("base"), text: field("text") }
+    }
+
+    /// As made from this list.
+    fn on(&self, list: &List) -> Draft {
+        Draft { etag: list.etag.clone(), length: list.length, ..self.clone() }
+    }
+}
+
+/// The status of a text that is no entity.
+fn status_of(draft: &Draft) -> StatusCode {
+    if text::is_too_long(&draft.text) { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
+}
+
+/// The form of the editor. The text stays whatever happens.
+///
+/// # Errors
+/// Those of reading the list.
+pub(super) async fn act(
+    visit: &mut Visit,
+    target: &Target,
+    fields: &Query,
+    room: Option<BodyRoom>,
+) -> Result<Reply, HttpError> {
+    let draft = Draft::of(fields, position(fields.first("position"))?);
+    let mut list_now = list(visit, &target.place, Some(draft.position)).await?;
+    let mine = match text::entity(&draft.text) {
+        Ok(mine) => mine,
+        Err(mistake) => {
+            let said = Said { problem: Some(mistake), ..Said::default() };
+            return page(visit, target, &list_now, &draft, false, status_of(&draft), said);
+        }
+    };
+    let edits = |position| vec![EntityEdit { position, change: EntityChange::Set(Bytes::from(mine.clone())) }];
+    if list_now.etag != draft.etag {
+        return conflict(visit, target, list_now, &draft, &mine).await;
+    }
+    let Some(there) = list_now.entity.text() else {
+        return Err(match list_now.entity {
+            Found::TooLarge => too_large(),
+            _ => none_there(&list_now, draft.position),
+        });
+    };
+    match fields.first("do") {
+        Some("save") if there == mine => {
+            let said = Said { alert: Some("Nothing has changed, so nothing is saved.".to_owned()), ..Said::default() };
+            page(visit, target, &list_now, &draft, false, StatusCode::OK, said)
+        }
+        Some("save") => match save(visit, target, &draft.etag, edits(draft.position), room).await {
+            Saved::Done(reply) => Ok(reply),
+            Saved::Stale => {
+                list_now = list(visit, &target.place, Some(draft.position)).await?;
+                conflict(visit, target, list_now, &draft, &mine).await
+            }
+            Saved::Failed(error) => {
+                let (status, said) = failed(visit, error);
+                page(visit, target, &list_now, &draft, false, status, said)
+            }
+        },
+        Some("merge") => {
+            let Ok(base) = text::entity(&draft.base) else {
+                return preview(visit, target, &list_now, &draft, there, &mine, Vec::new());
+            };
+            let merged = text::merge(&base, there, &mine);
+            let mut notes = vec!["Your changes are made in the entity as it is now.".to_owned()];
+            if !merged.conflicts.is_empty() {
+                let number = merged.conflicts.len() as u64;
+                let fields = figures::counted(number, "field has", "fields have");
+                notes.push(format!("{fields} your value, which somebody else has changed, too."));
+            }
+            match text::editable(&merged.entity) {
+                Some(text) => {
+                    let draft = Draft { text, ..draft };
+                    preview(visit, target, &list_now, &draft, there, &merged.entity, notes)
+                }
+                None => Err(too_large()),
+            }
+        }
+        _ => preview(visit, target, &list_now, &draft, there, &mine, Vec::new()),
+    }
+}
+
+fn too_large() -> HttpError {
+    let text = "This entity is too large for the editor. POST /dataset/alternate/edit takes it.".to_owned();
+    HttpError::Invalid { status: StatusCode::PAYLOAD_TOO_LARGE, text }
+}
+
+/// Why nothing was saved.
+fn failed(visit: &mut Visit, error: HttpError) -> (StatusCode, Said) {
+    let told = visit::told(error, &visit.head);
+    visit.headers.extend(told.headers);
+    (told.status, Said { alert: Some(told.text), ..Said::default() })
+}
+
+/// What saving the text changes.
+fn preview(
+    visit: &Visit,
+    target: &Target,
+    list: &List,
+    draft: &Draft,
+    there: &[u8],
+    mine: &[u8],
+    notes: Vec<String>,
+) -> Result<Reply, HttpError> {
+    let titles = Titles { caption: "What saving changes", old: "Now", new: "Then" };
+    let sides = (Some(there), Some(mine));
+    let table = Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut Room::of_page());
+    let note = match (there == mine, table.is_empty()) {
+        (true, _) => Some("Nothing has changed."),
+        (false, true) => Some("Only the order of fields has changed."),
+        (false, false) => None,
+    };
+    let edits = [EntityEdit { position: draft.position, change: EntityChange::Set(Bytes::from(mine.to_vec())) }];
+    let tables = if table.is_empty() { Vec::new() } else { vec![table] };
+    let preview = Preview { tables, left_out: 0, note, call: call(target, &list.etag, &edits) };
+    // From here on the text is one of what stands there now.
+    let draft = Draft { base: base_text(there), ..draft.on(list) };
+    let said = Said { notes, preview: Some(preview), ..Said::default() };
+    page(visit, target, list, &draft, false, StatusCode::OK, said)
+}
+
+/// Somebody else has saved or deleted the alternate since the form was made.
+async fn conflict(
+    visit: &Visit,
+    target: &Target,
+    mut list_now: List,
+    draft: &Draft,
+    mine: &[u8],
+) -> Result<Reply, HttpError> {
+    const FIRST: &str = "Somebody else saved first, so nothing is saved. Your text is below as it was.";
+    let base = text::entity(&draft.base).ok();
+    let mut at = draft.position;
+    let is_same = |list: &List| base.is_some() && list.entity.text() == base.as_deref();
+    // Entities before it may have come or gone.
+    if !is_same(&list_now)
+        && list_now.length != draft.length
+        && let Some(moved) = (draft.position + list_now.length).checked_sub(draft.length)
+        && moved < list_now.length
+    {
+        let there = list(visit, &target.place, Some(moved)).await?;
+        if is_same(&there) {
+            (list_now, at) = (there, moved);
+        }
+    }
+    let mut said = Said { alert: Some(FIRST.to_owned()), ..Said::default() };
+    let draft = Draft { position: at, ..draft.on(&list_now) };
+    if is_same(&list_now) {
+        said.notes.push(format!(
+            "This entity is as it was, at position {}. Save once more to save your text.",
+            figures::grouped(at)
+        ));
+        return page(visit, target, &list_now, &draft, false, StatusCode::CONFLICT, said);
+    }
+    let number = target.version.number;
+    let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.diff());
+    let mut room = Room::of_page();
+    let Some(there) = list_now.entity.text() else {
+        said.notes.push(match list_now.entity {
+            Found::TooLarge => "The entity at this position is too large for the editor now.".to_owned(),
+            _ => format!(
+                "There is no entity at position {} any more. You can add your text as a new entity.",
+                figures::grouped(at)
+            ),
+        });
+        let draft = Draft { position: list_now.length, ..draft };
+        return page(visit, target, &list_now, &draft, true, StatusCode::CONFLICT, said);
+    };
+    let mut compared = |new: &[u8], caption: &str, title: &str| {
+        let titles = Titles { caption, old: "When you began", new: title };
+        base.as_deref().map(|base| {
+            let sides = (Some(base), Some(new));
+            Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut room)
+        })
+    };
+    let theirs = compared(there, "What was saved meanwhile", "Now");
+    let own = compared(mine, "What you have changed", "Your text");
+    let both = base.as_deref().map(|base| text::merge(base, there, mine).conflicts).unwrap_or_default();
+    said.notes.push(format!("The entity at position {} is another one now.", figures::grouped(at)));
+    said.conflict = Some(Conflict {
+        theirs,
+        mine: own,
+        both: both.iter().take(NAMED).map(|name| Shown::new(name, 100)).collect(),
+        can_merge: base.is_some(),
+        diff,
+    });
+    page(visit, target, &list_now, &draft, false, StatusCode::CONFLICT, said)
+}
+
+/// The form of a new entity. The text stays whatever happens.
+///
+/// # Errors
+/// Those of reading the list.
+pub(super) async fn act_new(
+    visit: &mut Visit,
+    target: &Target,
+    fields: &Query,
+    room: Option<BodyRoom>,
+) -> Result<Reply, HttpError> {
+    let list_now = list(visit, &target.place, None).await?;
+    let typed = fields.first("position").unwrap_or_default().to_owned();
+    let asked = position(Some(&typed));
+    let draft = Draft::of(fields, *asked.as_ref().unwrap_or(&list_now.length));
+    let entities = text::entities(&draft.text);
+    let valid = format!("valid: 0 to {}", list_now.length);
+    let position_problem = match &asked {
+        Err(_) => Some(format!("This is no position; {valid}.")),
+        Ok(position) if *position > list_now.length && list_now.etag == draft.etag => {
+            Some(format!("The list has no such position; {valid}."))
+        }
+        Ok(_) => None,
+    };
+    if entities.is_err() || position_problem.is_some() {
+        let status = if entities.is_err() { status_of(&draft) } else { StatusCode::BAD_REQUEST };
+        let said = Said { problem: entities.err(), position_problem, typed_position: Some(typed), ..Said::default() };
+        return page(visit, target, &list_now, &draft, true, status, said);
+    }
+    let entities = entities.unwrap_or_default();
+    if list_now.etag != draft.etag {
+        return stale_new(visit, target, &list_now, &draft);
+    }
+    let list_of = || entities.iter().map(|entity| Bytes::from(entity.clone())).collect();
+    let edits = vec![EntityEdit { position: draft.position, change: EntityChange::Insert(list_of()) }];
+    if fields.first("do") == Some("save") {
+        return match save(visit, target, &draft.etag, edits, room).await {
+            Saved::Done(reply) => Ok(reply),
+            Saved::Stale => {
+                let list_now = list(visit, &target.place, None).await?;
+                stale_new(visit, target, &list_now, &draft)
+            }
+            Saved::Failed(error) => {
+                let (status, said) = failed(visit, error);
+                page(visit, target, &list_now, &draft, true, status, said)
+            }
+        };
+    }
+    let mut space = Room::of_page();
+    let mut tables = Vec::new();
+    for (number, entity) in entities.iter().take(NAMED).enumerate() {
+        let caption = format!("New entity {} of {}", number + 1, entities.len());
+        let titles = Titles { caption: &caption, old: "Now", new: "Then" };
+        tables.push(Compared::new(&titles, (None, Some(entity)), (Equality::Text, Paths::All), &mut space));
+    }
+    let left_out = entities.len() - tables.len();
+    let preview = Preview { tables, left_out, note: None, call: call(target, &list_now.etag, &edits) };
+    let said = Said { preview: Some(preview), ..Said::default() };
+    page(visit, target, &list_now, &draft, true, StatusCode::OK, said)
+}
+
+/// Somebody else has saved or deleted the alternate since the form of a new entity was made.
+fn stale_new(visit: &Visit, target: &Target, list: &List, draft: &Draft) -> Result<Reply, HttpError> {
+    let alert = format!(
+        "Somebody else saved first, so nothing is saved. The list had {}, and has {} now. Your text is below as it was. \
+         Look whether the position is still the right one, and save once more.",
+        figures::counted(draft.length, "entity", "entities"),
+        figures::grouped(list.length)
+    );
+    // What was to come behind the last one still does.
+    let position = if draft.position >= draft.length { list.length } else { draft.position.min(list.length) };
+    let said = Said { alert: Some(alert), ..Said::default() };
+    page(visit, target, list, &Draft { position, ..draft.on(list) }, true, StatusCode::CONFLICT, said)
+}
+
+fn page(
+    visit: &Visit,
+    target: &Target,
+    list: &List,
+    draft: &Draft,
+    is_new: bool,
+    status: StatusCode,
+    said: Said,
+) -> Result<Reply, HttpError> {
+    let Target { dataset, place, .. } = target;
+    let title = match is_new {
+        true => "Add entities".to_owned(),
+        false => format!("Edit entity {}", figures::grouped(draft.position)),
+    };
+    let remove = Query::default().and("position", draft.position).at(&place.alternate_action("remove"));
+    let entity = Place { alt: list.is_alternate, ..place.clone() }.entity(draft.position);
+    let lines = draft.text.lines().count().clamp(LINES_AT_LEAST, LINES_SHOWN);
+    let page = EditorPage {
+        shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
+        heading: Heading::around(visit, dataset, place, Tab::Versions),
+        title,
+        is_new,
+        list: change::name(target, list),
+        notes: said.notes,
+        action: place.alternate_action(if is_new { "add" } else { "edit" }),
+        back: if dataset.frozen || is_new { place.alternate() } else { entity.clone() },
+        remove: (!is_new).then_some(remove),
+        etag: draft.etag.clone(),
+        length: draft.length,
+        position: said.typed_position.unwrap_or_else(|| draft.position.to_string()),
+        position_problem: said.position_problem,
+        base: draft.base.clone(),
+        text: draft.text.clone(),
+        lines,
+        problem: said.problem.map(|mistake| mistake.text()),
+        alert: said.alert,
+        conflict: said.conflict,
+        preview: said.preview,
+        too_large: said.too_large.then_some(entity),
+        api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
+    };
+    render(status, &page)
+}

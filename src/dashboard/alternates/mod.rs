@@ -1,0 +1,185 @@
+//! `…/alternate`: the alternate of a version, for its owner: edited entity by entity, and deleted. Each change is one
+//! of `POST /dataset/alternate/edit`, made with the etag of what its page shows.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `editor` | an entity as a text; what somebody else saved meanwhile, and the merge of both |
+//! | `removal` | entities taken away by their positions |
+//! | `change` | what both have in common: the target of a change, and saving it |
+//! | `list` | the list that is changed, and entities of it |
+//! | `text` | entities as texts that people edit |
+
+mod change;
+mod editor;
+mod list;
+mod removal;
+mod text;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use self::change::{Target, target};
+use super::figures;
+use super::opened::{Heading, Tab};
+use super::place::Place;
+use super::query::Query;
+use super::versions::ConfirmPage;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::http::error::HttpError;
+use crate::http::visit::BaseUrl;
+use crate::model::limits::EDITOR_FORM_BYTES;
+use crate::service::{App, BodyRoom, ManageError};
+
+#[derive(Template)]
+#[template(path = "alternate.html")]
+struct AlternatePage {
+    shell: Shell,
+    heading: Heading,
+    version: u64,
+    notice: Option<String>,
+    /// The entities of the alternate, if there is one.
+    entities: Option<String>,
+    /// Those of the version.
+    of_version: String,
+    last: Option<u64>,
+    /// None where readers get 410.
+    browse: Option<String>,
+    diff: String,
+    edit: String,
+    add: String,
+    remove: String,
+    delete: String,
+    api: String,
+    dataset: u64,
+}
+
+/// The handler of the page of an alternate.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = alternate(&visit).await;
+    visit.answer(outcome).await
+}
+
+async fn alternate(visit: &Visit) -> Result<Reply, HttpError> {
+    let Target { dataset, place, version, .. } = target(visit).await?;
+    let query = Query::parse(visit.head.uri.query());
+    let entities = version.alt.as_ref().map(|file| file.entity_count);
+    let counted = |entities| figures::counted(entities, "entity", "entities");
+    let notice = match (query.first("done"), entities) {
+        (Some("saved"), Some(entities)) => Some(format!("Saved. The alternate has {}.", counted(entities))),
+        (Some("deleted"), None) => Some("The alternate is deleted. The version is as it was.".to_owned()),
+        _ => None,
+    };
+    let number = version.number;
+    let alternate = Place { alt: true, ..place.clone() };
+    let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&place.dataset.diff());
+    let page = AlternatePage {
+        shell: visit.shell(format!("Alternate of version {number}, {}", dataset.name.as_str())),
+        heading: Heading::around(visit, &dataset, &place, Tab::Versions),
+        version: number.get(),
+        notice,
+        entities: entities.map(counted),
+        of_version: counted(version.file.entity_count),
+        last: entities.unwrap_or(version.file.entity_count).checked_sub(1),
+        browse: (!dataset.frozen && entities.is_some()).then(|| alternate.browse()),
+        diff,
+        edit: place.alternate_action("edit"),
+        add: place.alternate_action("add"),
+        remove: place.alternate_action("remove"),
+        delete: place.alternate_action("delete"),
+        api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
+        dataset: dataset.id.get(),
+    };
+    render(StatusCode::OK, &page)
+}
+
+/// The handler of the pages of changes.
+pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        let target = target(&visit).await?;
+        let query = Query::parse(visit.head.uri.query());
+        match target.action.as_str() {
+            "edit" => editor::open(&visit, &target, &query).await,
+            "add" => editor::open_new(&visit, &target, &query).await,
+            "remove" => removal::open(&visit, &target, &query).await,
+            "delete" => confirm(&visit, &target, StatusCode::OK, None),
+            _ => Err(HttpError::NoSuchPath),
+        }
+    };
+    let outcome = Box::pin(outcome).await;
+    visit.answer(outcome).await
+}
+
+/// The handler of their forms.
+pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        visit.user()?;
+        let (fields, room) = visit.form_within(body, EDITOR_FORM_BYTES).await?;
+        Box::pin(done(&mut visit, &Query::from_iter(fields), room)).await
+    };
+    let outcome = Box::pin(outcome).await;
+    visit.answer(outcome).await
+}
+
+async fn done(visit: &mut Visit, fields: &Query, room: Option<BodyRoom>) -> Result<Reply, HttpError> {
+    let target = target(visit).await?;
+    match target.action.as_str() {
+        "edit" => Box::pin(editor::act(visit, &target, fields, room)).await,
+        "add" => Box::pin(editor::act_new(visit, &target, fields, room)).await,
+        "remove" => Box::pin(removal::act(visit, &target, fields, room)).await,
+        "delete" => delete(visit, &target, fields).await,
+        _ => Err(HttpError::NoSuchPath),
+    }
+}
+
+/// The page that says what will be deleted.
+fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&str>) -> Result<Reply, HttpError> {
+    let Target { dataset, place, version, .. } = target;
+    let Some(alternate) = &version.alt else { return Err(ManageError::AltNotFound.into()) };
+    let entities = figures::counted(alternate.entity_count, "entity", "entities");
+    let title = format!("Delete the alternate of version {}?", version.number);
+    let effects = [
+        Some(format!("The alternate with its {entities} is gone, and with it all edits that were made in it.")),
+        Some("Nothing brings it back.".to_owned()),
+        Some(format!("Readers of {} get the status 404.", Place { alt: true, ..place.clone() }.api())),
+        Some(format!("Version {} itself stays as it is.", version.number)),
+    ];
+    let page = ConfirmPage {
+        shell: visit.shell(title.clone()),
+        heading: Heading::around(visit, dataset, place, Tab::Versions),
+        title,
+        effects: notice.map(str::to_owned).into_iter().chain(effects.into_iter().flatten()).collect(),
+        action: place.alternate_action("delete"),
+        version: None,
+        etag: Some(crate::service::alternate_etag(version)),
+        button: "Delete the alternate".to_owned(),
+        danger: true,
+        back: place.alternate(),
+    };
+    render(status, &page)
+}
+
+async fn delete(visit: &Visit, target: &Target, fields: &Query) -> Result<Reply, HttpError> {
+    let Target { user, place, version, .. } = target;
+    if version.alt.is_some() && fields.first("etag") != Some(crate::service::alternate_etag(version).as_str()) {
+        let notice = "The alternate was saved meanwhile. Nothing is deleted yet.";
+        return confirm(visit, target, StatusCode::CONFLICT, Some(notice));
+    }
+    visit.app.alternates().delete(user, place.dataset.id, version.number).await?;
+    Ok(Reply::SeeOther(Query::default().and("done", "deleted").at(&place.alternate())))
+}

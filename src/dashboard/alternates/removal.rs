@@ -1,0 +1,170 @@
+//! `…/alternate/remove`: entities are taken away by their positions, once they have been looked at.
+
+use askama::Template;
+use axum::http::StatusCode;
+
+use super::change::{self, Saved, Target, call, save};
+use super::list::{Found, list};
+use super::text;
+use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
+use crate::dashboard::figures;
+use crate::dashboard::opened::{Heading, Tab};
+use crate::dashboard::query::Query;
+use crate::dashboard::shown::Shown;
+use crate::dashboard::visit::{Reply, Shell, Visit, render};
+use crate::http::error::HttpError;
+use crate::http::visit::{self, BaseUrl};
+use crate::model::limits::EDITOR_POSITIONS;
+use crate::service::{BodyRoom, EntityChange, EntityEdit};
+
+/// Entities that are shown before they are removed.
+const SHOWN: usize = 10;
+
+#[derive(Template)]
+#[template(path = "removal.html")]
+struct RemovalPage {
+    shell: Shell,
+    heading: Heading,
+    action: String,
+    back: String,
+    list: String,
+    positions: String,
+    problem: Option<String>,
+    alert: Option<String>,
+    checked: Option<Checked>,
+}
+
+/// Positions that can be removed.
+struct Checked {
+    title: String,
+    button: String,
+    etag: String,
+    entities: Vec<Removed>,
+    left_out: usize,
+    api: String,
+    call: Shown,
+}
+
+struct Removed {
+    position: String,
+    /// None where it is too large for a page.
+    compared: Option<Compared>,
+}
+
+/// The page, with what its address names.
+///
+/// # Errors
+/// Those of reading the list.
+pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
+    let asked = query.first("positions").or_else(|| query.first("position"));
+    page(visit, target, asked, StatusCode::OK, None).await
+}
+
+/// Its form.
+///
+/// # Errors
+/// Those of reading the list.
+pub(super) async fn act(
+    visit: &mut Visit,
+    target: &Target,
+    fields: &Query,
+    room: Option<BodyRoom>,
+) -> Result<Reply, HttpError> {
+    let asked = fields.first("positions").unwrap_or_default();
+    let (Some("save"), Some(etag)) = (fields.first("do"), fields.first("etag")) else {
+        return page(visit, target, Some(asked), StatusCode::OK, None).await;
+    };
+    let Ok(positions) = text::positions(asked, EDITOR_POSITIONS) else {
+        return page(visit, target, Some(asked), StatusCode::OK, None).await;
+    };
+    // What the button says is removed, and nothing else.
+    if fields.first("checked") != Some(asked) {
+        let alert = "You have changed the positions. Look at the entities again before you remove them.".to_owned();
+        return page(visit, target, Some(asked), StatusCode::OK, Some(alert)).await;
+    }
+    match save(visit, target, etag, edits(&positions), room).await {
+        Saved::Done(reply) => Ok(reply),
+        Saved::Stale => {
+            let alert = "Somebody else saved first, so nothing is removed. Other entities may stand at these positions \
+                         now: look at them again.";
+            page(visit, target, Some(asked), StatusCode::CONFLICT, Some(alert.to_owned())).await
+        }
+        Saved::Failed(error) => {
+            let told = visit::told(error, &visit.head);
+            visit.headers.extend(told.headers);
+            page(visit, target, Some(asked), told.status, Some(told.text)).await
+        }
+    }
+}
+
+fn edits(positions: &[u64]) -> Vec<EntityEdit> {
+    positions.iter().map(|position| EntityEdit { position: *position, change: EntityChange::Remove }).collect()
+}
+
+async fn page(
+    visit: &Visit,
+    target: &Target,
+    asked: Option<&str>,
+    mut status: StatusCode,
+    alert: Option<String>,
+) -> Result<Reply, HttpError> {
+    let current = list(visit, &target.place, None).await?;
+    let (mut problem, mut checked) = (None, None);
+    match asked.map(|asked| text::positions(asked, EDITOR_POSITIONS)) {
+        None => {}
+        Some(Err(mistake)) => (status, problem) = (StatusCode::BAD_REQUEST, Some(format!("{mistake}."))),
+        Some(Ok(positions)) if positions.last().is_some_and(|last| *last >= current.length) => {
+            let entities = figures::counted(current.length, "entity", "entities");
+            (status, problem) = (
+                StatusCode::NOT_FOUND,
+                Some(format!("The list has {entities}, at the positions from 0. Not all of these are there.")),
+            );
+        }
+        Some(Ok(positions)) => checked = Some(check(visit, target, &positions).await?),
+    }
+    let page = RemovalPage {
+        shell: visit.shell(format!("Remove entities, {}", target.dataset.name.as_str())),
+        heading: Heading::around(visit, &target.dataset, &target.place, Tab::Versions),
+        action: target.place.alternate_action("remove"),
+        back: target.place.alternate(),
+        list: change::name(target, &current),
+        positions: asked.unwrap_or_default().to_owned(),
+        problem,
+        alert,
+        checked,
+    };
+    render(status, &page)
+}
+
+/// What stands at the positions.
+async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Checked, HttpError> {
+    let mut room = Room::of_page();
+    let mut entities = Vec::new();
+    let mut etag = None;
+    for position in positions.iter().take(SHOWN) {
+        let found = list(visit, &target.place, Some(*position)).await?;
+        // That of the first: what changes while the page is made is stale when it is sent.
+        etag.get_or_insert(found.etag);
+        let caption = format!("Entity {}", figures::grouped(*position));
+        let titles = Titles { caption: &caption, old: "Now", new: "Then" };
+        let compared = match &found.entity {
+            Found::Entity(entity) => {
+                let sides = (Some(entity.as_slice()), None);
+                Some(Compared::new(&titles, sides, (Equality::Text, Paths::All), &mut room))
+            }
+            Found::None | Found::TooLarge => None,
+        };
+        entities.push(Removed { position: figures::grouped(*position), compared });
+    }
+    let etag = etag.unwrap_or_default();
+    let number = figures::counted(positions.len() as u64, "entity", "entities");
+    Ok(Checked {
+        title: format!("{number} to remove"),
+        button: format!("Remove {number}"),
+        left_out: positions.len() - entities.len(),
+        entities,
+        api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
+        call: call(target, &etag, &edits(positions)),
+        etag,
+    })
+}

@@ -1,0 +1,225 @@
+//! Two entities, path by path: what stands in the one and in the other.
+//!
+//! Members of objects are paired by key. Of two arrays, equal elements at both ends are paired, and those between them
+//! by their index. A leaf is a scalar, an empty object or array, or what has another type in the other entity.
+
+use std::collections::HashMap;
+
+use crate::document::{CanonicalForm, Cursor, JsonType, Text};
+use crate::model::path::Path;
+
+/// A step of the way to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::dashboard) enum Step<'a> {
+    Key(Text<'a>),
+    /// In the first entity, or in the second where the first has none.
+    Index(usize),
+}
+
+/// What stands at a path: the text in the first entity and in the second. At least one of them has it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::dashboard) struct Leaf<'a> {
+    pub(in crate::dashboard) old: Option<&'a [u8]>,
+    pub(in crate::dashboard) new: Option<&'a [u8]>,
+    pub(in crate::dashboard) is_equal: bool,
+}
+
+/// When two values are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::dashboard) enum Equality {
+    /// When they are the same JSON value, as in diffs: `1.0` is `1`.
+    Value,
+    /// When they have the same text.
+    Text,
+}
+
+/// Calls `visit` with every leaf of two entities, which are canonical text: those of the first in its order, each
+/// object's further ones of the second behind them.
+pub(in crate::dashboard) fn leaves<'a>(
+    old: Option<&'a [u8]>,
+    new: Option<&'a [u8]>,
+    equality: Equality,
+    visit: &mut dyn FnMut(&[Step<'a>], Leaf<'a>),
+) {
+    Walk { equality, canonical: CanonicalForm::default(), steps: Vec::new(), visit }.value(old, new);
+}
+
+struct Walk<'a, 'v> {
+    equality: Equality,
+    canonical: CanonicalForm,
+    steps: Vec<Step<'a>>,
+    visit: &'v mut dyn FnMut(&[Step<'a>], Leaf<'a>),
+}
+
+impl<'a> Walk<'a, '_> {
+    /// No deeper than entities nest.
+    fn value(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
+        let types = (old.and_then(json_type), new.and_then(json_type));
+        let is_empty = |value: Option<&[u8]>| value.is_none_or(|value| matches!(value, b"{}" | b"[]"));
+        match types {
+            _ if is_empty(old) && is_empty(new) => self.leaf(old, new),
+            (Some(JsonType::Object) | None, Some(JsonType::Object) | None) => self.objects(old, new),
+            (Some(JsonType::Array) | None, Some(JsonType::Array) | None) => self.arrays(old, new),
+            _ => self.leaf(old, new),
+        }
+    }
+
+    fn leaf(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
+        let is_equal = match (old, new) {
+            (Some(old), Some(new)) => old == new || self.equality == Equality::Value && self.are_equal(old, new),
+            _ => false,
+        };
+        (self.visit)(&self.steps, Leaf { old, new, is_equal });
+    }
+
+    fn are_equal(&mut self, one: &[u8], other: &[u8]) -> bool {
+        let (mut form, mut other_form) = (Vec::new(), Vec::new());
+        self.canonical.write(one, &mut form);
+        self.canonical.write(other, &mut other_form);
+        form == other_form
+    }
+
+    fn objects(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
+        let mut others: HashMap<&[u8], &'a [u8]> = new.map(members).into_iter().flatten().map(by_raw_key).collect();
+        for (key, value) in old.map(members).into_iter().flatten() {
+            let other = others.remove(key.raw());
+            self.step(Step::Key(key), Some(value), other);
+        }
+        for (key, value) in new.map(members).into_iter().flatten() {
+            if others.contains_key(key.raw()) {
+                self.step(Step::Key(key), None, Some(value));
+            }
+        }
+    }
+
+    fn arrays(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
+        let (old, new) = (old.map(elements).unwrap_or_default(), new.map(elements).unwrap_or_default());
+        let shorter = old.len().min(new.len());
+        let before = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
+        let behind = old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count();
+        let behind = behind.min(shorter - before);
+        for index in 0..before {
+            self.step(Step::Index(index), Some(old[index]), Some(new[index]));
+        }
+        let (old_between, new_between) = (&old[before..old.len() - behind], &new[before..new.len() - behind]);
+        for place in 0..old_between.len().max(new_between.len()) {
+            self.step(Step::Index(before + place), old_between.get(place).copied(), new_between.get(place).copied());
+        }
+        for place in (1..=behind).rev() {
+            let index = old.len() - place;
+            self.step(Step::Index(index), Some(old[index]), Some(new[new.len() - place]));
+        }
+    }
+
+    fn step(&mut self, step: Step<'a>, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
+        self.steps.push(step);
+        self.value(old, new);
+        self.steps.pop();
+    }
+}
+
+fn json_type(value: &[u8]) -> Option<JsonType> {
+    value.first().and_then(|first| JsonType::of(*first))
+}
+
+fn by_raw_key<'a>((key, value): (Text<'a>, &'a [u8])) -> (&'a [u8], &'a [u8]) {
+    (key.raw(), value)
+}
+
+fn members(object: &[u8]) -> impl Iterator<Item = (Text<'_>, &[u8])> {
+    crate::document::members(object)
+}
+
+fn elements(array: &[u8]) -> Vec<&[u8]> {
+    let mut cursor = Cursor::new(array);
+    cursor.enter();
+    let mut elements = Vec::new();
+    while cursor.next_element() {
+        elements.push(cursor.skip_value());
+    }
+    elements
+}
+
+/// A way as people write it: `stock.berlin`, `tags[2]`.
+pub(in crate::dashboard) fn way(steps: &[Step<'_>]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        match step {
+            Step::Key(key) => push_key(&mut text, *key),
+            Step::Index(index) => text.push_str(&format!("[{index}]")),
+        }
+    }
+    text
+}
+
+/// The path of a way, which is the same for all elements of an array.
+pub(in crate::dashboard) fn path(steps: &[Step<'_>]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        if let Step::Key(key) = step {
+            push_key(&mut text, *key);
+        }
+    }
+    text
+}
+
+fn push_key(text: &mut String, key: Text<'_>) {
+    if !text.is_empty() {
+        text.push('.');
+    }
+    // The lone empty key has no spelling.
+    match Path::from_keys([key.unescape()]) {
+        Ok(path) => text.push_str(&path.to_string()),
+        Err(_) => text.push_str("\"\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What differs, a leaf on every line.
+    fn differences(old: &str, new: &str, equality: Equality) -> Vec<String> {
+        let text = |value: Option<&[u8]>| value.map_or("-".into(), |value| String::from_utf8_lossy(value).into_owned());
+        let mut lines = Vec::new();
+        leaves(Some(old.as_bytes()), Some(new.as_bytes()), equality, &mut |steps, leaf| {
+            if !leaf.is_equal {
+                lines.push(format!("{}: {} {}", way(steps), text(leaf.old), text(leaf.new)));
+            }
+        });
+        lines
+    }
+
+    #[test]
+    fn what_differs_is_told_by_path() {
+        for (old, new, expected) in [
+            (r#"{"a":1}"#, r#"{"a":1.0}"#, &[][..]),
+            (r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#, &[]),
+            (r#"{"a":1,"b":{"c":1,"d":2}}"#, r#"{"a":2,"b":{"c":1,"e":3}}"#, &["a: 1 2", "b.d: 2 -", "b.e: - 3"]),
+            (r#"{"a":[1,2,3]}"#, r#"{"a":[1,3]}"#, &["a[1]: 2 -"]),
+            (r#"{"a":[1,2,3]}"#, r#"{"a":[0,1,2,3]}"#, &["a[0]: - 0"]),
+            (r#"{"a":[{"x":1},{"x":2}]}"#, r#"{"a":[{"x":1},{"x":3}]}"#, &["a[1].x: 2 3"]),
+            (r#"{"a":{"b":1}}"#, r#"{"a":7}"#, &[r#"a: {"b":1} 7"#]),
+            (r#"{"a":{"b":1}}"#, r#"{"a":{}}"#, &["a.b: 1 -"]),
+            (r#"{"a":{"b":1}}"#, r#"{"a":[]}"#, &[r#"a: {"b":1} []"#]),
+            (r#"{"a":[]}"#, r#"{"a":{}}"#, &["a: [] {}"]),
+            (r#"{"a.b":{"":1}}"#, r#"{"a.b":{"":2}}"#, &[r#"a\.b."": 1 2"#]),
+            ("{}", r#"{"a":null}"#, &["a: - null"]),
+        ] {
+            assert_eq!(differences(old, new, Equality::Value), expected, "{old} {new}");
+        }
+        assert_eq!(differences(r#"{"a":1}"#, r#"{"a":1.0}"#, Equality::Text), ["a: 1 1.0"]);
+    }
+
+    #[test]
+    fn an_entity_alone_has_all_its_leaves() {
+        let mut ways = Vec::new();
+        let entity = br#"{"a":{"b":[1,{"c":null}],"d":{}}}"#;
+        leaves(None, Some(entity), Equality::Value, &mut |steps, leaf| {
+            ways.push(way(steps));
+            assert!(leaf.old.is_none() && !leaf.is_equal);
+            assert!(path(steps).starts_with("a."));
+        });
+        assert_eq!(ways, ["a.b[0]", "a.b[1].c", "a.d"]);
+    }
+}

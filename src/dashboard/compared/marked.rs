@@ -1,0 +1,138 @@
+//! Two values beside each other as HTML, with what differs marked. Of long texts that differ in a part, the part is
+//! shown with some characters around it.
+
+use std::fmt::Write;
+
+use crate::dashboard::figures;
+use crate::dashboard::shown::Escaped;
+use crate::document::{JsonType, Scalar};
+
+/// Characters of a value, and of what is equal around a difference.
+const CHARACTERS: usize = 1_000;
+const AROUND: usize = 60;
+
+/// Which value of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    None,
+    Old,
+    New,
+}
+
+impl Mark {
+    fn tag(self) -> Option<&'static str> {
+        match self {
+            Mark::None => None,
+            Mark::Old => Some("del"),
+            Mark::New => Some("ins"),
+        }
+    }
+}
+
+/// The value as it is in both.
+pub(super) fn equal(value: &[u8]) -> String {
+    whole(value, Mark::None)
+}
+
+/// The values of both sides that have them.
+pub(super) fn different(old: Option<&[u8]>, new: Option<&[u8]>) -> (Option<String>, Option<String>) {
+    if let (Some(one), Some(other)) = (old, new)
+        && let (Some(Scalar::String(one)), Some(Scalar::String(other))) = (Scalar::read(one), Scalar::read(other))
+    {
+        let (one, other) = (one.unescape(), other.unescape());
+        let (before, behind) = shared(&one, &other);
+        return (Some(part(&one, before, behind, Mark::Old)), Some(part(&other, before, behind, Mark::New)));
+    }
+    (old.map(|value| whole(value, Mark::Old)), new.map(|value| whole(value, Mark::New)))
+}
+
+/// Bytes that two texts share at the beginning and at the end; no byte of either counts twice.
+fn shared(one: &str, other: &str) -> (usize, usize) {
+    let same = |(one, other): &(char, char)| one == other;
+    let before = one.chars().zip(other.chars()).take_while(same).map(|(character, _)| character.len_utf8()).sum();
+    let (one, other) = (&one[before..], &other[before..]);
+    let behind = one.chars().rev().zip(other.chars().rev()).take_while(same);
+    (before, behind.map(|(character, _)| character.len_utf8()).sum())
+}
+
+/// A text that shares so many bytes at both ends with the one beside it.
+fn part(text: &str, before: usize, behind: usize, mark: Mark) -> String {
+    let (start, end) = (&text[..before], &text[text.len() - behind..]);
+    let between = &text[before..text.len() - behind];
+    let from = start.char_indices().rev().nth(AROUND - 1).map_or(0, |(at, _)| at);
+    let to = end.char_indices().nth(AROUND).map_or(end.len(), |(at, _)| at);
+    let mut html = "<span class=\"string\">\"<bdi>".to_owned();
+    let _ = write!(html, "{}{}", if from > 0 { "…" } else { "" }, Escaped(&start[from..]));
+    let is_cut = push(&mut html, between, mark);
+    if !is_cut {
+        let _ = write!(html, "{}{}", Escaped(&end[..to]), if to < end.len() { "…" } else { "" });
+    }
+    html.push_str("</bdi>\"</span>");
+    push_cut(&mut html, is_cut, text.len());
+    html
+}
+
+/// All of a value.
+fn whole(value: &[u8], mark: Mark) -> String {
+    let (class, text) = match Scalar::read(value) {
+        Some(Scalar::String(text)) => ("string", text.unescape()),
+        Some(Scalar::Number(text)) => ("number", text.into()),
+        Some(Scalar::Bool(value)) => ("boolean", value.to_string().into()),
+        Some(Scalar::Null) => ("null", "null".into()),
+        None => ("nested", String::from_utf8_lossy(value)),
+    };
+    let quote = if value.first().and_then(|first| JsonType::of(*first)) == Some(JsonType::String) { "\"" } else { "" };
+    let mut html = format!("<span class=\"{class}\">{quote}<bdi>");
+    let is_cut = push(&mut html, &text, mark);
+    let _ = write!(html, "</bdi>{quote}</span>");
+    push_cut(&mut html, is_cut, text.len());
+    html
+}
+
+/// Appends the first characters of a text with its mark. Returns whether there are more.
+fn push(html: &mut String, text: &str, mark: Mark) -> bool {
+    let end = text.char_indices().nth(CHARACTERS).map(|(end, _)| end);
+    let shown = Escaped(&text[..end.unwrap_or(text.len())]);
+    let _ = match mark.tag().filter(|_| !text.is_empty()) {
+        Some(tag) => write!(html, "<{tag}>{shown}</{tag}>"),
+        None => write!(html, "{shown}"),
+    };
+    end.is_some()
+}
+
+fn push_cut(html: &mut String, is_cut: bool, bytes: usize) {
+    if is_cut {
+        let _ = write!(html, "<span class=\"cut\">… shortened, {} in all</span>", figures::size(bytes as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(old: &str, new: &str, expected: (&str, &str)) {
+        let (one, other) = different(Some(old.as_bytes()), Some(new.as_bytes()));
+        let (one, other) = (one.expect("one"), other.expect("other"));
+        assert_eq!((one.as_str(), other.as_str()), expected, "{old} {new}");
+    }
+
+    #[test]
+    fn the_part_that_differs_is_marked_and_nothing_runs() {
+        let string = |inside: &str| format!("<span class=\"string\">\"<bdi>{inside}</bdi>\"</span>");
+        let number = |inside: &str| format!("<span class=\"number\"><bdi>{inside}</bdi></span>");
+        let check = |old, new, (one, other): (String, String)| check(old, new, (&one, &other));
+        check("1", "2", (number("<del>1</del>"), number("<ins>2</ins>")));
+        check("1", "\"1\"", (number("<del>1</del>"), string("<ins>1</ins>")));
+        check(r#""abc""#, r#""axc""#, (string("a<del>b</del>c"), string("a<ins>x</ins>c")));
+        check(r#""aa""#, r#""aaa""#, (string("aa"), string("aa<ins>a</ins>")));
+        check(r#""é""#, r#""è""#, (string("<del>é</del>"), string("<ins>è</ins>")));
+        check(r#""<i>""#, r#""<b>""#, (string("&lt;<del>i</del>&gt;"), string("&lt;<ins>b</ins>&gt;")));
+        let long = |middle: &str| format!("\"{}{middle}{}\"", "x".repeat(500), "y".repeat(500));
+        let (around, behind) = ("x".repeat(AROUND), "y".repeat(AROUND));
+        let marked = |inside: &str| string(&format!("…{around}{inside}{behind}…"));
+        check(&long("1"), &long("2"), (marked("<del>1</del>"), marked("<ins>2</ins>")));
+        assert_eq!(equal(b"null"), "<span class=\"null\"><bdi>null</bdi></span>");
+        let (old, new) = different(None, Some(b"{\"a\":\"<script>\"}"));
+        assert!(old.is_none() && !new.expect("a side").contains("<script>"));
+    }
+}

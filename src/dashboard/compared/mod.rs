@@ -1,0 +1,119 @@
+//! Two entities side by side, path by path, with what differs marked.
+
+mod leaves;
+mod marked;
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+
+pub(super) use leaves::{Equality, Step, leaves, path};
+
+use super::shown::Shown;
+
+/// Paths of an entity, and all that a page shows.
+const ROWS: usize = 500;
+const PAGE_ROWS: usize = 4_000;
+
+/// Bytes of the HTML of all that a page shows.
+const PAGE_HTML: usize = 2 << 20;
+
+/// Characters of a path.
+const PATH_CHARACTERS: usize = 300;
+
+/// How much more a page can show.
+pub(super) struct Room {
+    rows: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// That of a page.
+    pub(super) fn of_page() -> Room {
+        Room { rows: PAGE_ROWS, bytes: PAGE_HTML }
+    }
+}
+
+/// What is shown of two entities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paths {
+    /// Where they differ.
+    Changed,
+    /// All.
+    All,
+}
+
+/// Two entities side by side.
+#[derive(Template)]
+#[template(path = "compared.html")]
+pub(super) struct Compared {
+    caption: String,
+    old: String,
+    new: String,
+    rows: Vec<Row>,
+    left_out: usize,
+    /// In how many paths they differ.
+    pub(super) changed: usize,
+}
+
+impl HtmlSafe for Compared {}
+
+struct Row {
+    path: Shown,
+    /// A class, and what is told of it: `changed`, `added`, `removed`, `same`.
+    kind: &'static str,
+    old: Option<String>,
+    new: Option<String>,
+}
+
+/// What the two sides are called, and what the table is.
+pub(super) struct Titles<'a> {
+    pub(super) caption: &'a str,
+    pub(super) old: &'a str,
+    pub(super) new: &'a str,
+}
+
+impl Compared {
+    /// Two entities, or one that the other side lacks, as far as there is room.
+    pub(super) fn new(
+        titles: &Titles<'_>,
+        (old, new): (Option<&[u8]>, Option<&[u8]>),
+        (equality, paths): (Equality, Paths),
+        room: &mut Room,
+    ) -> Compared {
+        let (mut rows, mut left_out, mut changed) = (Vec::new(), 0, 0);
+        leaves(old, new, equality, &mut |steps, leaf| {
+            changed += usize::from(!leaf.is_equal);
+            if leaf.is_equal && paths == Paths::Changed {
+                return;
+            }
+            if rows.len() >= ROWS || room.rows == 0 || room.bytes == 0 {
+                left_out += 1;
+                return;
+            }
+            let (old, new) = match leaf.is_equal {
+                true => (leaf.old.map(marked::equal), leaf.new.map(marked::equal)),
+                false => marked::different(leaf.old, leaf.new),
+            };
+            let kind = match (leaf.is_equal, &old, &new) {
+                (true, ..) => "same",
+                (false, None, _) => "added",
+                (false, _, None) => "removed",
+                (false, ..) => "changed",
+            };
+            let path = Shown::new(&leaves::way(steps), PATH_CHARACTERS);
+            let bytes =
+                path.weight() + [&old, &new].iter().map(|side| side.as_ref().map_or(0, String::len)).sum::<usize>();
+            room.rows -= 1;
+            room.bytes = room.bytes.saturating_sub(bytes);
+            rows.push(Row { path, kind, old, new });
+        });
+        let Titles { caption, old, new } = titles;
+        let [caption, old, new] = [caption, old, new].map(|text| (*text).to_owned());
+        Compared { caption, old, new, rows, left_out, changed }
+    }
+
+    /// Whether there is nothing to show.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.left_out == 0
+    }
+}

@@ -1,0 +1,324 @@
+//! `…/diff`: what two versions of a dataset differ in, or a version and its alternate, for the owner. The page's query
+//! string is that of `GET /dataset/diff`.
+
+mod records;
+mod summary;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use self::records::Record;
+use self::summary::Summary;
+use super::browse::Entities;
+use super::compared::{Compared, Equality, Paths, Room, Titles};
+use super::figures;
+use super::opened::{Heading, Tab};
+use super::place::{DatasetPlace, Place};
+use super::query::Query;
+use super::versions::own;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::diff::{ChangeType, DiffPage};
+use crate::encode::ContentCoding;
+use crate::http::error::HttpError;
+use crate::http::visit::{self, BaseUrl, DiffCall};
+use crate::model::dataset::Dataset;
+use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
+use crate::model::version::VersionSelector;
+use crate::service::{App, DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
+
+/// Records in a page, where no `limit` is given.
+const RECORDS: u64 = 20;
+
+/// A parameter of the page alone: whether what is equal is shown, too.
+const VIEW: &str = "view";
+const WHOLE: &str = "whole";
+
+#[derive(Template)]
+#[template(path = "diff.html")]
+struct DiffPageHtml {
+    shell: Shell,
+    heading: Heading,
+    form: Form,
+    problem: Option<String>,
+    found: Option<Found>,
+}
+
+/// The form that chooses what is compared, as it was sent.
+struct Form {
+    action: String,
+    v1: String,
+    v2: String,
+    alt: bool,
+    /// Kept, though the form does not ask for it.
+    change_type: String,
+    versions: String,
+}
+
+/// What was found.
+struct Found {
+    title: String,
+    same: bool,
+    totals: Vec<Total>,
+    of: String,
+    kinds: Vec<Kind>,
+    summary: Option<Summary>,
+    /// Where the summary is, if it is not here.
+    summary_href: Option<String>,
+    records: String,
+    notes: Vec<String>,
+    list: Vec<RecordHtml>,
+    pages: Vec<(&'static str, &'static str, String)>,
+    whole: bool,
+    view: String,
+    api: String,
+    api_href: String,
+}
+
+struct Total {
+    name: String,
+    number: String,
+}
+
+/// The records of a type, or all: a filter.
+struct Kind {
+    name: &'static str,
+    number: String,
+    href: String,
+    current: bool,
+}
+
+struct RecordHtml {
+    kind: &'static str,
+    class: &'static str,
+    old: Option<EntityLink>,
+    new: Option<EntityLink>,
+    /// How many paths differ.
+    changed: Option<String>,
+    compared: Compared,
+}
+
+/// An entity, and its page, if it has one.
+struct EntityLink {
+    text: String,
+    href: Option<String>,
+}
+
+/// The handler.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = Box::pin(page(&mut visit)).await;
+    visit.answer(outcome).await
+}
+
+async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let uri = visit.head.uri.clone();
+    let place = DatasetPlace::parse(uri.path())?;
+    let dataset = own(visit, &place).await?.dataset;
+    // The form sends empty fields.
+    let sent = Query::parse(uri.query());
+    let query: Query = sent.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
+    let field = |name| query.first(name).unwrap_or_default().to_owned();
+    let form = Form {
+        action: place.diff(),
+        v1: field("v1"),
+        v2: field("v2"),
+        alt: matches!(field("alt").as_str(), "true" | "1"),
+        change_type: field("change_type"),
+        versions: dataset.latest_version.map_or_else(
+            || "This dataset has no version yet.".to_owned(),
+            |latest| format!("Its versions are 1 to {latest}. “active” and “latest” name one, too."),
+        ),
+    };
+    let mut status = StatusCode::OK;
+    let (mut problem, mut found) = (None, None);
+    if query.first("v1").is_some() || query.first("v2").is_some() {
+        match Box::pin(find(visit, &dataset, &place, &query)).await {
+            Ok(page) => found = Some(page),
+            // Said where the mistake was made.
+            Err(error) if is_mistake(&error) => {
+                let told = visit::told(error, &visit.head);
+                visit.headers.extend(told.headers);
+                (status, problem) = (told.status, Some(told.text));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let title = found.as_ref().map_or("Compare versions", |found: &Found| &found.title);
+    let page = DiffPageHtml {
+        shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
+        heading: Heading::around(visit, &dataset, &place.version(VersionSelector::Active, false), Tab::Versions),
+        form,
+        problem,
+        found,
+    };
+    render(status, &page)
+}
+
+/// Whether what was asked for cannot be compared.
+fn is_mistake(error: &HttpError) -> bool {
+    use HttpError::{Call, Diff};
+    matches!(
+        error,
+        Call(_)
+            | Diff(DiffError::VersionNotFound { .. } | DiffError::Manage(ManageError::NoVersionYet))
+            | Diff(DiffError::Read(ReadError::AltNotFound(_)))
+    )
+}
+
+async fn find(visit: &Visit, dataset: &Dataset, place: &DatasetPlace, query: &Query) -> Result<Found, HttpError> {
+    let user = visit.user()?;
+    let whole = query.first(VIEW) == Some(WHOLE);
+    let read = query.without(&[VIEW]);
+    // Another dataset than the page's is given twice.
+    let read = if read.all("dataset_id").eq([place.id.to_string()]) { read.without(&["dataset_id"]) } else { read };
+    let mut parameters = vec![("dataset_id".to_owned(), place.id.to_string())];
+    parameters.extend(read.pairs().iter().cloned());
+    let call = DiffCall::parse(parameters)?;
+    let page = DiffPage { limit: Some(call.page.limit.unwrap_or(RECORDS).min(PAGE_ENTITIES as u64)), ..call.page };
+    let diff = call.compare(&visit.app, &user).await?;
+    let answer = diff.answer(&page, DiffForm::Lines, ContentCoding::Identity).await.map_err(DiffError::from)?;
+    let lines = Entities::take(answer.body, PAGE_BYTES).await?;
+
+    let [v1, v2] = diff.versions();
+    let names = [format!("Version {v1}"), format!("Version {v2}{}", if call.alt() { ", alternate" } else { "" })];
+    let places = [place.number(v1), Place { alt: call.alt(), ..place.number(v2) }];
+    let readable = !dataset.frozen;
+    let mut room = Room::of_page();
+    let paths = if whole { Paths::All } else { Paths::Changed };
+    let mut list = Vec::new();
+    for (at, record) in lines.iter().filter_map(Record::parse).enumerate() {
+        list.push(record_html(&record, page.offset + at as u64, &names, &places, readable, paths, &mut room));
+    }
+
+    let count = diff.page_count(&page);
+    let shown = list.len() as u64;
+    let mut notes = Vec::new();
+    if shown < count {
+        notes.push(format!(
+            "{} of {} fit into this page. The next page goes on after them.",
+            figures::grouped(shown),
+            figures::counted(count, "record", "records")
+        ));
+    }
+    if shown == 0 && count > 0 {
+        notes.push("The first one is larger than a page. The API call below gives it.".to_owned());
+    }
+    let total = diff.count(page.change_type);
+    // What is too large for a page does not hold up the next one.
+    let next = page.offset.saturating_add(shown.max(count.min(1)));
+    let at = |offset: u64| match offset {
+        0 => read_link(query, place, None),
+        offset => read_link(query, place, Some(offset)),
+    };
+    let step = page.limit.unwrap_or(RECORDS).max(1);
+    let mut pages = Vec::new();
+    if page.offset > 0 {
+        pages.push(("First", "", at(0)));
+        pages.push(("Previous", "prev", at(page.offset.min(total).saturating_sub(step))));
+    }
+    if next < total && page.limit != Some(0) {
+        pages.push(("Next", "next", at(next)));
+        pages.push(("Last", "", at((total - 1) / step * step)));
+    }
+    let has_summary = page.offset == 0 && matches!(page.change_type, None | Some(ChangeType::Modified));
+    let is_elsewhere = !has_summary && diff.count(Some(ChangeType::Modified)) > 0;
+    let api = read.without(&["format"]).with("limit", page.limit.unwrap_or(RECORDS));
+    let api = Query::default().and("dataset_id", place.id).to_string() + "&" + &api.to_string();
+    let api_href = format!("/dataset/diff?{api}");
+    let view = if whole { query.without(&[VIEW]) } else { query.with(VIEW, WHOLE) };
+    Ok(Found {
+        title: format!("{} and {}", names[0], names[1].to_lowercase()),
+        same: diff.count(None) == 0,
+        totals: totals(&diff, &names),
+        of: counts_text(&diff),
+        kinds: kinds(&diff, &page, query, place),
+        summary: if has_summary { summary::summary(&diff).await? } else { None },
+        summary_href: is_elsewhere.then(|| query.without(&["offset", "change_type"]).at(&place.diff())),
+        records: figures::counted(total, "record", "records"),
+        notes,
+        list,
+        pages,
+        whole,
+        view: view.at(&place.diff()),
+        api: BaseUrl::of(&visit.head, &visit.app).url(&api_href),
+        api_href,
+    })
+}
+
+fn read_link(query: &Query, place: &DatasetPlace, offset: Option<u64>) -> String {
+    match offset {
+        None => query.without(&["offset"]),
+        Some(offset) => query.with("offset", offset),
+    }
+    .at(&place.diff())
+}
+
+/// How many entities there are, and what became of them.
+fn totals(diff: &VersionDiff, names: &[String; 2]) -> Vec<Total> {
+    let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
+    let total = |name: &str, number| Total { name: name.to_owned(), number: figures::grouped(number) };
+    vec![
+        total(&names[0], total_v1),
+        total("removed", subtracted),
+        total("changed", modified),
+        total("added", added),
+        total("unchanged", total_v1 - subtracted - modified),
+        total(&names[1], total_v2),
+    ]
+}
+
+fn counts_text(diff: &VersionDiff) -> String {
+    let changed = diff.count(None);
+    format!("{} in all", figures::counted(changed, "difference", "differences"))
+}
+
+/// The name of a type for people.
+fn kind(change_type: ChangeType) -> &'static str {
+    match change_type {
+        ChangeType::Added => "Added",
+        ChangeType::Subtracted => "Removed",
+        ChangeType::Modified => "Changed",
+    }
+}
+
+fn kinds(diff: &VersionDiff, page: &DiffPage, query: &Query, place: &DatasetPlace) -> Vec<Kind> {
+    let rest = query.without(&["offset", "change_type"]);
+    let types = [None, Some(ChangeType::Modified), Some(ChangeType::Subtracted), Some(ChangeType::Added)];
+    let kind = |change_type: Option<ChangeType>| Kind {
+        name: change_type.map_or("All", kind),
+        number: figures::grouped(diff.count(change_type)),
+        href: change_type.map_or_else(|| rest.clone(), |one| rest.with("change_type", one.name())).at(&place.diff()),
+        current: page.change_type == change_type,
+    };
+    types.into_iter().map(kind).collect()
+}
+
+fn record_html(
+    record: &Record<'_>,
+    number: u64,
+    names: &[String; 2],
+    places: &[Place; 2],
+    readable: bool,
+    paths: Paths,
+    room: &mut Room,
+) -> RecordHtml {
+    let [old, new] = [0, 1].map(|side: usize| {
+        record.positions[side].map(|position| EntityLink {
+            text: format!("{} of {}", figures::grouped(position), names[side].to_lowercase()),
+            href: readable.then(|| places[side].entity(position)),
+        })
+    });
+    let kind = kind(record.change_type);
+    let caption = format!("{kind}: record {}", figures::grouped(number));
+    let titles = Titles { caption: &caption, old: &names[0], new: &names[1] };
+    let compared = Compared::new(&titles, (record.entities[0], record.entities[1]), (Equality::Value, paths), room);
+    let is_modified = record.change_type == ChangeType::Modified;
+    let changed = is_modified.then(|| figures::counted(compared.changed as u64, "path differs", "paths differ"));
+    RecordHtml { kind, class: record.change_type.name(), old, new, changed, compared }
+}

@@ -1,0 +1,400 @@
+//! `…/alternate`: the alternate of a version, edited by its owner.
+
+use serde_json::json;
+use strata::model::limits::{EDITOR_BYTES, EDITOR_POSITIONS};
+use strata::model::user::Plan;
+
+use super::{Browser, compared, leads_to};
+use crate::support::Answer;
+use crate::support::html::Page;
+use crate::support::owned::{Owned, add_user};
+
+const ADA: &str = r#"{"name":"Ada","born":1.815e3,"odd":"\u0000","at":{"b":1,"a":[]}}"#;
+
+/// A dataset of a version of three entities, and a second one.
+async fn ten(settings: serde_json::Value) -> (Owned, u64) {
+    let owned = Owned::sqlite().await;
+    let list = format!("[{ADA},{{\"n\":1}},{{\"n\":2}}]");
+    let id = owned.dataset("Ten", settings, &[&list, "[]"]).await;
+    (owned, id)
+}
+
+async fn owner(owned: &Owned) -> Browser<'_> {
+    Browser::user(&owned.service, "ada@strata.test").await
+}
+
+/// The fields of the form of a page, with some changed or added.
+fn fields(page: &Page, changed: &[(&str, &str)]) -> Vec<(String, String)> {
+    let form = page.one(".editor form[method=post], .narrow form[method=post]");
+    let selector = scraper::Selector::parse("input[name], textarea[name]").expect("a selector");
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for field in form.select(&selector) {
+        let value = match field.value().name() {
+            // The first line feed is not a part of the text; browsers send others with a carriage return.
+            "textarea" => {
+                let text: String = field.text().collect();
+                text.strip_prefix('\n').unwrap_or(&text).replace('\n', "\r\n")
+            }
+            _ => field.attr("value").unwrap_or_default().to_owned(),
+        };
+        fields.push((field.attr("name").expect("a name").to_owned(), value));
+    }
+    for (name, value) in changed {
+        fields.retain(|(given, _)| given != name);
+        fields.push(((*name).to_owned(), (*value).to_owned()));
+    }
+    fields
+}
+
+/// The text of the field of a page.
+fn text(page: &Page) -> String {
+    fields(page, &[]).into_iter().find(|(name, _)| name == "text").expect("a text").1.replace("\r\n", "\n")
+}
+
+/// Sends the form of a page with some fields changed.
+async fn send(browser: &Browser<'_>, page: &Page, changed: &[(&str, &str)]) -> Answer {
+    let form = page.one(".editor form[method=post], .narrow form[method=post]");
+    let action = form.attr("action").expect("an action").to_owned();
+    let fields = fields(page, changed);
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    browser.post(&action, &fields).await
+}
+
+async fn alternate(owned: &Owned, id: u64) -> Vec<String> {
+    owned.lines(&format!("/api/{id}/ten/v1/alt/")).await.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn an_entity_is_edited_and_keeps_what_is_not() {
+    let (owned, id) = ten(json!({"listed": true})).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1");
+    let entity = owner.page(&format!("{base}/entity/0")).await;
+    let edit = entity.link("Edit in the alternate");
+    assert_eq!(edit, format!("{base}/alternate/edit?position=0"));
+    let page = owner.page(&edit).await;
+    assert!(
+        page.words(".editor > .quiet").contains("has no alternate yet. Saving makes one: a copy of its 3 entities")
+    );
+    let before = text(&page);
+    assert_eq!(
+        before,
+        "{\n  \"name\": \"Ada\",\n  \"born\": 1.815e3,\n  \"odd\": \"\\u0000\",\n  \"at\": {\n    \"b\": 1,\n    \"a\": []\n  }\n}"
+    );
+
+    // Looked at before it is saved.
+    let after = before.replace("\"b\": 1", "\"b\": 1.0,\n\"c\": \"<script>alert(1)</script>\"");
+    let preview = Page::of(&send(&owner, &page, &[("text", &after), ("do", "preview")]).await, 200);
+    assert_eq!(text(&preview), after);
+    assert_eq!(compared(&preview), ["at.b changed 1 1.0", "at.c added missing \"<script>alert(1)</script>\""]);
+    let call = preview.words(".panel pre");
+    assert!(call.contains("\"edits\":[ {\"position\":0,\"set\":{\"name\":\"Ada\",\"born\":1.815e3"), "{call}");
+    owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
+
+    let saved = send(&owner, &preview, &[("do", "save")]).await;
+    leads_to(&saved, &format!("{base}/alternate?done=saved"));
+    let done = owner.page(&format!("{base}/alternate?done=saved")).await;
+    assert_eq!(done.words("[role=status]"), "Saved. The alternate has 3 entities.");
+    let lines = alternate(&owned, id).await;
+    let expected = ADA.replace("\"b\":1", "\"b\":1.0,\"c\":\"<script>alert(1)</script>\"");
+    assert_eq!(lines, [expected.as_str(), "{\"n\":1}", "{\"n\":2}"]);
+    assert_eq!(owned.lines(&format!("/api/{id}/ten/v1/")).await.lines().next(), Some(ADA));
+    for link in done.links().iter().filter(|link| link.starts_with("/ui/")) {
+        assert_eq!(owner.get(link).await.status, 200, "{link}");
+    }
+    // The next edit is of the alternate, and says that the version has another entity there.
+    let page = owner.page(&edit).await;
+    assert!(page.words(".note").contains("The version has another entity at this position"));
+    assert!(text(&page).contains("\"b\": 1.0"));
+    let same = Page::of(&send(&owner, &page, &[("do", "save")]).await, 200);
+    assert!(same.words("[role=alert]").starts_with("Nothing has changed"));
+    let order = "{\"at\":{\"b\":1.0,\"c\":\"<script>alert(1)</script>\",\"a\":[]},\"name\":\"Ada\",\"born\":1.815e3,\"odd\":\"\\u0000\"}";
+    let preview = Page::of(&send(&owner, &page, &[("text", order), ("do", "preview")]).await, 200);
+    assert_eq!(preview.words("#preview ~ .note"), "Only the order of fields has changed.");
+}
+
+#[tokio::test]
+async fn entities_are_added_and_removed() {
+    let (owned, id) = ten(json!({})).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let hub = owner.page(&base).await;
+    assert!(hub.words(".note").contains("The first change makes one"));
+    let add = owner.page(&hub.link("Add entities")).await;
+    assert_eq!(add.one("#position").attr("value"), Some("3"));
+    let list = "[{\"x\":1},\r\n {\"y\":1,\"y\":2}]";
+    let preview = Page::of(&send(&owner, &add, &[("text", list), ("do", "preview")]).await, 200);
+    assert_eq!(compared(&preview), ["x added missing 1", "y added missing 2"]);
+    leads_to(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    // As the API treats them: the last of equal keys counts.
+    assert_eq!(alternate(&owned, id).await[3..], ["{\"x\":1}", "{\"y\":2}"]);
+    let add = owner.page(&format!("{base}/add?position=0")).await;
+    leads_to(&send(&owner, &add, &[("text", "{\"first\":true}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(alternate(&owned, id).await[0], "{\"first\":true}");
+    for (position, told) in [("7", "valid: 0 to 6"), ("x", "This is no position"), ("", "This is no position")] {
+        let add = owner.page(&format!("{base}/add")).await;
+        let refused = send(&owner, &add, &[("text", "{\"kept\":1}"), ("position", position), ("do", "save")]).await;
+        let refused = Page::of(&refused, 400);
+        assert!(refused.words("#position-problem").contains(told), "{position}");
+        assert_eq!((text(&refused).as_str(), refused.one("#position").attr("value")), ("{\"kept\":1}", Some(position)));
+    }
+
+    let remove = owner.page(&owner.page(&base).await.link("Remove entities")).await;
+    let checked = Page::of(&send(&owner, &remove, &[("positions", "0, 4-5"), ("do", "preview")]).await, 200);
+    assert_eq!(checked.all_words(".editor h4"), ["Entity 0", "Entity 4", "Entity 5"]);
+    assert_eq!(compared(&checked)[0], "first removed true missing");
+    // What was looked at goes, and nothing else.
+    let other = send(&owner, &checked, &[("positions", "1"), ("do", "save")]).await;
+    assert!(Page::of(&other, 200).words("[role=alert]").contains("Look at the entities again"));
+    leads_to(&send(&owner, &checked, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(alternate(&owned, id).await, [ADA, "{\"n\":1}", "{\"n\":2}"]);
+    for (positions, status, told) in [
+        ("3", 404, "The list has 3 entities"),
+        ("x", 400, "no position"),
+        ("", 400, "No position"),
+        ("0-99999", 400, "more than 1,000"),
+    ] {
+        let refused = send(&owner, &remove, &[("positions", positions), ("do", "preview")]).await;
+        assert!(Page::of(&refused, status).words("#problem").contains(told), "{positions}");
+    }
+    assert_eq!(EDITOR_POSITIONS, 1_000);
+}
+
+#[tokio::test]
+async fn of_two_editors_the_second_is_told_and_merges() {
+    let (owned, id) = ten(json!({})).await;
+    let (first, second) = (owner(&owned).await, owner(&owned).await);
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let edit = format!("{base}/edit?position=0");
+    let (one, other) = (first.page(&edit).await, second.page(&edit).await);
+    let theirs = text(&one).replace("Ada", "Ada L.").replace("1.815e3", "1816");
+    leads_to(&send(&first, &one, &[("text", &theirs), ("do", "save")]).await, &format!("{base}?done=saved"));
+    let mine = text(&other).replace("Ada", "Lady Ada").replace("\"b\": 1", "\"b\": 2");
+    let told = Page::of(&send(&second, &other, &[("text", &mine), ("do", "save")]).await, 409);
+    assert!(told.words("[role=alert]").starts_with("Somebody else saved first"));
+    assert_eq!(text(&told), mine, "the text stays");
+    assert_eq!(
+        compared(&told),
+        [
+            "name changed \"Ada\" \"Ada L.\"",
+            "born changed 1.815e3 1816",
+            "name changed \"Ada\" \"Lady Ada\"",
+            "at.b changed 1 2"
+        ]
+    );
+    assert_eq!(told.all_words(".panel code")[0], "name");
+    assert!(alternate(&owned, id).await[0].contains("Ada L."), "nothing is saved over it");
+
+    // Made again on what is there now: his field where both have changed one, hers elsewhere.
+    let merged = Page::of(&send(&second, &told, &[("do", "merge")]).await, 200);
+    assert!(text(&merged).contains("\"name\": \"Lady Ada\",\n  \"born\": 1816,") && text(&merged).contains("\"b\": 2"));
+    assert!(merged.all_words(".note").iter().any(|note| note.starts_with("1 field has your value")));
+    assert_eq!(compared(&merged).len(), 2);
+    leads_to(&send(&second, &merged, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert!(alternate(&owned, id).await[0].starts_with("{\"name\":\"Lady Ada\",\"born\":1816,"));
+
+    // Or saved over it, once it has been seen.
+    let (one, other) = (first.page(&edit).await, second.page(&edit).await);
+    leads_to(&send(&first, &one, &[("text", "{\"name\":1}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    let told = Page::of(&send(&second, &other, &[("text", "{\"name\":2}"), ("do", "preview")]).await, 409);
+    leads_to(&send(&second, &told, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(alternate(&owned, id).await[0], "{\"name\":2}");
+}
+
+#[tokio::test]
+async fn what_has_moved_is_found_and_what_is_gone_is_said() {
+    let (owned, id) = ten(json!({})).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let edit = owner.page(&format!("{base}/edit?position=1")).await;
+    let add = owner.page(&format!("{base}/add?position=0")).await;
+    let late = owner.page(&format!("{base}/add")).await;
+    let remove = owner.page(&format!("{base}/remove?positions=1")).await;
+    leads_to(
+        &send(&owner, &add, &[("text", "[{\"a\":1},{\"a\":2}]"), ("do", "save")]).await,
+        &format!("{base}?done=saved"),
+    );
+    let moved = Page::of(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "save")]).await, 409);
+    assert!(moved.words(".note").contains("as it was, at position 3."), "{}", moved.words(".note"));
+    leads_to(&send(&owner, &moved, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(alternate(&owned, id).await, ["{\"a\":1}", "{\"a\":2}", ADA, "{\"n\":7}", "{\"n\":2}"]);
+    // What was to come last still does.
+    let stale = Page::of(&send(&owner, &late, &[("text", "{\"z\":1}"), ("do", "save")]).await, 409);
+    assert!(stale.words("[role=alert]").contains("had 3 entities, and has 5 now"));
+    assert_eq!((text(&stale).as_str(), stale.one("#position").attr("value")), ("{\"z\":1}", Some("5")));
+    let stale = Page::of(&send(&owner, &remove, &[("do", "save")]).await, 409);
+    assert!(stale.words("[role=alert]").contains("nothing is removed"));
+    assert_eq!(compared(&stale), ["a removed 2 missing"]);
+
+    let edit = owner.page(&format!("{base}/edit?position=4")).await;
+    assert_eq!(owned.save(id, 1, "[{\"only\":1}]").await.status, 200);
+    let gone = Page::of(&send(&owner, &edit, &[("text", "{\"n\":9}"), ("do", "save")]).await, 409);
+    assert!(gone.words(".note").contains("no entity at position 4 any more"));
+    assert_eq!((text(&gone).as_str(), gone.one("#position").attr("value")), ("{\"n\":9}", Some("1")));
+    leads_to(&send(&owner, &gone, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(alternate(&owned, id).await, ["{\"only\":1}", "{\"n\":9}"]);
+}
+
+#[tokio::test]
+async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
+    let (owned, id) = ten(json!({})).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let edit = owner.page(&format!("{base}/edit?position=0")).await;
+    let add = owner.page(&format!("{base}/add")).await;
+    for (typed, told) in [
+        ("{\r\n  \"a\": 1,\r\n  \"b\": oops\r\n}", "Line 3, column 8: found 'o'"),
+        ("{\"a\":\"</textarea><script>alert(1)</script>\"", "Line 1, column 44"),
+        ("[1,2]", "must be a JSON object"),
+        ("", "Line 1, column 1"),
+        ("{\"a\":01}", "Line 1, column 7: not a JSON number"),
+        ("{\"a\":\"\\ud800\"}", "half of a surrogate pair"),
+    ] {
+        for (page, do_) in [(&edit, "preview"), (&edit, "save"), (&add, "save")] {
+            let refused = Page::of(&send(&owner, page, &[("text", typed), ("do", do_)]).await, 400);
+            let problem = refused.words("#problem");
+            assert!(problem.contains(told), "{typed}: {problem}");
+            assert_eq!(refused.one("textarea").attr("aria-describedby"), Some("problem"));
+            assert_eq!(text(&refused).replace('\r', ""), typed.replace('\r', ""));
+        }
+    }
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(128), "]".repeat(128));
+    let refused = Page::of(&send(&owner, &edit, &[("text", &deep), ("do", "save")]).await, 400);
+    assert!(refused.words("#problem").contains("nested deeper than 128 levels"));
+    let long = format!("{{\"a\":\"{}\"}}", "x".repeat(EDITOR_BYTES));
+    let refused = Page::of(&send(&owner, &edit, &[("text", &long), ("do", "save")]).await, 413);
+    assert!(refused.words("#problem").contains("the editor takes 262,144"));
+    assert_eq!(text(&refused), long);
+    owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
+    for (uri, status) in [
+        (format!("{base}/edit"), 400),
+        (format!("{base}/edit?position=x"), 400),
+        (format!("{base}/edit?position=3"), 404),
+        (format!("{base}/edit?position=99999999999999999999"), 404),
+        (format!("{base}/delete"), 404),
+        (format!("{base}/other"), 404),
+        (format!("/ui/{id}/ten/v9/alternate"), 404),
+        (format!("/ui/{id}/ten/v2/alternate/edit?position=0"), 404),
+    ] {
+        owner.error(&uri, status).await;
+    }
+}
+
+#[tokio::test]
+async fn hostile_entities_are_edited_as_they_are() {
+    let owned = Owned::sqlite().await;
+    let odd = "{\"</textarea><script>alert(1)</script>\":\"\u{202e}x\u{200b}\u{85}\u{fffe}\",\"z\":\"👩\u{200d}👧\"}";
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000_000));
+    let id = owned.dataset("Ten", json!({}), &[&format!("[{odd},{large}]")]).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let page = owner.page(&format!("{base}/edit?position=0")).await;
+    assert!(text(&page).contains("\\u202ex\\u200b\\u0085\\ufffe") && !page.text.contains('\u{202e}'));
+    let added = text(&page).replacen('{', "{\"new\": 1,", 1);
+    let preview = Page::of(&send(&owner, &page, &[("text", &added), ("do", "preview")]).await, 200);
+    leads_to(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(alternate(&owned, id).await[0], odd.replacen('{', "{\"new\":1,", 1));
+    // What the editor does not take is said, and can be removed.
+    let page = owner.page(&format!("{base}/edit?position=1")).await;
+    assert!(page.words(".note").contains("too large for the editor") && page.select("textarea").is_empty());
+    let remove = owner.page(&format!("{base}/remove?position=1")).await;
+    assert!(remove.words(".editor .note").contains("too large for a page"));
+    leads_to(&send(&owner, &remove, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(alternate(&owned, id).await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_alternate_is_deleted_once_it_is_said_what_that_does() {
+    let (owned, id) = ten(json!({})).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    assert_eq!(owned.save(id, 1, "[{\"a\":1}]").await.status, 200);
+    let confirm = owner.page(&owner.page(&base).await.link("Delete the alternate…")).await;
+    let effects = confirm.words(".effects");
+    for part in ["its 1 entity is gone", "Nothing brings it back", "the status 404", "Version 1 itself stays"] {
+        assert!(effects.contains(part), "{effects}");
+    }
+    assert_eq!(owned.save(id, 1, "[{\"a\":1},{\"a\":2}]").await.status, 200);
+    let told = Page::of(&send(&owner, &confirm, &[]).await, 409);
+    assert!(told.words(".effects").contains("saved meanwhile. Nothing is deleted yet."));
+    leads_to(&send(&owner, &told, &[]).await, &format!("{base}?done=deleted"));
+    owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
+    assert!(owner.page(&format!("{base}?done=deleted")).await.words("[role=status]").contains("is deleted"));
+    Page::of(&send(&owner, &told, &[]).await, 404);
+}
+
+#[tokio::test]
+async fn nobody_else_edits_and_no_other_site_sends_forms() {
+    for settings in [json!({"listed": true}), json!({"private": true})] {
+        let is_public = settings["listed"] == json!(true);
+        let (owned, id) = ten(settings).await;
+        let owner = owner(&owned).await;
+        assert_eq!(owned.save(id, 1, "[{\"kept\":1}]").await.status, 200);
+        add_user(&owned.service, "other@strata.test", Plan::Free).await;
+        let other = Browser::user(&owned.service, "other@strata.test").await;
+        let visitor = Browser::visitor(&owned.service);
+        let token = other.token("/").await;
+        let base = format!("/ui/{id}/ten/v1/alternate");
+        let etag = strata_etag(&owner, &base).await;
+        let form = [("etag", etag.as_str()), ("position", "0"), ("text", "{\"x\":1}"), ("length", "1"), ("do", "save")];
+        let form = [&form[..], &[("positions", "0"), ("checked", "0"), ("base", "{}")]].concat();
+        for action in ["", "/edit", "/add", "/remove", "/delete"] {
+            other.error(&format!("{base}{action}?position=0"), 404).await;
+            visitor.error(&format!("{base}{action}?position=0"), 401).await;
+            if action.is_empty() {
+                continue;
+            }
+            let uri = format!("{base}{action}");
+            Page::of(&other.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 404);
+            Page::of(&visitor.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 401);
+            // The owner's session alone is not enough.
+            Page::of(&owner.post(&uri, &form).await, 403);
+            Page::of(&owner.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 403);
+            let own = owner.token(&base).await;
+            let foreign = [("origin", "https://evil.test"), ("sec-fetch-site", "cross-site")];
+            Page::of(&owner.post_with(&uri, &[&form[..], &[("token", &own)]].concat(), &foreign).await, 403);
+        }
+        if is_public {
+            assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
+            // A visitor is offered nothing of it.
+            let links = visitor.page(&format!("/ui/{id}/ten/v1/entity/0")).await.links();
+            let versions = visitor.page(&format!("/ui/{id}/ten/versions")).await.links();
+            assert!(!links.iter().chain(&versions).any(|link| link.contains("alternate") || link.contains("/diff")));
+        }
+    }
+}
+
+/// The etag that the pages of an alternate name.
+async fn strata_etag(owner: &Browser<'_>, base: &str) -> String {
+    let page = owner.page(&format!("{base}/add")).await;
+    page.one("input[name=etag]").attr("value").expect("an etag").to_owned()
+}
+
+#[tokio::test]
+async fn alternates_are_edited_while_a_dataset_is_frozen() {
+    let (owned, id) = ten(json!({})).await;
+    let body = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
+    assert_eq!(owned.call("POST", "/dataset/rollback", &body).await.status, 200);
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let page = owner.page(&format!("{base}/edit?position=1")).await;
+    leads_to(&send(&owner, &page, &[("text", "{\"n\":7}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    let hub = owner.page(&base).await;
+    assert!(hub.words(".editor .facts").contains("The alternate has 3 entities"));
+    let diff = owner.page(&hub.link("See what it differs in")).await;
+    assert_eq!(compared(&diff), ["n removed 1 missing", "n added missing 7"]);
+}
+
+#[tokio::test]
+async fn a_position_late_in_a_large_version_is_edited() {
+    let owned = Owned::sqlite().await;
+    let entities: Vec<String> = (0..60_000).map(|n| format!("{{\"n\":{n}}}")).collect();
+    let id = owned.dataset("Ten", json!({}), &[&format!("[{}]", entities.join(","))]).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let page = owner.page(&format!("{base}/edit?position=59998")).await;
+    assert_eq!(text(&page), "{\n  \"n\": 59998\n}");
+    leads_to(&send(&owner, &page, &[("text", "{\"n\":-1}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    let lines = alternate(&owned, id).await;
+    assert_eq!((lines.len(), lines[59_998].as_str(), lines[59_999].as_str()), (60_000, "{\"n\":-1}", "{\"n\":59999}"));
+}

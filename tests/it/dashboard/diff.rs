@@ -1,0 +1,235 @@
+//! `…/diff`: what versions, or a version and its alternate, differ in.
+
+use serde_json::{Value, json};
+use strata::model::limits::SUMMARY_ENTITIES;
+use strata::model::user::Plan;
+
+use super::{Browser, compared};
+use crate::support::html::Page;
+use crate::support::owned::{Owned, add_user};
+
+const SCRIPT: &str = "</td><script>alert(1)</script><img src=x onerror=alert(1)>'\"";
+
+/// A dataset of two versions: one entity changed, one gone, one new, one the same.
+async fn two(settings: Value) -> (Owned, u64) {
+    let owned = Owned::sqlite().await;
+    let one = r#"[{"name":"Ada","given":"Augusta","k":"k","l":"l","born":1815,"tags":["a","b"],"at":{"city":"London","zip":"1"}},{"name":"Bob","x":1},{"name":"Same","y":1}]"#;
+    let other = r#"[{"name":"Ada","given":"Augusta","k":"k","l":"l","born":1816,"tags":["a","c","b"],"at":{"city":"London"}},{"name":"Same","y":1.0},{"title":"New"}]"#;
+    let id = owned.dataset("Ten", settings, &[one, other]).await;
+    (owned, id)
+}
+
+async fn owner(owned: &Owned) -> Browser<'_> {
+    Browser::user(&owned.service, "ada@strata.test").await
+}
+
+#[tokio::test]
+async fn a_diff_has_totals_a_summary_and_entities_side_by_side() {
+    let (owned, id) = two(json!({})).await;
+    let owner = owner(&owned).await;
+    let page = owner.page(&format!("/ui/{id}/ten/diff?v1=1&v2=2")).await;
+    let totals = page.all_words(".totals > div");
+    assert_eq!(totals, ["Version 1 3", "removed 1", "changed 1", "added 1", "unchanged 1", "Version 2 3"]);
+    assert_eq!(page.all_words(".summary tbody th"), ["at.zip", "born", "tags"]);
+    assert_eq!(page.all_words(".summary tbody td.number"), ["1", "1", "1"]);
+    assert!(!page.words(".summary caption").contains("It counts"), "all of them are counted");
+    assert_eq!(
+        page.all_words(".record h4"),
+        [
+            "Changed entity 0 of version 1 → to entity 0 of version 2 3 paths differ",
+            "Removed entity 1 of version 1",
+            "Added entity 2 of version 2"
+        ]
+    );
+    let found = compared(&page);
+    assert_eq!(found[0], "born changed 1815 1816");
+    assert_eq!(found[1], "tags[1] added missing \"c\"");
+    assert_eq!(found[2], "at.zip removed \"1\" missing");
+    assert_eq!(found[3..], ["name removed \"Bob\" missing", "x removed 1 missing", "title added missing \"New\""]);
+    assert_eq!(page.all_words("del"), ["1815", "1", "Bob", "1"]);
+    assert_eq!(page.all_words("ins"), ["1816", "c", "New"]);
+    for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
+        assert_eq!(owner.get(link).await.status, 200, "{link}");
+    }
+    // The call of the page is one of the API, with its session, too.
+    let call = page.one(".call a").attr("href").expect("a call").to_owned();
+    assert_eq!(call, format!("/dataset/diff?dataset_id={id}&v1=1&v2=2&limit=20"));
+    let answer: Value = serde_json::from_str(owner.get(&call).await.text()).expect("JSON");
+    assert_eq!((&answer["modified"], answer["records"].as_array().map(Vec::len)), (&json!(1), Some(3)));
+
+    // All fields, on demand.
+    let whole = owner.page(&page.link("Show what is equal, too")).await;
+    assert_eq!(compared(&whole)[0], "name same \"Ada\" \"Ada\"");
+    assert_eq!(whole.link("Show what differs alone"), format!("/ui/{id}/ten/diff?v1=1&v2=2"));
+}
+
+#[tokio::test]
+async fn records_are_filtered_by_kind_and_paged() {
+    let owned = Owned::sqlite().await;
+    let list = |from: usize, to: usize, version: usize| {
+        let entities: Vec<String> = (from..to).map(|n| format!("{{\"n\":{n},\"m\":{n},\"v\":{version}}}")).collect();
+        format!("[{}]", entities.join(","))
+    };
+    let more = SUMMARY_ENTITIES + 30;
+    let id = owned.dataset("Ten", json!({}), &[&list(0, more, 1), &list(5, more + 7, 2)]).await;
+    let owner = owner(&owned).await;
+    let uri = format!("/ui/{id}/ten/diff?v1=v1&v2=latest");
+    let page = owner.page(&uri).await;
+    let kinds = page.all_words("nav[aria-label='Kinds of records'] a");
+    assert_eq!(
+        kinds,
+        ["All 1,037".to_owned(), "Changed 1,025".to_owned(), "Removed 5".to_owned(), "Added 7".to_owned()]
+    );
+    let caption = page.words(".summary caption");
+    assert!(caption.contains("It counts the first 1,000 of 1,025 changed entities."), "{caption}");
+    assert_eq!(page.all_words(".summary tbody td.number"), ["1,000"]);
+    assert_eq!(page.select(".record").len(), 20);
+
+    let added = owner.page(&page.link("Added 7")).await;
+    assert_eq!((added.select(".record").len(), added.select(".record.added").len()), (7, 7));
+    assert!(added.select(".summary").is_empty() && added.select("nav.pages").is_empty());
+    owner.page(&added.link("Summary by path")).await.one(".summary");
+
+    // From page to page, every record once.
+    let (mut uri, mut records, mut pages) = (format!("{uri}&limit=200"), Vec::new(), 0);
+    loop {
+        let page = owner.page(&uri).await;
+        records.extend(page.all_words(".record h4"));
+        pages += 1;
+        match page.select("a[rel=next]").first() {
+            Some(next) => uri = next.attr("href").expect("a target").to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!((records.len(), pages), (1_037, 6));
+    records.sort();
+    records.dedup();
+    assert_eq!(records.len(), 1_037);
+    let last = owner.page(&page.link("Last")).await;
+    assert_eq!(last.select(".record").len(), 17);
+    let before = owner.page(&last.link("Previous")).await;
+    assert_eq!(before.select(".record").len(), 20);
+    let past = owner.page(&format!("/ui/{id}/ten/diff?v1=1&v2=2&offset=99999999999999999999")).await;
+    assert!(past.select(".record").is_empty());
+    owner.page(&past.link("Previous")).await;
+}
+
+#[tokio::test]
+async fn an_alternate_is_compared_with_its_version() {
+    let (owned, id) = two(json!({})).await;
+    let owner = owner(&owned).await;
+    let uri = format!("/ui/{id}/ten/diff?v1=2&v2=2&alt=true");
+    let none = owner.error(&uri, 404).await;
+    assert!(none.words("[role=alert]").contains("has no alternate"));
+    assert_eq!(none.one("#v1").attr("value"), Some("2"));
+    assert!(none.one("input[name=alt]").attr("checked").is_some());
+    let alternate = r#"[{"name":"Ada","given":"Augusta","k":"k","l":"l","born":1816,"tags":["a","c","b"],"at":{"city":"Paris"}},{"name":"Same","y":1}]"#;
+    assert_eq!(owned.save(id, 2, alternate).await.status, 200);
+    let page = owner.page(&uri).await;
+    assert_eq!(page.all_words(".totals > div")[5], "Version 2, alternate 2");
+    assert_eq!(compared(&page)[0], "at.city changed \"London\" \"Paris\"");
+    let links = page.links();
+    assert!(links.contains(&format!("/ui/{id}/ten/v2/alt/entity/0")), "{links:?}");
+    for link in links.iter().filter(|link| link.starts_with("/ui/")) {
+        assert_eq!(owner.get(link).await.status, 200, "{link}");
+    }
+    // As the API does.
+    let call = page.one(".call a").attr("href").expect("a call").to_owned();
+    let answer: Value = serde_json::from_str(owner.get(&call).await.text()).expect("JSON");
+    assert_eq!((&answer["modified"], &answer["subtracted"], &answer["total_v2"]), (&json!(1), &json!(1), &json!(2)));
+    let versions = owner.page(&format!("/ui/{id}/ten/versions")).await;
+    assert_eq!(versions.link("Changes of the alternate"), uri);
+    assert_eq!(versions.link("Changes"), format!("/ui/{id}/ten/diff?v1=1&v2=2"));
+    assert_eq!(versions.one("form.line[method=get]").attr("action"), Some(&*format!("/ui/{id}/ten/diff")));
+}
+
+#[tokio::test]
+async fn mistakes_are_said_in_the_form() {
+    let (owned, id) = two(json!({})).await;
+    let owner = owner(&owned).await;
+    let uri = format!("/ui/{id}/ten/diff");
+    let form = owner.page(&uri).await;
+    assert!(form.select("[role=alert]").is_empty() && form.words("#versions").contains("1 to 2"));
+    owner.page(&format!("{uri}?v1=&v2=")).await;
+    for (query, status, told) in [
+        ("v1=1", 400, "v2: it is missing"),
+        ("v1=x&v2=2", 400, "v1"),
+        ("v1=1&v2=9", 404, "versions are 1 to 2"),
+        ("v1=1&v2=2&limit=x", 400, "limit"),
+        ("v1=1&v2=2&change_type=x", 400, "valid: added, subtracted, modified"),
+        ("v1=1&v2=2&odd=x", 400, "odd"),
+        ("v1=1&v2=2&dataset_id=99", 400, "given twice"),
+        ("v1=1&v2=%3Cscript%3E", 400, "<script>"),
+    ] {
+        let page = owner.error(&format!("{uri}?{query}"), status).await;
+        assert!(page.words("[role=alert]").contains(told), "{query}: {}", page.words("[role=alert]"));
+    }
+    let same = owner.page(&format!("{uri}?v1=1&v2=1&dataset_id={id}")).await;
+    assert_eq!(same.words(".note"), "Both have the same entities.");
+}
+
+#[tokio::test]
+async fn nobody_else_compares() {
+    for settings in [json!({"listed": true}), json!({"private": true})] {
+        let (owned, id) = two(settings).await;
+        add_user(&owned.service, "other@strata.test", Plan::Free).await;
+        let other = Browser::user(&owned.service, "other@strata.test").await;
+        let uri = format!("/ui/{id}/ten/diff?v1=1&v2=2");
+        let refused = other.error(&uri, 404).await;
+        let missing = other.error("/ui/999/ten/diff?v1=1&v2=2", 404).await;
+        assert_eq!(refused.words("[role=alert]"), missing.words("[role=alert]"));
+        let visitor = Browser::visitor(&owned.service);
+        let (refused, missing) = (visitor.error(&uri, 401).await, visitor.error("/ui/999/ten/diff", 401).await);
+        assert_eq!(refused.words("[role=alert]"), missing.words("[role=alert]"));
+        Page::of(&owner(&owned).await.get(&format!("/ui/{id}/other/diff?v1=1&v2=2")).await, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_dataset_is_compared_by_its_owner() {
+    let (owned, id) = two(json!({})).await;
+    let body = json!({"dataset_id": id, "version_number": 2, "freeze": true}).to_string();
+    assert_eq!(owned.call("POST", "/dataset/rollback", &body).await.status, 200);
+    let page = owner(&owned).await.page(&format!("/ui/{id}/ten/diff?v1=1&v2=2")).await;
+    assert_eq!(page.select(".record").len(), 3);
+    assert!(!page.links().iter().any(|link| link.contains("/entity/")), "readers get 410");
+}
+
+#[tokio::test]
+async fn hostile_values_are_shown_and_bounded() {
+    let owned = Owned::sqlite().await;
+    let entity =
+        |value: &str| json!([{SCRIPT: {"odd": [value]}, "k\u{202e}": "abc\u{202e}\u{0}", "same": 1}]).to_string();
+    let id = owned.dataset("Odd", json!({}), &[&entity(SCRIPT), &entity("<b>\u{200b}")]).await;
+    let owner = owner(&owned).await;
+    for query in ["v1=1&v2=2", "v1=1&v2=2&view=whole"] {
+        let page = owner.page(&format!("/ui/{id}/odd/diff?{query}")).await;
+        assert!(page.select("img, b").is_empty());
+        assert!(page.words("body").contains("alert(1)"));
+        assert!(page.all_words("main .ctl").contains(&"U+200B".to_owned()), "{query}");
+        assert!(!page.text.contains('\u{202e}'), "{query}");
+    }
+    // 10 MB in one text, a list of many changes, and many paths.
+    let long = |end: &str| {
+        format!("[{{\"n\":1,\"m\":2,\"long\":\"{}{end}\"}},{{\"n\":2,\"m\":2,\"k\":3}}]", "x".repeat(10_000_000))
+    };
+    let id = owned.dataset("Long", json!({}), &[&long("a"), &long("b").replace("\"k\":3", "\"k\":4")]).await;
+    let page = owner.page(&format!("/ui/{id}/long/diff?v1=1&v2=2")).await;
+    assert!(page.words("main").contains("larger than a page"), "{}", page.words("main"));
+    assert!(page.text.len() < 100_000);
+    let next = owner.page(&page.link("Next")).await;
+    assert_eq!(compared(&next), ["k changed 3 4"]);
+    let wide = |value: usize| {
+        let members: Vec<String> = (0..5_000).map(|n| format!("\"p{n}\":{}", n + value)).collect();
+        format!("[{{\"n\":1,\"same\":1,\"list\":[{}],{}}}]", vec!["7"; 50_000].join(","), members.join(","))
+    };
+    let wide = [wide(0), wide(0).replace("\"p1\":1", "\"p1\":2"), wide(1).replace(",7", ",[8]")];
+    let id = owned.dataset("Wide", json!({}), &[&wide[0], &wide[1], &wide[2]]).await;
+    let page = owner.page(&format!("/ui/{id}/wide/diff?v1=1&v2=2")).await;
+    assert_eq!(compared(&page), ["p1 changed 1 2"]);
+    let whole = owner.page(&format!("/ui/{id}/wide/diff?v1=1&v2=2&view=whole")).await;
+    assert!(whole.words("main").contains("54,") || whole.words("main").contains("paths are not shown"));
+    assert!(whole.text.len() < 1_000_000, "{}", whole.text.len());
+    let page = owner.page(&format!("/ui/{id}/wide/diff?v1=1&v2=3")).await;
+    assert!(page.text.len() < 1_000_000, "{}", page.text.len());
+}
