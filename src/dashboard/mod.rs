@@ -9,6 +9,7 @@
 //! | `catalogue` | `/`: the datasets that owners list, and the visitor's own |
 //! | `session` | signing in and out |
 //! | `account` | the visitor's sessions, tokens and password |
+//! | `created` | a new dataset |
 //! | `settings` | what an owner says of a dataset, its source, its index, its private key |
 //! | `refresh/` | refreshes: now, by a file, by schedule, by ping; how far one is, and those before |
 //! | `webhook/` | the webhook of a dataset, what was sent, how a signature is checked |
@@ -16,7 +17,7 @@
 //! | `browse/` | a version's entities: table, JSON, form, fields, the same query for other tools |
 //! | `entity` | one entity as a tree |
 //! | `download` | a read of an owner's private dataset as a file |
-//! | `profile` | what the paths of a version hold |
+//! | `profile`, `histogram` | what the paths of a version hold, and how their numbers are spread |
 //! | `versions` | the versions of a dataset, and what its owner does with them |
 //! | `opened` | the dataset and the version that a page is about |
 //! | `acting` | what the handlers of forms have in common |
@@ -33,10 +34,12 @@ mod acting;
 mod assets;
 mod browse;
 mod catalogue;
+mod created;
 mod download;
 mod entity;
 mod figures;
 mod forms;
+mod histogram;
 mod opened;
 mod place;
 mod profile;
@@ -89,6 +92,7 @@ fn pages() -> Router<App> {
         .route("/ui/sign-out", on(MethodFilter::POST, session::sign_out))
         .route("/ui/account", get(account::show))
         .route("/ui/account/{action}", on(MethodFilter::POST, account::act))
+        .route("/ui/new", get(created::show).post(created::act))
         .route("/ui/{dataset_id}/{name_slug}", get(browse::active))
         .route("/ui/{dataset_id}/{name_slug}/", get(browse::active))
         .route("/ui/{dataset_id}/{name_slug}/versions", get(versions::show))

@@ -1,6 +1,6 @@
 //! `…/refresh/events`: how far the running refresh of a dataset is, as server-sent events for scripts of the page
-//! (docs/dashboard.md, Refreshes). Each is a JSON object. Where none runs, the answer is 204, after which browsers ask no
-//! more.
+//! (docs/dashboard.md, Refreshes). Each is a JSON object. Where none runs, the answer is 204, after which browsers ask
+//! no more.
 //!
 //! A stream ends with its refresh, and otherwise after [`STREAM`]: browsers open it again by themselves.
 
@@ -102,13 +102,13 @@ pub(in crate::dashboard) async fn show(State(app): State<App>, head: Parts) -> R
 async fn events(visit: &Visit) -> Result<Response, HttpError> {
     let (place, _) = own(visit).await?;
     let (app, user) = (visit.app.clone(), visit.user()?);
-    let Some(watch) = app.refreshes().watch(user.id) else {
-        let text = "Your pages watch as many refreshes as they may. Close some.".to_owned();
-        return Err(HttpError::Invalid { status: StatusCode::TOO_MANY_REQUESTS, text });
-    };
     let newest = app.datasets().attempts(&user, place.id, None, 1).await?;
     let Some(attempt) = newest.first().filter(|attempt| attempt.outcome.is_none()) else {
         return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    let Some(watch) = app.refreshes().watch(user.id) else {
+        let text = "Your pages watch as many refreshes as they may. Close some.".to_owned();
+        return Err(HttpError::Invalid { status: StatusCode::TOO_MANY_REQUESTS, text });
     };
     let watched = Watched {
         attempt: attempt.id,

@@ -1,5 +1,5 @@
-//! `…/webhook`: the POST that tells a receiver of the dataset's owner of a new version: where it goes, what was sent, and
-//! how its signature is checked.
+//! `…/webhook`: the POST that tells a receiver of the dataset's owner of a new version: where it goes, what was sent,
+//! and how its signature is checked.
 
 mod snippets;
 

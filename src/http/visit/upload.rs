@@ -21,6 +21,9 @@ use crate::service::App;
 /// Bytes of a field that is no file.
 const FIELD_BYTES: u64 = 4 << 10;
 
+/// Bytes that the parser gets at a time before the file begins.
+const PIECE_BYTES: usize = 1 << 10;
+
 /// The fields of a form that come before its file.
 pub(crate) struct Upload {
     form: Multipart<'static>,
@@ -65,7 +68,13 @@ impl Upload {
         let allowed = texts.iter().copied().chain([file]).collect();
         let constraints = Constraints::new().allowed_fields(allowed).size_limit(limits);
         let file_begun = Arc::new(AtomicBool::new(false));
-        let chunks = Chunks { body: body.into_data_stream(), begun: file_begun.clone(), came_bytes: 0, rests: false };
+        let chunks = Chunks {
+            body: body.into_data_stream(),
+            left: Bytes::new(),
+            begun: file_begun.clone(),
+            taken_bytes: 0,
+            rests: false,
+        };
         let patience = Duration::from_secs(app.config().limits.body_timeout_s);
         Ok(Upload { form: Multipart::with_constraints(chunks, boundary, constraints), file, file_begun, patience })
     }
@@ -104,12 +113,15 @@ impl File {
     }
 }
 
-/// A body, of which little comes before the file. The parser takes all that is there at once, so it gets one chunk at a
-/// time.
+/// A body, of which little may come before the file. The parser takes all that is there before it looks at any of it,
+/// so it gets one piece at a time, and small ones until the file begins.
 struct Chunks {
     body: BodyDataStream,
+    /// What has come and was not taken.
+    left: Bytes,
     begun: Arc<AtomicBool>,
-    came_bytes: usize,
+    /// Bytes that were taken before the file began.
+    taken_bytes: usize,
     rests: bool,
 }
 
@@ -121,14 +133,22 @@ impl Stream for Chunks {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if self.came_bytes > FORM_BYTES && !self.begun.load(Ordering::Relaxed) {
+        if self.left.is_empty() {
+            match self.body.poll_next_unpin(context) {
+                Poll::Ready(Some(Ok(chunk))) => self.left = chunk,
+                other => return other.map(|next| next.map(|chunk| chunk.map_err(Into::into))),
+            }
+        }
+        self.rests = true;
+        if self.begun.load(Ordering::Relaxed) {
+            return Poll::Ready(Some(Ok(std::mem::take(&mut self.left))));
+        }
+        let piece_bytes = self.left.len().min(PIECE_BYTES);
+        self.taken_bytes += piece_bytes;
+        if self.taken_bytes > FORM_BYTES {
             return Poll::Ready(Some(Err("too much stands before the file".into())));
         }
-        let next = self.body.poll_next_unpin(context);
-        if let Poll::Ready(Some(Ok(chunk))) = &next {
-            self.came_bytes = self.came_bytes.saturating_add(chunk.len());
-            self.rests = true;
-        }
-        next.map(|next| next.map(|chunk| chunk.map_err(Into::into)))
+        let piece = self.left.split_to(piece_bytes);
+        Poll::Ready(Some(Ok(piece)))
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::priority::Work;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
-use crate::service::refresh::stage::Stage;
+use crate::service::refresh::stage::{RefreshStage, Stage};
 use crate::service::refresh::threads::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
@@ -38,6 +38,15 @@ pub struct ImportProgress {
     pub entities_decoded: AtomicU64,
     /// Entities written.
     pub entities_written: AtomicU64,
+}
+
+impl ImportProgress {
+    /// The source begins to come, and this counts it.
+    pub(in crate::service) fn receives(&self, received: Progress) {
+        self.stage.set(RefreshStage::Receiving);
+        // A refresh receives one source.
+        let _ = self.received.set(received);
+    }
 }
 
 /// A document that is being decoded. Dropping it ends the decoding.

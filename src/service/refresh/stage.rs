@@ -2,9 +2,6 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::service::refresh::decoding::ImportProgress;
-use crate::source::Progress;
-
 /// What a refresh does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -54,15 +51,6 @@ impl Stage {
 
     pub(in crate::service) fn get(&self) -> RefreshStage {
         RefreshStage::ALL.into_iter().nth(self.0.load(Ordering::Relaxed).into()).unwrap_or_default()
-    }
-}
-
-impl ImportProgress {
-    /// The source begins to come, and this counts it.
-    pub(in crate::service) fn receives(&self, received: Progress) {
-        self.stage.set(RefreshStage::Receiving);
-        // A refresh receives one source.
-        let _ = self.received.set(received);
     }
 }
 

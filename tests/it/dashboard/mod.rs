@@ -4,12 +4,16 @@ mod account;
 mod browse;
 mod catalogue;
 mod crawl;
+mod created;
 mod hostile;
 mod pages;
 mod profile;
+mod refresh;
 mod sessions;
 mod settings;
+mod usage;
 mod versions;
+mod webhook;
 
 use axum::body::Body;
 use axum::http::Request;
