@@ -1,4 +1,4 @@
-//! `/ui/account`: the visitor's sessions, API tokens and password.
+//! `/ui/account`: the visitor's plan and what of it is used, sessions, API tokens and password.
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -7,13 +7,18 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use chrono::Utc;
 
-use super::figures::{Moment, Time};
+use super::acting::{Problem, Sent, problem, received};
+use super::figures::{self, Moment, Time};
+use super::place::DatasetPlace;
 use super::query::Query;
+use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
+use crate::catalog::UsageCounts;
 use crate::http::error::HttpError;
-use crate::http::visit;
+use crate::model::limits;
 use crate::model::scope::Scope;
-use crate::service::{App, ManageError};
+use crate::model::user::User;
+use crate::service::App;
 
 /// The path of the page, and of its forms below it.
 pub(super) const ACCOUNT: &str = "/ui/account";
@@ -26,12 +31,50 @@ struct AccountPage {
     plan: &'static str,
     since: Time,
     notice: Option<&'static str>,
-    problem: Option<String>,
+    problem: Problem,
+    used: Used,
     /// A token that was just made: its name and itself. It is shown this once.
     made: Option<(String, String)>,
+    /// The name of a token that was typed, and not taken.
+    typed: String,
     sessions: Vec<SessionRow>,
     tokens: Vec<TokenRow>,
 }
+
+/// What of the plan is used, and what it allows.
+struct Used {
+    active: String,
+    active_most: String,
+    has_webhooks: bool,
+    /// Reads a minute; `None` is no limit.
+    public_reads: Option<String>,
+    private_reads: Option<String>,
+    upload: String,
+    uploads: String,
+    days: u64,
+    datasets: Vec<DatasetRow>,
+    left_out: usize,
+}
+
+/// How much a dataset was read.
+struct DatasetRow {
+    name: Shown,
+    href: String,
+    frozen: bool,
+    requests: String,
+    not_modified: String,
+    rate_limited: String,
+    bytes: String,
+}
+
+/// Datasets in the table.
+const DATASETS: usize = 50;
+
+/// Days over which their reads are counted.
+const DAYS: u64 = 30;
+
+/// The fields beside which their problems are said.
+const FIELDS: [&str; 3] = ["name", "old", "new"];
 
 struct SessionRow {
     id: String,
@@ -63,17 +106,22 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     };
     let done = Query::parse(visit.head.uri.query()).first("done").map(str::to_owned);
     let notice = DONE.into_iter().find(|(name, _)| Some(*name) == done.as_deref()).map(|(_, said)| said);
-    let outcome = account(&visit, StatusCode::OK, notice, None, None).await;
+    let outcome = account(&visit, Said { notice, ..Said::default() }).await;
     visit.answer(outcome).await
 }
 
-async fn account(
-    visit: &Visit,
+/// What is shown besides what is there.
+#[derive(Default)]
+struct Said {
     status: StatusCode,
     notice: Option<&'static str>,
-    problem: Option<String>,
+    problem: Problem,
     made: Option<(String, String)>,
-) -> Result<Reply, HttpError> {
+    /// The name of a token that was typed, and not taken.
+    typed: String,
+}
+
+async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let (app, user, now) = (&visit.app, visit.user()?, Utc::now());
     let current = visit.visitor.session().map(|id| id.expose());
     let sessions = app.sessions().list(&user, current).await?;
@@ -83,9 +131,11 @@ async fn account(
         email: user.email.clone(),
         plan: user.plan.name(),
         since: Time::new(user.created_at, now),
-        notice,
-        problem,
-        made,
+        notice: said.notice,
+        problem: said.problem,
+        used: used(app, &user).await?,
+        made: said.made,
+        typed: said.typed,
         sessions: sessions
             .into_iter()
             .map(|session| SessionRow {
@@ -106,55 +156,69 @@ async fn account(
             })
             .collect(),
     };
-    render(status, &page)
+    render(said.status, &page)
+}
+
+/// What of a user's plan is used.
+async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
+    let (config, datasets) = (app.config(), app.datasets());
+    let own = datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
+    let mut rows = Vec::new();
+    for dataset in own.iter().take(DATASETS) {
+        let mut counts = UsageCounts::default();
+        app.usage().days(user, dataset.id, DAYS).await?.iter().for_each(|day| counts.add(day.counts));
+        rows.push(DatasetRow {
+            name: Shown::whole(dataset.name.as_str()),
+            href: DatasetPlace::of(dataset).usage(),
+            frozen: dataset.frozen,
+            requests: figures::grouped(counts.requests),
+            not_modified: figures::grouped(counts.not_modified),
+            rate_limited: figures::grouped(counts.rate_limited),
+            bytes: figures::size(counts.bytes),
+        });
+    }
+    let a_minute = |reads: u64| (reads > 0).then(|| figures::grouped(reads));
+    Ok(Used {
+        active: figures::grouped(own.iter().filter(|dataset| !dataset.frozen).count() as u64),
+        active_most: figures::grouped(config.plans.active_datasets(user.plan)),
+        has_webhooks: user.plan.has_webhooks(),
+        public_reads: a_minute(config.limits.public_per_minute),
+        private_reads: a_minute(config.limits.private_per_minute),
+        upload: figures::size(config.sources.max_bytes),
+        uploads: figures::size(config.sources.user_spool_bytes),
+        days: DAYS,
+        datasets: rows,
+        left_out: own.len().saturating_sub(DATASETS),
+    })
 }
 
 /// The handler of its forms.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
+    let (mut visit, sent) = match received(app, request).await {
+        Ok(received) => received,
         Err(response) => return *response,
     };
     let outcome = async {
-        visit.user()?;
-        let fields = Query::from_iter(visit.form(body).await?);
-        let name = visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-        match done(&visit, &name, &fields).await {
-            Ok(Some(made)) => account(&visit, StatusCode::OK, None, None, Some(made)).await,
-            Ok(None) => Ok(Reply::SeeOther(Query::default().and("done", name).at(ACCOUNT))),
+        match done(&visit, &sent).await {
+            Ok(Some(made)) => account(&visit, Said { made: Some(made), ..Said::default() }).await,
+            Ok(None) => Ok(Reply::SeeOther(Query::default().and("done", &sent.action).at(ACCOUNT))),
             // What is wrong with what was filled in is said on the page.
-            Err(HttpError::Manage(error)) if is_the_visitors(&error) => {
-                let told = visit::told(error.into(), &visit.head);
-                visit.headers.extend(told.headers);
-                account(&visit, told.status, None, Some(told.text), None).await
+            Err(error) => {
+                let (status, problem) = problem(&mut visit, error, &FIELDS)?;
+                let typed = if sent.action == "create-token" { sent.trimmed("name").to_owned() } else { String::new() };
+                account(&visit, Said { status, problem, typed, ..Said::default() }).await
             }
-            Err(error) => Err(error),
         }
     };
     let outcome = outcome.await;
     visit.answer(outcome).await
 }
 
-fn is_the_visitors(error: &ManageError) -> bool {
-    matches!(
-        error,
-        ManageError::Invalid { .. }
-            | ManageError::WrongPassword
-            | ManageError::TooManyLogins { .. }
-            | ManageError::LoginsBusy
-            | ManageError::TokenNameTaken
-            | ManageError::TooManyTokens { .. }
-            | ManageError::TokenNotFound
-            | ManageError::SessionNotFound
-    )
-}
-
 /// Does what a form asks for; a new token and its name, if it asks for one.
-async fn done(visit: &Visit, name: &str, fields: &Query) -> Result<Option<(String, String)>, HttpError> {
+async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, HttpError> {
     let (app, user) = (&visit.app, visit.user()?);
-    let field = |name| fields.first(name).unwrap_or_default();
-    match name {
+    let field = |name| sent.fields.first(name).unwrap_or_default();
+    match sent.action.as_str() {
         "end-session" => app.sessions().end_listed(&user, field("id")).await?,
         "delete-token" => app.accounts().delete_token(&user, field("name")).await?,
         "create-token" => {

@@ -85,6 +85,11 @@ impl Moment {
         let Time { machine, full, .. } = Time::new(time, time);
         Moment { machine, full }
     }
+
+    /// With its day and its seconds: `Mon 2026-11-23 02:07:31 UTC`.
+    pub(super) fn to_the_second(time: DateTime<Utc>) -> Moment {
+        Moment { full: time.format("%a %Y-%m-%d %H:%M:%S UTC").to_string(), ..Moment::new(time) }
+    }
 }
 
 fn ago(seconds: i64) -> String {

@@ -9,16 +9,21 @@
 //! | `catalogue` | `/`: the datasets that owners list, and the visitor's own |
 //! | `session` | signing in and out |
 //! | `account` | the visitor's sessions, tokens and password |
-//! | `settings` | what an owner says of a dataset, its secrets, its refreshes |
 //! | `diff/` | what two versions, or a version and its alternate, differ in |
 //! | `alternates/` | the alternate of a version, edited by its owner |
+//! | `created` | a new dataset |
+//! | `settings` | what an owner says of a dataset, its source, its index, its private key |
+//! | `refresh/` | refreshes: now, by a file, by schedule, by ping; how far one is, and those before |
+//! | `webhook/` | the webhook of a dataset, what was sent, how a signature is checked |
+//! | `usage` | how much a dataset is read |
 //! | `browse/` | a version's entities: table, JSON, form, fields, the same query for other tools |
 //! | `entity` | one entity as a tree |
 //! | `download` | a read of an owner's private dataset as a file |
-//! | `profile` | what the paths of a version hold |
+//! | `profile`, `histogram` | what the paths of a version hold, and how their numbers are spread |
 //! | `versions` | the versions of a dataset, and what its owner does with them |
 //! | `compared/` | two entities side by side |
 //! | `opened` | the dataset and the version that a page is about |
+//! | `acting` | what the handlers of forms have in common |
 //! | `visit` | a request for a page, and its answer: shell, headers, errors |
 //! | `forms` | the tokens of forms |
 //! | `assets` | the style sheet |
@@ -28,26 +33,32 @@
 //! Each uses only what stands below it.
 
 mod account;
+mod acting;
 mod alternates;
 mod assets;
 mod browse;
 mod catalogue;
 mod compared;
+mod created;
 mod diff;
 mod download;
 mod entity;
 mod figures;
 mod forms;
+mod histogram;
 mod opened;
 mod place;
 mod profile;
 mod query;
+mod refresh;
 mod session;
 mod settings;
 mod shown;
 mod tree;
+mod usage;
 mod versions;
 mod visit;
+mod webhook;
 
 use axum::Router;
 use axum::body::Body;
@@ -87,6 +98,7 @@ fn pages() -> Router<App> {
         .route("/ui/sign-out", on(MethodFilter::POST, session::sign_out))
         .route("/ui/account", get(account::show))
         .route("/ui/account/{action}", on(MethodFilter::POST, account::act))
+        .route("/ui/new", get(created::show).post(created::act))
         .route("/ui/{dataset_id}/{name_slug}", get(browse::active))
         .route("/ui/{dataset_id}/{name_slug}/", get(browse::active))
         .route("/ui/{dataset_id}/{name_slug}/versions", get(versions::show))
@@ -95,6 +107,15 @@ fn pages() -> Router<App> {
         .route("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", get(alternates::form).post(alternates::act))
         .route("/ui/{dataset_id}/{name_slug}/settings", get(settings::show))
         .route("/ui/{dataset_id}/{name_slug}/settings/{action}", on(MethodFilter::POST, settings::act))
+        .route("/ui/{dataset_id}/{name_slug}/settings/delete", get(settings::confirm).post(settings::act))
+        .route("/ui/{dataset_id}/{name_slug}/refresh", get(refresh::show))
+        .route("/ui/{dataset_id}/{name_slug}/refresh/events", get(refresh::events::show))
+        .route("/ui/{dataset_id}/{name_slug}/refresh/upload", on(MethodFilter::POST, refresh::upload::act))
+        .route("/ui/{dataset_id}/{name_slug}/refresh/{action}", on(MethodFilter::POST, refresh::act))
+        .route("/ui/{dataset_id}/{name_slug}/webhook", get(webhook::show))
+        .route("/ui/{dataset_id}/{name_slug}/webhook/delete", get(webhook::confirm).post(webhook::act))
+        .route("/ui/{dataset_id}/{name_slug}/webhook/{action}", on(MethodFilter::POST, webhook::act))
+        .route("/ui/{dataset_id}/{name_slug}/usage", get(usage::show))
         .route("/ui/{dataset_id}/{name_slug}/manage/{action}", get(versions::confirm).post(versions::act))
         .route("/ui/{dataset_id}/{name_slug}/{version}", get(browse::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/", get(browse::show))

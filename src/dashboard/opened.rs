@@ -70,6 +70,8 @@ pub(super) struct Heading {
     pub(super) versions: String,
     /// For the owner.
     pub(super) settings: Option<String>,
+    /// For the owner: refreshes, the webhook, the usage.
+    pub(super) owners: Option<[String; 3]>,
     /// Which of its pages this is.
     pub(super) tab: Tab,
 }
@@ -81,6 +83,9 @@ pub(super) enum Tab {
     Profile,
     Versions,
     Settings,
+    Refresh,
+    Webhook,
+    Usage,
 }
 
 impl Heading {
@@ -111,6 +116,7 @@ impl Heading {
             profile: place.profile(),
             versions: place.dataset.versions(),
             settings: owned.then(|| place.dataset.settings()),
+            owners: owned.then(|| [place.dataset.refresh(), place.dataset.webhook(), place.dataset.usage()]),
             tab,
         }
     }
@@ -122,6 +128,9 @@ impl Heading {
             Tab::Profile => "profile",
             Tab::Versions => "versions",
             Tab::Settings => "settings",
+            Tab::Refresh => "refresh",
+            Tab::Webhook => "webhook",
+            Tab::Usage => "usage",
         };
         own == tab
     }

@@ -48,6 +48,31 @@ impl DatasetPlace {
         self.below("/ui", "settings")
     }
 
+    /// The page of the refreshes, and of its forms below it.
+    pub(super) fn refresh(&self) -> String {
+        self.below("/ui", "refresh")
+    }
+
+    /// What lies below it.
+    pub(super) fn refresh_part(&self, name: &str) -> String {
+        self.below("/ui", &format!("refresh/{name}"))
+    }
+
+    /// The page of the webhook, and of its forms below it.
+    pub(super) fn webhook(&self) -> String {
+        self.below("/ui", "webhook")
+    }
+
+    /// What lies below it.
+    pub(super) fn webhook_part(&self, name: &str) -> String {
+        self.below("/ui", &format!("webhook/{name}"))
+    }
+
+    /// The page of how much the dataset is read.
+    pub(super) fn usage(&self) -> String {
+        self.below("/ui", "usage")
+    }
+
     /// The page of what an owner does.
     pub(super) fn manage(&self, action: &str) -> String {
         self.below("/ui", &format!("manage/{action}"))

@@ -8,6 +8,7 @@ use axum::response::Response;
 
 use super::browse::{types, value_text};
 use super::figures;
+use super::histogram::{self, Range};
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
 use super::query::Query;
@@ -27,6 +28,9 @@ const CHARACTERS: usize = 100;
 /// Characters of what paths are searched for.
 const SEARCHED: usize = 200;
 
+/// The parameter that names the path whose numbers are counted.
+const HISTOGRAM: &str = "histogram";
+
 /// The width of a full bar in the units of its picture.
 const WIDTH: u64 = 1_000;
 
@@ -39,6 +43,8 @@ struct ProfilePage {
     document_bytes: String,
     file_bytes: String,
     q: String,
+    /// Leads from one path back to all.
+    all: Option<String>,
     action: String,
     summary: String,
     left_out: bool,
@@ -64,6 +70,55 @@ struct PathCard {
     ranges: Vec<(&'static str, Shown, Shown)>,
     top: Vec<Bar>,
     estimated: bool,
+    spread: Spread,
+}
+
+/// How the numbers of a path are spread.
+#[derive(Default)]
+struct Spread {
+    /// Where it is counted.
+    href: Option<String>,
+    /// Why it cannot be.
+    why_not: Option<&'static str>,
+    bars: Vec<SpreadBar>,
+    outside: Option<String>,
+}
+
+/// A range of numbers as a bar.
+struct SpreadBar {
+    range: String,
+    href: String,
+    count: String,
+    share: String,
+    width: u64,
+}
+
+impl Spread {
+    fn of(record: &PathRecord, place: &Place) -> Spread {
+        match histogram::can_be_counted(record) {
+            Ok(()) => {
+                let href = Some(Query::default().and(HISTOGRAM, &record.path).at(&place.profile()));
+                Spread { href, ..Spread::default() }
+            }
+            Err(why) => Spread { why_not: Some(why).filter(|why| !why.is_empty()), ..Spread::default() },
+        }
+    }
+
+    fn counted(ranges: &[Range], numbers: u64) -> Spread {
+        let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
+        let bar = |range: &Range| SpreadBar {
+            range: range.text.clone(),
+            href: range.href.clone(),
+            count: figures::grouped(range.count),
+            share: figures::percent(range.count, numbers),
+            width: width(range.count, most),
+        };
+        Spread {
+            bars: ranges.iter().map(bar).collect(),
+            outside: histogram::outside(ranges, numbers),
+            ..Spread::default()
+        }
+    }
 }
 
 /// A frequent value as a bar.
@@ -100,8 +155,12 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let contents = &found.contents;
 
     let wanted = q.to_lowercase();
-    let matching: Vec<&PathRecord> =
-        contents.paths.iter().filter(|path| wanted.is_empty() || path.path.to_lowercase().contains(&wanted)).collect();
+    let one = query.first(HISTOGRAM);
+    let shown = |path: &&PathRecord| match one {
+        Some(one) => path.path == one,
+        None => wanted.is_empty() || path.path.to_lowercase().contains(&wanted),
+    };
+    let matching: Vec<&PathRecord> = contents.paths.iter().filter(shown).collect();
     let from = from.min(matching.len());
     let to = matching.len().min(from + PAGE);
     let base = if q.is_empty() { Query::default() } else { Query::default().and("q", &q) };
@@ -111,12 +170,22 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let of = figures::counted(matching.len() as u64, "path", "paths");
     let summary = match (matching.len(), to - from) {
+        (0, _) if one.is_some() => "There is no such path.".to_owned(),
         (0, _) => "No path has this text.".to_owned(),
         (all, shown) if all == shown => of,
         _ => format!("{} to {to} of {of}", from + 1),
     };
     let card = |(index, record): (usize, &&PathRecord)| card(from + index, record, contents.entities, &place);
+    let mut paths: Vec<PathCard> = matching[from..to].iter().enumerate().map(card).collect();
+    // Counting costs a read for each range, so it is done for one path, when it is asked for.
+    if let (Some(_), [record], [card]) = (one, &matching[from..to], paths.as_mut_slice())
+        && histogram::can_be_counted(record).is_ok()
+    {
+        let ranges = Box::pin(histogram::count(visit, &opened.admitted, record, &place)).await?;
+        card.spread = Spread::counted(&ranges, record.types.number);
+    }
     let page = ProfilePage {
+        all: one.map(|_| place.profile()),
         shell: visit.shell(format!("Profile, {}", opened.dataset.name.as_str())),
         heading: Heading::of(visit, &opened, &place, Tab::Profile),
         entities: figures::counted(contents.entities, "entity", "entities"),
@@ -125,7 +194,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         action: place.profile(),
         summary,
         left_out: contents.paths_left_out,
-        paths: matching[from..to].iter().enumerate().map(card).collect(),
+        paths,
         first: (from > 0).then(|| at(0)),
         previous: (from > 0).then(|| at(from.saturating_sub(PAGE))),
         next: (to < matching.len()).then(|| at(to)),
@@ -176,6 +245,7 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         ranges: ranges.into_iter().flatten().collect(),
         top: top.collect(),
         estimated: record.top_estimated,
+        spread: Spread::of(record, place),
     }
 }
 

@@ -1,32 +1,28 @@
-//! `…/settings`: what an owner says of a dataset, its secrets, and its refreshes. A secret is shown when it is asked
-//! for, in the answer to that form and on no other page.
-
-use std::time::Duration;
+//! `…/settings`: what an owner says of a dataset, where its entities come from, which of its paths are indexed, and its
+//! private key. A secret is shown when it is asked for, in the answer to that form and on no other page.
 
 use askama::Template;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use chrono::{DateTime, Utc};
 
-use super::figures::Time;
+use super::acting::{ConfirmPage, Problem, Sent, own, problem, received};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
+use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::{Attempt, AttemptOutcome, DatasetView};
 use crate::http::error::HttpError;
-use crate::http::visit::{self, BaseUrl};
-use crate::model::dataset::{Dataset, DatasetSource};
+use crate::model::dataset::{Dataset, DatasetSource, InvalidDatasetName};
+use crate::model::index::IndexSettings;
+use crate::model::path::Path;
+use crate::model::source::SourceFormat;
 use crate::model::version::VersionSelector;
-use crate::service::{App, DatasetSettings, ManageError, ReadError};
+use crate::service::{App, DatasetSettings, ManageError};
 
-/// How long a page waits for a refresh that it has begun. The refresh goes on.
-const REFRESH_WAITS: Duration = Duration::from_secs(5);
-
-/// Characters of the error of an attempt.
-const ERROR_CHARACTERS: usize = 500;
+/// The fields beside which their problems are said.
+const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
 
 #[derive(Template)]
 #[template(path = "settings.html")]
@@ -34,40 +30,170 @@ struct SettingsPage {
     shell: Shell,
     heading: Heading,
     notice: Option<String>,
-    problem: Option<String>,
+    problem: Problem,
     action: String,
+    about: AboutForm,
+    private: bool,
+    /// The private key, where it was asked for.
+    key: Option<String>,
+    source: SourceForm,
+    /// The source without what may be a key in it.
+    source_now: Option<String>,
+    formats: [&'static str; SourceFormat::ALL.len()],
+    index: IndexForm,
+    empty: bool,
+}
+
+#[derive(Default)]
+struct AboutForm {
     name: String,
     description: String,
     licence: String,
     listed: bool,
     private: bool,
-    /// The private key, where it was asked for.
-    key: Option<String>,
-    /// The ping URL, where it was asked for.
-    ping: Option<String>,
-    source: String,
-    fetched: bool,
-    frozen: bool,
-    schedule: Option<String>,
-    attempts: Vec<AttemptRow>,
 }
 
-struct AttemptRow {
-    trigger: &'static str,
-    began: Time,
-    /// `3 s`.
-    took: Option<String>,
-    outcome: String,
-    failed: bool,
+#[derive(Default)]
+struct SourceForm {
+    pushed: bool,
+    url: String,
+    /// Whether the URL is not shown, because it may hold a key.
+    hidden: bool,
+    format: String,
+    records_path: String,
+    publish_query: bool,
+    infer_types: bool,
 }
 
-/// What is shown besides the settings.
+#[derive(Default)]
+struct IndexForm {
+    always: String,
+    never: String,
+}
+
+/// What is shown besides the settings; what was typed, where it was not taken.
 #[derive(Default)]
 struct Said {
+    status: StatusCode,
     notice: Option<String>,
-    problem: Option<String>,
+    problem: Problem,
     key: bool,
-    ping: bool,
+    url: bool,
+    about: Option<AboutForm>,
+    source: Option<SourceForm>,
+    index: Option<IndexForm>,
+}
+
+impl AboutForm {
+    fn of(dataset: &Dataset) -> AboutForm {
+        AboutForm {
+            name: dataset.name.as_str().to_owned(),
+            description: dataset.about.description.clone().unwrap_or_default(),
+            licence: dataset.about.licence.clone().unwrap_or_default(),
+            listed: dataset.about.listed,
+            private: dataset.is_private(),
+        }
+    }
+
+    fn sent(sent: &Sent) -> AboutForm {
+        AboutForm {
+            name: sent.trimmed("name").to_owned(),
+            description: sent.trimmed("description").to_owned(),
+            licence: sent.trimmed("licence").to_owned(),
+            listed: sent.ticked("listed"),
+            private: sent.ticked("private"),
+        }
+    }
+
+    fn settings(&self) -> Result<DatasetSettings, HttpError> {
+        let text = |text: &str| Some(Some(text.to_owned()).filter(|text| !text.is_empty()));
+        let invalid = |problem: InvalidDatasetName| invalid("name", problem.to_string());
+        Ok(DatasetSettings {
+            name: Some(self.name.parse().map_err(invalid)?),
+            description: text(&self.description),
+            licence: text(&self.licence),
+            listed: Some(self.listed),
+            private: Some(self.private),
+            ..DatasetSettings::default()
+        })
+    }
+}
+
+impl SourceForm {
+    fn of(dataset: &Dataset, shows_url: bool) -> SourceForm {
+        let url = match &dataset.source {
+            DatasetSource::Push => "",
+            DatasetSource::Url(url) => url,
+        };
+        let hidden = !shows_url && shown_url(url) != *url;
+        SourceForm {
+            pushed: dataset.source == DatasetSource::Push,
+            url: if hidden { String::new() } else { url.to_owned() },
+            hidden,
+            format: dataset.format.map(SourceFormat::name).unwrap_or_default().to_owned(),
+            records_path: dataset.records_path.clone().unwrap_or_default(),
+            publish_query: dataset.publish_query,
+            infer_types: dataset.infer_types,
+        }
+    }
+
+    fn sent(sent: &Sent, dataset: &Dataset) -> SourceForm {
+        SourceForm {
+            pushed: sent.trimmed("from") != "url",
+            url: sent.trimmed("source").to_owned(),
+            hidden: SourceForm::of(dataset, false).hidden,
+            format: sent.trimmed("format").to_owned(),
+            records_path: sent.trimmed("records_path").to_owned(),
+            publish_query: sent.ticked("publish_query"),
+            infer_types: sent.ticked("infer_types"),
+        }
+    }
+
+    fn settings(&self) -> Result<DatasetSettings, HttpError> {
+        let source = match (self.pushed, self.url.as_str()) {
+            (true, _) => Some(DatasetSource::Push),
+            // It stays what it is, and was not shown.
+            (false, "") if self.hidden => None,
+            (false, "") => return Err(invalid("source", "it is missing; valid: an http, https, s3 or store URL")),
+            (false, url) => Some(DatasetSource::Url(url.to_owned())),
+        };
+        let format = match self.format.as_str() {
+            "" => None,
+            format => Some(format.parse::<SourceFormat>().map_err(|error| invalid("format", error.to_string()))?),
+        };
+        Ok(DatasetSettings {
+            source,
+            format: Some(format),
+            records_path: Some(Some(self.records_path.clone()).filter(|path| !path.is_empty())),
+            publish_query: Some(self.publish_query),
+            infer_types: Some(self.infer_types),
+            ..DatasetSettings::default()
+        })
+    }
+}
+
+impl IndexForm {
+    fn of(index: &IndexSettings) -> IndexForm {
+        let lines = |paths: &[Path]| paths.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        IndexForm { always: lines(index.always()), never: lines(index.never()) }
+    }
+
+    fn sent(sent: &Sent) -> IndexForm {
+        IndexForm { always: sent.trimmed("always").to_owned(), never: sent.trimmed("never").to_owned() }
+    }
+
+    fn settings(&self) -> Result<DatasetSettings, HttpError> {
+        let paths = |text: &'_ str| {
+            text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let index = IndexSettings::try_new(&paths(&self.always), &paths(&self.never));
+        let index = index.map_err(|error| invalid("index", error.to_string()))?;
+        Ok(DatasetSettings { index: Some(index), ..DatasetSettings::default() })
+    }
+}
+
+fn invalid(field: &'static str, problem: impl Into<String>) -> HttpError {
+    ManageError::Invalid { field, problem: problem.into() }.into()
 }
 
 /// The handler of the page.
@@ -76,112 +202,93 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
+    let notice = match Query::parse(visit.head.uri.query()).first("done") {
+        Some("about" | "source") => Some("The settings are saved.".to_owned()),
+        Some("index") => Some("The index is saved. Versions written from now on have it.".to_owned()),
+        _ => None,
+    };
+    let outcome = settings(&visit, Said { notice, ..Said::default() }).await;
+    visit.answer(outcome).await
+}
+
+async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
+    let (place, view) = own(visit).await?;
+    let dataset = &view.dataset;
+    let page = SettingsPage {
+        shell: visit.shell(format!("Settings, {}", dataset.name.as_str())),
+        heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Settings),
+        notice: said.notice,
+        problem: said.problem,
+        action: place.settings(),
+        about: said.about.unwrap_or_else(|| AboutForm::of(dataset)),
+        private: dataset.is_private(),
+        key: dataset.private_key.as_ref().filter(|_| said.key).map(|key| key.expose().to_owned()),
+        source: said.source.unwrap_or_else(|| SourceForm::of(dataset, said.url)),
+        source_now: match &dataset.source {
+            DatasetSource::Push => None,
+            DatasetSource::Url(url) => Some(shown_url(url)),
+        },
+        formats: SourceFormat::ALL.map(SourceFormat::name),
+        index: said.index.unwrap_or_else(|| IndexForm::of(&dataset.index)),
+        empty: view.versions.is_empty(),
+    };
+    render(said.status, &page)
+}
+
+/// The handler of the page that says what the deletion does.
+pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
     let outcome = async {
-        let place = DatasetPlace::parse(visit.head.uri.path())?;
-        let done = Query::parse(visit.head.uri.query()).first("done").and_then(said);
-        settings(&visit, &place, StatusCode::OK, Said { notice: done.map(str::to_owned), ..Said::default() }).await
+        let (place, view) = own(&visit).await?;
+        let title = "Delete this dataset?".to_owned();
+        let active = place.version(VersionSelector::Active, false);
+        let page = ConfirmPage {
+            shell: visit.shell(title.clone()),
+            heading: Heading::around(&visit, &view.dataset, &active, Tab::Settings),
+            title,
+            effects: vec![
+                "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
+                "Its settings, its keys and its webhook are gone.".to_owned(),
+            ],
+            action: format!("{}/delete", place.settings()),
+            version: None,
+            etag: None,
+            button: "Delete the dataset".to_owned(),
+            danger: true,
+            back: place.settings(),
+        };
+        render(StatusCode::OK, &page)
     };
     let outcome = outcome.await;
     visit.answer(outcome).await
 }
 
-/// What is said when a form has done its work.
-fn said(done: &str) -> Option<&'static str> {
-    Some(match done {
-        "about" => "The settings are saved.",
-        "refresh" => "The refresh has begun. The attempts below tell how it ends.",
-        "refreshed" => "The dataset has a new version.",
-        _ => return None,
-    })
-}
-
-/// The dataset, which must be the visitor's.
-async fn own(visit: &Visit, place: &DatasetPlace) -> Result<DatasetView, HttpError> {
-    let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
-    match view.dataset.name.slug() == place.slug {
-        true => Ok(view),
-        false => Err(ReadError::DatasetNotFound.into()),
-    }
-}
-
-async fn settings(visit: &Visit, place: &DatasetPlace, status: StatusCode, said: Said) -> Result<Reply, HttpError> {
-    let DatasetView { dataset, last_attempts, .. } = own(visit, place).await?;
-    let now = Utc::now();
-    let base = BaseUrl::of(&visit.head, &visit.app);
-    let active = place.version(VersionSelector::Active, false);
-    let key = dataset.private_key.as_ref().filter(|_| said.key).map(|key| key.expose().to_owned());
-    let page = SettingsPage {
-        shell: visit.shell(format!("Settings, {}", dataset.name.as_str())),
-        heading: Heading::around(visit, &dataset, &active, Tab::Settings),
-        notice: said.notice,
-        problem: said.problem,
-        action: place.settings(),
-        name: dataset.name.as_str().to_owned(),
-        description: dataset.about.description.clone().unwrap_or_default(),
-        licence: dataset.about.licence.clone().unwrap_or_default(),
-        listed: dataset.about.listed,
-        private: dataset.is_private(),
-        key,
-        ping: said.ping.then(|| base.url(&format!("/ping/{}", dataset.ping_token.expose()))),
-        source: source(&dataset),
-        fetched: matches!(dataset.source, DatasetSource::Url(_)),
-        frozen: dataset.frozen,
-        schedule: dataset.schedule.clone(),
-        attempts: last_attempts.iter().map(|attempt| row(attempt, now)).collect(),
-    };
-    render(status, &page)
-}
-
-/// Where the entities come from. The query of a URL may hold keys.
-fn source(dataset: &Dataset) -> String {
-    match &dataset.source {
-        DatasetSource::Push => "Its owner sends the entities: POST /dataset/refresh.".to_owned(),
-        DatasetSource::Url(url) => match url.split_once('?') {
-            Some((before, _)) => format!("{before}?…"),
-            None => url.clone(),
-        },
-    }
-}
-
-fn row(attempt: &Attempt, now: DateTime<Utc>) -> AttemptRow {
-    let took = attempt.finished_at.map(|finished| finished - attempt.started_at);
-    let (outcome, failed) = match &attempt.outcome {
-        None => ("running".to_owned(), false),
-        Some(AttemptOutcome::Published(version)) => (format!("made version {version}"), false),
-        Some(AttemptOutcome::Failed { error }) => (error.chars().take(ERROR_CHARACTERS).collect(), true),
-    };
-    AttemptRow {
-        trigger: attempt.trigger.name(),
-        began: Time::new(attempt.started_at, now),
-        took: took.map(|took| format!("{:.1} s", took.num_milliseconds() as f64 / 1_000.0)),
-        outcome,
-        failed,
-    }
-}
-
 /// The handler of its forms.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
+    let (mut visit, sent) = match received(app, request).await {
+        Ok(received) => received,
         Err(response) => return *response,
     };
     let outcome = async {
-        visit.user()?;
-        let fields = Query::from_iter(visit.form(body).await?);
-        let path = visit.head.uri.path().to_owned();
-        let place = DatasetPlace::parse(&path)?;
-        own(&visit, &place).await?;
-        match Box::pin(done(&visit, &place, path.rsplit('/').next().unwrap_or_default(), &fields)).await {
+        let (place, view) = own(&visit).await?;
+        match Box::pin(done(&visit, &place, &view.dataset, &sent)).await {
             Ok(reply) => Ok(reply),
-            Err(HttpError::Manage(
-                error @ (ManageError::Invalid { .. } | ManageError::NameTaken | ManageError::Public),
-            )) => {
-                let told = visit::told(error.into(), &visit.head);
-                visit.headers.extend(told.headers);
-                settings(&visit, &place, told.status, Said { problem: Some(told.text), ..Said::default() }).await
+            Err(error) => {
+                let (status, problem) = problem(&mut visit, error, &FIELDS)?;
+                let typed = |form| sent.action == form;
+                let said = Said {
+                    status,
+                    problem,
+                    about: typed("about").then(|| AboutForm::sent(&sent)),
+                    source: typed("source").then(|| SourceForm::sent(&sent, &view.dataset)),
+                    index: typed("index").then(|| IndexForm::sent(&sent)),
+                    ..Said::default()
+                };
+                settings(&visit, said).await
             }
-            Err(error) => Err(error),
         }
     };
     let outcome = outcome.await;
@@ -189,51 +296,26 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
 }
 
 /// Does what a form asks for.
-async fn done(visit: &Visit, place: &DatasetPlace, name: &str, fields: &Query) -> Result<Reply, HttpError> {
-    let (app, user) = (&visit.app, visit.user()?);
-    let leads = |place: &DatasetPlace, done: &str| {
-        Ok(Reply::SeeOther(Query::default().and("done", done).at(&place.settings())))
-    };
-    match name {
-        "about" => {
-            let text =
-                |name| Some(fields.first(name).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned));
-            let given = fields.first("name").unwrap_or_default().trim();
-            let invalid = |problem: crate::model::dataset::InvalidDatasetName| ManageError::Invalid {
-                field: "name",
-                problem: problem.to_string(),
-            };
-            let settings = DatasetSettings {
-                name: Some(given.parse().map_err(invalid)?),
-                description: text("description"),
-                licence: text("licence"),
-                listed: Some(fields.first("listed").is_some()),
-                private: Some(fields.first("private").is_some()),
-                ..DatasetSettings::default()
-            };
-            let updated = app.datasets().update(&user, place.id, settings).await?;
-            leads(&DatasetPlace::of(&updated.dataset), "about")
-        }
-        "show-key" => settings(visit, place, StatusCode::OK, Said { key: true, ..Said::default() }).await,
-        "show-ping" => settings(visit, place, StatusCode::OK, Said { ping: true, ..Said::default() }).await,
+async fn done(visit: &Visit, place: &DatasetPlace, dataset: &Dataset, sent: &Sent) -> Result<Reply, HttpError> {
+    let (datasets, user) = (visit.app.datasets(), visit.user()?);
+    let form = match sent.action.as_str() {
+        "about" => AboutForm::sent(sent).settings()?,
+        "source" => SourceForm::sent(sent, dataset).settings()?,
+        "index" => IndexForm::sent(sent).settings()?,
+        "show-source" => return settings(visit, Said { url: true, ..Said::default() }).await,
+        "show-key" => return settings(visit, Said { key: true, ..Said::default() }).await,
         "rotate-key" => {
-            app.datasets().rotate_key(&user, place.id).await?;
+            datasets.rotate_key(&user, place.id).await?;
             let notice = Some("The dataset has a new private key. The old one opens nothing any more.".to_owned());
-            settings(visit, place, StatusCode::OK, Said { key: true, notice, ..Said::default() }).await
+            return settings(visit, Said { key: true, notice, ..Said::default() }).await;
         }
-        "rotate-ping" => {
-            app.datasets().rotate_ping(&user, place.id).await?;
-            let notice = Some("The dataset has a new ping URL. The old one finds nothing any more.".to_owned());
-            settings(visit, place, StatusCode::OK, Said { ping: true, notice, ..Said::default() }).await
+        "delete" => {
+            datasets.delete(&user, place.id).await?;
+            return Ok(Reply::SeeOther("/".to_owned()));
         }
-        "refresh" => {
-            // Dropped, it goes on.
-            match tokio::time::timeout(REFRESH_WAITS, app.refreshes().fetch(user.id, place.id)).await {
-                Ok(Ok(_)) => leads(place, "refreshed"),
-                Ok(Err(error)) => Err(error.into()),
-                Err(_) => leads(place, "refresh"),
-            }
-        }
-        _ => Err(HttpError::NoSuchPath),
-    }
+        _ => return Err(HttpError::NoSuchPath),
+    };
+    let updated = datasets.update(&user, place.id, form).await?;
+    let place = DatasetPlace::of(&updated.dataset);
+    Ok(Reply::SeeOther(Query::default().and("done", &sent.action).at(&place.settings())))
 }

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 
+use super::acting::{ConfirmPage, own, received};
 use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::{DatasetPlace, Place};
@@ -104,21 +105,6 @@ struct VersionCard {
     alternate_changes: Option<String>,
     /// Where its alternate is changed.
     edit: Option<String>,
-}
-
-#[derive(Template)]
-#[template(path = "confirm.html")]
-pub(super) struct ConfirmPage {
-    pub(super) shell: Shell,
-    pub(super) heading: Heading,
-    pub(super) title: String,
-    pub(super) effects: Vec<String>,
-    pub(super) action: String,
-    pub(super) version: Option<u64>,
-    pub(super) etag: Option<String>,
-    pub(super) button: String,
-    pub(super) danger: bool,
-    pub(super) back: String,
 }
 
 /// The handler of the timeline.
@@ -254,15 +240,6 @@ fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
     Ok(Asked { place, action, version })
 }
 
-/// The owner's dataset.
-pub(super) async fn own(visit: &Visit, place: &DatasetPlace) -> Result<DatasetView, HttpError> {
-    let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
-    match view.dataset.name.slug() == place.slug {
-        true => Ok(view),
-        false => Err(ReadError::DatasetNotFound.into()),
-    }
-}
-
 /// The handler of the page that says what will be done.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
     let visit = match Visit::begin(app, head).await {
@@ -276,7 +253,7 @@ pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
 async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
     let query = Query::parse(visit.head.uri.query());
     let Asked { place, action, version } = asked(visit.head.uri.path(), query.first("version"))?;
-    let view = own(visit, &place).await?;
+    let (_, view) = own(visit).await?;
     let dataset = &view.dataset;
     if let Some(number) = version
         && !view.versions.iter().any(|record| record.version.number == number)
@@ -349,16 +326,14 @@ fn words(action: Action, version: Option<VersionNumber>, dataset: &Dataset) -> (
 
 /// The handler of the forms.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
+    let (visit, sent) = match received(app, request).await {
+        Ok(received) => received,
         Err(response) => return *response,
     };
     let outcome = async {
         let user = visit.user()?;
-        let fields = Query::from_iter(visit.form(body).await?);
-        let Asked { place, action, version } = asked(visit.head.uri.path(), fields.first("version"))?;
-        own(&visit, &place).await?;
+        let Asked { place, action, version } = asked(visit.head.uri.path(), sent.fields.first("version"))?;
+        own(&visit).await?;
         let datasets = visit.app.datasets();
         match (action, version) {
             (Action::Pin, Some(version)) => datasets.rollback(&user, place.id, version, false).await?,

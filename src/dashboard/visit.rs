@@ -132,11 +132,15 @@ impl Visit {
         visit::check_origin(&self.app, &self.head)?;
         let (holder, headers) = (self.visitor.holder(), &self.head.headers);
         let (fields, room) = visit::form_within(&self.app, holder, headers, body, limit_bytes).await?;
-        let token = fields.iter().find(|(name, _)| name == forms::TOKEN).map(|(_, token)| token.as_str());
-        match (self.visitor.session(), token) {
-            (Some(session), Some(token)) if forms::is_token(session, token) => Ok((fields, room)),
+        match fields.iter().find(|(name, _)| name == forms::TOKEN) {
+            Some((_, token)) if self.is_token(token) => Ok((fields, room)),
             _ => Err(CallError::ForgedForm.into()),
         }
+    }
+
+    /// Whether a page of this session has made a form with this token.
+    pub(super) fn is_token(&self, token: &str) -> bool {
+        self.visitor.session().is_some_and(|session| forms::is_token(session, token))
     }
 
     /// The answer.

@@ -2,6 +2,10 @@
 //! begins and ends, how a form comes in, how a download goes out, and how an error is told. Pages reach these through
 //! here alone.
 
+mod upload;
+
+pub(crate) use upload::{File, Part, Upload};
+
 use std::sync::Arc;
 
 use axum::body::Body;

@@ -15,7 +15,7 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::error::SourceError;
-use super::input::{Body, SourceInput};
+use super::input::{Body, Progress, SourceInput};
 use super::reader::Chunks;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolFull};
 
@@ -97,6 +97,11 @@ impl Receiver {
             self.receive_chunk().await?;
         }
         Ok(self.chunks.is_none())
+    }
+
+    /// Counts the bytes that have come.
+    pub fn progress(&self) -> Progress {
+        self.input.progress()
     }
 
     /// The bytes received so far, while they are in memory.

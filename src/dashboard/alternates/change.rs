@@ -4,12 +4,12 @@ use axum::http::StatusCode;
 
 use super::list::List;
 use crate::catalog::VersionRecord;
+use crate::dashboard::acting::own;
 use crate::dashboard::browse::numbered;
 use crate::dashboard::figures;
 use crate::dashboard::place::Place;
 use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
-use crate::dashboard::versions::own;
 use crate::dashboard::visit::{Reply, Visit};
 use crate::document;
 use crate::http::error::HttpError;
@@ -41,7 +41,7 @@ pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     let user = visit.user()?;
     let (place, rest) = Place::parse(visit.head.uri.path())?;
     let action = rest.get(1).copied().unwrap_or_default().to_owned();
-    let view = own(visit, &place.dataset).await?;
+    let (_, view) = own(visit).await?;
     let dataset = view.dataset;
     let number = match place.selector {
         VersionSelector::Active => dataset.active_version(),

@@ -22,11 +22,11 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use self::change::{Target, target};
+use super::acting::ConfirmPage;
 use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::query::Query;
-use super::versions::ConfirmPage;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;

@@ -12,13 +12,13 @@ use axum::response::Response;
 
 use self::records::Record;
 use self::summary::Summary;
+use super::acting::own;
 use super::browse::Entities;
 use super::compared::{Compared, Equality, Paths, Room, Titles};
 use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
-use super::versions::own;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
@@ -119,7 +119,7 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let place = DatasetPlace::parse(uri.path())?;
-    let dataset = own(visit, &place).await?.dataset;
+    let dataset = own(visit).await?.1.dataset;
     // The form sends empty fields.
     let sent = Query::parse(uri.query());
     let query: Query = sent.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned().collect();

@@ -132,7 +132,9 @@ async fn refresh(
         Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
         None => {
             let (content_type, body) = (announced.content_type, taken.into_stream());
-            app.refreshes().push(user.id, Push { dataset, body, content_type, format, infer_types, enveloped }).await?
+            app.refreshes()
+                .push(user.id, Push { dataset, body, content_type, name: None, format, infer_types, enveloped })
+                .await?
         }
     };
     Ok(Json(VersionAnswer::from(&record)))

@@ -4,9 +4,9 @@
 //! it ends it early.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::priority::Work;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
+use crate::service::refresh::stage::{RefreshStage, Stage};
 use crate::service::refresh::threads::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
@@ -25,6 +26,10 @@ use crate::storage::spool::{Spool, Spooled};
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]
 pub struct ImportProgress {
+    /// What is done now.
+    pub(in crate::service) stage: Stage,
+    /// Counts the bytes that have come, where the source has to be received first.
+    pub(in crate::service) received: OnceLock<Progress>,
     /// Bytes read from the source.
     pub bytes_read: AtomicU64,
     /// Bytes of the source; 0 while unknown.
@@ -33,6 +38,15 @@ pub struct ImportProgress {
     pub entities_decoded: AtomicU64,
     /// Entities written.
     pub entities_written: AtomicU64,
+}
+
+impl ImportProgress {
+    /// The source begins to come, and this counts it.
+    pub(in crate::service) fn receives(&self, received: Progress) {
+        self.stage.set(RefreshStage::Receiving);
+        // A refresh receives one source.
+        let _ = self.received.set(received);
+    }
 }
 
 /// A document that is being decoded. Dropping it ends the decoding.

@@ -21,7 +21,7 @@ use crate::net::Outgoing;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
 use crate::service::maintenance::scratch::Scratch;
 use crate::service::refresh::error::RefreshError;
-use crate::source::{EnvelopeFields, InferTypes, LeastRate, Receiver, SourceInput, envelope_of_head};
+use crate::source::{EnvelopeFields, InferTypes, LeastRate, Progress, Receiver, SourceInput, envelope_of_head};
 use crate::storage::StorageError;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
 use crate::storage::spool::{Spool, Spooled};
@@ -167,6 +167,11 @@ pub(in crate::service) struct Receiving {
 }
 
 impl Receiving {
+    /// Counts the bytes that have come.
+    pub(in crate::service) fn progress(&self) -> Progress {
+        self.receiver.progress()
+    }
+
     /// Receives the rest of the document.
     ///
     /// # Errors

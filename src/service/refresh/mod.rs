@@ -19,6 +19,7 @@
 //! | `decoding` | a document to a spool |
 //! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
 //! | `attempts` | who holds a dataset, and how that ended |
+//! | `running`, `stage` | how far the refreshes of this process are, for those who watch |
 //! | `tasks`, `threads` | what it all runs in |
 //! | `error` | why no version was made |
 
@@ -29,7 +30,9 @@ pub(in crate::service) mod import;
 pub(in crate::service) mod ingest;
 pub(in crate::service) mod outgoing;
 pub(in crate::service) mod push;
+pub(in crate::service) mod running;
 pub(in crate::service) mod scheduler;
+pub(in crate::service) mod stage;
 pub(in crate::service) mod tasks;
 pub(in crate::service) mod threads;
 pub(in crate::service) mod version_file;
@@ -55,6 +58,8 @@ use crate::service::refresh::decoding::{Decoding, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
 use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
+use crate::service::refresh::running::Running;
+use crate::service::refresh::stage::RefreshStage;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{InferTypes, Opened, SourceError};
@@ -93,6 +98,7 @@ pub struct Refreshes {
     files: Arc<VersionFiles>,
     attempts: Arc<Attempts>,
     tasks: Arc<RefreshTasks>,
+    running: Arc<Running>,
 }
 
 impl Refreshes {
@@ -103,7 +109,7 @@ impl Refreshes {
         attempts: Arc<Attempts>,
         tasks: Arc<RefreshTasks>,
     ) -> Refreshes {
-        Refreshes { catalog, ingest, files, attempts, tasks }
+        Refreshes { catalog, ingest, files, attempts, tasks, running: Arc::default() }
     }
 
     /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels
@@ -161,6 +167,8 @@ impl Refreshes {
     ) -> Result<VersionRecord, RefreshError> {
         let lease = self.attempts.acquire(dataset, trigger).await?;
         let started = Instant::now();
+        // The lease is that of one attempt at a time.
+        let _running = self.running.enter(dataset, progress);
         crash::point("refresh.leased");
         // What the decoders log has no other sign of the dataset. At the level of what they log.
         let span = tracing::error_span!("refresh", dataset_id = dataset.get());
@@ -171,7 +179,10 @@ impl Refreshes {
         };
         let outcome = match made {
             Err(error) => self.attempts.fail(&lease, error, None).await,
-            Ok((made, validators)) => self.publish(&lease, made, validators.as_ref()).await,
+            Ok((made, validators)) => {
+                progress.stage.set(RefreshStage::Publishing);
+                self.publish(&lease, made, validators.as_ref()).await
+            }
         };
         // Also after a failure, which may have come after a write.
         self.attempts.show();
@@ -219,11 +230,13 @@ impl Refreshes {
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let infers = request.infer_types || lease.dataset.infer_types;
                 let request = ImportRequest { infer_types: infers, publish_query, ..*request };
+                progress.stage.set(RefreshStage::Decoding);
                 let document = self.ingest.open_import(owner, &request).await?;
                 let decoding = self.ingest.decode(document, &permit, progress);
                 return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
             }
             Entities::Pushed { receiving, left, as_dataset } => {
+                progress.receives(receiving.progress());
                 let document = tokio::select! {
                     document = receiving.receive() => document?,
                     () = left.cancelled() => {
@@ -272,12 +285,15 @@ impl Refreshes {
                             envelope: None,
                         };
                         let receiving = self.ingest.begin_receiving(owner, document, Some(place)).await?;
+                        progress.receives(receiving.progress());
                         (receiving.receive().await?, Some(fetched.validators))
                     }
                 }
             }
         };
+        progress.stage.set(RefreshStage::Waiting);
         let permit = self.ingest.permit(owner).await?;
+        progress.stage.set(RefreshStage::Decoding);
         let mut decoding = self.ingest.decode(document, &permit, progress);
         let fields = decoding.fields().await;
         let spooled = decoding.finish().await?;
@@ -301,6 +317,7 @@ impl Refreshes {
         progress: &Arc<ImportProgress>,
     ) -> Result<(Made, Option<Validators>), RefreshError> {
         crash::point("refresh.spooled");
+        progress.stage.set(RefreshStage::Writing);
         let alike = before.filter(|file| file.content_hash == spooled.content_sha256());
         if let Some(file) = alike
             && self.files.is_sound(&file).await?

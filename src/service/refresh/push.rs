@@ -24,6 +24,8 @@ pub struct Push<S> {
     pub body: S,
     /// What the body is announced as.
     pub content_type: Option<String>,
+    /// The name of the file that it is, whose extension may tell the format.
+    pub name: Option<String>,
     /// The format of the body; `None` detects it.
     pub format: Option<SourceFormat>,
     /// Whether cells of csv and tsv become numbers, booleans and nulls, where the sender says; else as the dataset has
@@ -51,6 +53,9 @@ impl Refreshes {
         let mut input = self.ingest.pushed_input(push.body);
         if let Some(content_type) = push.content_type {
             input = input.with_content_type(content_type);
+        }
+        if let Some(name) = push.name {
+            input = input.with_name(name);
         }
         let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
         let charge = SpoolCharge::unbounded();

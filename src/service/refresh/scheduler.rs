@@ -8,12 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, CatalogError, DueSchedule};
 use crate::config::Config;
 use crate::model::dataset::RefreshTrigger;
+use crate::model::ids::DatasetId;
 use crate::model::schedule::Schedule;
 use crate::service::maintenance::scratch::Scratch;
 use crate::service::refresh::error::RefreshError;
@@ -143,13 +145,21 @@ impl Schedules {
         }
     }
 
+    /// When a dataset of this schedule is due next.
+    fn due_after(&self, schedule: &Schedule, after: DateTime<Utc>, dataset: DatasetId) -> Option<DateTime<Utc>> {
+        schedule.due_after(after, dataset, Duration::from_secs(self.config.sources.schedule_spread_s))
+    }
+
+    /// The next times at which a dataset of this schedule is due, so many, as they are scheduled.
+    pub fn due_times(&self, schedule: &Schedule, dataset: DatasetId, count: usize) -> Vec<DateTime<Utc>> {
+        let first = self.due_after(schedule, self.catalog.now(), dataset);
+        std::iter::successors(first, |due| self.due_after(schedule, *due, dataset)).take(count).collect()
+    }
+
     /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
     async fn run_schedule(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
         let next = match due.schedule.parse::<Schedule>() {
-            Ok(schedule) => {
-                let spread = Duration::from_secs(self.config.sources.schedule_spread_s);
-                schedule.due_after(self.catalog.now(), due.dataset, spread)
-            }
+            Ok(schedule) => self.due_after(&schedule, self.catalog.now(), due.dataset),
             Err(error) => {
                 tracing::error!(dataset_id = due.dataset.get(), %error, "a dataset is not refreshed any more");
                 None

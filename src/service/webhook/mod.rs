@@ -5,6 +5,7 @@ pub(in crate::service) mod deliveries;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use chrono::TimeDelta;
 
 use crate::catalog::{Catalog, DeliveryOutcome, SentDelivery, Webhook};
@@ -15,6 +16,7 @@ use crate::model::user::User;
 use crate::model::version::VersionNumber;
 use crate::net::{Outgoing, parse_http_url};
 use crate::service::manage::{ManageError, OwnerWrites};
+use crate::webhook::RefreshEvent;
 
 /// The longest signing secret, in bytes.
 const SECRET_BYTES: usize = limits::WEBHOOK_SECRET_BYTES;
@@ -65,6 +67,24 @@ impl Webhooks {
             }
         }
         Ok(deliveries)
+    }
+
+    /// The payload of a dataset's newest version, as receivers get it; `None` before the first version.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`].
+    pub async fn payload(&self, owner: &User, id: DatasetId) -> Result<Option<Bytes>, ManageError> {
+        let dataset = self.catalog.owned_dataset(owner.id, id).await?;
+        let Some(latest) = dataset.latest_version else { return Ok(None) };
+        let version = self.catalog.version(id, latest).await?.version;
+        let event = RefreshEvent {
+            dataset_id: id,
+            dataset_name: dataset.name.as_str().to_owned(),
+            version: latest,
+            entity_count: version.file.entity_count,
+            refreshed_at: version.created_at,
+        };
+        Ok(event.to_json().ok())
     }
 
     /// Registers the webhook of a dataset, in place of the one that is there.

@@ -5,13 +5,17 @@ mod alternates;
 mod browse;
 mod catalogue;
 mod crawl;
+mod created;
 mod diff;
 mod hostile;
 mod pages;
 mod profile;
+mod refresh;
 mod sessions;
 mod settings;
+mod usage;
 mod versions;
+mod webhook;
 
 use axum::body::Body;
 use axum::http::Request;

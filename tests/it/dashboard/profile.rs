@@ -46,3 +46,39 @@ async fn paths_are_paged() {
     assert_eq!(next.link("Previous"), "/ui/1/world-countries/v1/profile");
     assert!(visitor.page("/ui/1/world-countries/v1/profile?from=99999999").await.select("section.path").is_empty());
 }
+
+#[tokio::test]
+async fn a_histogram_counts_exactly_what_its_links_show() {
+    let service = TestService::start().await;
+    let entities: Vec<String> = (0..1_000)
+        .map(|n| format!("{{\"n\":{},\"<b>.x\":{n},\"s\":\"{n}\",\"in\":[{n}],\"one\":1}}", n % 250))
+        .collect();
+    service.import("Numbers", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/numbers/active/profile").await;
+    let cards: Vec<String> = page.select("section.path").into_iter().map(words).collect();
+    let histogram = |card: &String| card.contains("Histogram");
+    assert_eq!(cards.iter().map(histogram).collect::<Vec<_>>(), [true, true, false, false, false], "{cards:?}");
+    assert!(cards[3].contains("No histogram: It is in arrays"), "{}", cards[3]);
+    let page = visitor.page(&page.link("Histogram of n")).await;
+    let caption = "table:has(caption) tbody tr";
+    let rows: Vec<String> = page.all_words(caption).into_iter().filter(|row| row.contains(" to ")).collect();
+    assert_eq!(rows.len(), 5, "{rows:?}");
+    assert_eq!((rows[0].as_str(), rows[4].as_str()), ("0 to 50 200 20 %", "200 to 250 200 20 %"));
+    assert!(!page.text.contains("outside of these"));
+    let result = visitor.page(&page.link("50 to 100")).await;
+    assert!(result.words("h2#result").ends_with("of 200 entities"), "{}", result.words("h2#result"));
+    assert_eq!(page.link("All paths"), "/ui/1/numbers/active/profile");
+    let other = visitor.page("/ui/1/numbers/active/profile?histogram=%3Cb%3E%5C.x").await;
+    let rows: Vec<String> = other.all_words(caption).into_iter().filter(|row| row.contains(" to ")).collect();
+    assert_eq!(rows.first().map(String::as_str), Some("0 to 100 100 10 %"), "{}", other.text);
+    for none in ["one", "in", "zzz", "<script>"] {
+        let uri = escaped(none);
+        let page = visitor.page(&format!("/ui/1/numbers/active/profile?histogram={uri}")).await;
+        assert!(!page.text.contains("Entities by the number"), "{none}");
+    }
+}
+
+fn escaped(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}

@@ -5,7 +5,6 @@ use strata::config::Networks;
 
 use super::{Browser, leads_to};
 use crate::support::html::Page;
-use crate::support::loopback_server::{LoopbackServer, ok};
 use crate::support::owned::Owned;
 
 const SETTINGS: &str = "/ui/1/ten/settings";
@@ -26,20 +25,14 @@ async fn a_secret_is_shown_when_it_is_asked_for_and_nowhere_else() {
     }
     let shown = owner.submit(&page, "/ui/1/ten/settings/show-key").await;
     assert_eq!(shown.header("cache-control"), Some("private, no-store"));
-    let key = Page::of(&shown, 200).words("section[aria-labelledby=key] pre code");
+    let key = Page::of(&shown, 200).one("#private-key").attr("value").expect("a key").to_owned();
     let read =
         async |key: &str| owned.service.send("GET", "/api/1/ten/v1/", Some(&format!("Bearer {key}"))).await.status;
     assert_eq!(read(&key).await, 200);
     let rotated = Page::of(&owner.submit(&page, "/ui/1/ten/settings/rotate-key").await, 200);
     assert!(rotated.words("[role=status]").starts_with("The dataset has a new private key."));
-    let new = rotated.select("section[aria-labelledby=key] pre code")[0].text().collect::<String>();
+    let new = rotated.one("#private-key").attr("value").expect("a key").to_owned();
     assert_eq!((read(&key).await, read(&new).await), (403, 200));
-
-    let ping = Page::of(&owner.submit(&page, "/ui/1/ten/settings/show-ping").await, 200);
-    let url = ping.select("section[aria-labelledby=refreshes] pre code")[0].text().collect::<String>();
-    assert!(url.starts_with("http://data.strata.test/ping/ping_"), "{url}");
-    let rotated = Page::of(&owner.submit(&page, "/ui/1/ten/settings/rotate-ping").await, 200);
-    assert!(!rotated.text.contains(&url) && rotated.text.contains("/ping/ping_"));
 }
 
 #[tokio::test]
@@ -51,11 +44,11 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
         owner.post("/ui/1/ten/settings/about", &[fields, &[("token", &token)]].concat()).await
     };
     for (name, status, problem) in
-        [("", 400, "name: it must hold at least one"), (&"x".repeat(201), 400, "at most 200 characters")]
+        [("--", 400, "It must hold at least one"), (&"x".repeat(201), 400, "at most 200 characters")]
     {
         let page = Page::of(&saved(&[("name", name)]).await, status);
-        assert!(page.words("#problem").contains(problem), "{}", page.words("#problem"));
-        assert_eq!(page.one("#name").attr("value"), Some("Ten"));
+        assert!(page.words("#name-problem").contains(problem), "{}", page.words("#name-problem"));
+        assert_eq!(page.one("#name").attr("value"), Some(name), "what was typed is kept");
     }
     owned.dataset("Eleven", json!({}), &[]).await;
     Page::of(&saved(&[("name", "Eleven")]).await, 409);
@@ -65,7 +58,7 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
     assert!(page.words(".card").starts_with("Twelve <b> 1 entity version 1 "), "{}", page.words(".card"));
     let page = owner.page("/ui/1/twelve/settings?done=about").await;
     assert_eq!(page.words("[role=status]"), "The settings are saved.");
-    assert_eq!(page.words("textarea"), "<b>");
+    assert_eq!(page.words("#description"), "<b>");
     assert!(page.one("input[name=listed]").attr("checked").is_some());
     assert!(page.one("input[name=private]").attr("checked").is_none());
     owner.error(SETTINGS, 404).await;
@@ -79,7 +72,7 @@ async fn only_the_owner_sees_settings() {
     let (visitor, token) = (Browser::visitor(&owned.service), other.token("/").await);
     visitor.error(SETTINGS, 401).await;
     other.error(SETTINGS, 404).await;
-    for form in ["about", "show-key", "rotate-key", "show-ping", "rotate-ping", "refresh"] {
+    for form in ["about", "source", "index", "show-source", "show-key", "rotate-key", "delete"] {
         let uri = format!("{SETTINGS}/{form}");
         let answer = other.post(&uri, &[("token", &token), ("name", "Mine")]).await;
         assert!(!Page::of(&answer, 404).text.contains("sk_"), "{form}");
@@ -88,17 +81,67 @@ async fn only_the_owner_sees_settings() {
 }
 
 #[tokio::test]
-async fn a_refresh_is_begun_and_its_attempts_are_shown() {
-    let server = LoopbackServer::start(|_| ok("content-type: application/json\r\n", b"[{\"n\":1}]"));
+async fn a_source_is_saved_and_what_may_be_a_key_in_it_is_shown_when_asked_for() {
     let owned = Owned::start(|config| {
         config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
     })
     .await;
-    owned.dataset("Ten", json!({"source": server.url("/data.json?key=secret")}), &[]).await;
+    owned.dataset("Ten", json!({}), &[]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let token = owner.token(SETTINGS).await;
+    let saved = async |fields: &[(&str, &str)]| {
+        owner.post("/ui/1/ten/settings/source", &[fields, &[("token", &token)]].concat()).await
+    };
+    for (fields, wrong, problem) in [
+        (&[("from", "url"), ("source", "")][..], "source", "It is missing; valid: an http, https, s3 or store URL."),
+        (&[("from", "url"), ("source", "ftp://<b>")], "source", "a source is an http, https, s3 or store URL"),
+        (&[("from", "push"), ("format", "<b>")], "format", "<b>"),
+        (&[("from", "push"), ("records_path", &"x".repeat(1_025))], "records_path", "It is longer than 1024 bytes."),
+    ] {
+        let page = Page::of(&saved(fields).await, 400);
+        let told = page.words(&format!("#{wrong}-problem"));
+        assert!(told.contains(problem), "{told}");
+        if wrong != "format" {
+            let typed = fields.iter().find(|(name, _)| *name == wrong).map(|(_, value)| *value);
+            assert_eq!(page.one(&format!("#{wrong}")).attr("value"), typed);
+        }
+    }
+    let url = "http://127.0.0.1:1/x.csv?key=secret";
+    let fields = [("from", "url"), ("source", url), ("format", "csv"), ("infer_types", "true")];
+    leads_to(&saved(&fields).await, "/ui/1/ten/settings?done=source");
     let page = owner.page(SETTINGS).await;
-    assert!(!page.text.contains("secret"), "the query of a source may hold keys");
-    leads_to(&owner.submit(&page, "/ui/1/ten/settings/refresh").await, "/ui/1/ten/settings?done=refreshed");
+    assert!(!page.text.contains("secret") && page.text.contains("http://127.0.0.1:1/x.csv?…"));
+    // Left empty, it stays as it is.
+    leads_to(&saved(&[("from", "url"), ("source", ""), ("format", "tsv")]).await, "/ui/1/ten/settings?done=source");
+    let shown = owner.submit(&page, "/ui/1/ten/settings/show-source").await;
+    assert_eq!(shown.header("cache-control"), Some("private, no-store"));
+    let shown = Page::of(&shown, 200);
+    assert_eq!(shown.one("#source").attr("value"), Some(url));
+    assert_eq!(shown.words("option[selected]"), "tsv");
+    assert!(shown.one("input[name=infer_types]").attr("checked").is_none());
+}
+
+#[tokio::test]
+async fn an_index_is_saved_and_a_dataset_without_a_version_is_deleted() {
+    let owned = private().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let token = owner.token(SETTINGS).await;
+    let saved = async |always: &str, never: &str| {
+        let fields = [("token", token.as_str()), ("always", always), ("never", never)];
+        owner.post("/ui/1/ten/settings/index", &fields).await
+    };
+    let page = Page::of(&saved("a\n<b>", "<b>").await, 400);
+    assert_eq!(page.words("#index-problem"), "`<b>` is both in always and in never; valid: one of them.");
+    assert_eq!((page.words("#always"), page.words("#never")), ("a <b>".to_owned(), "<b>".to_owned()));
+    leads_to(&saved("b\r\n\r\n a \r\nb", "").await, "/ui/1/ten/settings?done=index");
     let page = owner.page(SETTINGS).await;
-    assert!(page.words("tbody").contains("manual") && page.words("tbody").contains("made version 1"));
+    assert_eq!((page.words("#always").as_str(), page.words("#never").as_str()), ("a b", ""));
+    leads_to(&saved("", "").await, "/ui/1/ten/settings?done=index");
+
+    assert!(page.select("section[aria-labelledby=delete]").is_empty(), "versions are permanent");
+    Page::of(&owner.post("/ui/1/ten/settings/delete", &[("token", &token)]).await, 409);
+    owned.dataset("Empty", json!({}), &[]).await;
+    let confirm = owner.page(&owner.page("/ui/2/empty/settings").await.link("Delete the dataset…")).await;
+    leads_to(&owner.submit(&confirm, "/ui/2/empty/settings/delete").await, "/");
+    owner.error("/ui/2/empty/settings", 404).await;
 }

@@ -247,7 +247,15 @@ impl Doomed {
     async fn refresh(&self, entities: &str) -> Result<(), String> {
         let body = Bytes::from(format!(r#"{{"dataset_id":{},"entities":{entities}}}"#, self.dataset));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let push = Push { dataset: None, body, content_type: None, format: None, infer_types: None, enveloped: true };
+        let push = Push {
+            dataset: None,
+            body,
+            content_type: None,
+            name: None,
+            format: None,
+            infer_types: None,
+            enveloped: true,
+        };
         self.app.refreshes().push(self.user.id, push).await.map(drop).map_err(|error| error.to_string())
     }
 

@@ -249,6 +249,7 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
             dataset: None,
             body,
             content_type: None,
+            name: None,
             format: None,
             infer_types: None,
             enveloped: true,

@@ -502,6 +502,7 @@ async fn an_old_file_has_no_profile_until_the_dataset_is_refreshed(owned: Owned)
         dataset: None,
         body: futures::stream::iter([Ok::<_, std::io::Error>(push)]),
         content_type: None,
+        name: None,
         format: None,
         infer_types: None,
         enveloped: true,

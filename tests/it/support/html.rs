@@ -108,7 +108,8 @@ impl Page {
 
     fn is_accessible(&self) {
         assert_eq!(self.one("html").attr("lang"), Some("en"));
-        for selector in ["title", "h1", "main#main", "header nav[aria-label]", "footer", "a.skip[href='#main']"] {
+        for selector in ["head > title", "h1", "main#main", "header nav[aria-label]", "footer", "a.skip[href='#main']"]
+        {
             self.one(selector);
         }
         let mut ids = BTreeMap::new();
@@ -125,7 +126,7 @@ impl Page {
         }
         for name in ["aria-labelledby", "aria-describedby", "list"] {
             for element in self.select(&format!("[{name}]")) {
-                for id in element.attr(name).expect("a name").split_whitespace() {
+                for id in element.attr(name).expect("names").split_whitespace() {
                     assert!(ids.contains_key(id), "{name}={id} names nothing");
                 }
             }

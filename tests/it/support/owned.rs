@@ -75,6 +75,7 @@ impl Owned {
             dataset: None,
             body: futures::stream::iter([Ok::<_, std::io::Error>(body)]),
             content_type: None,
+            name: None,
             format: None,
             infer_types: None,
             enveloped: true,

@@ -1,0 +1,175 @@
+//! What the handlers of forms have in common: the form of a page of the session, the owner's dataset, and what is said
+//! of a wrong field, beside it.
+
+use askama::Template;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::opened::Heading;
+use super::place::DatasetPlace;
+use super::query::Query;
+use super::visit::{Shell, Visit};
+use crate::catalog::DatasetView;
+use crate::http::error::HttpError;
+use crate::http::visit;
+use crate::service::{App, ManageError, ReadError};
+
+/// A form that a page of the session has made.
+pub(super) struct Sent {
+    /// The last name of its path.
+    pub(super) action: String,
+    pub(super) fields: Query,
+}
+
+impl Sent {
+    /// The value of a field, without the blanks around it; nothing where it is not there.
+    pub(super) fn trimmed(&self, name: &str) -> &str {
+        self.fields.first(name).unwrap_or_default().trim()
+    }
+
+    /// The same; `None` where it is empty.
+    pub(super) fn optional(&self, name: &str) -> Option<&str> {
+        Some(self.trimmed(name)).filter(|text| !text.is_empty())
+    }
+
+    /// Whether a box is ticked.
+    pub(super) fn ticked(&self, name: &str) -> bool {
+        self.fields.first(name).is_some()
+    }
+}
+
+/// A page that says what a form will do.
+#[derive(Template)]
+#[template(path = "confirm.html")]
+pub(super) struct ConfirmPage {
+    pub(super) shell: Shell,
+    pub(super) heading: Heading,
+    pub(super) title: String,
+    pub(super) effects: Vec<String>,
+    pub(super) action: String,
+    pub(super) version: Option<u64>,
+    pub(super) etag: Option<String>,
+    pub(super) button: String,
+    pub(super) danger: bool,
+    pub(super) back: String,
+}
+
+/// The form of a user.
+///
+/// # Errors
+/// The answer to any other request.
+pub(super) async fn received(app: App, request: Request) -> Result<(Visit, Sent), Box<Response>> {
+    let (head, body) = request.into_parts();
+    let visit = Visit::begin(app, head).await?;
+    let fields = match visit.user() {
+        Ok(_) => visit.form(body).await,
+        Err(error) => Err(error),
+    };
+    match fields {
+        Ok(fields) => {
+            let action = last_name(&visit);
+            Ok((visit, Sent { action, fields: fields.into_iter().collect() }))
+        }
+        Err(error) => Err(Box::new(visit.answer(Err(error)).await)),
+    }
+}
+
+fn last_name(visit: &Visit) -> String {
+    visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// The dataset that the path names, which must be the visitor's: a dataset of somebody else is what a missing one is.
+///
+/// # Errors
+/// 401, 404; 400 for a path that names none.
+pub(super) async fn own(visit: &Visit) -> Result<(DatasetPlace, DatasetView), HttpError> {
+    let place = DatasetPlace::parse(visit.head.uri.path())?;
+    let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
+    match view.dataset.name.slug() == place.slug {
+        true => Ok((place, view)),
+        false => Err(ReadError::DatasetNotFound.into()),
+    }
+}
+
+/// What is said of a form that was not taken: beside the field, or above all where it is of none.
+#[derive(Debug, Default)]
+pub(super) struct Problem(Option<(Option<&'static str>, String)>);
+
+impl Problem {
+    /// One of a field.
+    pub(super) fn at(field: &'static str, text: &str) -> Problem {
+        Problem(Some((Some(field), sentence(text))))
+    }
+
+    /// What is wrong with this field.
+    pub(super) fn of(&self, field: &str) -> Option<&str> {
+        self.0.as_ref().filter(|(wrong, _)| *wrong == Some(field)).map(|(_, text)| text.as_str())
+    }
+
+    /// What is of no field.
+    pub(super) fn general(&self) -> Option<&str> {
+        self.0.as_ref().filter(|(wrong, _)| wrong.is_none()).map(|(_, text)| text.as_str())
+    }
+}
+
+/// The status and the problem of an error that is the visitor's: of a field if it is one of these.
+///
+/// # Errors
+/// Any other error.
+pub(super) fn problem(
+    visit: &mut Visit,
+    error: HttpError,
+    fields: &[&'static str],
+) -> Result<(StatusCode, Problem), HttpError> {
+    match error {
+        HttpError::Manage(ManageError::Invalid { field, problem }) if fields.contains(&field) => {
+            Ok((StatusCode::BAD_REQUEST, Problem::at(field, &problem)))
+        }
+        error @ (HttpError::Manage(
+            ManageError::Invalid { .. }
+            | ManageError::NameTaken
+            | ManageError::PlanLimit { .. }
+            | ManageError::PlanWebhooks
+            | ManageError::WebhookNotFound
+            | ManageError::HasVersions
+            | ManageError::Busy
+            | ManageError::Public
+            | ManageError::WrongPassword
+            | ManageError::TooManyLogins { .. }
+            | ManageError::LoginsBusy
+            | ManageError::TokenNameTaken
+            | ManageError::TooManyTokens { .. }
+            | ManageError::TokenNotFound
+            | ManageError::SessionNotFound,
+        )
+        | HttpError::Refresh(_)) => {
+            let told = visit::told(error, &visit.head);
+            visit.headers.extend(told.headers);
+            Ok((told.status, Problem(Some((None, told.text)))))
+        }
+        error => Err(error),
+    }
+}
+
+/// A text with a capital at its beginning and a full stop at its end.
+fn sentence(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
+    format!("{first}{}{end}", characters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_said_where_it_is() {
+        let problem = Problem::at("url", "it is missing; valid: a URL");
+        assert_eq!(problem.of("url"), Some("It is missing; valid: a URL."));
+        assert_eq!((problem.of("secret"), problem.general()), (None, None));
+        assert_eq!(sentence("Éa."), "Éa.");
+        assert_eq!(Problem::default().general(), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! How the numbers of a path are spread: exact counts of entities in ranges of equal width. Each count is a read, whose
+//! page a click opens, so what is counted is what is shown then.
+
+use std::sync::Arc;
+
+use super::figures;
+use super::place::Place;
+use super::query::Query;
+use super::visit::Visit;
+use crate::encode::ContentCoding;
+use crate::http::error::HttpError;
+use crate::http::params;
+use crate::service::Admitted;
+use crate::storage::profile::{PathRecord, ValueRecord};
+
+/// About how many ranges there are; two more where the ends are no round numbers.
+const RANGES: f64 = 10.0;
+
+/// Digits before which a number is written without an exponent.
+const PLAIN_DIGITS: i32 = 15;
+
+/// The entities whose number is in a range.
+pub(super) struct Range {
+    /// `0 to 10`: the second is not in it.
+    pub(super) text: String,
+    /// The page of them.
+    pub(super) href: String,
+    pub(super) count: u64,
+}
+
+/// Whether the numbers of a path can be counted by ranges: they have a column for it, and one at most is in an entity.
+///
+/// # Errors
+/// Why not.
+pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
+    match record {
+        _ if record.types.number == 0 || edges(record).is_none() => Err(""),
+        _ if record.fans_out => Err("It is in arrays, so an entity may be in several ranges."),
+        _ if !record.shredded => Err("It has no shredded column to count in."),
+        _ => Ok(()),
+    }
+}
+
+/// Counts the numbers of a path by ranges, one after the other.
+///
+/// # Errors
+/// Those of a read.
+pub(super) async fn count(
+    visit: &Visit,
+    admitted: &Admitted,
+    record: &PathRecord,
+    place: &Place,
+) -> Result<Vec<Range>, HttpError> {
+    let edges = edges(record).unwrap_or_default();
+    let mut ranges = Vec::new();
+    for (from, to) in edges.iter().zip(edges.iter().skip(1)) {
+        let query = Query::default()
+            .and("filter_gte", format!("{}:{from}", record.path))
+            .and("filter_lt", format!("{}:{to}", record.path));
+        let counted = query.clone().and("count", true).to_string();
+        let (request, _) = params::parse_beside(Some(&counted), &[])?;
+        let answer = visit.app.reads().answer(admitted, Arc::new(request), ContentCoding::Identity).await?;
+        ranges.push(Range { text: format!("{from} to {to}"), href: query.at(&place.browse()), count: answer.total });
+    }
+    Ok(ranges)
+}
+
+/// The ends of the ranges of a path, from the least number to beyond the greatest; `None` where that is one number, or
+/// none that can be told.
+fn edges(record: &PathRecord) -> Option<Vec<String>> {
+    let number = |value: &Option<ValueRecord>| -> Option<f64> {
+        let value = value.as_ref().filter(|value| !value.cut)?;
+        value.value.to_string().trim_matches('"').parse().ok()
+    };
+    round_edges(number(&record.number_min)?, number(&record.number_max)?)
+}
+
+/// Round numbers at equal distances, the first at most `min`, the last greater than `max`.
+fn round_edges(min: f64, max: f64) -> Option<Vec<String>> {
+    let width = (max - min) / RANGES;
+    if !width.is_normal() || width < 0.0 {
+        return None;
+    }
+    let exponent = width.log10().floor();
+    // Steps of 1, 2, 5 or 10 of the power of ten below the width.
+    let power = 10f64.powf(exponent);
+    let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * power >= width).unwrap_or(10.0);
+    let (first, last) = ((min / (times * power)).floor(), (max / (times * power)).floor());
+    // Beyond, neighbours are no longer told apart.
+    if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= 2.0 * RANGES) {
+        return None;
+    }
+    let (first, last, times) = (first as i64, last as i64, times as i64);
+    Some((first..=last + 1).map(|step| decimal(step * times, exponent as i32)).collect())
+}
+
+/// A whole number times a power of ten, exactly.
+fn decimal(number: i64, exponent: i32) -> String {
+    if number == 0 {
+        return "0".to_owned();
+    }
+    let (sign, digits) = (if number < 0 { "-" } else { "" }, number.unsigned_abs().to_string());
+    let length = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    match exponent {
+        0.. if length + exponent <= PLAIN_DIGITS => {
+            format!("{sign}{digits}{}", "0".repeat(exponent.unsigned_abs() as usize))
+        }
+        0.. => format!("{sign}{digits}e{exponent}"),
+        _ if exponent < -PLAIN_DIGITS => format!("{sign}{digits}e{exponent}"),
+        _ => {
+            let decimals = exponent.unsigned_abs() as usize;
+            let padded = format!("{digits:0>width$}", width = decimals + 1);
+            let (whole, fraction) = padded.split_at(padded.len() - decimals);
+            let text = format!("{sign}{whole}.{fraction}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+    }
+}
+
+/// What is said of numbers that no range has counted.
+pub(super) fn outside(ranges: &[Range], numbers: u64) -> Option<String> {
+    let counted: u64 = ranges.iter().map(|range| range.count).sum();
+    let left = numbers.saturating_sub(counted);
+    (left > 0).then(|| format!("{} outside of these ranges.", figures::counted(left, "number is", "numbers are")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_round_ends_around_all_numbers() {
+        for (min, max, ends) in [
+            (0.0, 99.0, Some(("0", "100", 10))),
+            (0.0, 100.0, Some(("0", "110", 11))),
+            (-3.0, 4.0, Some(("-3", "5", 8))),
+            (-0.07, 0.93, Some(("-0.1", "1", 11))),
+            (1_999.0, 2_026.0, Some(("1995", "2030", 7))),
+            (0.5, 1_400_000_000.0, Some(("0", "1400000000", 7))),
+            (1e-30, 2e-30, Some(("10e-31", "21e-31", 11))),
+            (-1e300, 1e300, Some(("-10e299", "12e299", 11))),
+            (5.0, 5.0, None),
+            (9_007_199_254_740_992.0, 9_007_199_254_740_994.0, None),
+            (f64::MIN, f64::MAX, None),
+            (0.0, f64::INFINITY, None),
+            (5.0, 1.0, None),
+        ] {
+            let edges = round_edges(min, max);
+            match (edges, ends) {
+                (None, None) => {}
+                (Some(edges), Some((first, last, ranges))) => {
+                    let found = (edges[0].as_str(), edges[edges.len() - 1].as_str(), edges.len() - 1);
+                    assert_eq!(found, (first, last, ranges), "{min} to {max}: {edges:?}");
+                    let numbers: Vec<f64> = edges.iter().map(|edge| edge.parse().expect("a number")).collect();
+                    assert!(numbers.is_sorted() && numbers[0] <= min && max < numbers[numbers.len() - 1], "{edges:?}");
+                }
+                (edges, ends) => panic!("{min} to {max}: {edges:?}, not {ends:?}"),
+            }
+        }
+    }
+}

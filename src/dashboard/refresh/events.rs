@@ -1,0 +1,175 @@
+//! `…/refresh/events`: how far the running refresh of a dataset is, as server-sent events for scripts of the page
+//! (docs/dashboard.md, Refreshes). Each is a JSON object. Where none runs, the answer is 204, after which browsers ask
+//! no more.
+//!
+//! A stream ends with its refresh, and otherwise after [`STREAM`]: browsers open it again by themselves.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::{Stream, stream};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::catalog::{Attempt, AttemptOutcome};
+use crate::dashboard::acting::own;
+use crate::dashboard::visit::{Reply, Visit};
+use crate::http::error::HttpError;
+use crate::model::ids::{AttemptId, DatasetId};
+use crate::model::user::User;
+use crate::service::{App, RefreshProgress, Watch};
+
+/// How long a stream lasts.
+const STREAM: Duration = Duration::from_secs(30);
+
+/// How often it is looked how far a refresh of this process is.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// How often the record of one of another process is looked at.
+const ASK: Duration = Duration::from_secs(2);
+
+/// How long browsers wait before they open a stream again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Attempts among which one is looked for that has just ended.
+const ATTEMPTS: u32 = 10;
+
+/// How far a refresh is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "stage", rename_all = "lowercase")]
+enum Told {
+    /// It waits for its source, or for its turn.
+    Waiting(Figures),
+    Receiving(Figures),
+    Decoding(Figures),
+    Writing(Figures),
+    Publishing(Figures),
+    /// It runs in another process of the service.
+    Running,
+    /// It made this version. The last event.
+    Done {
+        version: u64,
+    },
+    /// It made nothing. The last event.
+    Failed {
+        error: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Figures {
+    bytes: u64,
+    entities: u64,
+    written: u64,
+}
+
+impl From<RefreshProgress> for Told {
+    fn from(progress: RefreshProgress) -> Told {
+        use crate::service::RefreshStage as Stage;
+        let RefreshProgress { stage, bytes, entities, written } = progress;
+        let figures = Figures { bytes, entities, written };
+        match stage {
+            Stage::Waiting => Told::Waiting(figures),
+            Stage::Receiving => Told::Receiving(figures),
+            Stage::Decoding => Told::Decoding(figures),
+            Stage::Writing => Told::Writing(figures),
+            Stage::Publishing => Told::Publishing(figures),
+        }
+    }
+}
+
+impl Told {
+    fn is_last(&self) -> bool {
+        matches!(self, Told::Done { .. } | Told::Failed { .. })
+    }
+}
+
+/// The handler.
+pub(in crate::dashboard) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = events(&visit).await.map(Reply::Other);
+    visit.answer(outcome).await
+}
+
+async fn events(visit: &Visit) -> Result<Response, HttpError> {
+    let (place, _) = own(visit).await?;
+    let (app, user) = (visit.app.clone(), visit.user()?);
+    let newest = app.datasets().attempts(&user, place.id, None, 1).await?;
+    let Some(attempt) = newest.first().filter(|attempt| attempt.outcome.is_none()) else {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    let Some(watch) = app.refreshes().watch(user.id) else {
+        let text = "Your pages watch as many refreshes as they may. Close some.".to_owned();
+        return Err(HttpError::Invalid { status: StatusCode::TOO_MANY_REQUESTS, text });
+    };
+    let watched = Watched {
+        attempt: attempt.id,
+        until: Instant::now() + STREAM,
+        dataset: place.id,
+        told: None,
+        app,
+        user,
+        _watch: watch,
+    };
+    Ok(Sse::new(watched.into_stream()).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// A refresh that is watched.
+struct Watched {
+    app: App,
+    user: User,
+    dataset: DatasetId,
+    attempt: AttemptId,
+    /// What was told last.
+    told: Option<Told>,
+    until: Instant,
+    _watch: Watch,
+}
+
+impl Watched {
+    fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+        stream::unfold(self, |mut watched| async move {
+            let told = watched.next().await?;
+            // No text of it can fail.
+            let event = Event::default().retry(AGAIN).json_data(&told).ok()?;
+            watched.told = Some(told);
+            Some((Ok(event), watched))
+        })
+    }
+
+    /// What is to be told next; `None` at the end.
+    async fn next(&mut self) -> Option<Told> {
+        if self.told.as_ref().is_some_and(Told::is_last) {
+            return None;
+        }
+        loop {
+            let (told, pause) = match self.app.refreshes().progress(self.dataset) {
+                Some(progress) => (Told::from(progress), LOOK),
+                None => (self.recorded().await?, ASK),
+            };
+            if self.told.as_ref() != Some(&told) {
+                return Some(told);
+            }
+            tokio::time::timeout_at(self.until, tokio::time::sleep(pause)).await.ok()?;
+        }
+    }
+
+    /// What the record of the attempt tells. A catalog that cannot be asked ends the stream; the browser asks again.
+    async fn recorded(&self) -> Option<Told> {
+        let attempts = self.app.datasets().attempts(&self.user, self.dataset, None, ATTEMPTS).await.ok()?;
+        let own = |attempt: &Attempt| attempt.id == self.attempt;
+        Some(match attempts.into_iter().find(own)?.outcome {
+            None => Told::Running,
+            Some(AttemptOutcome::Published(version)) => Told::Done { version: version.get() },
+            Some(AttemptOutcome::Failed { error }) => Told::Failed { error },
+        })
+    }
+}

@@ -1,0 +1,323 @@
+//! `…/refresh`: how a dataset gets its versions, for its owner: now, by a file, by schedule or by its ping URL; how far
+//! the running refresh is, and what became of those before.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `upload` | a file that is sent |
+//! | `events` | how far the running refresh is, as a stream |
+
+pub(super) mod events;
+pub(super) mod upload;
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+
+use super::acting::{Problem, Sent, own, problem, received};
+use super::figures::{self, Moment, Time};
+use super::opened::{Heading, Tab};
+use super::place::DatasetPlace;
+use super::query::Query;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::catalog::{Attempt, AttemptOutcome};
+use crate::http::error::HttpError;
+use crate::http::visit::BaseUrl;
+use crate::model::dataset::{Dataset, DatasetSource};
+use crate::model::ids::AttemptId;
+use crate::model::schedule::Schedule;
+use crate::model::source::SourceFormat;
+use crate::model::version::VersionSelector;
+use crate::service::{App, DatasetSettings, RefreshProgress, RefreshStage};
+
+/// How long a page waits for a refresh that it has begun. The refresh goes on.
+const REFRESH_WAITS: Duration = Duration::from_secs(5);
+
+/// Times of a schedule that are shown.
+const TIMES: usize = 5;
+
+/// Attempts in a page.
+const PAGE: usize = 20;
+
+/// The fields of the page's forms, beside which their problems are said.
+const NOW: &str = "now";
+const FILE: &str = "file";
+const SCHEDULE: &str = "schedule";
+
+#[derive(Template)]
+#[template(path = "refresh.html")]
+struct RefreshPage {
+    shell: Shell,
+    heading: Heading,
+    notice: Option<String>,
+    problem: Problem,
+    action: String,
+    settings: String,
+    source: String,
+    fetched: bool,
+    frozen: bool,
+    /// How far the running refresh is, where one runs.
+    running: Option<ProgressView>,
+    formats: [&'static str; SourceFormat::ALL.len()],
+    format: String,
+    schedule: String,
+    /// The next times of the schedule that is typed, and whether it is the dataset's.
+    times: Vec<Moment>,
+    previewed: bool,
+    /// The ping URL, where it was asked for.
+    ping: Option<String>,
+    attempts: Vec<AttemptRow>,
+    first: Option<String>,
+    older: Option<String>,
+}
+
+/// How far a refresh is, in words.
+struct ProgressView {
+    stage: &'static str,
+    bytes: String,
+    entities: String,
+    events: String,
+}
+
+struct AttemptRow {
+    trigger: &'static str,
+    began: Time,
+    /// `3.0 s`.
+    took: Option<String>,
+    outcome: String,
+    /// The version that it made.
+    version: Option<String>,
+    failed: bool,
+}
+
+/// What is shown besides what is there.
+#[derive(Default)]
+struct Said {
+    status: StatusCode,
+    notice: Option<String>,
+    problem: Problem,
+    ping: bool,
+    format: Option<String>,
+    /// A schedule that was typed, and is not saved.
+    typed: Option<String>,
+}
+
+/// The handler of the page.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let notice = Query::parse(visit.head.uri.query()).first("done").and_then(said).map(str::to_owned);
+    let outcome = refresh(&visit, Said { notice, ..Said::default() }).await;
+    visit.answer(outcome).await
+}
+
+/// What is said when a form has done its work.
+fn said(done: &str) -> Option<&'static str> {
+    Some(match done {
+        "begun" => "The refresh has begun. It goes on when you leave this page.",
+        "made" => "The dataset has a new version.",
+        "schedule" => "The schedule is saved.",
+        _ => return None,
+    })
+}
+
+async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
+    let (place, view) = own(visit).await?;
+    let (app, user, dataset, now) = (&visit.app, visit.user()?, &view.dataset, Utc::now());
+    let before = Query::parse(visit.head.uri.query()).first("before").and_then(|id| id.parse().ok());
+    let limit = PAGE as u32 + 1;
+    let mut attempts = app.datasets().attempts(&user, place.id, before.map(AttemptId::new), limit).await?;
+    let older = attempts.get(PAGE).and_then(|_| attempts.get(PAGE - 1)).map(|last| last.id);
+    attempts.truncate(PAGE);
+    let runs = before.is_none() && attempts.first().is_some_and(|attempt| attempt.outcome.is_none());
+    let progress = app.refreshes().progress(place.id);
+    let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
+    let page = RefreshPage {
+        shell: visit.shell(format!("Refresh, {}", dataset.name.as_str())),
+        heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Refresh),
+        notice: said.notice,
+        problem: said.problem,
+        action: place.refresh(),
+        settings: place.settings(),
+        source: source(dataset),
+        fetched: matches!(dataset.source, DatasetSource::Url(_)),
+        frozen: dataset.frozen,
+        running: (runs || progress.is_some()).then(|| ProgressView::new(progress, &place)),
+        formats: SourceFormat::ALL.map(SourceFormat::name),
+        format: said.format.unwrap_or_default(),
+        schedule: schedule.to_owned(),
+        times: times(app, dataset, schedule),
+        previewed: said.typed.is_some(),
+        ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
+        attempts: attempts.iter().map(|attempt| row(attempt, &place, now)).collect(),
+        first: before.map(|_: u64| place.refresh()),
+        older: older.map(|id| Query::default().and("before", id.get()).at(&place.refresh())),
+    };
+    render(said.status, &page)
+}
+
+/// The next times at which a dataset would be refreshed by a schedule; none for what is no schedule, and where nothing
+/// is fetched.
+fn times(app: &App, dataset: &Dataset, schedule: &str) -> Vec<Moment> {
+    let Ok(schedule) = schedule.parse::<Schedule>() else { return Vec::new() };
+    app.schedules().due_times(&schedule, dataset.id, TIMES).into_iter().map(Moment::to_the_second).collect()
+}
+
+/// Where the entities come from. The query of a URL may hold keys.
+pub(super) fn source(dataset: &Dataset) -> String {
+    match &dataset.source {
+        DatasetSource::Push => "its owner, who sends the entities".to_owned(),
+        DatasetSource::Url(url) => shown_url(url),
+    }
+}
+
+/// A URL without what may be a key: the query, and a name and password before the host.
+pub(super) fn shown_url(url: &str) -> String {
+    let (before, query) = url.split_once('?').map_or((url, ""), |(before, _)| (before, "?…"));
+    let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
+    let (authority, path) = rest.split_once('/').map_or((rest, None), |(authority, path)| (authority, Some(path)));
+    let host = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("…@{host}"));
+    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+    format!("{scheme}{host}{}{query}", path.map(|path| format!("/{path}")).unwrap_or_default())
+}
+
+impl ProgressView {
+    fn new(progress: Option<RefreshProgress>, place: &DatasetPlace) -> ProgressView {
+        let stage = match progress.map(|progress| progress.stage) {
+            // Another process of the service makes it.
+            None => "It runs in another process of the service.",
+            Some(RefreshStage::Waiting) => "It waits for its source, or for its turn.",
+            Some(RefreshStage::Receiving) => "Its source is received.",
+            Some(RefreshStage::Decoding) => "Its entities are decoded.",
+            Some(RefreshStage::Writing) => "The version is written.",
+            Some(RefreshStage::Publishing) => "The version is published.",
+        };
+        ProgressView {
+            stage,
+            bytes: progress.map_or_else(|| "–".to_owned(), |progress| figures::size(progress.bytes)),
+            entities: progress.map_or_else(|| "–".to_owned(), |progress| figures::grouped(progress.entities)),
+            events: place.refresh_part("events"),
+        }
+    }
+}
+
+fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRow {
+    let took = attempt.finished_at.map(|finished| finished - attempt.started_at);
+    let (outcome, version, failed) = match &attempt.outcome {
+        None => ("running".to_owned(), None, false),
+        Some(AttemptOutcome::Published(version)) => {
+            (format!("version {version}"), Some(place.number(*version).browse()), false)
+        }
+        Some(AttemptOutcome::Failed { error }) => (error.clone(), None, true),
+    };
+    AttemptRow {
+        trigger: match attempt.trigger.name() {
+            "manual" => "its owner",
+            "schedule" => "the schedule",
+            "ping" => "a ping",
+            other => other,
+        },
+        began: Time::new(attempt.started_at, now),
+        took: took.map(|took| format!("{:.1} s", took.num_milliseconds() as f64 / 1_000.0)),
+        outcome,
+        version,
+        failed,
+    }
+}
+
+/// The handler of its forms, but that with a file.
+pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
+    let (mut visit, sent) = match received(app, request).await {
+        Ok(received) => received,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        let (place, _) = own(&visit).await?;
+        match Box::pin(done(&visit, &place, &sent)).await {
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                let (status, problem) = told(&mut visit, error, &sent.action)?;
+                let typed = (sent.action == SCHEDULE).then(|| sent.trimmed(SCHEDULE).to_owned());
+                refresh(&visit, Said { status, problem, typed, ..Said::default() }).await
+            }
+        }
+    };
+    let outcome = outcome.await;
+    visit.answer(outcome).await
+}
+
+/// The status and the problem of an error, which is said beside the form that it is of.
+fn told(visit: &mut Visit, error: HttpError, form: &str) -> Result<(StatusCode, Problem), HttpError> {
+    let (status, told) = problem(visit, error, &[SCHEDULE])?;
+    let form = [NOW, FILE, SCHEDULE].into_iter().find(|name| *name == form);
+    Ok(match (told.general(), form) {
+        (Some(text), Some(form)) => (status, Problem::at(form, text)),
+        _ => (status, told),
+    })
+}
+
+fn leads(place: &DatasetPlace, done: &str) -> Result<Reply, HttpError> {
+    Ok(Reply::SeeOther(Query::default().and("done", done).at(&place.refresh())))
+}
+
+/// Does what a form asks for.
+async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
+    let (app, user) = (&visit.app, visit.user()?);
+    match sent.action.as_str() {
+        // Dropped, it goes on.
+        NOW => match tokio::time::timeout(REFRESH_WAITS, app.refreshes().fetch(user.id, place.id)).await {
+            Ok(Ok(_)) => leads(place, "made"),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => leads(place, "begun"),
+        },
+        SCHEDULE => {
+            let typed = sent.optional(SCHEDULE);
+            let schedule = match typed.map(str::parse::<Schedule>).transpose() {
+                Ok(schedule) => schedule,
+                Err(error) => {
+                    let (typed, problem) = (typed.map(str::to_owned), Problem::at(SCHEDULE, &error.reason));
+                    let status = StatusCode::BAD_REQUEST;
+                    return refresh(visit, Said { status, problem, typed, ..Said::default() }).await;
+                }
+            };
+            if sent.ticked("preview") {
+                let typed = Some(typed.unwrap_or_default().to_owned());
+                return refresh(visit, Said { typed, ..Said::default() }).await;
+            }
+            let settings = DatasetSettings { schedule: Some(schedule), ..DatasetSettings::default() };
+            app.datasets().update(&user, place.id, settings).await?;
+            leads(place, SCHEDULE)
+        }
+        "show-ping" => refresh(visit, Said { ping: true, ..Said::default() }).await,
+        "rotate-ping" => {
+            app.datasets().rotate_ping(&user, place.id).await?;
+            let notice = Some("The dataset has a new ping URL. The old one finds nothing any more.".to_owned());
+            refresh(visit, Said { ping: true, notice, ..Said::default() }).await
+        }
+        _ => Err(HttpError::NoSuchPath),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_a_key() {
+        for (url, shown) in [
+            ("https://a.test/x.json", "https://a.test/x.json"),
+            ("https://a.test/x.json?key=1?2", "https://a.test/x.json?…"),
+            ("https://me:secret@a.test:1/x@y", "https://…@a.test:1/x@y"),
+            ("https://a.test", "https://a.test"),
+            ("store:///incoming/a.json", "store:///incoming/a.json"),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
+    }
+}

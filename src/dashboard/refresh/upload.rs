@@ -1,0 +1,118 @@
+//! A file as the next version of a dataset that takes what its owner sends. The file passes on as it comes, within the
+//! bounds of a push.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use super::{FILE, REFRESH_WAITS, Said, leads, refresh, told};
+use crate::dashboard::acting::{Problem, own};
+use crate::dashboard::visit::{Reply, Visit};
+use crate::dashboard::{forms, place::DatasetPlace};
+use crate::http::error::{CallError, HttpError};
+use crate::http::visit::{self, File, Part, Upload};
+use crate::model::source::SourceFormat;
+use crate::service::{App, Push};
+
+const FORMAT: &str = "format";
+
+/// The handler.
+pub(in crate::dashboard) async fn act(State(app): State<App>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let mut visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = Box::pin(uploaded(&mut visit, body)).await;
+    visit.answer(outcome).await
+}
+
+async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    visit.user()?;
+    visit::check_origin(&visit.app, &visit.head)?;
+    let (place, _) = own(visit).await?;
+    let mut upload = Upload::begin(&visit.app, &visit.head.headers, body, (&[forms::TOKEN, FORMAT], FILE))?;
+    let (mut is_ours, mut format) = (false, String::new());
+    let file = loop {
+        match upload.next().await? {
+            Some(Part::Field(name, value)) if name == forms::TOKEN => is_ours = visit.is_token(&value),
+            Some(Part::Field(_, value)) => format = value,
+            Some(Part::File(file)) => break Some(file),
+            None => break None,
+        }
+    };
+    // Nothing of the file is looked at before.
+    if !is_ours {
+        return Err(CallError::ForgedForm.into());
+    }
+    let wrong = async |visit: &Visit, status, problem, format| {
+        refresh(visit, Said { status, problem, format: Some(format), ..Said::default() }).await
+    };
+    let known = format.parse::<SourceFormat>().ok();
+    if known.is_none() && !format.is_empty() {
+        return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FORMAT, "there is no such format"), format).await;
+    }
+    let Some((name, file)) = file.and_then(|file| file.name.clone().map(|name| (name, file))) else {
+        return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FILE, "choose a file"), format).await;
+    };
+    match made(visit, &place, name, file, known).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => {
+            let (status, problem) = told(visit, error, FILE)?;
+            wrong(visit, status, problem, format).await
+        }
+    }
+}
+
+/// Makes a version of a file. Once all of it has come, the page waits for a while, and the work goes on without it.
+async fn made(
+    visit: &Visit,
+    place: &DatasetPlace,
+    name: String,
+    file: File,
+    format: Option<SourceFormat>,
+) -> Result<Reply, HttpError> {
+    let (ended, has_ended) = oneshot::channel();
+    let push = Push {
+        dataset: Some(place.id),
+        body: until_the_end(file.into_stream(), ended),
+        content_type: None,
+        name: Some(name),
+        format,
+        infer_types: None,
+        enveloped: false,
+    };
+    let (refreshes, user) = (visit.app.refreshes().clone(), visit.user()?);
+    let work = async move { refreshes.push(user.id, push).await };
+    let mut work = tokio::spawn(work.in_current_span());
+    let waits = async {
+        // Where it ends early, the work tells.
+        let _ = has_ended.await;
+        tokio::time::sleep(REFRESH_WAITS).await;
+    };
+    tokio::select! {
+        made = &mut work => match made {
+            Ok(made) => made.map_err(HttpError::from).and_then(|_| leads(place, "made")),
+            Err(error) => Err(HttpError::Panic(format!("an upload ended early: {error}"))),
+        },
+        () = waits => leads(place, "begun"),
+    }
+}
+
+/// The same bytes, with a sign when all of them have been taken.
+fn until_the_end<E: Send + 'static>(
+    bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+    ended: oneshot::Sender<()>,
+) -> impl Stream<Item = Result<Bytes, E>> + Send + 'static {
+    let end = stream::once(async move {
+        // The page may be gone.
+        let _ = ended.send(());
+        None
+    });
+    bytes.map(Some).chain(end).filter_map(std::future::ready)
+}

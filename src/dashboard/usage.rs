@@ -1,0 +1,190 @@
+//! `…/usage`: how much a dataset is read by day, as pictures and as a table, and what it takes of the store.
+
+use std::collections::{BTreeMap, HashMap};
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use chrono::{NaiveDate, Utc};
+
+use super::acting::own;
+use super::figures;
+use super::opened::{Heading, Tab};
+use super::query::Query;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::catalog::{DayUsage, UsageCounts};
+use crate::http::error::HttpError;
+use crate::model::version::VersionSelector;
+use crate::service::App;
+
+/// The spans to choose from, in days, the first one unless asked otherwise. The last is what is kept.
+const SPANS: [u64; 4] = [30, 7, 90, 400];
+
+/// The width of a day, and the height of all of a picture, in its units.
+const DAY: u64 = 10;
+const HEIGHT: u64 = 200;
+
+#[derive(Template)]
+#[template(path = "usage.html")]
+struct UsagePage {
+    shell: Shell,
+    heading: Heading,
+    days: u64,
+    spans: Vec<(u64, String)>,
+    first: String,
+    last: String,
+    /// `requests`, `bytes`.
+    charts: Vec<Chart>,
+    rows: Vec<Row>,
+    total: Row,
+    versions: String,
+    stored: String,
+}
+
+struct Chart {
+    id: &'static str,
+    title: &'static str,
+    about: String,
+    most: String,
+    width: u64,
+    bars: Vec<Bar>,
+    /// The parts that are told apart by colour: a class, and a name.
+    parts: &'static [(&'static str, &'static str)],
+}
+
+/// The bar of a day.
+struct Bar {
+    x: u64,
+    title: String,
+    /// From the bottom: a class, the top and the height.
+    parts: Vec<(&'static str, u64, u64)>,
+}
+
+struct Row {
+    day: String,
+    requests: String,
+    not_modified: String,
+    rate_limited: String,
+    bytes: String,
+}
+
+/// The handler.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = usage(&visit).await;
+    visit.answer(outcome).await
+}
+
+async fn usage(visit: &Visit) -> Result<Reply, HttpError> {
+    let (place, view) = own(visit).await?;
+    let asked = Query::parse(visit.head.uri.query()).first("days").and_then(|days| days.parse().ok());
+    let days = asked.filter(|days| SPANS.contains(days)).unwrap_or(SPANS[0]);
+    let read = visit.app.usage().days(&visit.user()?, place.id, days).await?;
+    let today = DayUsage::day_of(Utc::now());
+    let first = today.saturating_sub(u32::try_from(days - 1).unwrap_or(u32::MAX));
+    let mut total = UsageCounts::default();
+    read.iter().for_each(|day| total.add(day.counts));
+    // Versions may share a file.
+    let files: HashMap<_, _> = view
+        .versions
+        .iter()
+        .flat_map(|record| std::iter::once(&record.version.file).chain(&record.version.alt))
+        .map(|file| (&file.path, file.size_bytes))
+        .collect();
+    let mut spans = SPANS;
+    spans.sort_unstable();
+    let page = UsagePage {
+        shell: visit.shell(format!("Usage, {}", view.dataset.name.as_str())),
+        heading: Heading::around(visit, &view.dataset, &place.version(VersionSelector::Active, false), Tab::Usage),
+        days,
+        spans: spans.map(|days| (days, Query::default().and("days", days).at(&place.usage()))).to_vec(),
+        first: date(first).to_string(),
+        last: date(today).to_string(),
+        charts: charts(first, today, &read, &total),
+        rows: read.iter().map(|day| row(day.date().to_string(), &day.counts)).collect(),
+        total: row("All".to_owned(), &total),
+        versions: figures::counted(view.versions.len() as u64, "version", "versions"),
+        stored: figures::size(files.values().sum()),
+    };
+    render(StatusCode::OK, &page)
+}
+
+fn date(day: u32) -> NaiveDate {
+    DayUsage { day, counts: UsageCounts::default() }.date()
+}
+
+fn row(day: String, counts: &UsageCounts) -> Row {
+    Row {
+        day,
+        requests: figures::grouped(counts.requests),
+        not_modified: figures::grouped(counts.not_modified),
+        rate_limited: figures::grouped(counts.rate_limited),
+        bytes: figures::size(counts.bytes),
+    }
+}
+
+/// The pictures of the days from the first to the last.
+fn charts(first: u32, last: u32, read: &[DayUsage], total: &UsageCounts) -> Vec<Chart> {
+    let by_day: BTreeMap<u32, UsageCounts> = read.iter().map(|day| (day.day, day.counts)).collect();
+    let width = (u64::from(last - first) + 1) * DAY;
+    let chart = |id, title, about, parts, shown: &dyn Fn(u64) -> String, of: &dyn Fn(&UsageCounts) -> Vec<u64>| {
+        let most = by_day.values().map(|counts| of(counts).iter().sum()).max().unwrap_or(0);
+        let bars = by_day.range(first..=last).map(|(day, counts)| {
+            let values = of(counts);
+            let title = format!("{}: {}", date(*day), shown(values.iter().sum()));
+            Bar { x: u64::from(day - first) * DAY + 1, title, parts: stacked(parts, &values, most) }
+        });
+        Chart { id, title, about, most: shown(most), width, bars: bars.collect(), parts }
+    };
+    let requests = |counts: &UsageCounts| {
+        let others = counts.requests.saturating_sub(counts.not_modified).saturating_sub(counts.rate_limited);
+        vec![others, counts.not_modified, counts.rate_limited]
+    };
+    let count = |number: u64| figures::counted(number, "request", "requests");
+    vec![
+        chart("requests", "Requests", count(total.requests), PARTS, &count, &requests),
+        chart("bytes", "Bytes sent", figures::size(total.bytes), BYTES, &figures::size, &|counts| vec![counts.bytes]),
+    ]
+}
+
+const PARTS: &[(&str, &str)] =
+    &[("fill", "answered"), ("fill-good", "304, not modified"), ("fill-danger", "429, too many requests")];
+const BYTES: &[(&str, &str)] = &[("fill", "bytes")];
+
+/// The parts of a bar, from the bottom. What there is can be seen.
+fn stacked(parts: &[(&'static str, &str)], values: &[u64], most: u64) -> Vec<(&'static str, u64, u64)> {
+    let mut bottom = HEIGHT;
+    let mut stacked = Vec::new();
+    for ((class, _), value) in parts.iter().zip(values).filter(|(_, value)| **value > 0) {
+        let share = u128::from(*value) * u128::from(HEIGHT) / u128::from(most.max(1));
+        let height = u64::try_from(share).unwrap_or(HEIGHT).clamp(3, HEIGHT).min(bottom);
+        bottom -= height;
+        stacked.push((*class, bottom, height));
+    }
+    stacked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_stay_in_their_picture_and_what_there_is_is_seen() {
+        assert_eq!(stacked(PARTS, &[100, 0, 0], 100), [("fill", 0, 200)]);
+        assert_eq!(stacked(PARTS, &[0, 50, 50], 100), [("fill-good", 100, 100), ("fill-danger", 0, 100)]);
+        assert_eq!(stacked(PARTS, &[1_000_000, 1, 1], 1_000_002)[1..], [("fill-good", 0, 1), ("fill-danger", 0, 0)]);
+        assert_eq!(stacked(BYTES, &[u64::MAX], u64::MAX), [("fill", 0, 200)]);
+        assert_eq!(stacked(BYTES, &[0], 0), []);
+        let day = |day, requests| DayUsage { day, counts: UsageCounts { requests, ..UsageCounts::default() } };
+        let read = [day(9, 4), day(7, 1), day(3, 9)];
+        let charts = charts(5, 9, &read, &UsageCounts::default());
+        let bars: Vec<(u64, &str)> = charts[0].bars.iter().map(|bar| (bar.x, bar.title.as_str())).collect();
+        assert_eq!(bars, [(21, "1970-01-08: 1 request"), (41, "1970-01-10: 4 requests")]);
+        assert_eq!(charts[0].width, 50);
+    }
+}

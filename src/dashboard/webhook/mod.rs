@@ -1,0 +1,277 @@
+//! `…/webhook`: the POST that tells a receiver of the dataset's owner of a new version: where it goes, what was sent,
+//! and how its signature is checked.
+
+mod snippets;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+
+use self::snippets::{SNIPPETS, Snippet};
+use super::acting::{ConfirmPage, Problem, Sent, own, problem, received};
+use super::figures::Time;
+use super::opened::{Heading, Tab};
+use super::place::DatasetPlace;
+use super::query::Query;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::catalog::SentDelivery;
+use crate::http::error::HttpError;
+use crate::model::version::{VersionNumber, VersionSelector};
+use crate::service::App;
+use crate::webhook::SIGNATURE_HEADER;
+
+/// Deliveries in a page.
+const PAGE: usize = 20;
+
+/// Random bytes of a secret that is made here.
+const SECRET_BYTES: usize = 32;
+
+/// The fields of the form, beside which their problems are said.
+const URL: &str = "url";
+const SECRET: &str = "secret";
+const FIELDS: [&str; 2] = [URL, SECRET];
+
+#[derive(Template)]
+#[template(path = "webhook.html")]
+struct WebhookPage {
+    shell: Shell,
+    heading: Heading,
+    notice: Option<&'static str>,
+    problem: Problem,
+    action: String,
+    /// Whether the plan has webhooks.
+    allowed: bool,
+    plan: &'static str,
+    /// What is registered.
+    registered: Option<Registered>,
+    url: String,
+    secret: String,
+    signed: Signed,
+    /// A secret that was just made. It is shown this once.
+    made: Option<String>,
+    payload: Option<String>,
+    header: &'static str,
+    snippets: &'static [Snippet],
+    deliveries: Vec<DeliveryRow>,
+    first: Option<String>,
+    older: Option<String>,
+}
+
+struct Registered {
+    has_secret: bool,
+    is_active: bool,
+    since: Time,
+}
+
+/// How the payload is to be signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Signed {
+    /// With a secret that is made.
+    #[default]
+    Made,
+    /// With one that is typed.
+    Typed,
+    /// Not at all.
+    No,
+}
+
+impl Signed {
+    fn named(name: &str) -> Signed {
+        match name {
+            "typed" => Signed::Typed,
+            "no" => Signed::No,
+            _ => Signed::Made,
+        }
+    }
+
+    /// Whether this is the one of a name.
+    fn is(&self, name: &str) -> bool {
+        *self == Signed::named(name)
+    }
+}
+
+struct DeliveryRow {
+    version: u64,
+    at: Time,
+    url: String,
+    took: Option<String>,
+    outcome: String,
+    failed: bool,
+}
+
+/// What is shown besides what is there.
+#[derive(Default)]
+struct Said {
+    status: StatusCode,
+    notice: Option<&'static str>,
+    problem: Problem,
+    made: Option<String>,
+    /// What was typed, and is not saved: the URL, the secret, and how it is to be signed.
+    typed: Option<(String, String, Signed)>,
+}
+
+/// The handler of the page.
+pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let notice = match Query::parse(visit.head.uri.query()).first("done") {
+        Some("register") => Some("The webhook is registered. The next version fires it."),
+        Some("delete") => Some("The webhook is deleted. Nothing is sent any more."),
+        _ => None,
+    };
+    let outcome = webhook(&visit, Said { notice, ..Said::default() }).await;
+    visit.answer(outcome).await
+}
+
+async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
+    let (place, view) = own(visit).await?;
+    let (app, user, dataset, now) = (&visit.app, visit.user()?, &view.dataset, Utc::now());
+    let before: Option<u64> =
+        Query::parse(visit.head.uri.query()).first("before").and_then(|version| version.parse().ok());
+    let found = app.webhooks().find(&user, place.id).await?;
+    let limit = PAGE as u32 + 1;
+    let mut sent = app.webhooks().deliveries(&user, place.id, before.map(VersionNumber::new), limit).await?;
+    let older = sent.get(PAGE).and_then(|_| sent.get(PAGE - 1)).map(|last| last.version);
+    sent.truncate(PAGE);
+    let payload = app.webhooks().payload(&user, place.id).await?;
+    let saved = found.as_ref().map(|webhook| {
+        let signed = if webhook.secret.is_some() { Signed::Made } else { Signed::No };
+        (webhook.url.clone(), String::new(), signed)
+    });
+    let (url, secret, signed) = said.typed.or(saved).unwrap_or_default();
+    let page = WebhookPage {
+        shell: visit.shell(format!("Webhook, {}", dataset.name.as_str())),
+        heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Webhook),
+        notice: said.notice,
+        problem: said.problem,
+        action: place.webhook(),
+        allowed: user.plan.has_webhooks(),
+        plan: user.plan.name(),
+        registered: found.map(|webhook| Registered {
+            has_secret: webhook.secret.is_some(),
+            is_active: webhook.is_active,
+            since: Time::new(webhook.created_at, now),
+        }),
+        url,
+        secret,
+        signed,
+        made: said.made,
+        payload: payload.map(|payload| String::from_utf8_lossy(&payload).into_owned()),
+        header: SIGNATURE_HEADER,
+        snippets: SNIPPETS,
+        deliveries: sent.into_iter().map(|delivery| row(delivery, now)).collect(),
+        first: before.map(|_| place.webhook()),
+        older: older.map(|version| Query::default().and("before", version.get()).at(&place.webhook())),
+    };
+    render(said.status, &page)
+}
+
+fn row(delivery: SentDelivery, now: DateTime<Utc>) -> DeliveryRow {
+    let duration = delivery.outcome.as_ref().and_then(|outcome| outcome.duration);
+    let (outcome, failed) = match delivery.outcome.map(|outcome| outcome.answer) {
+        None => ("under way".to_owned(), false),
+        Some(Ok(status)) => (format!("status {status}"), !(200..300).contains(&status)),
+        Some(Err(error)) => (error, true),
+    };
+    DeliveryRow {
+        version: delivery.version.get(),
+        at: Time::new(delivery.fired_at, now),
+        url: delivery.url,
+        took: duration.map(|duration| format!("{} ms", duration.as_millis())),
+        outcome,
+        failed,
+    }
+}
+
+/// The handler of the page that says what the deletion does.
+pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        let (place, view) = own(&visit).await?;
+        let title = "Delete the webhook?".to_owned();
+        let page = ConfirmPage {
+            shell: visit.shell(title.clone()),
+            heading: Heading::around(
+                &visit,
+                &view.dataset,
+                &place.version(VersionSelector::Active, false),
+                Tab::Webhook,
+            ),
+            title,
+            effects: vec![
+                "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
+                "Its secret is forgotten. What was delivered stays listed.".to_owned(),
+            ],
+            action: place.webhook_part("delete"),
+            version: None,
+            etag: None,
+            button: "Delete the webhook".to_owned(),
+            danger: true,
+            back: place.webhook(),
+        };
+        render(StatusCode::OK, &page)
+    };
+    let outcome = outcome.await;
+    visit.answer(outcome).await
+}
+
+/// The handler of the forms.
+pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
+    let (mut visit, sent) = match received(app, request).await {
+        Ok(received) => received,
+        Err(response) => return *response,
+    };
+    let outcome = async {
+        let (place, _) = own(&visit).await?;
+        match done(&visit, &place, &sent).await {
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                let (status, problem) = problem(&mut visit, error, &FIELDS)?;
+                let (url, secret) = (sent.trimmed(URL).to_owned(), sent.fields.first(SECRET).unwrap_or_default());
+                let signed = Signed::named(sent.trimmed("signed"));
+                let typed = (sent.action == "register").then(|| (url, secret.to_owned(), signed));
+                webhook(&visit, Said { status, problem, typed, ..Said::default() }).await
+            }
+        }
+    };
+    let outcome = outcome.await;
+    visit.answer(outcome).await
+}
+
+/// Does what a form asks for.
+async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
+    let (webhooks, user) = (visit.app.webhooks(), visit.user()?);
+    let leads = |done: &str| Ok(Reply::SeeOther(Query::default().and("done", done).at(&place.webhook())));
+    match sent.action.as_str() {
+        "register" => {
+            let made = || hex::encode(rand::random::<[u8; SECRET_BYTES]>());
+            let signed = Signed::named(sent.trimmed("signed"));
+            let secret = match signed {
+                Signed::Made => Some(made()),
+                Signed::Typed => Some(sent.fields.first(SECRET).unwrap_or_default().to_owned()),
+                Signed::No => None,
+            };
+            webhooks.register(&user, place.id, sent.trimmed(URL), secret.as_deref()).await?;
+            match (signed, secret) {
+                (Signed::Made, Some(secret)) => {
+                    let notice = Some("The webhook is registered. The next version fires it.");
+                    webhook(visit, Said { made: Some(secret), notice, ..Said::default() }).await
+                }
+                _ => leads("register"),
+            }
+        }
+        "delete" => {
+            webhooks.delete(&user, place.id).await?;
+            leads("delete")
+        }
+        _ => Err(HttpError::NoSuchPath),
+    }
+}

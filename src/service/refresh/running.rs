@@ -1,0 +1,131 @@
+//! The refreshes that run in this process, for those who watch: how far each is. What runs elsewhere is known from the
+//! record of its attempt alone.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::model::ids::{DatasetId, UserId};
+use crate::service::refresh::Refreshes;
+use crate::service::refresh::decoding::ImportProgress;
+use crate::service::refresh::stage::RefreshStage;
+
+/// Requests of a user that may watch at the same time.
+const WATCHES_OF_A_USER: usize = 4;
+
+/// Those of all users together.
+const WATCHES: usize = 1_000;
+
+/// How far a refresh is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefreshProgress {
+    /// What it does now.
+    pub stage: RefreshStage,
+    /// Bytes of the source that have come, compressed as they came.
+    pub bytes: u64,
+    /// Entities that were decoded.
+    pub entities: u64,
+    /// Entities that were written.
+    pub written: u64,
+}
+
+impl From<&ImportProgress> for RefreshProgress {
+    fn from(progress: &ImportProgress) -> RefreshProgress {
+        let received = progress.received.get().map_or(0, |received| received.read_bytes());
+        RefreshProgress {
+            stage: progress.stage.get(),
+            bytes: received.max(progress.bytes_read.load(Ordering::Relaxed)),
+            entities: progress.entities_decoded.load(Ordering::Relaxed),
+            written: progress.entities_written.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The refreshes that run, and how many of each user's requests watch them.
+#[derive(Default)]
+pub(in crate::service) struct Running {
+    refreshes: Mutex<HashMap<DatasetId, Arc<ImportProgress>>>,
+    watches: Mutex<HashMap<UserId, usize>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics between two changes that belong together.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Running {
+    /// Shows how far a refresh is, until the guard is dropped.
+    pub(super) fn enter(self: &Arc<Self>, dataset: DatasetId, progress: &Arc<ImportProgress>) -> Entered {
+        locked(&self.refreshes).insert(dataset, progress.clone());
+        Entered { running: self.clone(), dataset, progress: progress.clone() }
+    }
+}
+
+/// A refresh that runs.
+pub(super) struct Entered {
+    running: Arc<Running>,
+    dataset: DatasetId,
+    progress: Arc<ImportProgress>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut refreshes = locked(&self.running.refreshes);
+        // One whose lease was lost may end after the one that took over has begun.
+        if refreshes.get(&self.dataset).is_some_and(|progress| Arc::ptr_eq(progress, &self.progress)) {
+            refreshes.remove(&self.dataset);
+        }
+    }
+}
+
+/// A request that watches. It counts until it is dropped.
+pub struct Watch {
+    running: Arc<Running>,
+    user: UserId,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut watches) = locked(&self.running.watches).entry(self.user) {
+            *watches.get_mut() -= 1;
+            if *watches.get() == 0 {
+                watches.remove();
+            }
+        }
+    }
+}
+
+impl Refreshes {
+    /// How far the refresh of a dataset is, if one runs in this process.
+    pub fn progress(&self, dataset: DatasetId) -> Option<RefreshProgress> {
+        locked(&self.running.refreshes).get(&dataset).map(|progress| RefreshProgress::from(&**progress))
+    }
+
+    /// Counts a request of a user that watches; `None` where there are as many as there may be.
+    pub fn watch(&self, user: UserId) -> Option<Watch> {
+        let mut watches = locked(&self.running.watches);
+        if watches.values().sum::<usize>() >= WATCHES || watches.get(&user).copied() >= Some(WATCHES_OF_A_USER) {
+            return None;
+        }
+        *watches.entry(user).or_default() += 1;
+        Some(Watch { running: self.running.clone(), user })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refresh_is_shown_until_it_ends_and_the_one_that_took_over_stays() {
+        let (running, dataset) = (Arc::new(Running::default()), DatasetId::new(1));
+        let (one, other) = (Arc::new(ImportProgress::default()), Arc::new(ImportProgress::default()));
+        let first = running.enter(dataset, &one);
+        let second = running.enter(dataset, &other);
+        drop(first);
+        assert!(Arc::ptr_eq(&locked(&running.refreshes)[&dataset], &other));
+        drop(second);
+        assert!(locked(&running.refreshes).is_empty());
+    }
+}

@@ -1,0 +1,38 @@
+//! `/ui/new`: a new dataset.
+
+use strata::model::user::Plan;
+
+use super::{Browser, leads_to};
+use crate::support::html::Page;
+use crate::support::owned::{Owned, add_user};
+
+const NEW: &str = "/ui/new";
+
+#[tokio::test]
+async fn a_dataset_is_created_and_what_is_wrong_is_told_beside_its_field() {
+    let owned = Owned::start(|config| config.plans.free_active_datasets = 1).await;
+    add_user(&owned.service, "free@strata.test", Plan::Free).await;
+    let owner = Browser::user(&owned.service, "free@strata.test").await;
+    let token = owner.token(&owner.page("/").await.link("New dataset")).await;
+    let sent = async |fields: &[(&str, &str)]| owner.post(NEW, &[fields, &[("token", &token)]].concat()).await;
+    for (fields, field) in [
+        (&[("name", "<->"), ("from", "url"), ("source", "<script>\"")][..], "name"),
+        (&[("name", "Ten <b>"), ("from", "url"), ("source", "<script>\"")], "source"),
+    ] {
+        let page = Page::of(&sent(fields).await, 400);
+        assert!(!page.words(&format!("#{field}-problem")).is_empty());
+        assert_eq!(page.one("#name").attr("value"), Some(fields[0].1), "what was typed is kept");
+        assert_eq!(page.one("#source").attr("value"), Some("<script>\""));
+        assert_eq!(page.one("input[name=from][checked]").attr("value"), Some("url"));
+    }
+    leads_to(&sent(&[("name", "Ten <b>"), ("from", "push"), ("private", "true")]).await, "/ui/1/ten-b/refresh");
+    let page = owner.page("/ui/1/ten-b/refresh").await;
+    assert!(page.words("h1").starts_with("Ten <b> private"), "{}", page.words("h1"));
+    let page = Page::of(&sent(&[("name", "Eleven")]).await, 403);
+    assert!(page.words("[role=alert]").contains('1'), "{}", page.words("[role=alert]"));
+
+    let visitor = Browser::visitor(&owned.service);
+    visitor.error(NEW, 401).await;
+    Page::of(&visitor.post(NEW, &[("name", "x")]).await, 401);
+    Page::of(&owner.post(NEW, &[("name", "x"), ("token", "00")]).await, 403);
+}

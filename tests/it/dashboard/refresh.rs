@@ -1,0 +1,300 @@
+//! `…/refresh`: how a dataset gets its versions, and how far a refresh is.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Request;
+use bytes::Bytes;
+use futures::channel::mpsc;
+use serde_json::{Value, json};
+use strata::config::Networks;
+use strata::model::ids::DatasetId;
+use strata::model::user::Plan;
+
+use super::{Browser, ORIGIN, leads_to};
+use crate::support::Answer;
+use crate::support::html::Page;
+use crate::support::loopback_server::{LoopbackServer, Reply, ok};
+use crate::support::owned::{Owned, add_user};
+
+const REFRESH: &str = "/ui/1/ten/refresh";
+const UPLOAD: &str = "/ui/1/ten/refresh/upload";
+const EVENTS: &str = "/ui/1/ten/refresh/events";
+const BOUNDARY: &str = "----strata";
+
+async fn pushed() -> Owned {
+    let owned = Owned::sqlite().await;
+    owned.dataset("Ten", json!({}), &["[{\"n\":1}]"]).await;
+    owned
+}
+
+async fn fetched(answer: impl Fn() -> Reply + Send + 'static) -> (Owned, LoopbackServer) {
+    let server = LoopbackServer::start(move |_| answer());
+    let owned = Owned::start(|config| {
+        config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
+    })
+    .await;
+    owned.dataset("Ten", json!({"source": server.url("/data.json?key=secret")}), &[]).await;
+    (owned, server)
+}
+
+/// The part of a form that a text field is.
+fn field(name: &str, value: &str) -> String {
+    format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+}
+
+/// The beginning of the part that a file is.
+fn file(name: &str) -> String {
+    format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n")
+}
+
+fn end() -> String {
+    format!("\r\n--{BOUNDARY}--\r\n")
+}
+
+async fn sent(browser: &Browser<'_>, body: Body) -> Answer {
+    let request = Request::post(UPLOAD).header("origin", ORIGIN).header("sec-fetch-site", "same-origin");
+    browser.send(request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}")), body).await
+}
+
+/// Sends the form with a file.
+async fn uploaded(browser: &Browser<'_>, format: &str, name: &str, text: &str) -> Answer {
+    let token = browser.token(REFRESH).await;
+    sent(browser, [field("token", &token), field("format", format), file(name), text.to_owned(), end()].concat().into())
+        .await
+}
+
+#[tokio::test]
+async fn a_file_of_any_format_becomes_the_next_version() {
+    let owned = pushed().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for (version, (format, name, text, lines)) in [
+        ("", "a.json", "[{\"a\":1}]", "{\"a\":1}\n"),
+        // The name tells the format, which the text does not.
+        ("", "b.csv", "a\n1\n", "{\"a\":\"1\"}\n"),
+        ("jsonl", "c", "{\"a\":1.0}\n{\"a\":2}\n", "{\"a\":1.0}\n{\"a\":2}\n"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        leads_to(&uploaded(&owner, format, name, text).await, "/ui/1/ten/refresh?done=made");
+        assert_eq!(owned.lines(&format!("/api/1/ten/v{}/", version + 2)).await, lines, "{name}");
+    }
+    let page = owner.page(&format!("{REFRESH}?done=made")).await;
+    assert_eq!(page.words("[role=status]"), "The dataset has a new version.");
+    assert_eq!(page.link("version 4"), "/ui/1/ten/v4/");
+    // A file of many chunks, in which the end of the form looks like its end nearly everywhere.
+    let text = format!("[{{\"a\":\"{}\"}}]", format!("\r\n--{BOUNDAR}", BOUNDAR = &BOUNDARY[1..]).repeat(100_000));
+    let text = text.replace("\r\n", "\\r\\n");
+    leads_to(&uploaded(&owner, "", "long.json", &text).await, "/ui/1/ten/refresh?done=made");
+    assert_eq!(owned.lines("/api/1/ten/v5/").await, format!("{}\n", &text[1..text.len() - 1]));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
+    let owned = pushed().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let wrong = Page::of(&uploaded(&owner, "jsonl", "<b>.jsonl", "{\"a\":1}\n{<script>\n").await, 422);
+    let told = wrong.words("#file-problem");
+    assert!(told.starts_with("No version was made: ") && told.contains("line 2"), "{told}");
+    assert_eq!(wrong.words("#format option[selected]"), "jsonl", "what was chosen is kept");
+    let history = owner.page(REFRESH).await.words("tbody tr:first-child");
+    assert!(history.contains("its owner") && history.contains("line 2"), "{history}");
+
+    let token = owner.token(REFRESH).await;
+    let nothing = Page::of(&uploaded(&owner, "", "", "").await, 400);
+    assert_eq!(nothing.words("#file-problem"), "Choose a file.");
+    let unknown = Page::of(&uploaded(&owner, "<b>", "a", "[]").await, 400);
+    assert_eq!(unknown.words("#format-problem"), "There is no such format.");
+    for (body, status) in [
+        // No token, one after the file, a wrong one.
+        ([file("a.json"), "[]".to_owned(), end()].concat(), 403),
+        ([file("a.json"), "[]\r\n".to_owned(), field("token", &token), end()].concat(), 403),
+        ([field("token", "00"), file("a.json"), "[]".to_owned(), end()].concat(), 403),
+        ([field("token", &"x".repeat(5_000)), end()].concat(), 400),
+        ([field("token", &token), field("other", "x"), end()].concat(), 400),
+        (field("token", &token), 400),
+        ("x".repeat(1 << 20), 400),
+    ] {
+        Page::of(&sent(&owner, body.into()).await, status);
+    }
+    let other_type = owner.post(UPLOAD, &[("token", &token)]).await;
+    Page::of(&other_type, 415);
+    let foreign = Request::post(UPLOAD).header("origin", "http://evil.test");
+    let foreign = foreign.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
+    Page::of(&owner.send(foreign, Body::from(field("token", &token))).await, 403);
+    assert_eq!(owned.versions(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
+    let owned = Arc::new(pushed().await);
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    assert_eq!(owner.get(EVENTS).await.status, 204, "none runs");
+    let token = owner.token(REFRESH).await;
+    let (chunks, body) = mpsc::channel(8);
+    let send = |text: String| chunks.clone().try_send(Ok::<_, std::io::Error>(Bytes::from(text))).expect("sent");
+    send([field("token", &token), file("a.json"), "[{\"a\":1},".to_owned()].concat());
+    let refreshes = owned.service.app.refreshes().clone();
+    let watched = async {
+        while refreshes.progress(DatasetId::new(1)).is_none_or(|progress| progress.bytes == 0) {
+            tokio::task::yield_now().await;
+        }
+        let page = owner.page(REFRESH).await;
+        let running = page.one("section[data-events]");
+        assert_eq!(running.attr("data-events"), Some(EVENTS));
+        assert!(page.words("section[data-events]").contains("Its source is received. Received 9 bytes"));
+        assert!(page.text.contains("<noscript><meta http-equiv=\"refresh\" content=\"3\"></noscript>"));
+        // A user's pages watch four at most.
+        let mut watches: Vec<_> = (0..4).map(|_| refreshes.watch(owned.user.id).expect("a watch")).collect();
+        owner.error(EVENTS, 429).await;
+        watches.pop();
+        let released = async {
+            // The stream has taken the last place.
+            while refreshes.watch(owned.user.id).is_some() {
+                tokio::task::yield_now().await;
+            }
+            send("{\"a\":2}]".to_owned() + &end());
+            chunks.clone().close_channel();
+        };
+        let (events, ()) = tokio::join!(owner.get(EVENTS), released);
+        assert_eq!((events.status, events.whole), (200, true));
+        assert_eq!(events.header("content-type"), Some("text/event-stream"));
+        let told = events.text().lines().filter_map(|line| line.strip_prefix("data: "));
+        let told: Vec<Value> = told.map(|text| serde_json::from_str(text).expect("JSON")).collect();
+        assert_eq!(told.last(), Some(&json!({"stage": "done", "version": 2})));
+        for event in &told[..told.len() - 1] {
+            let stages = ["waiting", "receiving", "decoding", "writing", "publishing", "running"];
+            assert!(stages.contains(&event["stage"].as_str().expect("a stage")), "{event}");
+            assert!(event["stage"] == "running" || event["bytes"].is_u64() && event["entities"].is_u64(), "{event}");
+        }
+    };
+    let (answer, ()) = tokio::join!(sent(&owner, Body::from_stream(body)), watched);
+    leads_to(&answer, "/ui/1/ten/refresh?done=made");
+    assert_eq!(owner.get(EVENTS).await.status, 204, "it has ended");
+}
+
+#[tokio::test]
+async fn a_refresh_is_begun_and_what_failed_is_told() {
+    let (owned, _server) = fetched(|| ok("content-type: application/json\r\n", b"[{\"n\":1}]")).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let page = owner.page(REFRESH).await;
+    assert!(!page.text.contains("secret"), "the query of a source may hold keys");
+    leads_to(&owner.submit(&page, "/ui/1/ten/refresh/now").await, "/ui/1/ten/refresh?done=made");
+    let page = owner.page(REFRESH).await;
+    assert!(page.words("tbody").contains("its owner") && page.words("tbody").contains("version 1"));
+    assert!(page.select("input[type=file]").is_empty(), "what is fetched is not uploaded");
+    Page::of(&uploaded(&owner, "", "a.json", "[]").await, 409);
+
+    let (owned, _server) = fetched(|| ok("content-type: application/json\r\n", b"[{\"n\":1},\n{\"n\":<b>}]")).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let failed = Page::of(&owner.submit(&owner.page(REFRESH).await, "/ui/1/ten/refresh/now").await, 422);
+    assert!(failed.words("section[aria-labelledby=now] .problem").contains("item 2: byte 5"), "{}", failed.text);
+    assert!(failed.words("td.failed").contains("item 2: byte 5"));
+}
+
+#[tokio::test]
+async fn a_schedule_is_shown_with_its_times_before_and_after_it_is_saved() {
+    let owned = Owned::sqlite().await;
+    owned.dataset("Ten", json!({"schedule": null}), &[]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let token = owner.token(REFRESH).await;
+    let sent = async |schedule: &str, more: &[(&str, &str)]| {
+        let fields = [&[("token", token.as_str()), ("schedule", schedule)][..], more].concat();
+        owner.post("/ui/1/ten/refresh/schedule", &fields).await
+    };
+    let page = owner.page(REFRESH).await;
+    assert!(
+        page.select(".times li").is_empty()
+            && page.words("section[aria-labelledby=by-schedule]").contains("no schedule")
+    );
+    let preview = Page::of(&sent("*/5 * * * *", &[("preview", "1")]).await, 200);
+    assert_eq!(preview.words("h3:has(+ .times)"), "Its next five times, if you save it");
+    assert_eq!(preview.select(".times li").len(), 5);
+    assert_eq!(owner.page(REFRESH).await.one("#schedule").attr("value"), Some(""), "it was not saved");
+    for (typed, problem) in [
+        ("60 0 * * *", "Minute 60 is not from 0 to 59."),
+        ("<script>\"", "It has 1 field."),
+        ("0 0 30 2 *", "No date fits it."),
+    ] {
+        let page = Page::of(&sent(typed, &[]).await, 400);
+        assert_eq!(page.words("#schedule-problem"), problem);
+        assert_eq!(page.one("#schedule").attr("value"), Some(typed), "what was typed is kept");
+    }
+    leads_to(&sent(" 30 6  * * MON-FRI ", &[]).await, "/ui/1/ten/refresh?done=schedule");
+    let page = owner.page(REFRESH).await;
+    assert_eq!(page.one("#schedule").attr("value"), Some("30 6 * * MON-FRI"));
+    let times = page.all_words(".times li");
+    assert_eq!(times.len(), 5);
+    // Within the spread after the half hour, on workdays, each time the same share.
+    let minutes: Vec<&str> = times.iter().map(|time| &time[15..]).collect();
+    assert!(minutes.iter().all(|minute| *minute == minutes[0] && minute.starts_with("06:")), "{times:?}");
+    assert!(times.iter().all(|time| !time.starts_with('S')), "{times:?}");
+    leads_to(&sent("", &[]).await, "/ui/1/ten/refresh?done=schedule");
+    assert!(owner.page(REFRESH).await.select(".times li").is_empty());
+}
+
+#[tokio::test]
+async fn the_ping_url_is_shown_when_it_is_asked_for_and_replaced() {
+    let (owned, _server) = fetched(|| ok("content-type: application/json\r\n", b"[]")).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let page = owner.page(REFRESH).await;
+    assert!(!page.text.contains("ping_"));
+    let shown = owner.submit(&page, "/ui/1/ten/refresh/show-ping").await;
+    assert_eq!(shown.header("cache-control"), Some("private, no-store"));
+    let url = Page::of(&shown, 200).one("#ping").attr("value").expect("a URL").to_owned();
+    let path = url.strip_prefix("http://data.strata.test").expect("our address").to_owned();
+    assert_eq!(owned.service.get(&path).await.status, 200);
+    let rotated = Page::of(&owner.submit(&page, "/ui/1/ten/refresh/rotate-ping").await, 200);
+    assert_ne!(rotated.one("#ping").attr("value"), Some(url.as_str()));
+    assert_eq!(owned.service.get(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn only_the_owner_refreshes() {
+    let owned = Owned::sqlite().await;
+    owned.dataset("Ten", json!({"private": true}), &["[{}]"]).await;
+    add_user(&owned.service, "other@strata.test", Plan::Free).await;
+    let other = Browser::user(&owned.service, "other@strata.test").await;
+    let (visitor, token) = (Browser::visitor(&owned.service), other.token("/").await);
+    for page in [REFRESH, EVENTS] {
+        visitor.error(page, 401).await;
+        other.error(page, 404).await;
+    }
+    for form in ["now", "schedule", "show-ping", "rotate-ping", "nothing"] {
+        let uri = format!("{REFRESH}/{form}");
+        assert!(!Page::of(&other.post(&uri, &[("token", &token)]).await, 404).text.contains("ping_"), "{form}");
+        Page::of(&visitor.post(&uri, &[("token", &token)]).await, 401);
+    }
+    let form = || [field("token", &token), file("a.json"), "[]".to_owned(), end()].concat();
+    Page::of(&sent(&other, form().into()).await, 404);
+    Page::of(&sent(&visitor, form().into()).await, 401);
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for form in ["now", "schedule", "show-ping", "rotate-ping"] {
+        Page::of(&owner.post(&format!("{REFRESH}/{form}"), &[("token", &token)]).await, 403);
+    }
+    let token = owner.token(REFRESH).await;
+    Page::of(&owner.post(&format!("{REFRESH}/nothing"), &[("token", &token)]).await, 404);
+    assert_eq!(owned.versions(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn the_history_is_paged() {
+    let owned = pushed().await;
+    for number in 0..44 {
+        owned.push(1, &format!("[{{\"n\":{number}}}]")).await;
+    }
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let (mut page, mut versions) = (owner.page(REFRESH).await, Vec::new());
+    loop {
+        versions.extend(page.all_words("tbody td:last-child"));
+        let Some(older) =
+            page.select("a[rel=next]").first().map(|link| link.attr("href").expect("a target").to_owned())
+        else {
+            break;
+        };
+        page = owner.page(&older).await;
+    }
+    assert_eq!(versions, (1..=45).rev().map(|number| format!("version {number}")).collect::<Vec<_>>());
+    assert_eq!(page.link("Newest"), REFRESH);
+}

@@ -1,0 +1,157 @@
+//! `…/webhook`: where new versions are told, what was sent, and how a signature is checked.
+
+use std::process::Command;
+
+use serde_json::json;
+use strata::config::Networks;
+use strata::model::user::Plan;
+
+use super::{Browser, leads_to};
+use crate::support::html::{Page, words};
+use crate::support::loopback_server::{LoopbackServer, with_status};
+use crate::support::loopback_server::{Reply, ok};
+use crate::support::owned::{Owned, add_user};
+
+const WEBHOOK: &str = "/ui/1/ten/webhook";
+const REGISTER: &str = "/ui/1/ten/webhook/register";
+
+async fn owned() -> Owned {
+    let owned = Owned::start(|config| {
+        config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
+    })
+    .await;
+    owned.dataset("Ten", json!({}), &["[{\"n\":1}]"]).await;
+    owned
+}
+
+async fn registered(owner: &Browser<'_>, fields: &[(&str, &str)]) -> crate::support::Answer {
+    let token = owner.token(WEBHOOK).await;
+    owner.post(REGISTER, &[fields, &[("token", &token)]].concat()).await
+}
+
+#[tokio::test]
+async fn a_signature_that_is_sent_is_checked_by_every_program_of_the_page() {
+    let server = LoopbackServer::start(|_| ok("", b""));
+    let owned = owned().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let url = server.url("/hook");
+    let typed = " ü \"$HOME` \\ '<b> ";
+    let page = Page::of(&registered(&owner, &[("url", &url), ("signed", "made")]).await, 200);
+    let made = page.one("#made").attr("value").expect("a secret").to_owned();
+    assert_eq!(made.len(), 64);
+    assert!(!owner.page(WEBHOOK).await.text.contains(&made), "it is shown this once");
+    for (secret, version) in [(made.as_str(), 2), (typed, 3)] {
+        if secret == typed {
+            let answer = registered(&owner, &[("url", &url), ("signed", "typed"), ("secret", typed)]).await;
+            leads_to(&answer, "/ui/1/ten/webhook?done=register");
+        }
+        owned.push(1, &format!("[{{\"n\":{version}}}]")).await;
+        owned.service.app.deliveries().send_due().await.expect("sent");
+        let sent = server.take_received().pop().expect("a delivery");
+        let page = owner.page(WEBHOOK).await;
+        assert_eq!(page.words("section[aria-labelledby=payload] > pre"), String::from_utf8_lossy(&sent.body));
+        let signature = sent.header("x-service-signature").expect("a signature");
+        let directory = tempfile::tempdir().expect("a directory");
+        let snippets = page.select("details.snippet");
+        assert_eq!(snippets.len(), 3);
+        for snippet in snippets {
+            let name = words(
+                snippet.select(&scraper::Selector::parse("summary").expect("a selector")).next().expect("a name"),
+            );
+            let program = snippet.select(&scraper::Selector::parse("code").expect("a selector")).next().expect("code");
+            let (command, file) = match name.as_str() {
+                "Python" => ("python3", "check.py"),
+                "JavaScript" => ("node", "check.js"),
+                _ => ("sh", "check.sh"),
+            };
+            std::fs::write(directory.path().join(file), program.text().collect::<String>()).expect("written");
+            let says = |body: &[u8], signature: &str| {
+                std::fs::write(directory.path().join("body.json"), body).expect("written");
+                let mut run = Command::new(command);
+                run.arg(file).current_dir(directory.path());
+                let run = run.env("SIGNATURE", signature).env("WEBHOOK_SECRET", secret);
+                let output = run.output().expect("it runs");
+                assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+                String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            };
+            assert_eq!(says(&sent.body, signature), "genuine", "{name}");
+            assert_eq!(says(&sent.body[1..], signature), "forged", "{name}");
+            for forged in ["", "ü", &signature[1..], &signature.to_uppercase()] {
+                assert_eq!(says(&sent.body, forged), "forged", "{name}: {forged}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_listed() {
+    let server = LoopbackServer::start(|received| match received.target.starts_with("/bad") {
+        true => Reply::Bytes(with_status("500 Oh", "", b"")),
+        false => ok("", b""),
+    });
+    let owned = owned().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let page = owner.page(WEBHOOK).await;
+    assert!(page.words("section[aria-labelledby=receiver]").contains("None is registered."));
+    assert_eq!(page.words("section[aria-labelledby=deliveries] p"), "Nothing was sent.");
+    for (fields, wrong, problem) in [
+        (&[("url", "<script>"), ("signed", "no")][..], "url", ""),
+        (&[("url", &server.url("/")), ("signed", "typed"), ("secret", "")], "secret", "It must have 1 to 1024 bytes."),
+    ] {
+        let page = Page::of(&registered(&owner, fields).await, 400);
+        let told = page.words(&format!("#{wrong}-problem"));
+        assert!(told.contains(problem) && !told.is_empty(), "{told}");
+        assert_eq!(page.one("#url").attr("value"), Some(fields[0].1), "what was typed is kept");
+        assert_eq!(page.one("input[name=signed][checked]").attr("value"), Some(fields[1].1));
+    }
+    for (path, version) in [("/good", 2), ("/bad?<b>", 3)] {
+        let answer = registered(&owner, &[("url", &server.url(path)), ("signed", "no")]).await;
+        leads_to(&answer, "/ui/1/ten/webhook?done=register");
+        owned.push(1, &format!("[{{\"n\":{version}}}]")).await;
+        owned.service.app.deliveries().send_due().await.expect("sent");
+    }
+    let page = owner.page(&format!("{WEBHOOK}?done=register")).await;
+    assert!(page.words("[role=status]").starts_with("The webhook is registered."));
+    assert!(page.words("section[aria-labelledby=receiver]").contains("Nothing is signed."));
+    let rows = page.all_words("tbody tr");
+    assert!(rows[0].starts_with("3 just now status 500 ") && rows[0].contains(" ms http"), "{rows:?}");
+    assert!(rows[1].starts_with("2 just now status 200 "), "{rows:?}");
+    assert_eq!(page.select("td.failed").len(), 1);
+
+    let confirm = owner.page(&page.link("Delete it…")).await;
+    leads_to(&owner.submit(&confirm, "/ui/1/ten/webhook/delete").await, "/ui/1/ten/webhook?done=delete");
+    let page = owner.page(WEBHOOK).await;
+    assert!(page.words("section[aria-labelledby=receiver]").contains("None is registered."));
+    assert_eq!(page.select("tbody tr").len(), 2, "what was delivered stays listed");
+    Page::of(&owner.submit(&confirm, "/ui/1/ten/webhook/delete").await, 404);
+}
+
+#[tokio::test]
+async fn only_the_owner_has_a_webhook_and_only_on_a_plan_that_has_them() {
+    let owned = Owned::sqlite().await;
+    owned.dataset("Ten", json!({"private": true}), &["[{}]"]).await;
+    let (_, token) = add_user(&owned.service, "free@strata.test", Plan::Free).await;
+    let other = Browser::user(&owned.service, "free@strata.test").await;
+    let (visitor, form) = (Browser::visitor(&owned.service), other.token("/").await);
+    for page in [WEBHOOK, "/ui/1/ten/webhook/delete"] {
+        visitor.error(page, 401).await;
+        other.error(page, 404).await;
+    }
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for action in ["register", "delete", "nothing"] {
+        let uri = format!("{WEBHOOK}/{action}");
+        let fields = [("token", form.as_str()), ("url", "http://a.test/")];
+        Page::of(&other.post(&uri, &fields).await, 404);
+        Page::of(&visitor.post(&uri, &fields).await, 401);
+        Page::of(&owner.post(&uri, &fields).await, 403);
+    }
+    let made =
+        crate::support::owned::call(&owned.service, &token, "POST", "/dataset/create", "{\"name\":\"Free\"}").await;
+    assert_eq!(made.status, 200);
+    let page = other.page("/ui/2/free/webhook").await;
+    assert!(page.words(".note").starts_with("Your plan, free, has no webhooks."));
+    assert!(page.words("section[aria-labelledby=payload]").contains("The dataset has no version yet."));
+    let fields = [("token", form.as_str()), ("url", "http://127.0.0.1/"), ("signed", "no")];
+    let refused = other.post("/ui/2/free/webhook/register", &fields).await;
+    assert!(matches!(refused.status, 400 | 403), "{}", refused.status);
+}
