@@ -12,15 +12,17 @@
 //! | `settings` | what an owner says of a dataset, its secrets, its refreshes |
 //! | `browse/` | a version's entities: table, JSON, form, fields, the same query for other tools |
 //! | `entity` | one entity as a tree |
+//! | `explain` | what the service does for a read, for the owner |
 //! | `download` | a read of an owner's private dataset as a file |
 //! | `profile` | what the paths of a version hold |
 //! | `versions` | the versions of a dataset, and what its owner does with them |
 //! | `opened` | the dataset and the version that a page is about |
 //! | `visit` | a request for a page, and its answer: shell, headers, errors |
 //! | `forms` | the tokens of forms |
-//! | `assets` | the style sheet |
+//! | `assets` | the style sheet, and the script of the island |
+//! | `island/` | the source of that script, in TypeScript |
 //! | `place`, `query` | where pages are, and their query strings |
-//! | `tree`, `shown`, `figures` | values, texts and numbers for people |
+//! | `tree`, `shown`, `marks`, `figures` | values, texts, hits of keywords and numbers for people |
 //!
 //! Each uses only what stands below it.
 
@@ -30,8 +32,10 @@ mod browse;
 mod catalogue;
 mod download;
 mod entity;
+mod explain;
 mod figures;
 mod forms;
+mod marks;
 mod opened;
 mod place;
 mod profile;
@@ -93,6 +97,8 @@ fn pages() -> Router<App> {
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/", get(browse::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/profile", get(profile::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", get(profile::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/explain", get(explain::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", get(explain::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/download", get(download::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/download", get(download::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", get(entity::show))

@@ -4,11 +4,14 @@ mod account;
 mod browse;
 mod catalogue;
 mod crawl;
+mod explain;
 mod hostile;
+mod in_browser;
 mod pages;
 mod profile;
 mod sessions;
 mod settings;
+mod snippets;
 mod versions;
 
 use axum::body::Body;
