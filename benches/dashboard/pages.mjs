@@ -2,8 +2,8 @@
 //
 //     node pages.mjs BASE_URL
 //
-// Fails where accessibility or best practices are less than 100, or performance is less than 95, or where the first page
-// takes more than 100 KB.
+// Fails where accessibility or best practices are less than 100, or performance is less than 95, or where the first
+// page takes more than 100 KB.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -43,7 +43,7 @@ try {
     await new Promise((later) => setTimeout(later, 100));
   }
   for (const path of PAGES) {
-    const result = await lighthouse(baseUrl + path, { port, onlyCategories: Object.keys(LEAST), output: "json", logLevel: "error" });
+    const result = await lighthouse(baseUrl + path, { port, onlyCategories: Object.keys(LEAST), logLevel: "error" });
     const { categories, audits } = result.lhr;
     const scores = Object.keys(LEAST).map((name) => [name, Math.round(categories[name].score * 100)]);
     const bytes = audits["total-byte-weight"].numericValue;

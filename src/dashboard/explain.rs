@@ -83,7 +83,10 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     let api = read.pairs().iter().fold(own, |query, (name, value)| query.and(name, value));
     let page = ExplainPage {
         shell: visit.shell(format!("Why this long, {}", view.dataset.name.as_str())),
-        heading: Heading::around(visit, &view.dataset, &place, Tab::Data),
+        heading: Heading {
+            version: Some(format!("v{}{}", found.version, if found.alt { ", alternate" } else { "" })),
+            ..Heading::around(visit, &view.dataset, &place, Tab::Data)
+        },
         summary: format!(
             "{} for {}",
             figures::duration(found.total_us),
@@ -118,10 +121,7 @@ fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("The version holds", figures::counted(found.entity_count, "entity", "entities")),
         ("Work, estimated before", figures::size(found.work.work_bytes)),
-        (
-            "Pages of documents read",
-            format!("{} of {}", figures::grouped(read), figures::grouped(documents.pages)),
-        ),
+        ("Pages of documents read", format!("{} of {}", figures::grouped(read), figures::grouped(documents.pages))),
         ("From the store", figures::size(found.parts.request_bytes)),
         ("The answer", figures::size(found.answer.body_bytes)),
     ];

@@ -31,8 +31,8 @@ const CHARACTERS: usize = 80;
 pub(super) struct Fields {
     /// Those at the top, with those below them.
     pub(super) tree: Vec<Node>,
-    /// All that are shown.
-    pub(super) shown: usize,
+    /// How many there are.
+    pub(super) all: String,
     /// Paths that are not shown.
     pub(super) left_out: usize,
     names: Vec<String>,
@@ -85,16 +85,15 @@ pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Opt
     let found = profiles.find(visitor.user.as_ref(), visitor.client, opened.dataset.id, version, opened.admitted.alt);
     let contents = found.await.ok()?.contents;
     let named = || contents.paths.iter().filter(|path| !path.path.is_empty());
-    let (mut tree, mut shown) = (Vec::new(), 0);
+    let mut tree = Vec::new();
     for record in named().take(PATHS) {
         if let Ok(path) = Path::parse(&record.path) {
-            shown += 1;
             insert(&mut tree, path.keys(), field(record, contents.entities, links));
         }
     }
     Some(Fields {
         tree,
-        shown,
+        all: figures::grouped(contents.paths.len() as u64),
         left_out: contents.paths.len().saturating_sub(PATHS),
         names: named().take(COMPLETED).map(|path| path.path.clone()).collect(),
     })

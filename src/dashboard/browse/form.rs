@@ -122,7 +122,8 @@ impl Form {
         let hidden =
             query.pairs().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str()) && operator(name).is_none());
         let plain = query.without(&[VIEW]).pairs().is_empty();
-        let more = [COLUMNS, "keep_field", "drop_field", "dedup", "dedup_key", "denull", "include_source", "sample", "seed"];
+        let more =
+            [COLUMNS, "keep_field", "drop_field", "dedup", "dedup_key", "denull", "include_source", "sample", "seed"];
         Form {
             action: links.place.browse(),
             reset: (!plain).then(|| links.place.browse()),

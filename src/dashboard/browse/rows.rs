@@ -76,7 +76,10 @@ pub(super) enum Cell {
     Number(Shown),
     Text(Shown),
     /// What unfolds; at once where something in it is marked.
-    Nested { summary: String, json: Shown },
+    Nested {
+        summary: String,
+        json: Shown,
+    },
 }
 
 /// An entity as JSON.

@@ -114,8 +114,8 @@ impl Reads {
         }
     }
 
-    /// As [`Reads::answer`] for who takes it uncompressed, with the positions in the file of the entities that it holds,
-    /// in its order; none of a count. The query runs once. No cached answer is taken: those know no positions.
+    /// As [`Reads::answer`] for who takes it uncompressed, with the positions in the file of the entities that it
+    /// holds, in its order; none of a count. The query runs once. No cached answer is taken: those know no positions.
     ///
     /// # Errors
     /// [`ReadError`] of the query and of the file.

@@ -56,7 +56,9 @@ impl Served {
         command.current_dir(self.machine.path("")).env("NO_PROXY", "*").env("NO_COLOR", "1");
         let output = command.output().expect("node runs");
         let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{program}: {printed}{errors}\n{}", self.server.errors());
+        let log = self.server.errors();
+        let last = log.lines().rev().take(3).collect::<Vec<_>>().join("\n");
+        assert!(output.status.success(), "{program}: {printed}{errors}\nthe last requests:\n{last}");
         printed.trim().to_owned()
     }
 }
@@ -84,7 +86,7 @@ impl Programs {
 fn every_page_is_accessible_and_fits_in_both_colour_schemes() {
     let served = Served::start();
     // Developers look at the pictures.
-    let pictures = std::env::var("STRATA_TEST_PICTURES").ok();
+    let pictures = std::env::var("TEST_PICTURES").ok();
     let password = served.demo_password();
     let mut arguments = vec![DEMO_OWNER, &password];
     arguments.extend(pictures.as_deref());

@@ -41,11 +41,11 @@ async function columns() {
   await panel.locator("summary").click();
   await panel.getByRole("checkbox").first().uncheck();
   assert.equal((await heads())[1], second);
-  await panel.getByRole("button", { name: `Move ${second} down` }).click();
+  await panel.getByRole("button", { name: `Move ${second} down`, exact: true }).click();
   const order = await heads();
   assert.equal(order[2], second);
   // They are remembered for all pages of the dataset, and only here.
-  await page.goto(`${countries}?limit=5&offset=3`);
+  await page.goto(`${countries}?limit=50`);
   assert.deepEqual(await heads(), order);
   const cells = await page.locator("tbody tr").first().locator("td:visible").count();
   assert.equal(cells, order.length - 1);
@@ -91,7 +91,7 @@ async function json() {
     ['{"a": [1, 2}', "Line 1, column 12: “,” or “]” is missing."],
     ['{"a" 1}', "Line 1, column 6: “:” is missing."],
     ["{'a': 1}", "Line 1, column 2: a key in double quotes is missing."],
-    ['{"é🦀": tru}', "Line 1, column 9: this is no JSON value."],
+    ['{"é🦀": tru}', "Line 1, column 8: this is no JSON value."],
     ['["a\nb"]', "Line 1, column 4: a string holds no line breaks and control characters: write \\n."],
     ['["\\x"]', "Line 1, column 3: there is no such escape."],
     ["[1,]", "Line 1, column 4: this is no JSON value."],
@@ -118,7 +118,8 @@ async function events() {
     await route.fulfill({ status: 200, headers: { "content-type": "text/event-stream" }, body });
   });
   await withElements('<div data-events="/ui/events-of-a-test" role="status"></div>');
-  await page.waitForFunction(() => document.querySelector(".progress")?.textContent === "<b>decode</b>1,234,567 bytes89 entities");
+  const expected = "<b>decode</b>1,234,567 bytes89 entities";
+  await page.waitForFunction((text) => document.querySelector(".progress")?.textContent === text, expected);
   await page.unroute("**/ui/sign-in");
   // Loaded again, the page is what the service sends.
   await page.waitForFunction(() => !document.querySelector("[data-events]"));

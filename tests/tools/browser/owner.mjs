@@ -19,7 +19,8 @@ async function call(method, path, body) {
 async function dataset(name) {
   const { dataset } = await call("POST", "/dataset/create", { name, source: "push" });
   const { dataset_id } = dataset;
-  const entities = Array.from({ length: 120 }, (_, n) => ({ n, city: n % 2 ? "Köln" : "Paris", at: { x: n / 10 }, note: null }));
+  const entity = (n) => ({ n, city: n % 2 ? "Köln" : "Paris", at: { x: n / 10 }, note: null });
+  const entities = Array.from({ length: 120 }, (_, n) => entity(n));
   await call("POST", "/dataset/refresh", { dataset_id, entities: entities.slice(0, 60) });
   await call("POST", "/dataset/refresh", { dataset_id, entities });
   return `/ui/${dataset_id}/${dataset.name_slug}`;
@@ -108,7 +109,8 @@ async function settings(page, home) {
   await page.getByRole("button", { name: "Save" }).click();
   await page.locator(".done").waitFor();
   assert.match(await page.locator(".heading").innerText(), /Cities & <others>/);
-  const read = (key) => fetch(`${baseUrl + home.replace("/ui/", "/api/")}/active/?limit=1`, { headers: { Authorization: `Bearer ${key}` } });
+  const api = baseUrl + home.replace("/ui/", "/api/");
+  const read = (key) => fetch(`${api}/active/?limit=1`, { headers: { Authorization: `Bearer ${key}` } });
   const shown = async (section) => page.locator(`section[aria-labelledby=${section}] pre`).first().innerText();
   await page.getByRole("button", { name: "Show the key" }).click();
   const key = await shown("key");

@@ -13,7 +13,7 @@ const MOST = 150_000;
 
 const [baseUrl, email, password, directory] = process.argv.slice(2);
 const browser = await Browser.start(baseUrl);
-const context = await browser.session({ viewport: { width: 1200, height: 780 }, colorScheme: "light" });
+const context = await browser.session({ viewport: { width: 1200, height: 860 }, colorScheme: "light" });
 const page = await context.newPage();
 await signIn(page, email, password);
 for (const { path, ready, picture, shows } of PAGES.filter(({ picture }) => picture)) {

@@ -38,7 +38,8 @@ export class Browser {
 
   /** A session of its own, with nothing kept of others. */
   async session(options = {}) {
-    const context = await this.chrome.newContext({ baseURL: this.baseUrl, viewport: WIDE, ...options });
+    const usual = { baseURL: this.baseUrl, viewport: WIDE, reducedMotion: "reduce" };
+    const context = await this.chrome.newContext({ ...usual, ...options });
     context.setDefaultTimeout(60_000);
     const wrong = (text) => this.wrong.push(text);
     context.on("request", (request) => {
@@ -95,7 +96,8 @@ export async function signIn(page, email, password) {
 export async function violations(page) {
   await page.evaluate(AXE);
   const found = await page.evaluate(async () => (await globalThis.axe.run(document)).violations);
-  return found.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html, any }) => `${html} ${any[0]?.message ?? ""}`).slice(0, 3).join(" | ")}`);
+  const shown = ({ html, any }) => `${html.replaceAll(/\s+/g, " ").slice(0, 300)} ${any[0]?.message ?? ""}`;
+  return found.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.slice(0, 3).map(shown).join(" | ")}`);
 }
 
 /** Pixels by which a page is wider than its window. */

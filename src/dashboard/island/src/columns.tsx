@@ -1,5 +1,5 @@
-// The columns of a table of entities, `[data-columns]`: chosen, put in order, and remembered in this browser for the dataset.
-// An address with columns of its own has no `data-columns`, and is shown as it is.
+// The columns of a table of entities, `[data-columns]`: chosen, put in order, and remembered in this browser for the
+// dataset. An address with columns of its own has no `data-columns`, and is shown as it is.
 
 import { render } from "preact";
 
@@ -18,6 +18,8 @@ class Columns {
   private readonly key: string;
   private readonly names: string[];
   private readonly places = new Map<string, number>();
+  /** Names as the service shows them: nothing in them is invisible or reorders text. */
+  private readonly shown = new Map<string, string>();
   private choice: Choice = { order: [], hidden: [] };
 
   constructor(
@@ -29,7 +31,9 @@ class Columns {
     const heads = [...region.querySelectorAll<HTMLElement>("thead th")];
     heads.forEach((head, place) => {
       const name = head.dataset["column"];
-      if (name !== undefined) this.places.set(name, place);
+      if (name === undefined) return;
+      this.places.set(name, place);
+      this.shown.set(name, head.querySelector("bdi")?.textContent ?? "");
     });
     this.names = [...this.places.keys()];
     try {
@@ -102,14 +106,19 @@ class Columns {
             <li key={name}>
               <label class="check">
                 <input type="checkbox" checked={!isHidden(name)} onChange={() => this.toggle(name)} />
-                <bdi>{name === "" ? "(empty)" : name}</bdi>
+                <bdi>{this.shown.get(name)}</bdi>
               </label>
-              <button type="button" aria-label={`Move ${name} up`} disabled={at === 0} onClick={() => this.move(name, -1)}>
+              <button
+                type="button"
+                aria-label={`Move ${this.shown.get(name)} up`}
+                disabled={at === 0}
+                onClick={() => this.move(name, -1)}
+              >
                 ↑
               </button>
               <button
                 type="button"
-                aria-label={`Move ${name} down`}
+                aria-label={`Move ${this.shown.get(name)} down`}
                 disabled={at === order.length - 1}
                 onClick={() => this.move(name, 1)}
               >

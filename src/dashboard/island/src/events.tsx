@@ -1,5 +1,5 @@
-// Live progress: an element with `data-events="URL"` shows the server-sent events of that URL, each of which is JSON with
-// a `stage`, and with `bytes` and `entities` where they are known. When the event `end` comes, the page is loaded again.
+// Live progress: an element with `data-events="URL"` shows the server-sent events of that URL, each of which is JSON
+// with a `stage`, and with `bytes` and `entities` where they are known. The event `end` loads the page again.
 
 import { render } from "preact";
 

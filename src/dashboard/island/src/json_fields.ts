@@ -1,5 +1,5 @@
-// Fields for JSON, `textarea[data-json]`: while one types, the first error is said with its line and column. The form can
-// still be sent: the service decides.
+// Fields for JSON, `textarea[data-json]`: while one types, the first error is said with its line and column. The form
+// can still be sent: the service decides.
 
 import { jsonError } from "./json";
 

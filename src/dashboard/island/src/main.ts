@@ -1,4 +1,5 @@
-// What pages of the dashboard do more where scripts run. Each part looks for its elements, and does nothing without them.
+// What pages of the dashboard do more where scripts run. Each part looks for its elements, and does nothing without
+// them.
 
 import { chooseColumns } from "./columns";
 import { addCopyButtons } from "./copy";
