@@ -13,7 +13,11 @@ pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
     fixtures::write_to(directory.path()).map_err(unpacking)?;
     let datasets = app.demo().load(directory.path()).await?;
     let credentials = app.demo().credentials().await?;
-    print(&(describe(base_url, &datasets) + &describe_owner(base_url, &credentials)))
+    let dashboard = match app.config().server.dashboard {
+        true => format!("Open {base_url}/ in a browser: the dashboard.\n\n"),
+        false => String::new(),
+    };
+    print(&(dashboard + &describe(base_url, &datasets) + &describe_owner(base_url, &credentials)))
 }
 
 fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
@@ -27,7 +31,7 @@ fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
 }
 
 fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
-    let mut text = String::from("Try these in a browser, or in a shell as curl 'URL':\n\n");
+    let mut text = String::from("Reads to try, in a browser or in a shell as curl 'URL':\n\n");
     for dataset in datasets {
         let slug = dataset.name_slug.as_str();
         let key = dataset.private_key.as_ref().map(|key| key.expose());

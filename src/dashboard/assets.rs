@@ -1,5 +1,5 @@
-//! The style sheet: part of the binary, under a name that changes with its text, so that browsers keep it for good.
-//! Each coding of it is made once.
+//! The style sheet and the script: parts of the binary, under names that change with their texts, so that browsers keep
+//! them for good. Each coding of them is made once.
 
 use std::sync::LazyLock;
 
@@ -11,38 +11,58 @@ use sha2::{Digest, Sha256};
 
 use crate::encode::{ContentCoding, compress};
 
-const STYLE: &str = include_str!("assets/style.css");
-
 /// Digits of the hash in a name.
 const DIGITS: usize = 16;
 
-static STYLE_NAME: LazyLock<String> = LazyLock::new(|| {
-    let mut hash = hex::encode(Sha256::digest(STYLE));
-    hash.truncate(DIGITS);
-    format!("style-{hash}.css")
-});
+/// The style sheet.
+pub(super) static STYLE: LazyLock<Asset> =
+    LazyLock::new(|| Asset::new("style", "css", "text/css; charset=utf-8", include_str!("assets/style.css")));
 
-/// The path of the style sheet.
-pub(super) static STYLE_PATH: LazyLock<String> = LazyLock::new(|| format!("/ui/assets/{}", *STYLE_NAME));
+/// The script, which is built from `island/`.
+pub(super) static ISLAND: LazyLock<Asset> =
+    LazyLock::new(|| Asset::new("island", "js", "text/javascript; charset=utf-8", include_str!("assets/island.js")));
 
-/// The style sheet in each coding, in the order of [`ContentCoding::ALL`]; `None` where there was no memory for it.
-static STYLES: LazyLock<[Option<Bytes>; ContentCoding::ALL.len()]> =
-    LazyLock::new(|| ContentCoding::ALL.map(|coding| compress(coding, STYLE.as_bytes()).ok()));
+/// A file that pages load.
+pub(super) struct Asset {
+    path: String,
+    content_type: &'static str,
+    text: &'static str,
+    /// The text in each coding, in the order of [`ContentCoding::ALL`]; `None` where there was no memory for it.
+    coded: [Option<Bytes>; ContentCoding::ALL.len()],
+}
 
-/// The style sheet for who sends these headers.
-pub(super) fn style(wanted: &HeaderMap) -> Response {
-    let coding = ContentCoding::negotiate(wanted);
-    let (coding, body) = match &STYLES[coding as usize] {
-        Some(body) => (coding, body.clone()),
-        None => (ContentCoding::Identity, Bytes::from_static(STYLE.as_bytes())),
-    };
-    let mut response = Response::new(Body::from(body));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
-    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    if coding != ContentCoding::Identity {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+/// The one of a path.
+pub(super) fn find(path: &str) -> Option<&'static Asset> {
+    [&STYLE, &ISLAND].into_iter().map(|asset| &**asset).find(|asset| asset.path == path)
+}
+
+impl Asset {
+    fn new(stem: &str, extension: &str, content_type: &'static str, text: &'static str) -> Asset {
+        let mut hash = hex::encode(Sha256::digest(text));
+        hash.truncate(DIGITS);
+        let coded = ContentCoding::ALL.map(|coding| compress(coding, text.as_bytes()).ok());
+        Asset { path: format!("/ui/assets/{stem}-{hash}.{extension}"), content_type, text, coded }
     }
-    response
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// It, for who sends these headers.
+    pub(super) fn answer(&self, wanted: &HeaderMap) -> Response {
+        let coding = ContentCoding::negotiate(wanted);
+        let (coding, body) = match &self.coded[coding as usize] {
+            Some(body) => (coding, body.clone()),
+            None => (ContentCoding::Identity, Bytes::from_static(self.text.as_bytes())),
+        };
+        let mut response = Response::new(Body::from(body));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        if coding != ContentCoding::Identity {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        }
+        response
+    }
 }

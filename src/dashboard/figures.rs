@@ -34,6 +34,14 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
+/// A short time.
+pub(super) fn duration(microseconds: u64) -> String {
+    match microseconds {
+        0..10_000_000 => format!("{:.2} ms", microseconds as f64 / 1e3),
+        _ => format!("{:.2} s", microseconds as f64 / 1e6),
+    }
+}
+
 /// What has changed, with its sign: `+12`, `−3`, `±0`.
 pub(super) fn change(before: u64, now: u64) -> String {
     match now.cmp(&before) {

@@ -18,6 +18,7 @@
 //! | `usage` | how much a dataset is read |
 //! | `browse/` | a version's entities: table, JSON, form, fields, the same query for other tools |
 //! | `entity` | one entity as a tree |
+//! | `explain` | what the service does for a read, for the owner |
 //! | `download` | a read of an owner's private dataset as a file |
 //! | `profile`, `histogram` | what the paths of a version hold, and how their numbers are spread |
 //! | `versions` | the versions of a dataset, and what its owner does with them |
@@ -26,9 +27,10 @@
 //! | `acting` | what the handlers of forms have in common |
 //! | `visit` | a request for a page, and its answer: shell, headers, errors |
 //! | `forms` | the tokens of forms |
-//! | `assets` | the style sheet |
+//! | `assets` | the style sheet, and the script of the island |
+//! | `island/` | the source of that script, in TypeScript |
 //! | `place`, `query` | where pages are, and their query strings |
-//! | `tree`, `shown`, `figures` | values, texts and numbers for people |
+//! | `tree`, `shown`, `marks`, `figures` | values, texts, hits of keywords and numbers for people |
 //!
 //! Each uses only what stands below it.
 
@@ -43,9 +45,11 @@ mod created;
 mod diff;
 mod download;
 mod entity;
+mod explain;
 mod figures;
 mod forms;
 mod histogram;
+mod marks;
 mod opened;
 mod place;
 mod profile;
@@ -123,6 +127,8 @@ fn pages() -> Router<App> {
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/", get(browse::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/profile", get(profile::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", get(profile::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/explain", get(explain::show))
+        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", get(explain::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/download", get(download::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/download", get(download::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", get(entity::show))

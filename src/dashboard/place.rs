@@ -143,6 +143,11 @@ impl Place {
         self.below("/ui", "profile")
     }
 
+    /// The page of what the read does.
+    pub(super) fn explain(&self) -> String {
+        self.below("/ui", "explain")
+    }
+
     /// The read, for the session of a browser.
     pub(super) fn download(&self) -> String {
         self.below("/ui", "download")

@@ -2,10 +2,12 @@
 //! would see made visible.
 
 use std::fmt::{self, Write};
+use std::ops::Range;
 
 use askama::filters::HtmlSafe;
 
 use super::figures;
+use super::marks::Marks;
 use crate::model::text::is_invisible;
 
 /// A text of others, as the inside of an element.
@@ -15,6 +17,8 @@ pub(super) struct Shown {
     /// Bytes of all of it, where it is shortened.
     all_bytes: Option<u64>,
     link: Option<String>,
+    /// The parts of the text that are marked.
+    marked: Vec<Range<usize>>,
 }
 
 impl HtmlSafe for Shown {}
@@ -24,12 +28,12 @@ impl Shown {
     pub(super) fn new(text: &str, characters: usize) -> Shown {
         let end = text.char_indices().nth(characters).map(|(end, _)| end);
         let all_bytes = end.map(|_| text.len() as u64);
-        Shown { text: text[..end.unwrap_or(text.len())].to_owned(), all_bytes, link: None }
+        Shown { text: text[..end.unwrap_or(text.len())].to_owned(), all_bytes, link: None, marked: Vec::new() }
     }
 
     /// All of a text.
     pub(super) fn whole(text: &str) -> Shown {
-        Shown { text: text.to_owned(), all_bytes: None, link: None }
+        Shown { text: text.to_owned(), all_bytes: None, link: None, marked: Vec::new() }
     }
 
     /// A text whose beginning is all there is of it.
@@ -48,6 +52,23 @@ impl Shown {
     /// As [`Shown::new`], as a link where it is a URL of the web.
     pub(super) fn linked(text: &str, characters: usize) -> Shown {
         Shown { link: web_url(text), ..Shown::new(text, characters) }
+    }
+
+    /// With the hits of keywords marked.
+    pub(super) fn marking(mut self, marks: &Marks) -> Shown {
+        self.marked = marks.in_text(&self.text);
+        self
+    }
+
+    /// As [`Shown::marking`], of a text that is JSON.
+    pub(super) fn marking_json(mut self, marks: &Marks) -> Shown {
+        self.marked = marks.in_json(&self.text);
+        self
+    }
+
+    /// Whether something in it is marked.
+    pub(super) fn is_marked(&self) -> bool {
+        !self.marked.is_empty()
     }
 
     /// Bytes that its HTML takes, roughly.
@@ -75,7 +96,13 @@ impl fmt::Display for Shown {
         if let Some(link) = &self.link {
             write!(formatter, "<a href=\"{}\" rel=\"noopener noreferrer nofollow\">", Escaped(link))?;
         }
-        write!(formatter, "<bdi>{}</bdi>", Escaped(&self.text))?;
+        formatter.write_str("<bdi>")?;
+        let mut from = 0;
+        for Range { start, end } in self.marked.iter().cloned() {
+            write!(formatter, "{}<mark>{}</mark>", Escaped(&self.text[from..start]), Escaped(&self.text[start..end]))?;
+            from = end;
+        }
+        write!(formatter, "{}</bdi>", Escaped(&self.text[from..]))?;
         if self.link.is_some() {
             formatter.write_str("</a>")?;
         }
@@ -130,6 +157,14 @@ mod tests {
         ] {
             assert_eq!(Shown::new(text, 10).to_string(), html, "{text:?}");
         }
+    }
+
+    #[test]
+    fn hits_are_marked_and_escaped() {
+        let marks = Marks::of(&["<b".to_owned(), "&".to_owned()]);
+        let shown = Shown::new("a<B>&\u{202e}", 10).marking(&marks);
+        let html = "<bdi>a<mark>&lt;B</mark>&gt;<mark>&amp;</mark><span class=\"ctl\">U+202E</span></bdi>";
+        assert_eq!((shown.to_string().as_str(), shown.is_marked()), (html, true));
     }
 
     #[test]

@@ -20,8 +20,9 @@ use crate::model::limits::FORM_BYTES;
 use crate::model::user::User;
 use crate::service::{App, BodyRoom, UsageMeter};
 
-/// What a page may load and do: its style sheet and its icon, nothing of others, and no scripts.
-const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; \
+/// What a page may load and do: its style sheet, its script and its icon, calls of its own service, nothing of others.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; form-action 'self'; \
                       frame-ancestors 'none'; base-uri 'none'";
 
 /// The page on which one signs in.
@@ -41,6 +42,7 @@ pub(super) enum Reply {
 pub(super) struct Shell {
     pub(super) title: String,
     pub(super) style: &'static str,
+    pub(super) script: &'static str,
     /// The e-mail address of who is signed in.
     pub(super) email: Option<String>,
     /// The token of forms, where there is a session.
@@ -105,7 +107,8 @@ impl Visit {
             if path.starts_with(SIGN_IN) || path.len() > NEXT_BYTES { SIGN_IN.to_owned() } else { back.at(SIGN_IN) };
         Shell {
             title: title.into(),
-            style: &assets::STYLE_PATH,
+            style: assets::STYLE.path(),
+            script: assets::ISLAND.path(),
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),
             token: self.visitor.session().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
             sign_in,
@@ -265,12 +268,12 @@ pub(super) fn guard(headers: &mut HeaderMap) {
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-/// The style sheet; another name below `/ui/assets/` is no page.
+/// The style sheet and the script; another name below `/ui/assets/` is no page.
 pub(super) async fn asset(State(app): State<App>, head: Parts) -> Response {
-    if head.uri.path() != *assets::STYLE_PATH {
+    let Some(asset) = assets::find(head.uri.path()) else {
         return no_page(State(app), head).await;
-    }
-    let mut response = assets::style(&head.headers);
+    };
+    let mut response = asset.answer(&head.headers);
     guard(response.headers_mut());
     response
 }

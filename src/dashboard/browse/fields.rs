@@ -1,5 +1,8 @@
-//! The paths of a version from its profile, each with what a click adds to the query: a value, null, an order.
+//! The paths of a version from its profile as a tree, each with what a click adds to the query: a value, a part of one,
+//! null, an order.
 
+use askama::Template;
+use askama::filters::HtmlSafe;
 use serde_json::Value;
 
 use super::Links;
@@ -8,6 +11,7 @@ use crate::dashboard::opened::Opened;
 use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::Visit;
 use crate::model::path::Path;
+use crate::model::request::RangeBound;
 use crate::model::version::VersionSelector;
 use crate::storage::profile::{PathRecord, TypeCounts};
 
@@ -25,27 +29,45 @@ const CHARACTERS: usize = 80;
 
 /// See the module.
 pub(super) struct Fields {
-    pub(super) fields: Vec<Field>,
+    /// Those at the top, with those below them.
+    pub(super) tree: Vec<Node>,
+    /// How many there are.
+    pub(super) all: String,
     /// Paths that are not shown.
     pub(super) left_out: usize,
     names: Vec<String>,
 }
 
-pub(super) struct Field {
-    pub(super) path: Shown,
-    pub(super) types: String,
-    pub(super) presence: String,
-    pub(super) values: Vec<FieldValue>,
-    /// Adds a filter for null, where there are nulls.
-    pub(super) null: Option<String>,
-    pub(super) ascending: Option<String>,
-    pub(super) descending: Option<String>,
+/// A path, and the paths that begin with it.
+#[derive(Template)]
+#[template(path = "field.html")]
+pub(super) struct Node {
+    key: String,
+    name: Shown,
+    /// What is known of it; nothing where only paths below it are shown.
+    field: Option<Field>,
+    below: Vec<Node>,
 }
 
-pub(super) struct FieldValue {
-    pub(super) text: Shown,
-    pub(super) href: Option<String>,
-    pub(super) count: String,
+impl HtmlSafe for Node {}
+
+struct Field {
+    types: String,
+    presence: String,
+    values: Vec<FieldValue>,
+    /// Lead to the form with a condition begun: a part of its text, or a least number.
+    contains: Option<String>,
+    at_least: Option<String>,
+    /// Adds a filter for null, where there are nulls.
+    null: Option<String>,
+    ascending: Option<String>,
+    descending: Option<String>,
+}
+
+struct FieldValue {
+    text: Shown,
+    href: Option<String>,
+    count: String,
 }
 
 impl Fields {
@@ -63,12 +85,32 @@ pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Opt
     let found = profiles.find(visitor.user.as_ref(), visitor.client, opened.dataset.id, version, opened.admitted.alt);
     let contents = found.await.ok()?.contents;
     let named = || contents.paths.iter().filter(|path| !path.path.is_empty());
-    let fields = named().take(PATHS).map(|path| field(path, contents.entities, links)).collect();
+    let mut tree = Vec::new();
+    for record in named().take(PATHS) {
+        if let Ok(path) = Path::parse(&record.path) {
+            insert(&mut tree, path.keys(), field(record, contents.entities, links));
+        }
+    }
     Some(Fields {
-        fields,
+        tree,
+        all: figures::grouped(contents.paths.len() as u64),
         left_out: contents.paths.len().saturating_sub(PATHS),
         names: named().take(COMPLETED).map(|path| path.path.clone()).collect(),
     })
+}
+
+/// Puts what is known of a path where it belongs. No deeper than entities nest.
+fn insert(nodes: &mut Vec<Node>, keys: &[String], field: Field) {
+    let Some((key, rest)) = keys.split_first() else { return };
+    let at = nodes.iter().position(|node| node.key == *key).unwrap_or_else(|| {
+        let name = Shown::beginning(key, CHARACTERS, false);
+        nodes.push(Node { key: key.clone(), name, field: None, below: Vec::new() });
+        nodes.len() - 1
+    });
+    match rest {
+        [] => nodes[at].field = Some(field),
+        rest => insert(&mut nodes[at].below, rest, field),
+    }
 }
 
 fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
@@ -80,8 +122,11 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     });
     let sorted = |direction| sort_field(record).and_then(|field| links.sorted(&field, direction));
     let null = (record.types.null > 0).then(|| links.with_condition("filter", &format!("{path}:null"))).flatten();
+    let TypeCounts { boolean, number, string, .. } = record.types;
+    let begun = |operator, is_there| if is_there { links.with_begun(path, operator) } else { None };
     Field {
-        path: Shown::new(path, CHARACTERS),
+        contains: begun("filter_contains", boolean + number + string > 0),
+        at_least: begun(RangeBound::GreaterOrEqual.parameter(), number > 0),
         types: types(&record.types),
         presence: figures::percent(record.entities, entities),
         values: values.collect(),

@@ -1,7 +1,7 @@
 //! The form of a page of entities. What it sends holds empty fields and a condition in three parts; the page leads from
 //! there to the address without them, which is a link that can be shared.
 
-use super::{Links, VIEW};
+use super::{COLUMNS, Links, VIEW};
 use crate::dashboard::query::Query;
 use crate::model::request::RangeBound;
 
@@ -12,6 +12,9 @@ pub(super) const SENT: &str = "form";
 pub(super) const ADD_PATH: &str = "add_path";
 pub(super) const ADD_OPERATOR: &str = "add_operator";
 pub(super) const ADD_VALUE: &str = "add_value";
+
+/// Where the form's field for its value is.
+pub(super) const ADD_ANCHOR: &str = "#add_value";
 
 /// What asks for null.
 const IS_NULL: &str = "null";
@@ -28,7 +31,8 @@ const OPERATORS: [(&str, &str); 7] = [
 ];
 
 /// Parameters that have a field of their own.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
+    COLUMNS,
     "keywords",
     "keywords_mode",
     "sort",
@@ -44,6 +48,22 @@ const FIELDS: [&str; 13] = [
     "offset",
 ];
 
+/// A condition that a link has begun, for the form to be finished.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Added {
+    pub(super) path: String,
+    pub(super) operator: &'static str,
+}
+
+impl Added {
+    pub(super) fn of(query: &Query) -> Added {
+        let asked = query.first(ADD_OPERATOR).unwrap_or_default();
+        let known = OPERATORS.iter().find(|(name, _)| *name == asked);
+        let path = query.first(ADD_PATH).unwrap_or_default();
+        Added { path: path.to_owned(), operator: known.map_or("filter", |(name, _)| name) }
+    }
+}
+
 /// See the module.
 pub(super) struct Form {
     pub(super) action: String,
@@ -53,6 +73,8 @@ pub(super) struct Form {
     pub(super) all_keywords: bool,
     pub(super) conditions: Vec<Condition>,
     pub(super) operators: &'static [(&'static str, &'static str)],
+    pub(super) added: Added,
+    pub(super) columns: String,
     pub(super) sort: String,
     pub(super) limit: String,
     pub(super) keep_field: String,
@@ -82,7 +104,7 @@ pub(super) struct Condition {
 }
 
 impl Form {
-    pub(super) fn new(links: &Links<'_>, paths: Vec<String>, refused: bool) -> Form {
+    pub(super) fn new(links: &Links<'_>, paths: Vec<String>, added: Added, refused: bool) -> Form {
         let query = &links.query;
         let text = |name| query.first(name).unwrap_or_default().to_owned();
         let list = |name| query.all(name).collect::<Vec<_>>().join(",");
@@ -100,7 +122,8 @@ impl Form {
         let hidden =
             query.pairs().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str()) && operator(name).is_none());
         let plain = query.without(&[VIEW]).pairs().is_empty();
-        let more = ["keep_field", "drop_field", "dedup", "dedup_key", "denull", "include_source", "sample", "seed"];
+        let more =
+            [COLUMNS, "keep_field", "drop_field", "dedup", "dedup_key", "denull", "include_source", "sample", "seed"];
         Form {
             action: links.place.browse(),
             reset: (!plain).then(|| links.place.browse()),
@@ -108,6 +131,8 @@ impl Form {
             all_keywords: text("keywords_mode") == "and",
             conditions,
             operators: &OPERATORS,
+            added,
+            columns: list(COLUMNS),
             sort: text("sort"),
             limit: text("limit"),
             keep_field: list("keep_field"),

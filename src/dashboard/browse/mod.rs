@@ -18,6 +18,7 @@ mod form;
 mod rows;
 mod snippets;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use askama::Template;
@@ -27,6 +28,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::figures;
+use super::marks::Marks;
 use super::opened::{Heading, Opened, Tab, open};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
@@ -37,6 +39,7 @@ use crate::http::params::{self, ParameterError, UnknownParameter};
 use crate::http::visit::BaseUrl;
 use crate::http::visit::{quoted, told};
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
+use crate::model::path::Path;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::{App, UnknownCause};
@@ -45,15 +48,16 @@ use fields::Fields;
 pub(super) use fields::{text as value_text, types};
 use form::Form;
 pub(super) use rows::summary;
-use rows::{Cell, JsonRow, Table};
+use rows::{Cell, JsonRow, Look, Table};
 use snippets::Snippet;
 
 /// Entities in a page, unless asked otherwise.
 const PAGE: u64 = 50;
 
-/// Parameters of pages, not of reads.
+/// Parameters of pages, not of reads: what entities look like, and what only forms send.
 const VIEW: &str = "view";
-const OWN: [&str; 5] = [VIEW, form::SENT, form::ADD_PATH, form::ADD_OPERATOR, form::ADD_VALUE];
+const COLUMNS: &str = "columns";
+const OWN: [&str; 6] = [VIEW, COLUMNS, form::SENT, form::ADD_PATH, form::ADD_OPERATOR, form::ADD_VALUE];
 
 /// Most bytes of a query string that links to fields and columns repeat: there are hundreds of them.
 const REPEATED_BYTES: usize = 1_024;
@@ -97,6 +101,9 @@ struct BrowsePage {
     as_json: String,
     downloads: Vec<(&'static str, String)>,
     snippets: Vec<Snippet>,
+    /// For the owner: what this read does.
+    explain: Option<String>,
+    all_columns: String,
     private: bool,
 }
 
@@ -145,6 +152,12 @@ impl Links<'_> {
         self.repeated.then(|| self.here(&self.query.without(&["offset"]).and(name, value)))
     }
 
+    /// This page with a condition begun: its value is for the form.
+    fn with_begun(&self, path: &str, operator: &str) -> Option<String> {
+        let query = self.query.without(&["offset"]).and(form::ADD_PATH, path).and(form::ADD_OPERATOR, operator);
+        self.repeated.then(|| self.here(&query) + form::ADD_ANCHOR)
+    }
+
     /// This page in another order, from its beginning.
     fn sorted(&self, field: &str, direction: &str) -> Option<String> {
         let query = self.query.without(&["offset"]).with("sort", format!("{field}:{direction}"));
@@ -165,9 +178,10 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     }
     let alt = place.alt || parsed.as_ref().is_ok_and(|(request, _)| request.alt);
     let place = Place { alt, ..place };
+    let added = form::Added::of(&query);
     let opened = open(visit, &place, alt).await?;
     let in_json = query.first(VIEW) == Some("json");
-    let query = query.without(&OWN[1..]);
+    let query = query.without(&OWN[2..]);
     let repeated = uri.query().unwrap_or_default().len() <= REPEATED_BYTES;
     let links = Links { place: &place, query, repeated };
 
@@ -192,6 +206,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     let read = read_query(&links.query);
     let base = BaseUrl::of(&visit.head, &visit.app);
     let api = read.at(&place.api());
+    let heading = Heading::of(visit, &opened, &place, Tab::Data);
     let all = read.without(&["offset", "limit", "count", "format", "typed", "pretty", "total"]);
     let download = if private { place.download() } else { place.api() };
     let download = |format: Format| {
@@ -200,8 +215,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let page = BrowsePage {
         shell: visit.shell(opened.dataset.name.as_str()),
-        heading: Heading::of(visit, &opened, &place, Tab::Data),
-        form: Form::new(&links, fields.as_ref().map(Fields::names).unwrap_or_default(), problem.is_some()),
+        form: Form::new(&links, fields.as_ref().map(Fields::names).unwrap_or_default(), added, problem.is_some()),
         fields,
         problem,
         hints,
@@ -212,14 +226,17 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         as_json: links.here(&links.query.with(VIEW, "json")),
         downloads: Format::ALL.map(download).into(),
         snippets: snippets::of(&base, &place, &read, private),
+        explain: heading.settings.is_some().then(|| read.at(&place.explain())),
+        all_columns: links.here(&links.query.without(&[COLUMNS])),
+        heading,
         private,
     };
     render(status, &page)
 }
 
 /// The read that a page shows, with the limit that holds where none is given.
-fn read_query(query: &Query) -> Query {
-    let read = query.without(&[VIEW]);
+pub(super) fn read_query(query: &Query) -> Query {
+    let read = query.without(&[VIEW, COLUMNS]);
     match read.first("limit").is_some() || is_count(&read) {
         true => read,
         false => read.and("limit", PAGE),
@@ -261,7 +278,14 @@ async fn find(
         }
     };
     let shown = Arc::new(shown);
-    let answer = reads.answer(admitted, shown.clone(), ContentCoding::Identity).await?;
+    let (answer, positions) = match shown.count || is_plain(&shown) {
+        false => Box::pin(reads.locate(admitted, shown.clone())).await?,
+        true => {
+            let answer = reads.answer(admitted, shown.clone(), ContentCoding::Identity).await?;
+            let end = shown.offset.saturating_add(answer.total);
+            (answer, (shown.offset..end).take(PAGE_ENTITIES).collect())
+        }
+    };
     if request.count {
         let count = figures::counted(answer.total, "entity", "entities");
         let summary = "This is the count that the query asks for.".to_owned();
@@ -276,7 +300,18 @@ async fn find(
     }
     let (returned, matches) = (answer.total, answer.matches);
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
-    let positions = positions(visit, opened, &shown, returned).await;
+    let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
+    let columns = columns.iter().filter_map(|path| match path.keys() {
+        [field] => Some(field.clone()),
+        _ => None,
+    });
+    let look = Look {
+        links,
+        positions: &positions,
+        offset: shown.offset,
+        marks: Marks::of(&request.keywords),
+        columns: each_once(columns),
+    };
     let mut notes = Vec::new();
     if asked > limit {
         notes.push(format!(
@@ -286,12 +321,12 @@ async fn find(
     }
     let (table, json, fits) = match in_json {
         false => {
-            let table = Table::new(&entities, links, &positions, shown.offset);
+            let table = Table::new(&entities, &look);
             let fits = table.rows.len() as u64;
             (Some(table), None, fits)
         }
         true => {
-            let rows = rows::json(&entities, links, &positions, shown.offset);
+            let rows = rows::json(&entities, &look);
             let fits = rows.len() as u64;
             (None, Some(rows), fits)
         }
@@ -351,17 +386,14 @@ fn pages(links: &Links<'_>, request: &ReadRequest, fits: u64, returned: u64, all
     }
 }
 
-/// The positions in the version of the entities of an answer, as far as they can be told: the pages of entities are a
-/// convenience.
-async fn positions(visit: &Visit, opened: &Opened, request: &Arc<ReadRequest>, returned: u64) -> Vec<u64> {
-    if request.is_drawn_anew() || returned == 0 {
-        return Vec::new();
-    }
-    let plain = !request.has_conditions() && request.sort.is_none() && !request.dedup && request.sample.is_none();
-    if plain {
-        return (request.offset..request.offset.saturating_add(returned)).collect();
-    }
-    visit.app.reads().positions(&opened.admitted, request.clone()).await.unwrap_or_default()
+fn each_once(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Whether the entities of an answer follow each other in the version from its offset on.
+fn is_plain(request: &ReadRequest) -> bool {
+    !request.has_conditions() && request.sort.is_none() && !request.dedup && request.sample.is_none()
 }
 
 /// Paths that the request names and that are not there.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::Links;
 use super::entities::Entities;
 use crate::dashboard::figures;
+use crate::dashboard::marks::Marks;
 use crate::dashboard::shown::Shown;
 use crate::document::{Cursor, JsonType, Scalar, members, pretty_within};
 
@@ -23,16 +24,34 @@ const JSON_CHARACTERS: usize = 100_000;
 /// Bytes of all that is shown.
 const SHOWN_BYTES: usize = 1 << 20;
 
-/// A table of entities. Its columns are their top-level fields, in the order of first appearance.
+/// How entities are shown.
+pub(super) struct Look<'a> {
+    pub(super) links: &'a Links<'a>,
+    /// Where each stands in the version, as far as that is known.
+    pub(super) positions: &'a [u64],
+    /// Where the first stands in the answer.
+    pub(super) offset: u64,
+    /// What is marked.
+    pub(super) marks: Marks,
+    /// The columns of a table that are asked for, in their order; none for all.
+    pub(super) columns: Vec<String>,
+}
+
+/// A table of entities. Its columns are their top-level fields: those asked for, or all in the order of first
+/// appearance.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    /// Columns that are not shown.
+    /// Columns that are not shown because there are too many.
     pub(super) left_out: usize,
+    /// Columns that are not shown because others were asked for.
+    pub(super) hidden: usize,
     pub(super) rows: Vec<Row>,
 }
 
 pub(super) struct Column {
     pub(super) name: Shown,
+    /// The whole name, unless it is long.
+    pub(super) key: Option<String>,
     /// What a click on its head leads to.
     pub(super) sort: Option<String>,
     /// `ascending`, `descending` or `none`.
@@ -56,7 +75,11 @@ pub(super) enum Cell {
     Boolean(bool),
     Number(Shown),
     Text(Shown),
-    Nested { summary: String, json: Shown },
+    /// What unfolds; at once where something in it is marked.
+    Nested {
+        summary: String,
+        json: Shown,
+    },
 }
 
 /// An entity as JSON.
@@ -65,17 +88,20 @@ pub(super) struct JsonRow {
     pub(super) json: Shown,
 }
 
-fn label(links: &Links<'_>, positions: &[u64], offset: u64, index: usize) -> RowLabel {
-    match positions.get(index) {
-        Some(position) => RowLabel { text: figures::grouped(*position), href: Some(links.place.entity(*position)) },
-        None => RowLabel { text: figures::grouped(offset.saturating_add(index as u64)), href: None },
+impl Look<'_> {
+    fn label(&self, index: usize) -> RowLabel {
+        match self.positions.get(index) {
+            Some(at) => RowLabel { text: figures::grouped(*at), href: Some(self.links.place.entity(*at)) },
+            None => RowLabel { text: figures::grouped(self.offset.saturating_add(index as u64)), href: None },
+        }
     }
 }
 
 impl Table {
-    pub(super) fn new(entities: &Entities, links: &Links<'_>, positions: &[u64], offset: u64) -> Table {
-        let mut places: HashMap<String, usize> = HashMap::new();
-        let mut names: Vec<String> = Vec::new();
+    pub(super) fn new(entities: &Entities, look: &Look<'_>) -> Table {
+        let mut names: Vec<String> = look.columns.iter().take(COLUMNS).cloned().collect();
+        let chosen = names.len();
+        let mut places: HashMap<String, usize> = names.iter().cloned().zip(0..).collect();
         let mut rows = Vec::new();
         let mut bytes = 0;
         for (index, entity) in entities.iter().enumerate() {
@@ -90,27 +116,30 @@ impl Table {
                         names.len() - 1
                     }
                 };
-                if place < COLUMNS {
-                    let (cell, weight) = cell(value);
+                if place < if chosen > 0 { chosen } else { COLUMNS } {
+                    let (cell, weight) = cell(value, &look.marks);
                     bytes += weight;
                     cells.push((place, cell));
                 }
             }
-            rows.push((label(links, positions, offset, index), cells));
+            rows.push((look.label(index), cells));
             if bytes > SHOWN_BYTES {
                 break;
             }
         }
-        let left_out = names.len().saturating_sub(COLUMNS);
-        names.truncate(COLUMNS);
+        let (left_out, hidden) = match chosen {
+            0 => (names.len().saturating_sub(COLUMNS), 0),
+            chosen => (0, names.len() - chosen),
+        };
+        names.truncate(if chosen > 0 { chosen } else { COLUMNS });
         let row = |(label, found): (RowLabel, Vec<(usize, Cell)>)| {
             let mut cells: Vec<Cell> = names.iter().map(|_| Cell::Missing).collect();
             found.into_iter().for_each(|(place, cell)| cells[place] = cell);
             Row { label, cells }
         };
         let rows = rows.into_iter().map(row).collect();
-        let columns = names.iter().map(|name| Column::new(name, links)).collect();
-        Table { columns, left_out, rows }
+        let columns = names.iter().map(|name| Column::new(name, look.links)).collect();
+        Table { columns, left_out, hidden, rows }
     }
 }
 
@@ -124,18 +153,22 @@ impl Column {
             () => ("none", "asc"),
         };
         let sort = (!name.is_empty()).then(|| links.sorted(name, next)).flatten();
-        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), sort, order }
+        let key = (name.len() <= CELL_CHARACTERS).then(|| name.to_owned());
+        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order }
     }
 }
 
 /// A value as a cell, and the bytes that it takes.
-fn cell(value: &[u8]) -> (Cell, usize) {
+fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
     let cell = match Scalar::read(value) {
         Some(Scalar::Null) => Cell::Null,
         Some(Scalar::Bool(value)) => Cell::Boolean(value),
-        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS)),
-        Some(Scalar::String(text)) => Cell::Text(Shown::linked(&text.unescape(), CELL_CHARACTERS)),
-        None => Cell::Nested { summary: summary(value), json: pretty(value, NESTED_CHARACTERS) },
+        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS).marking(marks)),
+        Some(Scalar::String(text)) => Cell::Text(Shown::linked(&text.unescape(), CELL_CHARACTERS).marking(marks)),
+        None => {
+            let json = pretty(value, NESTED_CHARACTERS).marking_json(marks);
+            Cell::Nested { summary: summary(value), json }
+        }
     };
     let weight = match &cell {
         Cell::Number(shown) | Cell::Text(shown) => shown.weight(),
@@ -175,12 +208,12 @@ fn pretty(value: &[u8], characters: usize) -> Shown {
 }
 
 /// Entities as JSON.
-pub(super) fn json(entities: &Entities, links: &Links<'_>, positions: &[u64], offset: u64) -> Vec<JsonRow> {
+pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     for (index, entity) in entities.iter().enumerate() {
-        let json = pretty(entity, JSON_CHARACTERS);
+        let json = pretty(entity, JSON_CHARACTERS).marking_json(&look.marks);
         bytes += json.weight();
-        rows.push(JsonRow { label: label(links, positions, offset, index), json });
+        rows.push(JsonRow { label: look.label(index), json });
         if bytes > SHOWN_BYTES {
             break;
         }

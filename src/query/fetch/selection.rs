@@ -39,6 +39,14 @@ impl Positions {
             Positions::List(list) => list[place as usize],
         }
     }
+
+    /// All of them.
+    pub fn to_vec(&self) -> Vec<u64> {
+        match self {
+            Positions::Range(range) => range.clone().collect(),
+            Positions::List(list) => list.clone(),
+        }
+    }
 }
 
 impl SelectionBuilder {

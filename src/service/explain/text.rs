@@ -10,7 +10,6 @@ use crate::model::text::is_invisible;
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};
 use crate::service::admission::Weight;
-use crate::service::read::observer::StageName;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -89,7 +88,7 @@ impl Explanation {
         }
         writeln!(out, "\nTime")?;
         for stage in &self.stages {
-            writeln!(out, "  {:>10}  {}", duration(stage.duration_us), about(stage.stage))?;
+            writeln!(out, "  {:>10}  {}", duration(stage.duration_us), stage.stage.about())?;
         }
         writeln!(out, "  {:>10}  in total", duration(self.total_us))
     }
@@ -141,19 +140,6 @@ fn lies_ready(kept: &KeptAnswer) -> String {
         (true, None) => {
             format!("kept in memory, coded as {}: a read with this coding gets it", kept.response.join(", "))
         }
-    }
-}
-
-fn about(stage: StageName) -> &'static str {
-    match stage {
-        StageName::Open => "open the file",
-        StageName::Wait => "wait for a permit",
-        StageName::Plan => "plan",
-        StageName::Select => "select entities",
-        StageName::Count => "count what matches",
-        StageName::Order => "put documents in order",
-        StageName::Columns => "find columns",
-        StageName::Encode => "fetch documents and encode",
     }
 }
 

@@ -22,7 +22,6 @@ use futures::stream::BoxStream;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
 use crate::model::request::{Format, ReadRequest};
-use crate::query::fetch::selection::Positions;
 use crate::query::{Outcome, cost};
 use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
@@ -115,6 +114,22 @@ impl Reads {
         }
     }
 
+    /// As [`Reads::answer`] for who takes it uncompressed, with the positions in the file of the entities that it
+    /// holds, in its order; none of a count. The query runs once. No cached answer is taken: those know no positions.
+    ///
+    /// # Errors
+    /// [`ReadError`] of the query and of the file.
+    pub async fn locate(
+        &self,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+    ) -> Result<(Answer, Vec<u64>), ReadError> {
+        let capacity = self.capacity.of(admitted.holder);
+        let mut positions = Vec::new();
+        let answer = self.make(&capacity, admitted, request, (Taker::Client, None), Some(&mut positions)).await?;
+        Ok((answer, positions))
+    }
+
     /// The positions in the file of the entities that a read returns, in its order; not of a count or a sample. Runs
     /// the query once more, in its own turn.
     ///
@@ -128,10 +143,7 @@ impl Reads {
         let outcome = capacity.engine().at(weight.priority()).select(reader, request).await?;
         Ok(match outcome {
             Outcome::Count(_) => Vec::new(),
-            Outcome::Selection(selection) => match selection.positions() {
-                Positions::Range(range) => range.clone().collect(),
-                Positions::List(list) => list.clone(),
-            },
+            Outcome::Selection(selection) => selection.positions().to_vec(),
         })
     }
 
@@ -208,7 +220,19 @@ impl Reads {
         admitted: &Admitted,
         request: Arc<ReadRequest>,
         taker: Taker,
-        mut observer: Option<&mut Observer>,
+        observer: Option<&mut Observer>,
+    ) -> Result<Answer, ReadError> {
+        self.make(capacity, admitted, request, (taker, observer), None).await
+    }
+
+    /// As [`Reads::make_answer`]. The positions of the selected entities go where they are wanted.
+    async fn make(
+        &self,
+        capacity: &Capacity,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+        (taker, mut observer): (Taker, Option<&mut Observer>),
+        positions: Option<&mut Vec<u64>>,
     ) -> Result<Answer, ReadError> {
         let observed = observer.as_ref().map(|observer| self.cache.observed(observer.selecting.clone()));
         let cache = observed.as_ref().unwrap_or(&self.cache);
@@ -258,6 +282,9 @@ impl Reads {
         match outcome {
             Outcome::Count(count) => Ok(Answer { matches, ..counted(count, admitted, request.pretty) }),
             Outcome::Selection(selection) => {
+                if let Some(positions) = positions {
+                    *positions = selection.positions().to_vec();
+                }
                 let reader = match &observer {
                     None => reader,
                     Some(observer) => reader.observed(observer.answering.clone()),

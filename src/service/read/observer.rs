@@ -28,6 +28,22 @@ pub enum StageName {
     Encode,
 }
 
+impl StageName {
+    /// What is done, in a few words.
+    pub fn about(self) -> &'static str {
+        match self {
+            StageName::Open => "open the file",
+            StageName::Wait => "wait for a permit",
+            StageName::Plan => "plan",
+            StageName::Select => "select entities",
+            StageName::Count => "count what matches",
+            StageName::Order => "put documents in order",
+            StageName::Columns => "find columns",
+            StageName::Encode => "fetch documents and encode",
+        }
+    }
+}
+
 /// Sees an answer being made.
 pub(in crate::service) struct Observer {
     /// What opening the file and selecting ask for.

@@ -323,6 +323,8 @@ fn demo_requests(greeting: &str) -> Vec<(String, Option<String>)> {
 fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_the_same() {
     let machine = Machine::new();
     let server = Server::start(&machine, &["--demo"], &[]);
+    let first = format!("Open {}/ in a browser: the dashboard.\n", server.base_url);
+    assert!(server.greeting.starts_with(&first), "{}", server.greeting);
     let requests = demo_requests(&server.greeting);
     let datasets: BTreeSet<&str> = requests.iter().filter_map(|(url, _)| url.split('/').nth(5)).collect();
     let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("data-fixtures/manifest.toml"));

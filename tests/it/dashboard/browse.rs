@@ -288,3 +288,32 @@ async fn the_same_query_is_there_for_other_tools() {
     assert_eq!((csv.text(), csv.header("cache-control")), ("n\n1\n", Some("no-store")));
     assert!(csv.header("content-disposition").expect("a file").contains("secret-v1.csv"));
 }
+
+#[tokio::test]
+async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
+    let service = TestService::start().await;
+    let text = r#"[{"a":"One <b>two</b>","in":{"two":"x TWO"},"n":22},{"a":"none","n":1}]"#;
+    service.import("Words", text).await;
+    let visitor = Browser::visitor(&service);
+    for view in ["", "&view=json"] {
+        let page = visitor.page(&format!("/ui/1/words/active/?keywords=Two,22{view}")).await;
+        assert_eq!(page.all_words("mark"), ["two", "TWO", "22"], "keys are not searched");
+        assert_eq!(page.select("td details[open]").len(), usize::from(view.is_empty()));
+    }
+    assert!(visitor.page("/ui/1/words/active/?filter=n:22").await.select("mark").is_empty());
+
+    let page = visitor.page("/ui/1/words/active/?columns=n,missing,a,n&filter=in.two:x%20two").await;
+    assert_eq!(page.all_words("thead th"), ["#", "n", "missing", "a"]);
+    assert_eq!(page.all_words("tbody td"), ["22", "missing", "One <b>two</b>"]);
+    assert_eq!(page.words(".note"), "1 more column is hidden. Show all");
+    assert_eq!(page.link("Show all"), "/ui/1/words/active/?filter=in.two:x%20two");
+    assert_eq!(page.one(".call a").attr("href"), Some("/api/1/words/active/?filter=in.two:x%20two&limit=50"));
+
+    // The tree of paths leads to conditions, to be finished or whole.
+    let page = visitor.page("/ui/1/words/active/").await;
+    assert_eq!(page.all_words(".fields li li > details > summary code"), ["two"]);
+    assert_eq!(page.link("at least…"), "/ui/1/words/active/?add_path=n&add_operator=filter_gte#add_value");
+    let begun = visitor.page("/ui/1/words/active/?add_path=n&add_operator=filter_gte").await;
+    assert_eq!(begun.one("#add_path").attr("value"), Some("n"));
+    assert_eq!(begun.one("#add_operator option[selected]").attr("value"), Some("filter_gte"));
+}

@@ -101,6 +101,25 @@ async fn the_style_sheet_has_a_name_of_its_own_and_is_kept_for_good() {
 }
 
 #[tokio::test]
+async fn the_script_is_small_and_kept_for_good() {
+    let service = TestService::start().await;
+    let page = Browser::visitor(&service).page("/").await;
+    let href = page.one("script").attr("src").expect("a path").to_owned();
+    let plain = service.get(&href).await;
+    assert!(plain.status == 200 && plain.body.len() < 60_000, "{}", plain.body.len());
+    let coded = service.get_with(&href, &[("accept-encoding", "br")]).await;
+    assert_eq!(coded.header("content-type"), Some("text/javascript; charset=utf-8"));
+    assert_eq!(coded.header("cache-control"), Some("public, max-age=31536000, immutable"));
+    assert_eq!(coded.header("content-encoding"), Some("br"));
+    assert!(coded.body.len() < plain.body.len() / 2, "{}", coded.body.len());
+    is_guarded(&coded);
+    // It makes nothing run that is a text, and asks nobody else.
+    for part in ["eval(", "new Function", "http://", "https://"] {
+        assert!(!plain.text().replace("http://www.w3.org/", "").contains(part), "{part}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_is_compressed_as_the_browser_likes() {
     let service = TestService::start().await;
     let plain = service.get("/ui/sign-in").await;

@@ -1,0 +1,67 @@
+// Measures pages with Lighthouse, as on a slow phone, and prints a line for each.
+//
+//     node pages.mjs BASE_URL
+//
+// Fails where accessibility or best practices are less than 100, or performance is less than 95, or where the first
+// page takes more than 100 KB.
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import lighthouse from "lighthouse";
+
+const [baseUrl] = process.argv.slice(2);
+const PAGES = ["/", "/ui/1/world-countries/active/", "/ui/1/world-countries/versions"];
+const LEAST = { performance: 95, accessibility: 100, "best-practices": 100 };
+const FIRST_PAGE_BYTES = 100_000;
+
+/** A port that nobody listens on. */
+async function freePort() {
+  const server = createServer();
+  await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+  const { port } = server.address();
+  await new Promise((closed) => server.close(closed));
+  return port;
+}
+
+const profile = mkdtempSync(join(tmpdir(), "strata-lighthouse-"));
+const port = await freePort();
+const flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"];
+const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const chromium = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+const own = [`--user-data-dir=${profile}`, `--remote-debugging-port=${port}`, "about:blank"];
+const browser = spawn(chromium, [...flags, ...quiet, ...own], { stdio: "ignore" });
+let failed = false;
+try {
+  for (let tries = 0; ; tries += 1) {
+    const answer = await fetch(`http://127.0.0.1:${port}/json/version`).catch(() => null);
+    if (answer?.ok) break;
+    if (tries > 100) throw new Error("Chromium does not answer");
+    await new Promise((later) => setTimeout(later, 100));
+  }
+  for (const path of PAGES) {
+    const result = await lighthouse(baseUrl + path, { port, onlyCategories: Object.keys(LEAST), logLevel: "error" });
+    const { categories, audits } = result.lhr;
+    const scores = Object.keys(LEAST).map((name) => [name, Math.round(categories[name].score * 100)]);
+    const bytes = audits["total-byte-weight"].numericValue;
+    const shown = scores.map(([name, score]) => `${name} ${score}`).join(", ");
+    console.log(`${path}: ${shown}, ${Math.round(bytes / 1000)} KB`);
+    for (const [name, score] of scores) {
+      if (score >= LEAST[name]) continue;
+      failed = true;
+      for (const { id } of categories[name].auditRefs) {
+        const { score, title, displayValue = "" } = audits[id];
+        if (score !== null && score < 0.9) console.log(`  ${id}: ${title} ${displayValue}`);
+      }
+    }
+    if (path === "/" && bytes > FIRST_PAGE_BYTES) failed = true;
+  }
+} finally {
+  browser.kill();
+  await new Promise((ended) => browser.once("exit", ended));
+  rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+}
+process.exit(failed ? 1 : 0);

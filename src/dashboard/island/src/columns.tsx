@@ -1,0 +1,154 @@
+// The columns of a table of entities, `[data-columns]`: chosen, put in order, and remembered in this browser for the
+// dataset. An address with columns of its own has no `data-columns`, and is shown as it is.
+
+import { render } from "preact";
+
+interface Choice {
+  /** All columns that were seen, in the order that was chosen. */
+  order: string[];
+  hidden: string[];
+}
+
+function isChoice(value: unknown): value is Choice {
+  const { order, hidden } = (value ?? {}) as Partial<Choice>;
+  return [order, hidden].every((list) => Array.isArray(list) && list.every((name) => typeof name === "string"));
+}
+
+class Columns {
+  private readonly key: string;
+  private readonly names: string[];
+  private readonly places = new Map<string, number>();
+  /** Names as the service shows them: nothing in them is invisible or reorders text. */
+  private readonly shown = new Map<string, string>();
+  private choice: Choice = { order: [], hidden: [] };
+
+  constructor(
+    private readonly region: HTMLElement,
+    private readonly panel: HTMLElement,
+  ) {
+    // The same for all versions of a dataset.
+    this.key = `columns:${(region.dataset["columns"] ?? "").split("/").slice(0, 4).join("/")}`;
+    const heads = [...region.querySelectorAll<HTMLElement>("thead th")];
+    heads.forEach((head, place) => {
+      const name = head.dataset["column"];
+      if (name === undefined) return;
+      this.places.set(name, place);
+      this.shown.set(name, head.querySelector("bdi")?.textContent ?? "");
+    });
+    this.names = [...this.places.keys()];
+    try {
+      const kept: unknown = JSON.parse(localStorage.getItem(this.key) ?? "null");
+      if (isChoice(kept)) this.choice = kept;
+    } catch {
+      // What cannot be read is not remembered.
+    }
+    this.show();
+  }
+
+  /** The columns of this table in the order that was chosen; those never seen before come last. */
+  private ordered(): string[] {
+    const known = this.choice.order.filter((name) => this.places.has(name));
+    return [...known, ...this.names.filter((name) => !known.includes(name))];
+  }
+
+  private change(choice: Choice): void {
+    this.choice = choice;
+    try {
+      localStorage.setItem(this.key, JSON.stringify(choice));
+    } catch {
+      // It holds for this page alone.
+    }
+    this.show();
+  }
+
+  private toggle(name: string): void {
+    const { order, hidden } = this.choice;
+    const without = hidden.filter((other) => other !== name);
+    this.change({ order, hidden: without.length < hidden.length ? without : [...hidden, name] });
+  }
+
+  private move(name: string, by: number): void {
+    const order = this.ordered();
+    const at = order.indexOf(name);
+    const to = at + by;
+    if (to < 0 || to >= order.length) return;
+    order.splice(at, 1);
+    order.splice(to, 0, name);
+    // Those of other pages keep their place behind.
+    const others = this.choice.order.filter((other) => !this.places.has(other));
+    this.change({ order: [...order, ...others], hidden: this.choice.hidden });
+  }
+
+  private show(): void {
+    const order = this.ordered();
+    const isHidden = (name: string) => this.choice.hidden.includes(name);
+    for (const row of this.region.querySelectorAll("tr")) {
+      const cells = cellsOf(row);
+      for (const name of order) {
+        const cell = cells[this.places.get(name) ?? -1];
+        if (!cell) continue;
+        cell.hidden = isHidden(name);
+        row.append(cell);
+      }
+    }
+    const shown = order.filter((name) => !isHidden(name)).length;
+    render(
+      <details class="panel columns-panel" open={this.panel.querySelector("details")?.open ?? false}>
+        <summary>
+          Columns
+          <span class="count">
+            {shown === order.length ? shown : `${shown} of ${order.length}`}
+          </span>
+        </summary>
+        <p class="quiet">This browser remembers them for this dataset.</p>
+        <ol>
+          {order.map((name, at) => (
+            <li key={name}>
+              <label class="check">
+                <input type="checkbox" checked={!isHidden(name)} onChange={() => this.toggle(name)} />
+                <bdi>{this.shown.get(name)}</bdi>
+              </label>
+              <button
+                type="button"
+                aria-label={`Move ${this.shown.get(name)} up`}
+                disabled={at === 0}
+                onClick={() => this.move(name, -1)}
+              >
+                ↑
+              </button>
+              <button
+                type="button"
+                aria-label={`Move ${this.shown.get(name)} down`}
+                disabled={at === order.length - 1}
+                onClick={() => this.move(name, 1)}
+              >
+                ↓
+              </button>
+            </li>
+          ))}
+        </ol>
+        <button type="button" onClick={() => this.change({ order: this.names, hidden: [] })}>
+          Show all as they come
+        </button>
+      </details>,
+      this.panel,
+    );
+  }
+}
+
+/** The cells of a row as the service sent them. */
+const sent = new WeakMap<Element, HTMLElement[]>();
+
+function cellsOf(row: HTMLTableRowElement): HTMLElement[] {
+  const cells = sent.get(row) ?? ([...row.children] as HTMLElement[]);
+  sent.set(row, cells);
+  return cells;
+}
+
+export function chooseColumns(): void {
+  for (const region of document.querySelectorAll<HTMLElement>("[data-columns]")) {
+    const panel = document.createElement("div");
+    region.before(panel);
+    new Columns(region, panel);
+  }
+}

@@ -1,0 +1,40 @@
+// A button beside every element with `data-copy` that copies its text.
+
+/** Copies a text; also where the page is not served over HTTPS, so that there is no clipboard to call. */
+async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = document.createElement("textarea");
+    field.value = text;
+    field.className = "hidden";
+    document.body.append(field);
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    return copied;
+  }
+}
+
+/** What an element shows, without what is only for people. */
+function textOf(element: Element): string {
+  const code = element.querySelector("a, code") ?? element;
+  return (code.textContent ?? "").trim();
+}
+
+export function addCopyButtons(): void {
+  for (const element of document.querySelectorAll("[data-copy]")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      const copied = await copy(textOf(element));
+      button.textContent = copied ? "Copied" : "Press Ctrl+C";
+      button.focus();
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    });
+    element.after(button);
+  }
+}

@@ -1,0 +1,104 @@
+// Where a text stops being JSON. It only looks: numbers keep their text, however long.
+
+export interface JsonError {
+  line: number;
+  column: number;
+  text: string;
+}
+
+/** Levels that an entity may nest, as the service has them. */
+const LEVELS = 128;
+
+class Reader {
+  at = 0;
+
+  constructor(private readonly text: string) {}
+
+  fail(text: string): never {
+    throw { at: this.at, text };
+  }
+
+  blanks(): void {
+    while (/[ \t\n\r]/.test(this.text.charAt(this.at))) this.at += 1;
+  }
+
+  /** The next character that is no blank. */
+  next(): string {
+    this.blanks();
+    return this.text.charAt(this.at);
+  }
+
+  value(level: number): void {
+    if (level > LEVELS) this.fail(`more than ${LEVELS} levels`);
+    const first = this.next();
+    if (first === "{") this.list("}", () => this.member(level));
+    else if (first === "[") this.list("]", () => this.value(level + 1));
+    else if (first === '"') this.string();
+    else this.word(first);
+  }
+
+  private list(end: string, item: () => void): void {
+    this.at += 1;
+    if (this.next() === end) {
+      this.at += 1;
+      return;
+    }
+    for (;;) {
+      item();
+      const after = this.next();
+      if (after !== "," && after !== end) this.fail(after ? `“,” or “${end}” is missing` : `“${end}” is missing`);
+      this.at += 1;
+      if (after === end) return;
+    }
+  }
+
+  private member(level: number): void {
+    if (this.next() !== '"') this.fail("a key in double quotes is missing");
+    this.string();
+    if (this.next() !== ":") this.fail("“:” is missing");
+    this.at += 1;
+    this.value(level + 1);
+  }
+
+  private string(): void {
+    this.at += 1;
+    for (;;) {
+      const character = this.text.charAt(this.at);
+      if (character === "") this.fail("the string does not end");
+      if (character < " ") this.fail("a string holds no line breaks and control characters: write \\n");
+      if (character === '"') break;
+      if (character === "\\") {
+        const escape = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/.exec(this.text.slice(this.at, this.at + 6));
+        if (!escape) this.fail("there is no such escape");
+        this.at += escape[0].length;
+      } else this.at += 1;
+    }
+    this.at += 1;
+  }
+
+  private word(first: string): void {
+    const pattern = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])|(?:true|false|null)(?!\w)/y;
+    pattern.lastIndex = this.at;
+    const word = pattern.exec(this.text);
+    if (!word) this.fail(first ? "this is no JSON value" : "a value is missing");
+    this.at += word[0].length;
+  }
+
+  end(): void {
+    if (this.next() !== "") this.fail("there is more than one value");
+  }
+}
+
+/** The first error of a text; null for JSON. */
+export function jsonError(text: string): JsonError | null {
+  const reader = new Reader(text);
+  try {
+    reader.value(1);
+    reader.end();
+    return null;
+  } catch (error) {
+    const { at, text: why } = error as { at: number; text: string };
+    const before = text.slice(0, at).split("\n");
+    return { line: before.length, column: [...(before.at(-1) ?? "")].length + 1, text: why };
+  }
+}

@@ -1,0 +1,112 @@
+//! The dashboard in a real browser, Chromium, driven by the programs of `tests/tools/browser`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use strata::service::DEMO_OWNER;
+
+use crate::support::machine::{Machine, Server, succeeded};
+use crate::support::scripts::{node_tools, tools_file};
+
+const EMAIL: &str = "grace@example.test";
+const PASSWORD: &str = "the password of Grace";
+
+/// One browser at a time: each takes a core and much memory.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A server with the demo, and with another user.
+struct Served {
+    machine: Machine,
+    server: Server,
+    /// A token of the user.
+    token: String,
+}
+
+impl Served {
+    fn start() -> Served {
+        let machine = Machine::new();
+        let arguments = ["user", "add", EMAIL, "--plan", "scale", "--token", "browser"];
+        let printed = succeeded(&machine.run_with_input(&arguments, PASSWORD));
+        let token = printed.lines().last().expect("a token").to_owned();
+        // Pages are opened faster than by people, and all from one address.
+        let environment = [
+            ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
+            ("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0"),
+            ("STRATA_LIMITS__LOGINS_PER_MINUTE", "0"),
+        ];
+        let server = Server::start(&machine, &["--demo"], &environment);
+        Served { machine, server, token }
+    }
+
+    /// The password of the demo's owner.
+    fn demo_password(&self) -> String {
+        let greeting = &self.server.greeting;
+        let start = format!("Their owner is {DEMO_OWNER}, with the password ");
+        let rest = greeting.split_once(&start).unwrap_or_else(|| panic!("no password: {greeting}")).1;
+        rest.split(',').next().expect("a password").to_owned()
+    }
+
+    /// What a program prints that ends well.
+    fn drive(&self, program: &str, arguments: &[&str]) -> String {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let programs = Programs::beside_their_packages();
+        let mut command = Command::new("node");
+        command.arg(programs.path(program)).arg(&self.server.base_url).args(arguments);
+        command.current_dir(self.machine.path("")).env("NO_PROXY", "*").env("NO_COLOR", "1");
+        let output = command.output().expect("node runs");
+        let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let log = self.server.errors();
+        let last = log.lines().rev().take(3).collect::<Vec<_>>().join("\n");
+        assert!(output.status.success(), "{program}: {printed}{errors}\nthe last requests:\n{last}");
+        printed.trim().to_owned()
+    }
+}
+
+/// A copy of the programs, where they find the packages that they import.
+struct Programs(tempfile::TempDir);
+
+impl Programs {
+    fn beside_their_packages() -> Programs {
+        let directory = tempfile::tempdir_in(node_tools()).expect("a directory");
+        for entry in std::fs::read_dir(tools_file("browser")).expect("the programs") {
+            let from: PathBuf = entry.expect("a program").path();
+            let name = from.file_name().expect("a name");
+            std::fs::copy(&from, directory.path().join(name)).expect("copied");
+        }
+        Programs(directory)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(self.0.path()).join(name)
+    }
+}
+
+#[test]
+fn every_page_is_accessible_and_fits_in_both_colour_schemes() {
+    let served = Served::start();
+    // Developers look at the pictures.
+    let pictures = std::env::var("TEST_PICTURES").ok();
+    let password = served.demo_password();
+    let mut arguments = vec![DEMO_OWNER, &password];
+    arguments.extend(pictures.as_deref());
+    assert!(served.drive("audit.mjs", &arguments).ends_with(" pages"));
+}
+
+#[test]
+fn an_owner_does_everything_with_scripts_and_without() {
+    let served = Served::start();
+    assert_eq!(served.drive("owner.mjs", &[EMAIL, PASSWORD, &served.token]), "done twice");
+}
+
+#[test]
+fn hostile_names_and_values_do_nothing_in_a_browser() {
+    let served = Served::start();
+    assert!(served.drive("hostile.mjs", &[EMAIL, PASSWORD, &served.token]).ends_with(" pages"));
+}
+
+#[test]
+fn scripts_add_keys_columns_and_more() {
+    let served = Served::start();
+    assert_eq!(served.drive("island.mjs", &[EMAIL, PASSWORD]), "done");
+}

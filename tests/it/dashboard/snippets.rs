@@ -1,0 +1,126 @@
+//! The same query for other tools: each snippet of a page runs as it stands.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use axum::body::Body;
+use axum::http::Request;
+use scraper::Html;
+use serde_json::{Value, json};
+
+use crate::support::Answer;
+use crate::support::html::{select, words};
+use crate::support::machine::{get, request};
+use crate::support::owned::{Owned, log_in, parsed};
+use crate::support::scripts::{tool, tools_file};
+
+const ENTITIES: &str = r#"[{"n":1,"word":"alpha \"x\" 'y' $(z) \\ `w`"},{"n":2,"word":"beta"},{"n":3,"word":"gamma"}]"#;
+
+/// A query that finds the first entity alone, with all that a shell or a program could take for its own.
+const QUERY: &str = "filter=word:alpha%20%22x%22%20%27y%27%20%24%28z%29%20%5C%20%60w%60&filter_lt=n:3&limit=2";
+
+/// What a program prints that ends well.
+#[track_caller]
+fn printed(mut command: Command, input: &str) -> String {
+    command.env("NO_PROXY", "*").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    let mut child = command.spawn().expect("it runs");
+    std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), input.as_bytes()).expect("written");
+    let output = child.wait_with_output().expect("it ends");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{input}\n{printed}{errors}");
+    printed.into_owned()
+}
+
+/// The program of a snippet, which is a file of this name.
+fn program(mut command: Command, directory: &Path, name: &str, text: &str) -> String {
+    std::fs::write(directory.join(name), text).expect("written");
+    command.arg(name).current_dir(directory);
+    printed(command, "")
+}
+
+/// Runs all snippets of a page, and returns the call of the tool.
+fn run(html: &str, directory: &Path, key: &str) -> (Vec<String>, Value) {
+    let html = Html::parse_document(html);
+    let names: Vec<String> = select(&html, ".snippet summary").into_iter().map(words).collect();
+    let texts = select(&html, ".snippet code").into_iter().map(|code| code.text().collect::<String>());
+    let texts: Vec<String> = texts.map(|text| text.replace("PRIVATE_KEY", key)).collect();
+    let (mut ran, mut call) = (Vec::new(), Value::Null);
+    for (name, text) in names.iter().zip(&texts) {
+        let python = || tool("python");
+        let output = match name.as_str() {
+            "URL" => {
+                let authorization = (!key.is_empty()).then(|| format!("Bearer {key}"));
+                get(text, authorization.as_deref()).1
+            }
+            "curl" => {
+                let mut bash = Command::new("bash");
+                bash.args(["-euo", "pipefail", "-s"]).current_dir(directory);
+                printed(bash, text)
+            }
+            "Python, requests" | "Python, pandas" | "Polars" => program(python(), directory, "snippet.py", text),
+            "DuckDB" => {
+                let mut duckdb = python();
+                duckdb.arg(tools_file("snippet.py"));
+                printed(duckdb, text)
+            }
+            "JavaScript" => program(Command::new("node"), directory, "snippet.mjs", text),
+            "MCP tool call" => {
+                call = serde_json::from_str(text).expect("JSON");
+                continue;
+            }
+            other => panic!("nothing runs {other}"),
+        };
+        assert!(output.contains("alpha") && !output.contains("beta") && !output.contains("gamma"), "{name}: {output}");
+        ran.push(name.clone());
+    }
+    (ran, call)
+}
+
+/// Calls a tool for agents as its user.
+async fn tool_call(owned: &Owned, name: &str, arguments: &Value) -> Answer {
+    let call =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
+    let request = Request::post("/mcp").header("content-type", "application/json").header("host", "data.example.org");
+    let request = request.header("accept", "application/json, text/event-stream");
+    let request = request.header("authorization", format!("Bearer {}", owned.token()));
+    owned.service.call(request.body(Body::from(call.to_string())).expect("a request")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_snippet_runs_as_it_stands() {
+    let owned = Owned::sqlite().await;
+    let public = owned.dataset("Words", json!({}), &[ENTITIES]).await;
+    let private = owned.dataset("Secret Words", json!({"private": true}), &[ENTITIES]).await;
+    let view = owned.call("GET", &format!("/dataset/view?dataset_id={private}"), "").await;
+    let key = parsed(&view)["dataset"]["private_key"].as_str().expect("a key").to_owned();
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let app = owned.service.app.clone();
+    let server = tokio::spawn(async move { strata::dashboard::serve(app, listener, stopped).await });
+
+    let cookie = log_in(&owned.service, &owned.user.email).await;
+    let pages = [(public, "words", String::new()), (private, "secret-words", key)];
+    let ran = tokio::task::spawn_blocking(move || {
+        let base = format!("http://{address}");
+        let cookie = format!("Cookie: {cookie}\r\n");
+        pages.map(|(id, slug, key)| {
+            let (head, page) = request("GET", &format!("{base}/ui/{id}/{slug}/active/?{QUERY}"), &cookie, "");
+            assert!(head.starts_with("http/1.1 200"), "{head}\n{page}");
+            let directory = tempfile::tempdir().expect("a directory");
+            run(&page, directory.path(), &key)
+        })
+    });
+    for (ran, call) in ran.await.expect("no panic") {
+        assert_eq!(ran, ["URL", "curl", "Python, requests", "Python, pandas", "DuckDB", "Polars", "JavaScript"]);
+        let name = call["name"].as_str().expect("a name");
+        let answer = tool_call(&owned, name, &call["arguments"]).await;
+        assert!(answer.text().contains("alpha") && !answer.text().contains("beta"), "{}", answer.text());
+    }
+    drop(stop);
+    server.await.expect("ended").expect("ended well");
+}

@@ -1,0 +1,46 @@
+// Looks at every page of `pages.mjs` as a visitor and as the owner: wide and light, narrow and dark. Nothing runs past
+// the edge, axe finds nothing, the console has no error, and nothing is asked of another host. Prints how many pages
+// there were.
+//
+//     node audit.mjs BASE_URL EMAIL PASSWORD [DIRECTORY]
+//
+// DIRECTORY takes a picture of each.
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+
+import { PAGES, pagesOf } from "./pages.mjs";
+import { Browser, NARROW, WIDE, overflow, signIn, violations } from "./support.mjs";
+
+const [baseUrl, email, password, directory] = process.argv.slice(2);
+const browser = await Browser.start(baseUrl);
+const wrong = [];
+
+const looks = [[WIDE, "light"], [NARROW, "dark"]];
+if (directory) looks.push([WIDE, "dark"], [NARROW, "light"]);
+
+for (const who of ["visitor", "owner"]) {
+  const context = await browser.session();
+  const page = await context.newPage();
+  if (who === "owner") await signIn(page, email, password);
+  for (const { name, path, ready, status } of pagesOf(who)) {
+    for (const [viewport, colorScheme] of looks) {
+      const where = `${name} as ${who}, ${viewport.width} px, ${colorScheme}`;
+      await page.setViewportSize(viewport);
+      await page.emulateMedia({ colorScheme });
+      await browser.open(page, path, status);
+      await page.locator(ready).first().waitFor();
+      const over = await overflow(page);
+      if (over > 0) wrong.push(`${where}: ${over} px too wide`);
+      wrong.push(...(await violations(page)).map((text) => `${where}: ${text}`));
+      if (directory) {
+        const file = `${who}-${name.replaceAll(/\W+/g, "-")}-${viewport.width}-${colorScheme}.png`;
+        await page.screenshot({ path: join(directory, file), fullPage: false });
+      }
+    }
+  }
+  await context.close();
+}
+assert.equal(wrong.join("\n"), "");
+await browser.end();
+console.log(`${PAGES.length} pages`);

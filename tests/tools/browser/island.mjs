@@ -1,0 +1,131 @@
+// What scripts add to pages: keys, columns that are remembered, copying. The parts for pages that hold JSON fields or
+// progress are tried on elements that are put into a page before the script comes.
+//
+//     node island.mjs BASE_URL EMAIL PASSWORD
+
+import assert from "node:assert/strict";
+
+import { Browser } from "./support.mjs";
+
+const [baseUrl] = process.argv.slice(2);
+const browser = await Browser.start(baseUrl);
+const context = await browser.session({ permissions: ["clipboard-read", "clipboard-write"] });
+const page = await context.newPage();
+const countries = "/ui/1/world-countries/active/";
+const focused = () => page.evaluate(() => document.activeElement?.textContent);
+const heads = () => page.locator("[data-columns] thead th:visible").allInnerTexts();
+
+async function keys() {
+  await page.goto(`${countries}?limit=10`);
+  await page.keyboard.press("j");
+  assert.equal(await focused(), "0");
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("k");
+  assert.equal(await focused(), "1");
+  await page.keyboard.press("/");
+  await page.keyboard.type("jkn/");
+  assert.equal(await page.locator("#keywords").inputValue(), "jkn/");
+  await page.locator("#keywords").blur();
+  await page.keyboard.press("n");
+  await page.waitForURL(/offset=10/);
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/entity\/10$/);
+}
+
+async function columns() {
+  await page.goto(countries);
+  const [, first, second] = await heads();
+  const panel = page.locator(".columns-panel");
+  await panel.locator("summary").click();
+  await panel.getByRole("checkbox").first().uncheck();
+  assert.equal((await heads())[1], second);
+  await panel.getByRole("button", { name: `Move ${second} down`, exact: true }).click();
+  const order = await heads();
+  assert.equal(order[2], second);
+  // They are remembered for all pages of the dataset, and only here.
+  await page.goto(`${countries}?limit=50`);
+  assert.deepEqual(await heads(), order);
+  const cells = await page.locator("tbody tr").first().locator("td:visible").count();
+  assert.equal(cells, order.length - 1);
+  await page.goto(`${countries}?columns=${first},area`);
+  assert.equal(await page.locator(".columns-panel").count(), 0);
+  assert.deepEqual(await page.locator("thead th").allInnerTexts(), ["#", first, "area"]);
+  await page.goto(countries);
+  await panel.locator("summary").click();
+  await panel.getByRole("button", { name: "Show all as they come" }).click();
+  assert.deepEqual((await heads()).slice(0, 3), ["#", first, second]);
+}
+
+async function copying() {
+  await page.goto(`${countries}?limit=2`);
+  const call = page.locator(".call + .copy");
+  await call.click();
+  await page.getByRole("button", { name: "Copied" }).waitFor();
+  const copied = await page.evaluate(() => navigator.clipboard.readText());
+  assert.equal(copied, `${baseUrl}/api/1/world-countries/active/?limit=2`);
+  await page.locator(".snippet summary", { hasText: "curl" }).click();
+  await page.locator(".snippet[open] .copy").click();
+  await page.locator(".snippet[open] .copy", { hasText: "Copied" }).waitFor();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `curl '${copied}'`);
+}
+
+/** A page with other elements in its place, which the script finds when it comes. */
+async function withElements(html) {
+  await page.route("**/ui/sign-in", async (route) => {
+    const answer = await route.fetch();
+    const body = (await answer.text()).replace(/<main id="main" tabindex="-1">/, (main) => main + html);
+    await route.fulfill({ response: answer, body });
+  });
+  await page.goto("/ui/sign-in");
+}
+
+async function json() {
+  await withElements('<label for="json">Entity</label><textarea id="json" data-json></textarea>');
+  const state = page.locator(".json-state");
+  const cases = [
+    ['{"n": 123456789012345678901234567890.0, "a": [1e400, -0, "\\u00e9\\n"]}', ""],
+    ["", ""],
+    ['{"a": 1,\n "b": 01}', "Line 2, column 7: this is no JSON value."],
+    ['{"a": [1, 2}', "Line 1, column 12: “,” or “]” is missing."],
+    ['{"a" 1}', "Line 1, column 6: “:” is missing."],
+    ["{'a': 1}", "Line 1, column 2: a key in double quotes is missing."],
+    ['{"é🦀": tru}', "Line 1, column 8: this is no JSON value."],
+    ['["a\nb"]', "Line 1, column 4: a string holds no line breaks and control characters: write \\n."],
+    ['["\\x"]', "Line 1, column 3: there is no such escape."],
+    ["[1,]", "Line 1, column 4: this is no JSON value."],
+    ["[1] 2", "Line 1, column 5: there is more than one value."],
+    ["[".repeat(129) + "]".repeat(129), "Line 1, column 129: more than 128 levels."],
+  ];
+  for (const [text, expected] of cases) {
+    await page.locator("#json").fill(text);
+    await page.waitForFunction((wanted) => document.querySelector(".json-state").textContent === wanted, expected);
+    assert.equal(await page.locator("#json").inputValue(), text);
+    assert.equal(await page.locator("#json").getAttribute("aria-invalid"), String(expected !== ""));
+  }
+  assert.equal(await state.count(), 1);
+  await page.unroute("**/ui/sign-in");
+}
+
+async function events() {
+  let opened = 0;
+  await page.route("**/ui/events-of-a-test", async (route) => {
+    opened += 1;
+    const progress = 'data: {"stage":"<b>decode</b>","bytes":1234567,"entities":89}\n\n';
+    // A stream that ends is opened again by the browser; then there is nothing more to tell.
+    const body = opened === 1 ? `retry: 200\n${progress}` : "event: end\ndata: {}\n\n";
+    await route.fulfill({ status: 200, headers: { "content-type": "text/event-stream" }, body });
+  });
+  await withElements('<div data-events="/ui/events-of-a-test" role="status"></div>');
+  const expected = "<b>decode</b>1,234,567 bytes89 entities";
+  await page.waitForFunction((text) => document.querySelector(".progress")?.textContent === text, expected);
+  await page.unroute("**/ui/sign-in");
+  // Loaded again, the page is what the service sends.
+  await page.waitForFunction(() => !document.querySelector("[data-events]"));
+}
+
+for (const part of [keys, columns, copying, json, events]) await part();
+await context.close();
+await browser.end();
+console.log("done");

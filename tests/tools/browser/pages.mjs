@@ -1,0 +1,60 @@
+// The pages of the dashboard, as data: what each is called, where it is, and who sees it. `audit.mjs` looks at every one
+// in both colour schemes, narrow and wide; `pictures.mjs` takes a picture of those with a `picture`.
+//
+// `as` is "visitor", "owner" (of the demo) or "both". `ready` is a selector that must be there. `status` is 200 unless
+// given.
+
+const COUNTRIES = "/ui/1/world-countries";
+
+export const PAGES = [
+  { name: "catalogue", path: "/", as: "both", ready: ".card", picture: "catalogue" },
+  { name: "search", path: "/?q=air", as: "both", ready: ".card" },
+  { name: "search, nothing found", path: "/?q=nothing+like+it", as: "visitor", ready: ".hero" },
+  { name: "sign-in", path: "/ui/sign-in", as: "visitor", ready: "#password" },
+  { name: "browse", path: `${COUNTRIES}/active/`, as: "both", ready: "tbody tr" },
+  {
+    name: "browse, sorted",
+    path: "/ui/4/football-matches/active/?filter_gte=home_score:6&sort=date:desc",
+    as: "owner",
+    ready: "tbody tr",
+    picture: "browse",
+  },
+  {
+    name: "browse, keywords",
+    path: "/ui/5/us-airports/active/?keywords=island&sort=name",
+    as: "owner",
+    ready: "mark",
+    picture: "keywords",
+  },
+  {
+    name: "browse, keywords and conditions",
+    path: `${COUNTRIES}/active/?keywords=island,france&filter_gt=area:100&sort=area:desc&limit=20`,
+    as: "both",
+    ready: "mark",
+  },
+  { name: "browse, columns", path: `${COUNTRIES}/active/?columns=region,area,name`, as: "visitor", ready: "tbody" },
+  { name: "browse, JSON", path: "/ui/4/football-matches/active/?view=json&limit=5", as: "visitor", ready: ".json pre" },
+  { name: "browse, count", path: "/ui/3/earthquakes/v1/?count=true", as: "visitor", ready: ".big" },
+  { name: "browse, nothing", path: "/ui/3/earthquakes/v1/?filter=id:none", as: "visitor", ready: "#result" },
+  { name: "browse, a mistake", path: "/ui/3/earthquakes/v1/?limit=x", as: "visitor", ready: "#problem", status: 400 },
+  { name: "entity", path: `${COUNTRIES}/v1/entity/60`, as: "both", ready: ".tree", picture: "entity" },
+  { name: "profile", path: `${COUNTRIES}/v1/profile`, as: "both", ready: ".path", picture: "profile" },
+  { name: "versions", path: `${COUNTRIES}/versions`, as: "both", ready: ".timeline", picture: "versions" },
+  { name: "pin", path: `${COUNTRIES}/manage/pin?version=1`, as: "owner", ready: "form.line button" },
+  { name: "freeze", path: `${COUNTRIES}/manage/freeze?version=1`, as: "owner", ready: "button.danger" },
+  {
+    name: "why this long",
+    path: `${COUNTRIES}/v1/explain?filter=region:europe`,
+    as: "owner",
+    ready: ".stages",
+    picture: "explain",
+  },
+  { name: "settings", path: `${COUNTRIES}/settings`, as: "owner", ready: "#description", picture: "settings" },
+  { name: "settings of a private dataset", path: "/ui/7/palmer-penguins/settings", as: "owner", ready: "#key" },
+  { name: "account", path: "/ui/account", as: "owner", ready: "#old", picture: "account" },
+  { name: "no page", path: "/ui/nothing", as: "both", ready: "[role=alert]", status: 404 },
+  { name: "no dataset", path: "/ui/99/nothing/active/", as: "visitor", ready: "[role=alert]", status: 404 },
+  { name: "not signed in", path: "/ui/account", as: "visitor", ready: "[role=alert]", status: 401 },
+];
+
+export const pagesOf = (who) => PAGES.filter(({ as }) => as === who || as === "both");

@@ -1,0 +1,104 @@
+// A Chromium of its own for each program, and what is watched in it: errors of pages, and requests to other hosts.
+
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { chromium } from "playwright-core";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+export const NARROW = { width: 360, height: 740 };
+export const WIDE = { width: 1200, height: 900 };
+
+export class Browser {
+  /** Starts Chromium for pages of this service. */
+  static async start(baseUrl) {
+    const profile = mkdtempSync(join(tmpdir(), "strata-chromium-"));
+    const executablePath = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+    const chrome = await chromium.launch({ executablePath, args: [...FLAGS, `--disk-cache-dir=${profile}`] });
+    return new Browser(chrome, baseUrl, profile);
+  }
+
+  constructor(chrome, baseUrl, profile) {
+    Object.assign(this, { chrome, baseUrl, profile, wrong: [], failing: new Set() });
+  }
+
+  /** A session of its own, with nothing kept of others. */
+  async session(options = {}) {
+    const usual = { baseURL: this.baseUrl, viewport: WIDE, reducedMotion: "reduce" };
+    const context = await this.chrome.newContext({ ...usual, ...options });
+    context.setDefaultTimeout(60_000);
+    const wrong = (text) => this.wrong.push(text);
+    context.on("request", (request) => {
+      const { origin, protocol } = new URL(request.url());
+      if (origin !== this.baseUrl && protocol !== "data:") wrong(`a request to ${request.url()}`);
+    });
+    context.on("console", (message) => {
+      // Browsers log each answer that is an error, also where that is what was asked for.
+      const isAnswer = message.text().startsWith("Failed to load resource: the server responded with a status of ");
+      if (message.type() === "error" && !(isAnswer && this.failing.has(message.page()))) {
+        wrong(`the console of ${message.page()?.url()}: ${message.text()}`);
+      }
+    });
+    context.on("weberror", (error) => wrong(`${error.page()?.url()}: ${error.error()}`));
+    context.on("dialog", (dialog) => {
+      wrong(`a dialog: ${dialog.message()}`);
+      void dialog.dismiss();
+    });
+    return context;
+  }
+
+  /** Opens a page, which is answered with a status. */
+  async open(page, path, status = 200) {
+    this.failing[status < 400 ? "delete" : "add"](page);
+    const answer = await page.goto(path);
+    assert.equal(answer?.status(), status, path);
+    const names = Object.keys(answer.headers());
+    assert.ok(names.includes("content-security-policy"), path);
+  }
+
+  /** Fails if anything was wrong since the start. */
+  check(where) {
+    assert.deepEqual(this.wrong, [], where);
+  }
+
+  async end() {
+    this.check("at the end");
+    await this.chrome.close();
+    rmSync(this.profile, { recursive: true, force: true });
+  }
+}
+
+/** Signs a user in by the form. */
+export async function signIn(page, email, password) {
+  await page.goto("/");
+  await page.getByRole("link", { name: "Sign in" }).click();
+  await page.getByLabel("E-mail address").fill(email);
+  await page.getByLabel("Password").fill(password);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("button", { name: "Sign out" }).waitFor();
+}
+
+/** What axe finds wrong with a page, in words. */
+export async function violations(page) {
+  await page.evaluate(AXE);
+  const found = await page.evaluate(async () => (await globalThis.axe.run(document)).violations);
+  const shown = ({ html, any }) => `${html.replaceAll(/\s+/g, " ").slice(0, 300)} ${any[0]?.message ?? ""}`;
+  return found.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.slice(0, 3).map(shown).join(" | ")}`);
+}
+
+/** Pixels by which a page is wider than its window. */
+export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
