@@ -42,7 +42,7 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
         match upload.next().await? {
             Some(Part::Field(name, value)) if name == forms::TOKEN => is_ours = visit.is_token(&value),
             Some(Part::Field(_, value)) => format = value,
-            Some(Part::File(file)) => break Some(file),
+            Some(Part::File(file)) => break Some(*file),
             None => break None,
         }
     };

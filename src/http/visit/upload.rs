@@ -37,7 +37,7 @@ pub(crate) enum Part {
     /// A field and its value.
     Field(String, String),
     /// The file.
-    File(File),
+    File(Box<File>),
 }
 
 /// A file as it comes.
@@ -92,7 +92,7 @@ impl Upload {
             }
             self.file_begun.store(true, Ordering::Relaxed);
             let name = field.file_name().filter(|name| !name.is_empty()).map(str::to_owned);
-            Ok(Some(Part::File(File { name, field })))
+            Ok(Some(Part::File(Box::new(File { name, field }))))
         };
         let next = tokio::time::timeout(self.patience, next).await;
         let next = next.map_err(|_| CallError::TooSlow { seconds: self.patience.as_secs() })?;
