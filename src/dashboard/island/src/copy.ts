@@ -19,6 +19,7 @@ async function copy(text: string): Promise<boolean> {
 
 /** What an element shows, without what is only for people. */
 function textOf(element: Element): string {
+  if (element instanceof HTMLInputElement) return element.value;
   const code = element.querySelector("a, code") ?? element;
   return (code.textContent ?? "").trim();
 }
