@@ -29,8 +29,11 @@ const WORTH: u64 = 4;
 /// Leaving a row group out by its bloom filter counts as so many elements.
 pub(super) const PRUNED_ELEMENTS: u64 = 512;
 
-/// An index is of use for a value that one entity in so many may hold, at most.
+/// An index is of use for a value that one entity in so many may hold, at most, or that few may.
 const ONE_IN: u64 = 16;
+
+/// How many are few.
+const FEW: u64 = 64;
 
 /// Only the first of so many filters of a request are looked up.
 const FILTERS: usize = 16;
@@ -110,7 +113,7 @@ fn lists<'i>(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) ->
     let texts = index.candidates(IndexedValue::Text(compare.folded()));
     let number = compare.number().and_then(|number| Some(IndexedValue::Number(number.double(), number.remainder()?)));
     let numbers = number.map_or(&[][..], |number| index.candidates(number));
-    let are_few = (texts.len() + numbers.len()) as u64 <= reader.entity_count() / ONE_IN;
+    let are_few = (texts.len() + numbers.len()) as u64 <= FEW.max(reader.entity_count() / ONE_IN);
     are_few.then_some((texts, numbers))
 }
 

@@ -144,6 +144,9 @@ fn scan(lab: &Lab, reader: &VersionReader, query: &str) -> (u64, ScanUse) {
     (found, scan)
 }
 
+/// About one other value is in a bucket.
+const OTHERS: u64 = 9;
+
 #[test]
 fn an_index_leaves_the_row_groups_of_its_entities_and_weighs_as_little() {
     let lab = Lab::new();
@@ -175,8 +178,10 @@ fn an_index_leaves_the_row_groups_of_its_entities_and_weighs_as_little() {
         ("filter=ten:t7&dedup=true&dedup_key=few", 1, 10),
     ] {
         let (answered, scan) = scan(&lab, &reader, query);
-        let pruned = scan.row_groups.pruned_by_hash_index;
-        assert_eq!((answered, scan.row_groups.scanned, pruned), (found, scanned, 15 - scanned), "{query}: {scan:?}");
+        let (looked_at, pruned) = (scan.row_groups.scanned, scan.row_groups.pruned_by_hash_index);
+        assert_eq!((answered, looked_at + pruned), (found, 15), "{query}: {scan:?}");
+        // Another value may share the bucket.
+        assert!((scanned..scanned + OTHERS).contains(&looked_at), "{query}: {scan:?}");
         assert!(scan.predicates.iter().any(|predicate| predicate.access == AccessName::HashIndex), "{query}");
     }
     // What a third of all entities have is looked through.

@@ -397,7 +397,7 @@ pub(super) fn parse(query: &str) -> ReadRequest {
             "limit" => request.limit = Some(value.parse().expect("a number")),
             "filter" => {
                 let (path, value) = Path::parse_prefix(value).expect("a filter");
-                request.filters = vec![PathValue { path, value: value.to_owned() }];
+                request.filters.push(PathValue { path, value: value.to_owned() });
             }
             "sort" => {
                 let (field, direction) = value.split_once(':').unwrap_or((value, "asc"));
