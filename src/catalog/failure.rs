@@ -68,7 +68,9 @@ impl Failure {
                 let code = error.code()?;
                 // The codes of SQLite are numbers, those of PostgreSQL have five characters.
                 match code.parse::<i32>() {
-                    Ok(code) if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() => of_sqlite(code),
+                    Ok(code) if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() => {
+                        of_sqlite(code, has_file_limit)
+                    }
                     _ => of_sqlstate(&code),
                 }
             }
@@ -100,13 +102,22 @@ fn of_connection(error: &io::Error) -> Unavailability {
     }
 }
 
+/// Whether the files of this process have a largest size (`ulimit -f`).
+fn has_file_limit() -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some()
+}
+
 /// Of an extended result code (<https://www.sqlite.org/rescode.html>).
-fn of_sqlite(code: i32) -> Option<Failure> {
+fn of_sqlite(code: i32, has_file_limit: impl Fn() -> bool) -> Option<Failure> {
     const IOERR_SHMSIZE: i32 = 4_874;
     const IOERR_NOMEM: i32 = 3_082;
+    const IOERR_WRITE: i32 = 778;
     let unavailable = match code {
         // The shared memory beside the log cannot grow.
         IOERR_SHMSIZE => Unavailability::Full,
+        // SQLite tells a full disk alone as FULL. A file as large as the process may make them is this, as is a disk
+        // that fails.
+        IOERR_WRITE if has_file_limit() => Unavailability::Full,
         IOERR_NOMEM => Unavailability::Exhausted,
         _ => match code & 0xff {
             // BUSY, LOCKED, PROTOCOL: the locks of the log.
@@ -167,8 +178,11 @@ mod tests {
             (1_034, None),
             (2_067, None),
         ] {
-            assert_eq!(of_sqlite(code), expected, "{code}");
+            assert_eq!(of_sqlite(code, || false), expected, "{code}");
         }
+        // IOERR_WRITE, without and with a limit for the size of files.
+        assert_eq!(of_sqlite(778, || false), None);
+        assert_eq!(of_sqlite(778, || true), Some(Failure::Unavailable(Unavailability::Full)));
         for (code, expected) in [
             ("55P03", Some(Failure::Unavailable(Unavailability::Locked))),
             ("08006", Some(Failure::Unavailable(Unavailability::Unreachable))),

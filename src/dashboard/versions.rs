@@ -118,20 +118,28 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 }
 
 /// The dataset, and whether it is the visitor's. To all but its owner a private one is what a missing one is, and a
-/// frozen one is gone.
+/// frozen one is gone. The request is counted as a read, before the versions are looked up.
 async fn seen(visit: &mut Visit, place: &DatasetPlace) -> Result<(DatasetView, bool), HttpError> {
     let app = visit.app.clone();
     let user = visit.visitor.user.clone();
     if user.is_none() {
         visit::count(&app, visit.visitor.client, Bucket::Public, &mut visit.headers).await?;
     }
-    let view = app.datasets().visible(user.as_ref(), visit.visitor.client, place.id).await?;
-    let view = view.filter(|view| view.dataset.name.slug() == place.slug).ok_or(ReadError::DatasetNotFound)?;
-    let owned = user.is_some_and(|user| user.id == view.dataset.owner);
-    if view.dataset.frozen && !owned {
+    let client = visit.visitor.client;
+    let found = app.datasets().visible(user.as_ref(), client, place.id).await?;
+    let found = found.filter(|dataset| dataset.name.slug() == place.slug);
+    if user.is_some() {
+        let is_private = found.as_ref().is_some_and(Dataset::is_private);
+        let bucket = if is_private { Bucket::Private } else { Bucket::Public };
+        visit::count(&app, client, bucket, &mut visit.headers).await?;
+    }
+    let dataset = found.ok_or(ReadError::DatasetNotFound)?;
+    let owned = user.as_ref().is_some_and(|user| user.id == dataset.owner);
+    if dataset.frozen && !owned {
         return Err(ReadError::Frozen.into());
     }
-    Ok((view, owned))
+    let view = app.datasets().with_versions(user.as_ref(), client, &dataset).await?;
+    Ok((view.ok_or(ReadError::DatasetNotFound)?, owned))
 }
 
 async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {

@@ -23,6 +23,7 @@ mod denull;
 mod error;
 mod fold;
 mod keys;
+mod nearest_double;
 mod number;
 mod order;
 mod predicate;
@@ -42,6 +43,7 @@ pub use cursor::{Cursor, JsonType, Scalar, Token};
 pub use denull::denull;
 pub use error::DocumentError;
 pub use fold::{fold, fold_into, fold_text_into};
+pub use nearest_double::nearest_double;
 pub use number::{NumericValue, is_number};
 pub use order::{
     ordered_bits, write_order, write_order_boolean, write_order_double, write_order_number, write_order_string,

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::hash::Hash;
 
 use super::canonicalize::number_end;
+use super::nearest_double::nearest_double;
 
 /// Whether `text` is a JSON number, to the letter.
 pub fn is_number(text: &str) -> bool {
@@ -63,7 +64,7 @@ impl NumericValue {
             return None;
         }
         if text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
-            return text.parse().ok().map(NumericValue::from_double);
+            return nearest_double(text).map(NumericValue::from_double);
         }
         // 18 digits and a sign always fit.
         if text.len() <= 20

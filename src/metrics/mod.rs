@@ -264,7 +264,7 @@ registry! {
     /// Damaged version files that scrubs have found. Each scrub counts a file again.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
     /// Parquet exports that were begun before they were asked for. `outcome` is `made`, `gave_way` (somebody waited, or
-    /// memory was short; it is tried again), `no_room` (it is not kept) or `failed`.
+    /// memory or disk was short; it is tried again), `no_room` (it is not kept) or `failed`.
     exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
     /// Heavy queries that select entities or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";

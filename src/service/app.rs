@@ -57,6 +57,7 @@ use crate::service::usage::Usage;
 use crate::service::webhook::Webhooks;
 use crate::service::webhook::deliveries::Deliveries;
 use crate::storage::cache::PartCache;
+use crate::storage::free_space::DiskReserve;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
@@ -299,6 +300,7 @@ impl App {
         let cache = PartCache::new(memory.cache_bytes).reporting(damage);
         let threads = engine.threads();
         let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads, memory.query_bytes));
+        let disk = DiskReserve::new(scratch.path(), config.sources.disk_reserve_bytes);
         let parts = Parts {
             config: Arc::new(config.clone()),
             catalog,
@@ -307,7 +309,8 @@ impl App {
             memory,
             capacity,
             scratch: Arc::new(scratch),
-            exports: Exports::new(exports, config.cache.export_bytes, &config.fair),
+            exports: Exports::new(exports, disk.clone(), config.cache.export_bytes, &config.fair),
+            disk,
             outgoing: outgoing(config),
         };
         Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
@@ -520,13 +523,14 @@ struct Parts {
     capacity: Capacity,
     scratch: Arc<Scratch>,
     exports: Exports,
+    disk: DiskReserve,
     outgoing: Outgoing,
 }
 
 impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
-        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, outgoing } = parts;
+        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, disk, outgoing } = parts;
         let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
@@ -550,7 +554,8 @@ impl Rooms {
         let webhooks = Webhooks::new(config.clone(), catalog.clone(), outgoing.clone(), writes.clone());
 
         let tasks = Arc::new(RefreshTasks::new());
-        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, scratch.clone()));
+        let spools = (scratch.clone(), disk);
+        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
         let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
         let attempts = Arc::new(Attempts::new(catalog.clone(), lookups.clone(), deliveries.clone(), tasks.clone()));
         let refreshes =

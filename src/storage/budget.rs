@@ -1,11 +1,9 @@
 //! Disk that spools may take: bytes in all and for one user, and what is to stay free.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many bytes are charged, all together, between two looks at how much of the disk is free.
-const LOOK_BYTES: u64 = 16 << 20;
+use crate::storage::free_space::{DiskReserve, Looks};
 
 /// There is no room for what was to be spooled. The texts name the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,10 +48,8 @@ pub struct SpoolLimits {
     pub user_bytes: u64,
     /// What one user may have of the bytes that no other has, in percent; whoever has none gets what is free.
     pub share_percent: u64,
-    /// Bytes of the disk that stay free.
-    pub reserve_bytes: u64,
-    /// A directory on that disk.
-    pub directory: PathBuf,
+    /// The disk, and what of it stays free.
+    pub disk: DiskReserve,
 }
 
 /// Counts the bytes of spools. Clones count together.
@@ -71,8 +67,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Used {
     all: u64,
-    /// Bytes that may be charged before the next look at the disk. Shared, for many small spools fill it too.
-    until_look: u64,
+    /// Shared, for many small spools fill a disk, too.
+    looks: Looks,
     /// Users without bytes are forgotten.
     users: HashMap<u64, u64>,
 }
@@ -150,12 +146,12 @@ impl SpoolCharge {
             self.bytes += bytes;
             return Ok(());
         }
-        if free_bytes(&limits.directory).is_some_and(|free| free < limits.reserve_bytes) {
+        if !limits.disk.keep() {
             let mut used = budget.shared.used();
             used.give_back(self.account.user, bytes);
             // The next caller looks again.
-            used.until_look = 0;
-            return Err(SpoolFull::Disk { reserve: limits.reserve_bytes });
+            used.looks.again();
+            return Err(SpoolFull::Disk { reserve: limits.disk.bytes() });
         }
         self.bytes += bytes;
         Ok(())
@@ -191,9 +187,7 @@ impl Used {
         if own > 0 {
             self.users.insert(user, own);
         }
-        let is_due = bytes > 0 && bytes >= self.until_look;
-        self.until_look = if is_due { LOOK_BYTES } else { self.until_look - bytes };
-        Ok(is_due)
+        Ok(self.looks.is_due(bytes))
     }
 
     fn give_back(&mut self, user: u64, bytes: u64) {
@@ -207,18 +201,14 @@ impl Used {
     }
 }
 
-/// Bytes of a directory's disk that are free; `None` where the system does not tell.
-fn free_bytes(directory: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(directory).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::free_space::LOOK_BYTES;
 
     fn limits(bytes: u64, user_bytes: u64, reserve_bytes: u64) -> SpoolLimits {
-        SpoolLimits { bytes, user_bytes, share_percent: 75, reserve_bytes, directory: std::env::temp_dir() }
+        let disk = DiskReserve::new(&std::env::temp_dir(), reserve_bytes);
+        SpoolLimits { bytes, user_bytes, share_percent: 75, disk }
     }
 
     #[test]
@@ -267,11 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn many_small_spools_look_at_the_disk_as_one_large_one_does() {
-        let limits = limits(u64::MAX, u64::MAX, 0);
-        let mut used = Used::default();
-        let mut looks = (0..64).map(|_| used.take(1, 1 << 20, &limits).expect("room"));
-        assert_eq!(looks.by_ref().take(17).filter(|is_due| *is_due).count(), 2);
-        assert_eq!(looks.filter(|is_due| *is_due).count(), 2);
+    fn whoever_can_give_room_back_is_asked_before_a_spool_is_refused() {
+        let free = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let (told, given) = (free.clone(), free.clone());
+        let load = move |_: &std::path::Path| Some(told.load(std::sync::atomic::Ordering::SeqCst));
+        let disk = DiskReserve::looking(&std::env::temp_dir(), 10, load);
+        let budget = SpoolBudget::new(SpoolLimits { disk: disk.clone(), ..limits(100, 100, 0) });
+        let mut charge = budget.charge(1);
+        assert_eq!(charge.add(1), Err(SpoolFull::Disk { reserve: 10 }));
+        disk.on_shortage(move |_| given.store(10, std::sync::atomic::Ordering::SeqCst));
+        assert_eq!((charge.add(1), charge.bytes), (Ok(()), 1));
     }
 }

@@ -15,6 +15,7 @@
 //! | [`shapes`] | which path each text of the search text belongs to |
 //! | [`profile`] | what a version contains, found in one pass; decides which paths get a shredded column |
 //! | [`budget`] | how much disk spools may take, in all and for one user |
+//! | [`free_space`] | what of a disk stays free, and who gives room back where it is short |
 //! | [`spool`] | the entities on local disk between the two passes of a write |
 //! | [`shred`] | entities to the Arrow arrays of a row group |
 //! | [`writer`] | entities in, one Parquet object out |
@@ -35,6 +36,7 @@ pub mod derived;
 pub mod durable;
 mod error;
 pub mod footer;
+pub mod free_space;
 pub mod hash_index;
 pub mod held_bytes;
 pub mod keywords;

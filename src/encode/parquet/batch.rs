@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::types::ColumnType;
-use crate::document::{Columns, Text, find_either};
+use crate::document::{Columns, Text, find_either, nearest_double};
 use crate::encode::pool::Pool;
 use crate::encode::row::Row;
 
@@ -170,7 +170,9 @@ impl Filled {
                 self.values.extend_from_slice(&number().parse::<i64>().unwrap_or_default().to_le_bytes());
             }
             (ColumnType::Double, _) => {
-                self.values.extend_from_slice(&number().parse::<f64>().unwrap_or_default().to_le_bytes());
+                // An integer has no sign of zero.
+                let double = if value == b"-0" { None } else { nearest_double(number()) };
+                self.values.extend_from_slice(&double.unwrap_or_default().to_le_bytes());
             }
             (ColumnType::Text, [b'"', text @ .., b'"']) => {
                 if find_either(document, cell.start + 1, cell.end - 1, [b'\\'; 2]) == cell.end - 1 {

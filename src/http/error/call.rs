@@ -119,6 +119,12 @@ pub enum CallError {
         /// Its name.
         name: String,
     },
+    /// A parameter whose bytes, once decoded, are not UTF-8.
+    #[error("Invalid request: {} in the query is not UTF-8; valid: percent-encoded UTF-8.", quoted(.raw))]
+    NotUtf8 {
+        /// Its name and value, as they were sent.
+        raw: String,
+    },
     /// A field of the body, or a parameter, that the operation does not know.
     #[error("Invalid request: {}.", unknown(.name, .known))]
     NoSuchField {
@@ -154,6 +160,7 @@ impl CallError {
             | CallError::Field { .. }
             | CallError::Edit { .. }
             | CallError::InQuery { .. }
+            | CallError::NotUtf8 { .. }
             | CallError::NoSuchField { .. } => StatusCode::BAD_REQUEST,
         }
     }

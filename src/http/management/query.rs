@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use super::DATASET_ID;
 use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::CallError;
+use crate::http::params;
 use crate::http::text::quoted;
 use crate::http::values::{boolean, positive};
 use crate::model::ids::DatasetId;
@@ -23,7 +24,11 @@ pub(super) struct Query {
 }
 
 /// The query string of a call, whose parameters are taken once their names are checked.
-pub(super) struct QueryString(Vec<(String, String)>);
+pub(super) struct QueryString {
+    parameters: Vec<(String, String)>,
+    /// What of it is not UTF-8, as it was written.
+    not_utf8: Option<String>,
+}
 
 impl From<Vec<(String, String)>> for QueryString {
     fn from(parameters: Vec<(String, String)>) -> QueryString {
@@ -36,7 +41,10 @@ impl FromRequestParts<App> for QueryString {
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
         let query = parts.uri.query().unwrap_or_default();
-        Ok(QueryString(form_urlencoded::parse(query.as_bytes()).into_owned().collect()))
+        Ok(QueryString {
+            parameters: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            not_utf8: params::not_utf8(query).map(str::to_owned),
+        })
     }
 }
 
@@ -44,16 +52,20 @@ impl QueryString {
     /// The parameters of an endpoint.
     ///
     /// # Errors
-    /// [`CallError::NoSuchField`] for one that it does not list.
+    /// [`CallError::NotUtf8`]; [`CallError::NoSuchField`] for one that it does not list.
     pub(super) fn of(self, endpoint: &Endpoint) -> Result<Query, CallError> {
-        let query = Query { parameters: self.0, listed: names(endpoint.parameters()) };
+        if let Some(raw) = self.not_utf8 {
+            return Err(CallError::NotUtf8 { raw });
+        }
+        let query = Query { parameters: self.parameters, listed: names(endpoint.parameters()) };
         CallError::check_known(query.parameters.iter().map(|(name, _)| name.as_str()), &query.listed)?;
         Ok(query)
     }
 
-    /// The parameters of an endpoint that takes those of a read, too: their parser knows all names.
+    /// The parameters of an endpoint that takes those of a read, too: their parser knows all names, and refuses what is
+    /// not UTF-8.
     pub(super) fn beside_a_read(self, endpoint: &Endpoint) -> Query {
-        Query { parameters: self.0, listed: names(endpoint.parameters()) }
+        Query { parameters: self.parameters, listed: names(endpoint.parameters()) }
     }
 }
 

@@ -35,6 +35,12 @@ pub(super) fn decode(raw: &str) -> Result<String, NotUtf8> {
     String::from_utf8(bytes).map_err(|_| NotUtf8)
 }
 
+/// The first pair of a query string whose name or value is not UTF-8, as it is written.
+pub(in crate::http) fn not_utf8(query: &str) -> Option<&str> {
+    let is_text = |pair: &str| pairs(pair).all(|pair| decode(pair.name).and(decode(pair.value)).is_ok());
+    query.split('&').find(|pair| !is_text(pair))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,6 +28,7 @@ use std::borrow::Cow;
 
 use crate::model::request::ReadRequest;
 
+pub(in crate::http) use decode::not_utf8;
 pub use kind::ParameterKind;
 pub use registry::{
     ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths, with_offset,

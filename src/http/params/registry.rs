@@ -185,15 +185,16 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
     }
 }
 
-/// The paths that the values of a query string name, in its order. Values that are not valid name none.
-pub fn paths(query: &str) -> Vec<Path> {
+/// The paths that the values of a query string name, in its order, each with the parameter. Values that are not valid
+/// name none.
+pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
     let mut paths = Vec::new();
     for pair in decode::pairs(query) {
         let (Ok(name), Ok(value)) = (decode::decode(pair.name), decode::decode(pair.value)) else { continue };
         let mut alone = ReadRequest::default();
         let parameter = PARAMETERS.iter().find(|parameter| parameter.name == name);
         if parameter.is_some_and(|parameter| (parameter.apply)(&value, &mut alone).is_ok()) {
-            paths.extend(alone.named_paths().into_iter().map(|(_, path)| path));
+            paths.extend(alone.named_paths());
         }
     }
     paths

@@ -175,15 +175,18 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
     Ok(response)
 }
 
-/// The header that names the fields that are not there, in the order of the URL. It is a hint: where they cannot be
-/// found out, the answer does without.
+/// The header that names the fields that are not there, in the order in which the URL first names them as such: another
+/// parameter may name one before, where it is still there. It is a hint: where they cannot be found out, the answer does
+/// without.
 async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, uri: &Uri) -> Option<HeaderValue> {
-    let unknown = app.reads().unknown_fields(admitted, request).await.unwrap_or_default();
-    let mut paths: Vec<_> = unknown.into_iter().map(|field| field.path).collect();
-    if paths.len() > 1 {
+    let mut unknown = app.reads().unknown_fields(admitted, request).await.unwrap_or_default();
+    if unknown.len() > 1 {
         let order = params::paths(uri.query().unwrap_or_default());
-        paths.sort_by_cached_key(|path| order.iter().position(|named| named == path));
+        unknown.sort_by_cached_key(|field| {
+            order.iter().position(|(parameter, path)| *path == field.path && field.is_unknown_to(parameter))
+        });
     }
+    let paths: Vec<_> = unknown.into_iter().map(|field| field.path).collect();
     unknown_fields_header(&paths)
 }
 

@@ -73,6 +73,10 @@ pub struct DatasetSettings {
     pub index: Option<IndexSettings>,
 }
 
+fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
+    user.is_some_and(|user| user.id == dataset.owner)
+}
+
 /// Keeps the datasets of owners.
 pub struct Datasets {
     config: Arc<Config>,
@@ -217,12 +221,13 @@ impl Datasets {
     /// # Errors
     /// [`ManageError::DatasetNotFound`].
     pub async fn view(&self, owner: &User, id: DatasetId) -> Result<DatasetView, ManageError> {
-        let view = self.catalog.dataset_view(id).await?;
-        view.filter(|view| view.dataset.owner == owner.id).ok_or(ManageError::DatasetNotFound)
+        // First: the time that its versions take would tell others that it is there.
+        self.catalog.owned_dataset(owner.id, id).await?;
+        self.catalog.dataset_view(id).await?.ok_or(ManageError::DatasetNotFound)
     }
 
-    /// A dataset with its versions for whoever may see it: everybody if it is public, frozen or not, and its owner, who
-    /// alone sees the attempts. In the client's turn.
+    /// A dataset for whoever may see it: everybody if it is public, frozen or not, and its owner. One look-up, in the
+    /// client's turn, which takes as long where there is none.
     ///
     /// # Errors
     /// [`ManageError::Refused`], [`ManageError::Catalog`].
@@ -231,10 +236,26 @@ impl Datasets {
         user: Option<&User>,
         client: Client,
         id: DatasetId,
+    ) -> Result<Option<Dataset>, ManageError> {
+        let _permit = self.gates.look_up(client).await?;
+        let dataset = self.catalog.dataset(id).await?;
+        Ok(dataset.filter(|dataset| is_owner(user, dataset) || !dataset.is_private()))
+    }
+
+    /// A dataset that was visible a moment ago, with its versions, and for its owner alone with the attempts. `None`
+    /// where it is no longer. In the client's turn.
+    ///
+    /// # Errors
+    /// [`ManageError::Refused`], [`ManageError::Catalog`].
+    pub async fn with_versions(
+        &self,
+        user: Option<&User>,
+        client: Client,
+        dataset: &Dataset,
     ) -> Result<Option<DatasetView>, ManageError> {
         let _permit = self.gates.look_up(client).await?;
-        let Some(mut view) = self.catalog.dataset_view(id).await? else { return Ok(None) };
-        if user.is_some_and(|user| user.id == view.dataset.owner) {
+        let Some(mut view) = self.catalog.dataset_view(dataset.id).await? else { return Ok(None) };
+        if is_owner(user, &view.dataset) {
             return Ok(Some(view));
         }
         view.last_attempts.clear();

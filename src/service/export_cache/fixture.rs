@@ -1,5 +1,6 @@
 //! What the tests of the cache share.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::service::export_cache::{Content, Export, Exports, MOST_FILES, Make, T
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
 use crate::service::maintenance::scratch::Scratch;
+use crate::storage::free_space::DiskReserve;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -38,7 +40,17 @@ pub(super) const LATE: ReadError = ReadError::Timeout { seconds: 1 };
 /// Everything is everybody's.
 pub(super) const NO_SHARES: config::Fair = config::Fair { share_percent: 100, user_percent: 0, space_percent: 100 };
 
+/// A disk that is never short.
+pub(super) fn boundless() -> DiskReserve {
+    DiskReserve::looking(Path::new("/"), 0, |_| None)
+}
+
 pub(super) fn setup(capacity_bytes: u64, linger: Duration) -> Setup {
+    setup_on(|_| boundless(), capacity_bytes, linger)
+}
+
+/// On the disk that this makes of the directory.
+pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: u64, linger: Duration) -> Setup {
     let root = tempfile::tempdir().expect("a directory");
     let options = EngineOptions {
         threads: 2,
@@ -52,7 +64,9 @@ pub(super) fn setup(capacity_bytes: u64, linger: Duration) -> Setup {
     std::fs::create_dir(root.path().join("tmp")).expect("created");
     let engine = Engine::try_new(&options).expect("an engine");
     let room = Room::new(capacity_bytes, MOST_FILES, &NO_SHARES);
-    let exports = Exports::lingering(Scratch::create(&root.path().join("exports")).expect("a directory"), room, linger);
+    let directory = root.path().join("exports");
+    let disk = disk(&directory);
+    let exports = Exports::lingering(Scratch::create(&directory).expect("a directory"), disk, room, linger);
     let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2, 1 << 30);
     Setup { root, capacity: Capacity::new(engine, admission), exports }
 }

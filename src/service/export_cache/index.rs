@@ -12,10 +12,13 @@ use crate::service::export_cache::progress::{MadeFile, Progress};
 use crate::service::export_cache::room::{Room, Space};
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::maintenance::scratch::Scratch;
+use crate::storage::free_space::{DiskReserve, Looks};
 
 /// The files of a cache.
 pub(super) struct Files {
     index: Mutex<Index>,
+    /// The disk that they are on.
+    pub(super) disk: DiskReserve,
     /// How long a making goes on when nobody waits for it any more.
     pub(super) linger: Duration,
     /// Reads of blocks at once.
@@ -38,6 +41,8 @@ pub(super) struct Index {
     pub(super) room: Room,
     /// Makings that nobody waits for.
     pub(super) lingering: HashSet<Holder>,
+    /// Of all makings together.
+    pub(super) looks: Looks,
     /// Counts uses, for the order of last use.
     pub(super) uses: u64,
     /// Counts files, for their names.
@@ -50,17 +55,18 @@ pub(super) enum Entry {
 }
 
 impl Files {
-    /// None, in this directory.
-    pub(super) fn new(directory: Scratch, room: Room, linger: Duration) -> Files {
+    /// None, in this directory, on this disk.
+    pub(super) fn new(directory: Scratch, disk: DiskReserve, room: Room, linger: Duration) -> Files {
         let index = Index {
             entries: HashMap::new(),
             too_large: HashSet::new(),
             room,
             lingering: HashSet::new(),
+            looks: Looks::default(),
             uses: 0,
             files: 0,
         };
-        Files { index: Mutex::new(index), linger, reads: Arc::new(Semaphore::new(READS)), directory }
+        Files { index: Mutex::new(index), disk, linger, reads: Arc::new(Semaphore::new(READS)), directory }
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
@@ -106,15 +112,38 @@ impl Index {
 
     /// Drops a file that nobody reads, of whom it may be taken. Whether there is one.
     fn evict(&mut self, asker: Holder, wanted: Space) -> bool {
-        let idle = self.idle().filter(|(_, holder, ..)| self.room.may_take_from(asker, wanted, *holder));
-        // Of who has most, what was used least recently.
+        self.drop_idle(wanted, |room, holder| room.may_take_from(asker, wanted, holder)).is_some()
+    }
+
+    /// Drops files that nobody reads, whosever they are, until that is enough: the disk is short for everybody.
+    pub(super) fn shrink(&mut self, is_enough: &dyn Fn() -> bool) {
+        while !is_enough() && self.shrink_by_one().is_some() {}
+    }
+
+    /// Drops files that nobody reads, until they were so many bytes. Whether there was one.
+    pub(super) fn shrink_by(&mut self, bytes: u64) -> bool {
+        let mut dropped = None;
+        while dropped.is_none_or(|dropped| dropped < bytes)
+            && let Some(more) = self.shrink_by_one()
+        {
+            dropped = Some(dropped.unwrap_or(0).saturating_add(more));
+        }
+        dropped.is_some()
+    }
+
+    fn shrink_by_one(&mut self) -> Option<u64> {
+        self.drop_idle(Space { bytes: 1, files: 0 }, |_, _| true)
+    }
+
+    /// Drops a file that nobody reads, of holders like this: of who has most of what is wanted, what was used least
+    /// recently. Its bytes.
+    fn drop_idle(&mut self, wanted: Space, of: impl Fn(&Room, Holder) -> bool) -> Option<u64> {
+        let idle = self.idle().filter(|(_, holder, ..)| of(&self.room, *holder));
         let victim =
             idle.max_by_key(|(used, holder, ..)| (self.room.weight(*holder, wanted), std::cmp::Reverse(*used)));
-        let victim = victim.map(|(.., key)| key);
-        if let Some(key) = victim {
-            self.forget(&key);
-        }
-        victim.is_some()
+        let (.., bytes, key) = victim?;
+        self.forget(&key);
+        Some(bytes)
     }
 
     pub(super) fn remember_too_large(&mut self, key: CacheKey) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, TryStreamExt};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::service::admission::Admission;
@@ -19,6 +19,7 @@ use crate::service::export_cache::progress::{Head, MadeFile, Progress, Totals, r
 use crate::service::export_cache::room::Space;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
+use crate::storage::free_space::LOOK_BYTES;
 
 /// How often a making that nobody waits for looks whether it is in anybody's way.
 const LOOK: Duration = Duration::from_millis(100);
@@ -106,6 +107,7 @@ impl Making {
             Some(Ok(totals)) => return self.made(totals),
             Some(Err(Stopped::NoRoom)) => Progress::GivenUp,
             Some(Err(Stopped::Disk(error))) => {
+                self.has_made_room(&error);
                 tracing::warn!(%error, directory = %self.files.directory.path().display(), "an export is not kept");
                 Progress::GivenUp
             }
@@ -131,25 +133,49 @@ impl Making {
             let bytes = chunk.len() as u64;
             self.take(bytes)?;
             self.bytes += bytes;
-            file.write_all(&chunk).await?;
-            // The writing goes on behind this type's back until then.
-            file.flush().await?;
+            let mut written = write(&mut file, &chunk).await;
+            while let Err(error) = written {
+                if !self.has_made_room(&error) {
+                    return Err(error.into());
+                }
+                // The attempt that failed may have left some of it there.
+                file.seek(io::SeekFrom::Start(self.sums.bytes)).await?;
+                written = write(&mut file, &chunk).await;
+            }
             self.sums.update(&chunk);
         }
         tokio::fs::rename(&self.partial, &self.whole).await?;
         Ok(totals)
     }
 
-    /// Takes room for more bytes.
-    fn take(&self, bytes: u64) -> Result<(), Stopped> {
-        let (mut index, holder) = (self.files.index(), self.admission.holder());
-        if index.take(holder, bytes, 0) {
-            return Ok(());
+    /// Takes room for more bytes, of the cache and now and then of the disk.
+    fn take(&mut self, bytes: u64) -> Result<(), Stopped> {
+        let holder = self.admission.holder();
+        let mut index = self.files.index();
+        if !index.take(holder, bytes, 0) {
+            if self.bytes + bytes > index.room.most_bytes(holder) {
+                index.remember_too_large(self.key);
+            }
+            return Err(Stopped::NoRoom);
         }
-        if self.bytes + bytes > index.room.most_bytes(holder) {
-            index.remember_too_large(self.key);
+        let is_due = index.looks.is_due(bytes);
+        // The disk's keeper takes it, too.
+        drop(index);
+        if is_due && !self.files.disk.keep() {
+            let mut index = self.files.index();
+            // The next one looks again.
+            index.looks.again();
+            index.room.give_back(holder, Space { bytes, files: 0 });
+            return Err(Stopped::NoRoom);
         }
-        Err(Stopped::NoRoom)
+        Ok(())
+    }
+
+    /// Whether files could be dropped for a disk that is full. A look now and then comes too late for some, and no look
+    /// tells of a quota.
+    fn has_made_room(&self, error: &io::Error) -> bool {
+        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        is_full && self.files.index().shrink_by(LOOK_BYTES)
     }
 
     fn made(mut self, totals: Totals) {
@@ -186,6 +212,12 @@ impl Drop for Making {
             self.unmade(Progress::Failed(vanished()));
         }
     }
+}
+
+async fn write(file: &mut tokio::fs::File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes).await?;
+    // The writing goes on behind this type's back until then.
+    file.flush().await
 }
 
 /// Completes when nobody has followed a making for a while. From then on nobody can.
@@ -242,8 +274,11 @@ mod tests {
 
     use super::*;
     use crate::service::export_cache::Exports;
-    use crate::service::export_cache::fixture::{HOUR, LATE, NO_SHARES, chunks, read, sent, setup};
+    use crate::service::export_cache::fixture::{
+        HOUR, LATE, NO_SHARES, boundless, chunks, read, sent, setup, setup_on,
+    };
     use crate::service::maintenance::scratch::Scratch;
+    use crate::storage::free_space::DiskReserve;
 
     #[tokio::test]
     async fn requests_for_the_same_export_share_one_making() {
@@ -387,6 +422,51 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_disk_that_is_short_keeps_what_was_used_last_and_no_export_takes_its_reserve() {
+        // A disk of 100 bytes, of which 80 are to stay free.
+        let free = |directory: &Path| {
+            let folders = std::fs::read_dir(directory).expect("a directory").flatten();
+            let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).expect("a folder").flatten());
+            let files = files.filter(|file| file.file_name() != "lock");
+            Some(100 - files.map(|file| file.metadata().map_or(0, |data| data.len())).sum::<u64>())
+        };
+        let setup = setup_on(|exports| DiskReserve::looking(exports, 80, free), 1_000, HOUR);
+        let look_again = || setup.exports.files.index().looks.again();
+        let (ten, made) = chunks(&[&[7; 10]]);
+        for number in 1..=4 {
+            look_again();
+            assert_eq!(setup.read(number, &ten).await.map(|body| body.len()), Some(10));
+        }
+        // Three make it a little too full. The fourth took the place of the first.
+        assert_eq!((setup.accounted(), setup.files()), ((3, 30), vec![10; 3]));
+        for number in [3, 2, 4] {
+            setup.read(number, &ten).await.expect("kept");
+        }
+        assert_eq!(made.load(Ordering::SeqCst), 4);
+
+        // Where all are read, none is made, and who asks makes an answer of its own.
+        let mut held = Vec::new();
+        for number in [3, 2, 4] {
+            held.push(setup.get(number, &ten).await.expect("no error").expect("an export"));
+        }
+        look_again();
+        assert!(setup.get(5, &ten).await.expect("no error").is_none());
+        assert_eq!((setup.accounted(), setup.files()), ((3, 30), vec![10; 3]));
+        held.clear();
+
+        // Others that need room of the disk get it.
+        let disk = &setup.exports.files.disk;
+        assert!(disk.keep());
+        assert_eq!(setup.accounted(), (2, 20));
+        assert!(setup.exports.state(CacheKey::numbered(3)).is_none());
+        // A disk that is full after all: of the rest as much as is asked for, and then nothing.
+        let mut index = setup.exports.files.index();
+        assert!(index.shrink_by(10) && index.entries.len() == 1);
+        assert!(index.shrink_by(20) && index.entries.is_empty());
+        assert!(!index.shrink_by(1));
+    }
+
+    #[tokio::test]
     async fn processes_side_by_side_leave_each_other_alone_and_clear_what_the_dead_left() {
         let setup = setup(100, HOUR);
         let root = setup.root.path().join("exports");
@@ -397,7 +477,7 @@ mod tests {
         std::fs::write(dead.join("lock"), "").expect("written");
         std::fs::write(dead.join("1.part"), "half").expect("written");
 
-        let other = Exports::new(Scratch::create(&root).expect("a second one"), 100, &NO_SHARES);
+        let other = Exports::new(Scratch::create(&root).expect("a second one"), boundless(), 100, &NO_SHARES);
         assert!(!dead.exists());
         assert_eq!(setup.files(), [5]);
         let own = other.files.directory.path().to_owned();

@@ -8,6 +8,8 @@
 //!    only then the length is known.
 //! 3. Room is taken as the file grows, for whom it is made ([`crate::service::export_cache::room`]). Where there is
 //!    none left, the file is given up, and readers go on with an answer of their own, after what they have read of it.
+//!    The disk has to keep its reserve, too ([`crate::storage::free_space`]): where it is short, for an export or for
+//!    anything else, files that nobody reads are dropped.
 //! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again. It is at
 //!    once where others wait for what it takes, or where it would be another one of the same client.
 //!
@@ -56,6 +58,7 @@ use crate::service::export_cache::room::Room;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
 use crate::service::maintenance::scratch::Scratch;
+use crate::storage::free_space::DiskReserve;
 
 /// Files in the cache, however small: what a directory holds well.
 const MOST_FILES: usize = 4_096;
@@ -93,13 +96,35 @@ pub(in crate::service) enum MadeAhead {
 }
 
 impl Exports {
-    /// An empty cache of at most `capacity_bytes`, in this directory.
-    pub(in crate::service) fn new(directory: Scratch, capacity_bytes: u64, fair: &config::Fair) -> Exports {
-        Exports::lingering(directory, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
+    /// An empty cache of at most `capacity_bytes`, in this directory, on this disk.
+    pub(in crate::service) fn new(
+        directory: Scratch,
+        disk: DiskReserve,
+        capacity_bytes: u64,
+        fair: &config::Fair,
+    ) -> Exports {
+        Exports::lingering(directory, disk, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
     }
 
-    fn lingering(directory: Scratch, room: Room, linger: Duration) -> Exports {
-        Exports { files: Arc::new(Files::new(directory, room, linger)) }
+    fn lingering(directory: Scratch, disk: DiskReserve, room: Room, linger: Duration) -> Exports {
+        let files = Arc::new(Files::new(directory, disk.clone(), room, linger));
+        let weak = Arc::downgrade(&files);
+        disk.on_shortage(move |is_enough| {
+            if let Some(files) = weak.upgrade() {
+                files.index().shrink(is_enough);
+            }
+        });
+        Exports { files }
+    }
+
+    /// Drops files that nobody reads while the disk is short.
+    pub(in crate::service) fn look_at_disk(&self) {
+        self.files.disk.keep();
+    }
+
+    /// Whether the disk has room for what nobody waits for.
+    pub(in crate::service) fn has_ample_disk(&self) -> bool {
+        self.files.disk.is_ample()
     }
 
     /// The export of this key, made by `make` on the engine's threads unless it is there or being made. Waits

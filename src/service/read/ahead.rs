@@ -8,9 +8,11 @@
 //!    last: within that holder's shares of the cache, of memory and of permits. Each once, whatever comes of it.
 //!
 //! It never stands in anybody's way. It runs on the threads of the lowest priority. It begins only where nobody waits
-//! for a permit and most of the memory of queries is free, and gives way as soon as somebody waits or memory is short:
-//! it then stops, leaves nothing behind, and is tried again later. A client that asks meanwhile finds the making going
-//! on, and keeps it going.
+//! for a permit, most of the memory of queries is free, and the disk has twice its reserve, and gives way as soon as
+//! somebody waits or memory or disk is short: it then stops, leaves nothing behind, and is tried again later. A client
+//! that asks meanwhile finds the making going on, and keeps it going.
+//!
+//! The loop also looks at the disk: where something else has filled it, exports that nobody reads are dropped.
 //!
 //! What is asked for is known in the memory of this process alone, and begins anew with each.
 
@@ -80,11 +82,9 @@ impl ExportsAhead {
 
     /// Makes what is asked for often, until `stop`.
     pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        if !self.asked.is_wanted() {
-            return;
-        }
         let look = async {
             loop {
+                self.reads.look_at_disk();
                 self.make_all().await;
                 tokio::time::sleep(PAUSE).await;
                 // A change, or time.
@@ -112,9 +112,12 @@ impl ExportsAhead {
                 continue;
             }
             let capacity = self.capacity.of(admitted.holder).in_background();
-            let made = match is_in_the_way(&capacity, BEFORE_PERCENT) {
+            let made = match self.is_in_the_way(&capacity, BEFORE_PERCENT) {
                 true => MadeAhead::GaveWay,
-                false => self.reads.make_ahead(&capacity, key, &admitted, &export.request, give_way(&capacity)).await,
+                false => {
+                    let give_way = self.give_way(&capacity);
+                    self.reads.make_ahead(&capacity, key, &admitted, &export.request, give_way).await
+                }
             };
             let outcome = match &made {
                 MadeAhead::Made => "made",
@@ -144,21 +147,23 @@ impl ExportsAhead {
         let holder = if resolved.dataset.is_private() { Holder::User(resolved.dataset.owner) } else { export.holder };
         admit(&resolved, export.version, export.alt, holder).ok()
     }
-}
 
-/// Completes when somebody waits, or the memory is short.
-async fn give_way(capacity: &Capacity) {
-    loop {
-        tokio::time::sleep(GIVE_WAY).await;
-        if is_in_the_way(capacity, MEANWHILE_PERCENT) {
-            return;
+    /// Completes when somebody waits, or memory or disk is short.
+    async fn give_way(&self, capacity: &Capacity) {
+        loop {
+            tokio::time::sleep(GIVE_WAY).await;
+            if self.is_in_the_way(capacity, MEANWHILE_PERCENT) {
+                return;
+            }
         }
     }
-}
 
-/// Whether somebody waits, or more than so much of the memory of queries is taken, in percent.
-fn is_in_the_way(capacity: &Capacity, percent: u64) -> bool {
-    let engine = capacity.engine();
-    let most_bytes = u128::from(engine.all_memory_bytes()) * u128::from(percent) / 100;
-    capacity.admission().is_contended() || engine.memory_bytes() as u128 > most_bytes
+    /// Whether somebody waits, more than so much of the memory of queries is taken, in percent, or the disk fills.
+    fn is_in_the_way(&self, capacity: &Capacity, percent: u64) -> bool {
+        let engine = capacity.engine();
+        let most_bytes = u128::from(engine.all_memory_bytes()) * u128::from(percent) / 100;
+        capacity.admission().is_contended()
+            || engine.memory_bytes() as u128 > most_bytes
+            || !self.reads.has_ample_disk()
+    }
 }

@@ -234,13 +234,24 @@ fn footer_knowledge(reader: &VersionReader, path: &Path) -> Knowledge {
 
 /// The paths of a request with what runs before them.
 fn named(request: &ReadRequest) -> Vec<Named> {
-    let steps = |parameter: &str| match parameter {
+    let named = request.named_paths().into_iter();
+    named.map(|(parameter, path)| Named { parameter, path, steps: steps_before(parameter) }).collect()
+}
+
+/// How many of [`TAKERS`] run before what a parameter does.
+fn steps_before(parameter: &str) -> usize {
+    match parameter {
         "keep_field" => 2,
         "drop_field" => 3,
         _ => 4,
-    };
-    let named = request.named_paths().into_iter();
-    named.map(|(parameter, path)| Named { parameter, path, steps: steps(parameter) }).collect()
+    }
+}
+
+impl UnknownField {
+    /// Whether the field is unknown where this parameter names it. What one step has taken, no later one gives back.
+    pub fn is_unknown_to(&self, parameter: &str) -> bool {
+        steps_before(parameter) >= steps_before(self.parameter)
+    }
 }
 
 /// What the steps before leave of a path.

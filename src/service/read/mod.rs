@@ -185,6 +185,16 @@ impl Reads {
         self.exports.make_ahead(capacity, key, make, give_way).await
     }
 
+    /// Drops exports that nobody reads while the disk is short.
+    pub(in crate::service) fn look_at_disk(&self) {
+        self.exports.look_at_disk();
+    }
+
+    /// Whether the disk has room for exports that nobody waits for.
+    pub(in crate::service) fn has_ample_disk(&self) -> bool {
+        self.exports.has_ample_disk()
+    }
+
     /// What the cache has of an export.
     pub(in crate::service) fn export_state(&self, key: CacheKey) -> Option<ExportState> {
         self.exports.state(key)

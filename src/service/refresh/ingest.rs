@@ -24,6 +24,7 @@ use crate::service::refresh::error::RefreshError;
 use crate::source::{EnvelopeFields, InferTypes, LeastRate, Progress, Receiver, SourceInput, envelope_of_head};
 use crate::storage::StorageError;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
+use crate::storage::free_space::DiskReserve;
 use crate::storage::spool::{Spool, Spooled};
 use crate::storage::store::Store;
 
@@ -76,7 +77,7 @@ impl Ingest {
         catalog: Catalog,
         store: Store,
         outgoing: Outgoing,
-        scratch: Arc<Scratch>,
+        (scratch, disk): (Arc<Scratch>, DiskReserve),
     ) -> Ingest {
         let sources = &config.sources;
         // What waits has its own bounds: the time of a refresh, or of its client.
@@ -89,8 +90,7 @@ impl Ingest {
             bytes: sources.spool_bytes,
             user_bytes: sources.user_spool_bytes,
             share_percent: config.fair.space_percent,
-            reserve_bytes: sources.disk_reserve_bytes,
-            directory: scratch.path().to_owned(),
+            disk,
         });
         Ingest { config, catalog, store, outgoing, scratch, receiving, permits, budget }
     }

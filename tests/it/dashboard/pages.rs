@@ -5,6 +5,7 @@ use axum::http::Request;
 use strata::http::headers::content_encoding::ContentCoding;
 
 use super::{Browser, HOST};
+use crate::support::catalog::execute;
 use crate::support::html::{Page, is_guarded};
 use crate::support::{OWNER, TestService};
 
@@ -185,6 +186,48 @@ async fn reads_by_pages_are_counted_as_reads() {
     }
     // What costs nothing is not counted.
     visitor.page("/ui/sign-in").await;
+}
+
+#[tokio::test]
+async fn reads_by_pages_of_a_session_are_counted_as_reads() {
+    let service = TestService::configured(|config| {
+        (config.limits.public_per_minute, config.limits.private_per_minute) = (3, 3);
+    })
+    .await;
+    service.import("Ten", "{\"n\":1}").await;
+    service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
+    let owner = Browser::user(&service, OWNER).await;
+    for dataset in ["1/ten", "2/secret"] {
+        for (page, left) in [("active/", "2"), ("versions", "1"), ("v1/profile", "0")] {
+            let answer = owner.get(&format!("/ui/{dataset}/{page}")).await;
+            assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some(left)), "{dataset} {page}");
+        }
+        assert_eq!(owner.get(&format!("/ui/{dataset}/versions")).await.status, 429, "{dataset}");
+    }
+    // Nor does it tell others that there is one.
+    assert_eq!(owner.get("/ui/9/missing/versions").await.status, 429);
+}
+
+#[tokio::test]
+async fn the_versions_of_a_private_dataset_are_not_read_for_others() {
+    let service = TestService::start().await;
+    service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
+    crate::support::owned::add_user(&service, "other@strata.test", strata::model::user::Plan::Free).await;
+    let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
+    let other = Browser::user(&service, "other@strata.test").await;
+    // Whoever reads them meets damage.
+    execute(&service, "UPDATE versions SET created_at = created_at + 1").await;
+    assert_eq!(owner.get("/ui/1/secret/versions").await.status, 500);
+    for (browser, uri, status) in [
+        (&visitor, "/ui/1/secret/versions", 404),
+        (&other, "/ui/1/secret/versions", 404),
+        (&owner, "/ui/1/other/versions", 404),
+        (&other, "/ui/1/secret/settings", 404),
+        (&other, "/ui/1/secret/manage/unpin", 404),
+        (&other, "/dataset/view?dataset_id=1", 404),
+    ] {
+        assert_eq!(browser.get(uri).await.status, status, "{uri}");
+    }
 }
 
 #[tokio::test]

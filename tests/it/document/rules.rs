@@ -258,13 +258,33 @@ proptest! {
         let expected = number::compare(&left, &right);
         prop_assert_eq!(fast_left.cmp(&fast_right), expected);
         prop_assert_eq!(fast_left == fast_right, expected.is_eq());
-        let double: f64 = left.parse().expect("a number");
-        prop_assert_eq!(fast_left.double(), double);
+        prop_assert_eq!(fast_left.double(), number::nearest_double(&left));
         // The double and the remainder together order as the values do, where there is a remainder.
         if let (Some(remainder), Some(other)) = (fast_left.remainder(), fast_right.remainder()) {
             let doubles = fast_left.double().partial_cmp(&fast_right.double()).expect("no NaN");
             prop_assert_eq!(doubles.then(remainder.cmp(&other)), expected);
         }
+    }
+
+    #[test]
+    fn digits_and_exponents_of_any_length_cancel_out(
+        (digits, exponent) in ("[0-9]{1,30}|[0-9]{760,810}", -400..400_i64),
+        shift in prop_oneof![8 => 0..2_000_i64, 1 => 655_300..655_400_i64, 1 => 99_000..1_000_000_i64],
+        (is_small, is_negative) in any::<(bool, bool)>(),
+    ) {
+        let sign = if is_negative { "-" } else { "" };
+        // The same number twice, of which one has zeros that its exponent takes back.
+        let short = format!("{sign}1.{digits}e{exponent}");
+        let zeros = "0".repeat(shift as usize);
+        let long = match is_small {
+            true => format!("{sign}0.{zeros}1{digits}E{:+}", exponent + shift + 1),
+            false => format!("{sign}1{digits}{zeros}.0e{}", exponent - shift - digits.len() as i64),
+        };
+        let [short, long] = [short, long].map(|text| (NumericValue::parse(&text).expect("a number"), text));
+        prop_assert_eq!(&long.0, &short.0);
+        prop_assert_eq!(long.0.double(), number::nearest_double(&long.1));
+        let bits = |double: f64| double.to_bits();
+        prop_assert_eq!(document::nearest_double(&long.1).map(bits), Some(bits(number::nearest_double(&short.1))));
     }
 
     #[test]

@@ -102,6 +102,17 @@ async fn a_column_has_the_type_of_all_its_values() {
 }
 
 #[tokio::test]
+async fn the_zero_of_an_integer_has_no_sign() {
+    let service = TestService::start().await;
+    service.import("Zeros", r#"[{"n":-0},{"n":-0.0},{"n":0},{"n":0.5}]"#).await;
+    let (columns, rows) = typed_cells(&service.get("/api/1/zeros/v1/?format=parquet&typed=true").await.body);
+    assert_eq!(columns, named(&[("n", "DOUBLE")]));
+    let bits: Vec<_> = rows.iter().map(|row| row[0].as_deref().and_then(|cell| cell.split(' ').next_back())).collect();
+    let zero = "0000000000000000";
+    assert_eq!(bits, [zero, "8000000000000000", zero, "3fe0000000000000"].map(Some));
+}
+
+#[tokio::test]
 async fn it_has_no_effect_on_other_formats_and_a_tag_of_its_own() {
     let service = TestService::start().await;
     service.import("Values", VALUES).await;

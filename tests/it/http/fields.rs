@@ -60,6 +60,10 @@ async fn unknown_fields_are_named_in_the_order_of_the_url_each_once() {
         ("filter_lt=nmae:A&filter_gt=stock.berlin:1&sort=x&filter_gte=y:1", Some("nmae,x,y")),
         ("keep_field=name&filter_lte=stock.berlin:3", Some("stock.berlin")),
         ("dedup_key=y&sort=x&keep_field=name", Some("y,x")),
+        // Where one is named first, it is still there.
+        ("drop_field=stock&filter_gt=zz:1&filter_lt=stock:1", Some("zz,stock")),
+        ("drop_field=stock&sort=stock&filter_gt=zz:1&filter_lt=stock:1", Some("stock,zz")),
+        ("sort=zz&drop_field=stock&keep_field=name&filter_lt=stock:1", Some("zz,stock")),
         // An escaped path: the name of a field, and the parts of a path.
         (r"drop_field=a\.b,a.b,a\,%20b", Some("a.b")),
         ("sort=a.b", None),

@@ -33,7 +33,7 @@ struct Decimal {
 impl Decimal {
     fn of(text: &str) -> Decimal {
         let exact = if text.contains(['.', 'e', 'E']) {
-            let double: f64 = text.parse().expect("a number");
+            let double = nearest_double(text);
             match double.is_infinite() {
                 // Above every integer that a test can write.
                 true => format!("{}{}", if double < 0.0 { "-" } else { "" }, "9".repeat(100_000)),
@@ -53,6 +53,33 @@ impl Decimal {
             fraction: fraction.to_owned(),
         }
     }
+}
+
+/// The nearest double, by the number written out without an exponent, which is exact however long it is.
+pub fn nearest_double(text: &str) -> f64 {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |magnitude| ("-", magnitude));
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut digits = format!("{integer}{fraction}");
+    // How many of the digits stand before the point: none, or fewer, for small numbers.
+    let exponent = exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 });
+    let mut before = integer.len() as i64 + exponent;
+    let zeros = digits.len() - digits.trim_start_matches('0').len();
+    digits.drain(..zeros);
+    before -= zeros as i64;
+    let plain = match before {
+        _ if digits.is_empty() => "0".to_owned(),
+        // At least 10^400, or less than 10^-400.
+        401.. => return format!("{sign}inf").parse().expect("infinity"),
+        ..-400 => "0".to_owned(),
+        ..0 => format!("0.{}{digits}", "0".repeat(before.unsigned_abs() as usize)),
+        _ => {
+            let before = before as usize;
+            digits.push_str(&"0".repeat(before.saturating_sub(digits.len())));
+            format!("{}.{}", &digits[..before], &digits[before..])
+        }
+    };
+    format!("{sign}0{plain}0").parse().expect("a number")
 }
 
 /// Compares two JSON numbers by value.

@@ -1,5 +1,6 @@
 //! The types of columns (docs/semantics.md, parquet), decided by digits.
 
+use super::number::nearest_double;
 use super::rules;
 use super::value::Value;
 
@@ -28,7 +29,7 @@ fn is_int64(text: &str) -> bool {
 }
 
 fn is_double(text: &str) -> bool {
-    let double: f64 = text.parse().expect("a number");
+    let double = nearest_double(text);
     // All its digits, of which an integer must have the same.
     double.is_finite()
         && (!is_integer(text) || format!("{double:.0}").trim_start_matches('-') == text.trim_start_matches('-'))
@@ -38,7 +39,9 @@ fn is_double(text: &str) -> bool {
 pub fn cell(text: &str, column_type: &str) -> String {
     match column_type {
         "INT64" => text.parse::<i128>().expect("an integer").to_string(),
-        "DOUBLE" => double(text.parse().expect("a number")),
+        // An integer has no sign of zero.
+        "DOUBLE" if text == "-0" => double(0.0),
+        "DOUBLE" => double(nearest_double(text)),
         _ => text.to_owned(),
     }
 }

@@ -515,3 +515,24 @@ impl World {
         assert!(checked.ends_with(" 0 damaged; 0 unnamed\n"), "{checked}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_exports_have_filled_keeps_the_last_ones_and_takes_others() {
+    let mut world = World::new(None).await;
+    // Of one export there is room, and of a second one in part.
+    let export = |offset: u64| format!("{}/api/1/pushed/v2/?format=parquet&offset={offset}", world.base_url);
+    let bytes = world.client.get(export(0)).send().await.expect("an answer").bytes().await.expect("a body").len();
+    world.faults.set(&[&format!("quota strata-data/exports {}", bytes * 3 / 2)]);
+    for offset in 1..6 {
+        let whole = world.client.get(export(offset)).send().await.expect("an answer").bytes().await.expect("a body");
+        assert!(whole.starts_with(b"PAR1") && whole.ends_with(b"PAR1"), "{offset}");
+        // It is in the cache.
+        let part = world.client.get(export(offset)).header("range", "bytes=0-3").send().await.expect("an answer");
+        assert_eq!(part.status(), StatusCode::PARTIAL_CONTENT, "{offset}");
+        assert_eq!(part.bytes().await.expect("a part"), whole[..4], "{offset}");
+    }
+    assert!(!world.faults.fired().is_empty());
+    assert_eq!(world.try_out(Operation::Push).await, Outcome::Done);
+    world.faults.set(&[]);
+    world.end().await;
+}

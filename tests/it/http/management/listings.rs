@@ -114,6 +114,10 @@ async fn a_search_finds_folded_parts_of_names_and_descriptions(owners: Owners) {
         assert_eq!(owners.names(&format!("?q={uri}")).await, found, "{query}");
     }
     refused(&owners.get("/datasets?q=a%00").await, 400, "q: it must not hold the character U+0000");
+    for query in ["q=%ff", "limit=1&q=a%C3", "%ff=1"] {
+        refused(&owners.get(&format!("/datasets?{query}")).await, 400, "in the query is not UTF-8; valid: percent-enc");
+    }
+    refused(&owners.get("/dataset/view?dataset_id=1%ff").await, 400, "\"dataset_id=1%ff\" in the query is not UTF-8");
     // What is renamed is found by its new name.
     let id = owners.dataset("Figs", false, 1).await;
     owners.update(json!({"dataset_id": id, "listed": true, "name": "Dates", "description": "Sweet"})).await;

@@ -11,6 +11,7 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 use serde_json::{Value, json};
 use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
 use strata::storage::budget::{SpoolBudget, SpoolLimits};
+use strata::storage::free_space::DiskReserve;
 
 use super::bombs::{decode, gzip, tight, too_large};
 use super::forge::{self, Column, Page, Struct, varint, zigzag};
@@ -135,9 +136,8 @@ fn the_copy_of_a_packed_file_is_charged_to_its_user_while_it_is_there() {
     let length = file.len() as u64;
     let packed = gzip(&file);
     let budget = |bytes| {
-        let directory = std::env::temp_dir();
-        let limits = SpoolLimits { bytes, user_bytes: bytes, share_percent: 100, reserve_bytes: 0, directory };
-        SpoolBudget::new(limits)
+        let disk = DiskReserve::new(&std::env::temp_dir(), 0);
+        SpoolBudget::new(SpoolLimits { bytes, user_bytes: bytes, share_percent: 100, disk })
     };
     let charged = |budget: &SpoolBudget| DecodeOptions { spool_account: budget.charge(1).account(), ..small() };
     let roomy = budget(length);
