@@ -32,7 +32,7 @@ pub(super) struct QueryString {
 
 impl From<Vec<(String, String)>> for QueryString {
     fn from(parameters: Vec<(String, String)>) -> QueryString {
-        QueryString(parameters)
+        QueryString { parameters, not_utf8: None }
     }
 }
 
