@@ -79,5 +79,26 @@ pub(in crate::http) fn has_foreign_origin(parts: &Parts, public_url: Option<&Pub
 /// The host that the request is for, without user and password.
 fn host(parts: &Parts) -> Option<Authority> {
     let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
-    parts.uri.authority().cloned().or(named).filter(|host| !host.as_str().contains('@') && !host.host().is_empty())
+    parts.uri.authority().cloned().or(named).filter(|host| is_plain(host.as_str()) && !host.host().is_empty())
+}
+
+/// Whether an authority has no other characters than those of names, addresses and ports: addresses are shown as parts
+/// of commands to paste, in which quotes and semicolons would have a meaning.
+fn is_plain(authority: &str) -> bool {
+    authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%:[]".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_names_and_addresses() {
+        for host in ["localhost:8080", "127.0.0.1", "[::1]:80", "a_b.example.org", "xn--bcher-kva.example"] {
+            assert!(is_plain(host), "{host}");
+        }
+        for host in ["h';id;'x", "user@host", "a$(id)", "a&b", "a b", "a,b", "bücher.example"] {
+            assert!(!is_plain(host), "{host}");
+        }
+    }
 }
