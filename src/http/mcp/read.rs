@@ -37,11 +37,11 @@ const FORMATS: [Format; 4] = [Format::Json, Format::Jsonl, Format::Csv, Format::
 pub(super) const READ: Tool = Tool {
     name: "read",
     summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
-    details: "Gives two texts. The first is a JSON object: `returned`, `total_count` (all that match, before offset and \
-              limit), `next_offset` (null at the end), with total=true `total_matches` (those before sample), and \
-              `unknown_fields` (paths that no entity has), the nearest ones in `did_you_mean`. The second holds the \
-              entities in `format`, exactly as stored; with count=true only their number. The steps run in the order \
-              of the parameters here: what keep_field or drop_field removes, no later one finds.",
+    details: "Gives two texts. The first is JSON: `returned`, `total_count` (all that match, before offset and limit), \
+              `next_offset` (null at the end), with total=true `total_matches` (before sample), and `unknown_fields` \
+              (paths that no entity has), the nearest ones in `did_you_mean`. The second holds the entities in \
+              `format`, exactly as stored; with count=true only their number. Steps run in the order of the parameters \
+              here: what keep_field or drop_field removes, no later one finds.",
     effect: Effect::Nothing,
     arguments: read_arguments,
     like: None,
@@ -51,7 +51,7 @@ pub(super) const READ: Tool = Tool {
 pub(super) const EXPLAIN: Tool = Tool {
     name: "explain",
     summary: "Tells what a read of one of the caller's datasets does, step by step, and what could make it cheaper",
-    details: "Takes the arguments of `read`, and makes that read without giving its entities. It costs as much.",
+    details: "Makes a read, with the arguments of `read`, without giving its entities. It costs as much.",
     effect: Effect::Nothing,
     arguments: explain_arguments,
     like: Some(read_parameters),
@@ -63,7 +63,7 @@ fn read_arguments() -> JsonObject {
         ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
         ("version", schemas::selector()),
     ];
-    let positions = schemas::flag("Also gives the entities' positions and the etag, to edit with edit_alt_version");
+    let positions = schemas::flag("Also gives the entities' positions, and the etag for edit_alt_version");
     schemas::object(own.into_iter().chain(parameters()).chain([(POSITIONS, positions)]), &["dataset_id"])
 }
 
@@ -95,7 +95,7 @@ fn instead(parameter: &Parameter) -> Value {
 fn in_short(name: &str) -> Option<&'static str> {
     Some(match name {
         "include_source" => "false removes the top-level `_source` before all else",
-        "drop_field" => "Removes the listed fields, wherever their paths reach",
+        "drop_field" => "Removes the fields at the listed paths",
         "filter" => "path:value: a value there equals it, regardless of case",
         "filter_contains" => "path:value: the text of a value there contains it, regardless of case",
         "filter_gt" => "path:value: a value there is greater; numbers, else texts such as dates",
@@ -103,7 +103,7 @@ fn in_short(name: &str) -> Option<&'static str> {
         "filter_lt" => "path:value: less",
         "filter_lte" => "path:value: less or equal",
         "keywords" => "The text of any value contains a keyword, regardless of case",
-        "keywords_mode" => "or: any keyword is enough; and: all must be there",
+        "keywords_mode" => "or: any keyword; and: all of them",
         "dedup_key" => "With dedup: the paths whose values must be equal",
         "sample" => "N random entities of what the earlier steps leave",
         "seed" => "With sample: draws the same each time",

@@ -176,8 +176,8 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 }
 
 /// The header that names the fields that are not there, in the order in which the URL first names them as such: another
-/// parameter may name one before, where it is still there. It is a hint: where they cannot be found out, the answer does
-/// without.
+/// parameter may name one before, where it is still there. It is a hint: where they cannot be found out, the answer
+/// does without.
 async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, uri: &Uri) -> Option<HeaderValue> {
     let mut unknown = app.reads().unknown_fields(admitted, request).await.unwrap_or_default();
     if unknown.len() > 1 {

@@ -72,7 +72,7 @@ pub fn nearest_double(text: &str) -> f64 {
         // At least 10^400, or less than 10^-400.
         401.. => return format!("{sign}inf").parse().expect("infinity"),
         ..-400 => "0".to_owned(),
-        ..0 => format!("0.{}{digits}", "0".repeat(before.unsigned_abs() as usize)),
+        -400..0 => format!("0.{}{digits}", "0".repeat(before.unsigned_abs() as usize)),
         _ => {
             let before = before as usize;
             digits.push_str(&"0".repeat(before.saturating_sub(digits.len())));
