@@ -204,7 +204,7 @@ const MAIN_STACK_BYTES: usize = 8 << 20;
 
 /// The stack of all other threads except those of queries. It is set here, so that no limit of the system or its
 /// environment makes it smaller. Even for hundreds of threads it takes little address space.
-const STACK_BYTES: usize = 2 << 20;
+const STACK_BYTES: usize = 4 << 20;
 
 /// Runs a command on a runtime with a worker per core.
 fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {

@@ -74,7 +74,7 @@ impl AgentEdits {
         let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
         let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
         let request = ReadRequest { pretty: false, offset, limit, ..ReadRequest::default() };
-        let answer = self.reads.answer(&admitted, Arc::new(request), ContentCoding::Identity).await?;
+        let answer = Box::pin(self.reads.answer(&admitted, Arc::new(request), ContentCoding::Identity)).await?;
         let total_count = admitted.file.entity_count;
         let end = offset.saturating_add(answer.total);
         let next_offset = (answer.total > 0 && end < total_count).then_some(end);
