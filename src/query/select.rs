@@ -58,7 +58,7 @@ impl Engine {
             return settled(ByPosition(positions.clone()), found(positions, &request));
         }
         let read_off = match kept::read_off(&reader, &request).await {
-            None => kept::found_by_index(&reader, &request).await?,
+            None => Box::pin(kept::found_by_index(&reader, &request)).await?,
             read_off => read_off,
         };
         if let Some(read_off) = read_off {

@@ -107,8 +107,9 @@ mod tests {
 
     async fn index(values: &[Vec<u8>]) -> HashIndex {
         let hasher = ValueHasher::default();
-        let entries = values.iter().zip(0..).map(|(value, at)| (hasher.hash(IndexedValue::Text(value)), at));
-        HashIndex::build(hasher, &entries.collect::<Vec<_>>(), async || {}).await
+        let hash = |value: &Vec<u8>| hasher.hash(IndexedValue::Text(value));
+        let entries: Vec<(u32, u32)> = values.iter().map(hash).zip(0..).collect();
+        HashIndex::build(hasher, &entries, async || {}).await
     }
 
     #[tokio::test]

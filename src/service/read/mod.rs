@@ -96,8 +96,8 @@ impl Reads {
         let capacity = self.capacity.of(admitted.holder);
         if request.format == Format::Parquet && !request.count {
             return match key {
-                Some(key) => self.export(capacity, key, admitted, request).await,
-                None => self.make_answer(&capacity, admitted, request, Taker::Client, None).await,
+                Some(key) => Box::pin(self.export(capacity, key, admitted, request)).await,
+                None => Box::pin(self.make_answer(&capacity, admitted, request, Taker::Client, None)).await,
             };
         }
         let make = || {
@@ -110,7 +110,7 @@ impl Reads {
         };
         match key {
             Some(key) => self.responses.get(key, coding, |size_bytes| capacity.account(size_bytes), make).await,
-            None => make().await,
+            None => Box::pin(make()).await,
         }
     }
 
