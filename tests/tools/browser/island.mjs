@@ -112,17 +112,24 @@ async function events() {
   let opened = 0;
   await page.route("**/ui/events-of-a-test", async (route) => {
     opened += 1;
-    const progress = 'data: {"stage":"<b>decode</b>","bytes":1234567,"entities":89}\n\n';
-    // A stream that ends is opened again by the browser; then there is nothing more to tell.
-    const body = opened === 1 ? `retry: 200\n${progress}` : "event: end\ndata: {}\n\n";
+    const progress = 'data: {"stage":"<b>new</b>","bytes":1234567,"entities":89,"written":1}\n\n';
+    // A stream that ends is opened again by the browser. The last event opens the page again.
+    const body = opened === 1 ? `retry: 200\n${progress}` : 'data: {"stage":"done","version":3}\n\n';
     await route.fulfill({ status: 200, headers: { "content-type": "text/event-stream" }, body });
   });
-  await withElements('<div data-events="/ui/events-of-a-test" role="status"></div>');
-  const expected = "<b>decode</b>1,234,567 bytes89 entities";
-  await page.waitForFunction((text) => document.querySelector(".progress")?.textContent === text, expected);
+  const parts = ["stage", "bytes", "entities"].map((name) => `<p data-${name}></p>`).join("");
+  const again = '<a href="/ui/sign-in?next=%2Fagain" data-again>Look again</a>';
+  await withElements(`<div data-events="/ui/events-of-a-test">${parts}${again}</div>`);
+  const expected = "<b>new</b>1,234,567 bytes89Look again";
+  await page.waitForFunction((text) => document.querySelector("[data-events]")?.textContent === text, expected);
+  await page.waitForURL(/next=%2Fagain$/);
   await page.unroute("**/ui/sign-in");
-  // Loaded again, the page is what the service sends.
-  await page.waitForFunction(() => !document.querySelector("[data-events]"));
+
+  // So does a refusal, as there is none to follow any more.
+  await page.route("**/ui/events-of-a-test", (route) => route.fulfill({ status: 204 }));
+  await withElements(`<div data-events="/ui/events-of-a-test">${parts}${again}</div>`);
+  await page.waitForURL(/next=%2Fagain$/);
+  await page.unroute("**/ui/sign-in");
 }
 
 for (const part of [keys, columns, copying, json, events]) await part();

@@ -4,16 +4,11 @@
 
 import assert from "node:assert/strict";
 
-import { Browser, signIn } from "./support.mjs";
+import { Browser, operations, signIn } from "./support.mjs";
 
 const [baseUrl, email, firstPassword, token] = process.argv.slice(2);
 
-async function call(method, path, body) {
-  const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
-  const answer = await fetch(baseUrl + path, { method, headers, body: JSON.stringify(body) });
-  assert.ok(answer.ok, `${path}: ${answer.status} ${await answer.clone().text()}`);
-  return answer.json();
-}
+const call = operations(baseUrl, token);
 
 /** A dataset with two versions. */
 async function dataset(name) {
@@ -106,32 +101,31 @@ async function settings(page, home) {
   await page.goto(`${home}/settings`);
   await page.getByLabel("Description").fill("Cities & <others>");
   await page.getByLabel("private: reading it needs a key").check();
-  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
   await page.locator(".done").waitFor();
   assert.match(await page.locator(".heading").innerText(), /Cities & <others>/);
   const api = baseUrl + home.replace("/ui/", "/api/");
   const read = (key) => fetch(`${api}/active/?limit=1`, { headers: { Authorization: `Bearer ${key}` } });
-  const shown = async (section) => page.locator(`section[aria-labelledby=${section}] pre`).first().innerText();
   await page.getByRole("button", { name: "Show the key" }).click();
-  const key = await shown("key");
+  const key = await page.locator("#private-key").inputValue();
   assert.equal((await read(key)).status, 200);
   await page.locator("section[aria-labelledby=key] summary").click();
   await page.getByRole("button", { name: "Replace the key" }).click();
   await page.locator(".done").waitFor();
   assert.equal((await read(key)).status, 403);
-  await page.getByRole("button", { name: "Show the ping URL" }).click();
-  const ping = await shown("refreshes");
-  assert.match(ping, /\/ping\//);
-  await page.locator("section[aria-labelledby=refreshes] summary").click();
-  await page.getByRole("button", { name: "Replace the ping URL" }).click();
+
+  // The index, and a source whose query is shown when it is asked for.
+  await page.getByLabel("Always, one path in a line").fill("at.x\ncity");
+  await page.getByRole("button", { name: "Save the index" }).click();
   await page.locator(".done").waitFor();
+  assert.equal(await page.getByLabel("Always, one path in a line").inputValue(), "at.x\ncity");
 }
 
 async function account(page, password, next) {
   await page.goto("/ui/account");
   await page.getByLabel("New token").fill("from a browser");
   await page.getByRole("button", { name: "Make" }).click();
-  const made = await page.locator(".done pre").innerText();
+  const made = await page.locator(".done input").inputValue();
   const list = await fetch(`${baseUrl}/dataset/list`, { headers: { Authorization: `Bearer ${made.trim()}` } });
   assert.equal(list.status, 200);
   await page.getByRole("button", { name: "Delete the token from a browser" }).click();

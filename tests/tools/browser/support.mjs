@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -70,6 +71,11 @@ export class Browser {
     assert.ok(names.includes("content-security-policy"), path);
   }
 
+  /** Says that answers to a page may be errors. */
+  expectErrors(page) {
+    this.failing.add(page);
+  }
+
   /** Fails if anything was wrong since the start. */
   check(where) {
     assert.deepEqual(this.wrong, [], where);
@@ -90,6 +96,53 @@ export async function signIn(page, email, password) {
   await page.getByLabel("Password").fill(password);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("button", { name: "Sign out" }).waitFor();
+}
+
+/** Calls operations with a token: `(method, path, body)`. */
+export function operations(baseUrl, token) {
+  return async (method, path, body) => {
+    const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+    const answer = await fetch(baseUrl + path, { method, headers, ...(body && { body: JSON.stringify(body) }) });
+    assert.ok(answer.ok, `${path}: ${answer.status} ${await answer.clone().text()}`);
+    return answer.json();
+  };
+}
+
+/** A token of a user. */
+export async function tokenOf(baseUrl, email, password, name) {
+  const post = (path, body, cookie) => {
+    const headers = { "Content-Type": "application/json", ...(cookie && { Cookie: cookie }) };
+    return fetch(baseUrl + path, { method: "POST", headers, body: JSON.stringify(body) });
+  };
+  const session = await post("/session/login", { email, password });
+  const [cookie] = session.headers.get("set-cookie").split(";");
+  const made = await post("/token/create", { name, scope: "write" }, cookie);
+  assert.ok(made.ok, await made.clone().text());
+  return (await made.json()).token;
+}
+
+/** An HTTP server of this program: of sources, and of receivers of webhooks. */
+export async function listen(answer) {
+  const server = createServer((request, response) => {
+    const parts = [];
+    request.on("data", (part) => parts.push(part));
+    request.on("end", () => answer({ request, response, body: Buffer.concat(parts) }));
+  });
+  await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+  const close = () => {
+    server.closeAllConnections();
+    server.close();
+  };
+  return { base: `http://127.0.0.1:${server.address().port}`, close };
+}
+
+/** Waits until a function gives something. */
+export async function until(given) {
+  for (;;) {
+    const value = await given();
+    if (value) return value;
+    await new Promise((ready) => setTimeout(ready, 100));
+  }
 }
 
 /** What axe finds wrong with a page, in words. */
