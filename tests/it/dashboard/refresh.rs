@@ -144,7 +144,10 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
         let running = page.one("section[data-events]");
         assert_eq!(running.attr("data-events"), Some(EVENTS));
         assert!(page.words("section[data-events]").contains("Its source is received. Received 9 bytes"));
-        assert!(page.text.contains("<noscript><meta http-equiv=\"refresh\" content=\"3; url=/ui/1/ten/refresh\"></noscript>"));
+        assert!(
+            page.text
+                .contains("<noscript><meta http-equiv=\"refresh\" content=\"3; url=/ui/1/ten/refresh\"></noscript>")
+        );
         // A user's pages watch four at most.
         let mut watches: Vec<_> = (0..4).map(|_| refreshes.watch(owned.user.id).expect("a watch")).collect();
         owner.error(EVENTS, 429).await;

@@ -60,8 +60,8 @@ async function uploads(page, home) {
   await link(page, "version 1");
   assert.equal(await page.locator("#result").innerText(), "1 to 3 of 3 entities");
   await upload(page, home, "stations.json", '[{"station":"A"},\n {"station":');
-  assert.match(await page.locator("#file-problem").innerText(), /line 2/);
-  assert.match(await history(page).innerText(), /line 2/);
+  assert.match(await page.locator("#file-problem").innerText(), /item 2/);
+  assert.match(await history(page).innerText(), /item 2/);
 }
 
 async function schedule(page) {
@@ -249,7 +249,7 @@ async function edits(page, other, home, scripts) {
   assert.deepEqual((await alternate()).map(({ station }) => station), ["B", "D", "F"]);
   await link(page, "See what it differs in");
   await page.getByRole("heading", { name: /^Version 2 and version 2, alternate/ }).waitFor();
-  assert.equal(await page.locator(".record").count(), 3);
+  assert.equal(await page.locator(".record").count(), 4);
 
   await page.goto(`${home}/v2/alternate`);
   await link(page, "Delete the alternate…");
