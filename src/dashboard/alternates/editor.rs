@@ -272,7 +272,7 @@ fn preview(
     mine: &[u8],
     notes: Vec<String>,
 ) -> Result<Reply, HttpError> {
-    let titles = Titles { caption: "What saving changes", old: "Now", new: "Then" };
+    let titles = Titles { caption: "The entity now and then", old: "Now", new: "Then" };
     let sides = (Some(there), Some(mine));
     let table = Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut Room::of_page());
     let note = match (there == mine, table.is_empty()) {

@@ -34,6 +34,8 @@ impl Served {
             ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
             ("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0"),
             ("STRATA_LIMITS__LOGINS_PER_MINUTE", "0"),
+            // Sources and receivers of webhooks are in the programs.
+            ("STRATA_NET__ALLOW", "127.0.0.0/8"),
         ];
         let server = Server::start(&machine, &["--demo"], &environment);
         Served { machine, server, token }
@@ -97,6 +99,12 @@ fn every_page_is_accessible_and_fits_in_both_colour_schemes() {
 fn an_owner_does_everything_with_scripts_and_without() {
     let served = Served::start();
     assert_eq!(served.drive("owner.mjs", &[EMAIL, PASSWORD, &served.token]), "done twice");
+}
+
+#[test]
+fn an_owner_makes_refreshes_compares_and_edits_with_scripts_and_without() {
+    let served = Served::start();
+    assert_eq!(served.drive("changes.mjs", &[EMAIL, PASSWORD, &served.token]), "done twice");
 }
 
 #[test]

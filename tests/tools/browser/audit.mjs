@@ -9,12 +9,14 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 
+import { Prepared } from "./demo.mjs";
 import { PAGES, pagesOf } from "./pages.mjs";
 import { Browser, NARROW, WIDE, overflow, signIn, violations } from "./support.mjs";
 
 const [baseUrl, email, password, directory] = process.argv.slice(2);
 const browser = await Browser.start(baseUrl);
 const wrong = [];
+const prepared = await Prepared.start(baseUrl, email, password);
 
 const looks = [[WIDE, "light"], [NARROW, "dark"]];
 if (directory) looks.push([WIDE, "dark"], [NARROW, "light"]);
@@ -23,24 +25,26 @@ for (const who of ["visitor", "owner"]) {
   const context = await browser.session();
   const page = await context.newPage();
   if (who === "owner") await signIn(page, email, password);
-  for (const { name, path, ready, status } of pagesOf(who)) {
+  for (const { name, path, ready, status, act } of pagesOf(who)) {
     for (const [viewport, colorScheme] of looks) {
       const where = `${name} as ${who}, ${viewport.width} px, ${colorScheme}`;
       await page.setViewportSize(viewport);
       await page.emulateMedia({ colorScheme });
-      await browser.open(page, path, status);
+      await browser.open(page, prepared.path(path), status);
       await page.locator(ready).first().waitFor();
+      if (act) await act(page);
       const over = await overflow(page);
       if (over > 0) wrong.push(`${where}: ${over} px too wide`);
       wrong.push(...(await violations(page)).map((text) => `${where}: ${text}`));
       if (directory) {
         const file = `${who}-${name.replaceAll(/\W+/g, "-")}-${viewport.width}-${colorScheme}.png`;
-        await page.screenshot({ path: join(directory, file), fullPage: false });
+        await page.screenshot({ path: join(directory, file), fullPage: true });
       }
     }
   }
   await context.close();
 }
+await prepared.end();
 assert.equal(wrong.join("\n"), "");
 await browser.end();
 console.log(`${PAGES.length} pages`);

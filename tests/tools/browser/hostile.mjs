@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 
-import { Browser, NARROW, WIDE, overflow, signIn, violations } from "./support.mjs";
+import { Browser, NARROW, WIDE, listen, operations, overflow, signIn, until, violations } from "./support.mjs";
 
 const [baseUrl, email, password, token] = process.argv.slice(2);
 
@@ -33,12 +33,8 @@ const entities = [
   { n: 104, text: "W".repeat(300), list: Array.from({ length: 2_000 }, (_, n) => n) },
 ];
 
-async function call(path, body) {
-  const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
-  const answer = await fetch(baseUrl + path, { method: "POST", headers, body: JSON.stringify(body) });
-  assert.ok(answer.ok, `${path}: ${answer.status} ${await answer.clone().text()}`);
-  return answer.json();
-}
+const operation = operations(baseUrl, token);
+const call = (path, body) => operation("POST", path, body);
 
 const { dataset } = await call("/dataset/create", {
   name: `${RUNS[0]} ${RUNS[2]} x`,
@@ -47,8 +43,25 @@ const { dataset } = await call("/dataset/create", {
   description: `${RUNS[1]} ${FOREIGN} ${"long".repeat(200)}`,
   licence: RUNS[4],
 });
-await call("/dataset/refresh", { dataset_id: dataset.dataset_id, entities });
+const { dataset_id } = dataset;
+const receiver = await listen(({ response }) => response.writeHead(500, RUNS[7]).end(RUNS[0]));
+const url = `${receiver.base}/<script>globalThis.ran=1</script>?"'<b>`;
+await call("/webhook/register", { dataset_id, url, secret: RUNS[0] });
+await call("/dataset/refresh", { dataset_id, entities });
+const changed = entities.map((entity) => ({ ...entity, [RUNS[1]]: RUNS[6], text: `${RUNS[0]}${entity.text}` }));
+await call("/dataset/refresh", { dataset_id, entities: [{ n: -1, text: RUNS[6] }, ...changed.slice(0, -1)] });
+const { etag } = await call("/agent/pull_for_edit", { dataset_id, version: 2, limit: 0 });
+const edits = [
+  { position: 1, set: { ...entities[0], text: REORDERS, [RUNS[2]]: RUNS[3] } },
+  { position: 2, remove: true },
+  { position: 4, insert: [{ [REORDERS]: RUNS[0] }] },
+];
+await call("/dataset/alternate/edit", { dataset_id, version: 2, etag, edits });
 await call("/token/create", { name: RUNS[1], scope: "read" });
+await until(async () => {
+  const { deliveries } = await operation("GET", `/webhook/deliveries?dataset_id=${dataset_id}`);
+  return deliveries.length === 2 && deliveries.every(({ status, error }) => status !== null || error !== null);
+});
 const home = `/ui/${dataset.dataset_id}/${encodeURIComponent(dataset.name_slug)}`;
 const query = encodeURIComponent(RUNS[0]);
 const paths = [
@@ -66,6 +79,28 @@ const paths = [
   `${home}/v1/entity/10`,
   `${home}/v1/entity/12`,
   `${home}/v1/profile`,
+  `${home}/v2/alt/`,
+  `${home}/v2/alt/entity/1`,
+  `${home}/v2/alt/profile`,
+  `${home}/diff?v1=1&v2=2`,
+  `${home}/diff?v1=1&v2=2&view=whole&limit=5`,
+  `${home}/diff?v1=2&v2=2&alt=true`,
+  `${home}/diff?v1=${query}&v2=${query}`,
+  `${home}/v2/alternate`,
+  `${home}/v2/alternate/edit?position=1`,
+  `${home}/v2/alternate/edit?position=4`,
+  `${home}/v2/alternate/edit?position=10`,
+  `${home}/v2/alternate/edit?position=11`,
+  `${home}/v2/alternate/edit?position=12`,
+  `${home}/v2/alternate/edit?position=${query}`,
+  `${home}/v2/alternate/add?position=0`,
+  `${home}/v2/alternate/remove?position=1`,
+  `${home}/v2/alternate/delete`,
+  `${home}/refresh?done=${query}&before=${query}`,
+  `${home}/webhook`,
+  `${home}/webhook/delete`,
+  `${home}/usage?days=${query}`,
+  "/ui/new",
   `${home}/v1/explain?keywords=${query}&filter=text:${query}`,
   `${home}/versions`,
   `${home}/settings`,
@@ -77,15 +112,79 @@ const wrong = [];
 const context = await browser.session();
 const page = await context.newPage();
 await signIn(page, email, password);
-for (const path of paths) {
+/** Where forms are filled with them, and what is said of it. */
+const FORMS = [
+  [
+    `${home}/v2/alternate/edit?position=1`,
+    async () => {
+      await page.getByLabel("Entity as JSON").fill(JSON.stringify({ [RUNS[0]]: RUNS, text: REORDERS }));
+      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByRole("heading", { name: "What saving changes" }).waitFor();
+    },
+  ],
+  [
+    `${home}/v2/alternate/edit?position=1`,
+    async () => {
+      await page.getByLabel("Entity as JSON").fill(`{"a": ${RUNS[0]}`);
+      await page.getByRole("button", { name: "Save" }).click();
+      await page.locator("#problem").waitFor();
+    },
+  ],
+  [
+    `${home}/v2/alternate/remove`,
+    async () => {
+      await page.getByLabel("Positions").fill("0-9");
+      await page.getByRole("button", { name: "See what goes" }).click();
+      await page.locator(".compared").first().waitFor();
+    },
+  ],
+  [
+    `${home}/refresh`,
+    async () => {
+      await page.getByLabel("Cron expression in UTC").fill(RUNS[0]);
+      await page.getByRole("button", { name: "Save" }).click();
+      await page.locator("#schedule-problem").waitFor();
+    },
+  ],
+  [
+    `${home}/refresh`,
+    async () => {
+      const buffer = Buffer.from(`[{"a":${RUNS[0]}`);
+      const name = "<img src=x onerror=globalThis.ran=1>.json";
+      await page.getByLabel("File", { exact: true }).setInputFiles({ name, mimeType: "text/html", buffer });
+      await page.getByRole("button", { name: "Upload" }).click();
+      await page.locator("#file-problem").waitFor();
+    },
+  ],
+  [
+    `${home}/webhook`,
+    async () => {
+      await page.getByLabel("URL", { exact: true }).fill(RUNS[4]);
+      await page.getByRole("button", { name: "Replace" }).click();
+      await page.locator("#url-problem").waitFor();
+    },
+  ],
+  [
+    "/ui/new",
+    async () => {
+      await page.getByLabel("Name", { exact: true }).fill(RUNS[0]);
+      await page.getByLabel("are fetched from this URL:").check();
+      await page.getByLabel("URL of the source").fill(RUNS[5]);
+      await page.getByRole("button", { name: "Create" }).click();
+      await page.locator("#source-problem").waitFor();
+    },
+  ],
+];
+
+/** That nothing of them runs, hides or reorders. */
+async function look(path) {
+  // What is folded away is there, too.
+  await page.evaluate(() => document.querySelectorAll("details").forEach((element) => (element.open = true)));
+  for (const element of await page.locator("main td, main summary").all().then((all) => all.slice(0, 20))) {
+    await element.dispatchEvent("mouseover");
+  }
   for (const viewport of [WIDE, NARROW]) {
     await page.setViewportSize(viewport);
-    await browser.open(page, path);
-    // What is folded away is there, too.
-    await page.evaluate(() => document.querySelectorAll("details").forEach((element) => (element.open = true)));
-    for (const element of await page.locator("main td, main summary").all().then((all) => all.slice(0, 20))) {
-      await element.dispatchEvent("mouseover");
-    }
     const over = await overflow(page);
     if (over > 0) wrong.push(`${path}: ${over} px too wide at ${viewport.width} px`);
   }
@@ -102,6 +201,18 @@ for (const path of paths) {
   browser.check(path);
   wrong.push(...(await violations(page)).map((text) => `${path}: ${text.slice(0, 400)}`));
 }
+
+browser.expectErrors(page);
+for (const path of paths) {
+  await page.goto(path);
+  await look(path);
+}
+for (const [path, fill] of FORMS) {
+  await page.goto(path);
+  await fill();
+  await look(`a form of ${path}`);
+}
+receiver.close();
 assert.equal(wrong.join("\n"), "");
 await browser.end();
-console.log(`${paths.length} pages`);
+console.log(`${paths.length + FORMS.length} pages`);

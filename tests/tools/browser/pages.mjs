@@ -2,7 +2,7 @@
 // in both colour schemes, narrow and wide; `pictures.mjs` takes a picture of those with a `picture`.
 //
 // `as` is "visitor", "owner" (of the demo) or "both". `ready` is a selector that must be there. `status` is 200 unless
-// given.
+// given; `act` does something on the page. A path that begins with `{pushed}`, `{fetched}` or `{running}` is one of a dataset that `demo.mjs` makes.
 
 const COUNTRIES = "/ui/1/world-countries";
 
@@ -51,6 +51,59 @@ export const PAGES = [
   },
   { name: "settings", path: `${COUNTRIES}/settings`, as: "owner", ready: "#description", picture: "settings" },
   { name: "settings of a private dataset", path: "/ui/7/palmer-penguins/settings", as: "owner", ready: "#key" },
+  { name: "source that holds a key", path: "{fetched}/settings", as: "owner", ready: "#source" },
+  { name: "new dataset", path: "/ui/new", as: "owner", ready: "#source" },
+  { name: "upload", path: "{pushed}/refresh", as: "owner", ready: "#file" },
+  { name: "refresh", path: "{fetched}/refresh", as: "owner", ready: ".times", picture: "refresh" },
+  { name: "refresh that runs", path: "{running}/refresh", as: "owner", ready: "[data-stage]" },
+  { name: "no version", path: "{running}/active/", as: "owner", ready: "[role=alert]", status: 404 },
+  { name: "webhook", path: "{pushed}/webhook", as: "owner", ready: "tbody tr", picture: "webhook" },
+  { name: "no webhook", path: "{fetched}/webhook", as: "owner", ready: "#url" },
+  { name: "webhook, deleted", path: "{pushed}/webhook/delete", as: "owner", ready: "button.danger" },
+  { name: "usage", path: "{pushed}/usage", as: "owner", ready: "tfoot", picture: "usage" },
+  { name: "usage of nothing", path: "{running}/usage?days=7", as: "owner", ready: ".chart" },
+  { name: "versions with an alternate", path: "{pushed}/versions", as: "owner", ready: ".timeline" },
+  { name: "diff", path: "{pushed}/diff?v1=1&v2=3", as: "owner", ready: ".record", picture: "diff" },
+  {
+    name: "diff, one kind, whole",
+    path: "{pushed}/diff?v1=2&v2=3&change_type=added&view=whole",
+    as: "owner",
+    ready: ".record",
+  },
+  { name: "diff of an alternate", path: "{pushed}/diff?v1=3&v2=3&alt=true", as: "owner", ready: ".record" },
+  { name: "diff of the same", path: "{pushed}/diff?v1=3&v2=3", as: "owner", ready: ".note" },
+  { name: "diff, a mistake", path: "{pushed}/diff?v1=x&v2=3", as: "owner", ready: "#problem", status: 400 },
+  { name: "alternate", path: "{pushed}/v3/alternate", as: "owner", ready: "#position" },
+  { name: "no alternate", path: "{pushed}/v2/alternate", as: "owner", ready: ".note" },
+  { name: "entities of an alternate", path: "{pushed}/v3/alt/", as: "owner", ready: "tbody tr" },
+  { name: "entity to edit", path: "{pushed}/v3/alt/entity/1", as: "owner", ready: ".tree" },
+  {
+    name: "editor",
+    path: "{pushed}/v3/alternate/edit?position=1",
+    as: "owner",
+    ready: "#text",
+    picture: "editor",
+    act: async (page) => {
+      const text = page.getByLabel("Entity as JSON");
+      await text.fill((await text.inputValue()).replace('"bikes": 0', '"bikes": 9'));
+      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.locator("#preview").waitFor();
+    },
+  },
+  { name: "new entity", path: "{pushed}/v3/alternate/add", as: "owner", ready: "#text" },
+  { name: "removal", path: "{pushed}/v3/alternate/remove?position=1", as: "owner", ready: "#positions" },
+  { name: "alternate, deleted", path: "{pushed}/v3/alternate/delete", as: "owner", ready: "button.danger" },
+  {
+    name: "histogram",
+    path: "/ui/3/earthquakes/v1/profile",
+    as: "both",
+    ready: ".path",
+    picture: "histogram",
+    act: async (page) => {
+      await page.getByRole("link", { name: /^Histogram/ }).first().click();
+      await page.getByText("A range begins with its first number").waitFor();
+    },
+  },
   { name: "account", path: "/ui/account", as: "owner", ready: "#old", picture: "account" },
   { name: "no page", path: "/ui/nothing", as: "both", ready: "[role=alert]", status: 404 },
   { name: "no dataset", path: "/ui/99/nothing/active/", as: "visitor", ready: "[role=alert]", status: 404 },

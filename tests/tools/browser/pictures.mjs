@@ -5,6 +5,7 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 
+import { Prepared } from "./demo.mjs";
 import { PAGES } from "./pages.mjs";
 import { Browser, signIn } from "./support.mjs";
 
@@ -15,10 +16,12 @@ const [baseUrl, email, password, directory] = process.argv.slice(2);
 const browser = await Browser.start(baseUrl);
 const context = await browser.session({ viewport: { width: 1200, height: 860 }, colorScheme: "light" });
 const page = await context.newPage();
+const prepared = await Prepared.start(baseUrl, email, password);
 await signIn(page, email, password);
-for (const { path, ready, picture, shows } of PAGES.filter(({ picture }) => picture)) {
-  await browser.open(page, path);
+for (const { path, ready, picture, shows, act } of PAGES.filter(({ picture }) => picture)) {
+  await browser.open(page, prepared.path(path));
   await page.locator(ready).first().waitFor();
+  if (act) await act(page);
   // What the picture is about is in it.
   if (shows) await page.locator(shows).first().scrollIntoViewIfNeeded();
   const file = join(directory, `${picture}.png`);
@@ -26,4 +29,5 @@ for (const { path, ready, picture, shows } of PAGES.filter(({ picture }) => pict
   const { size } = statSync(file);
   if (size > MOST) throw new Error(`${file} has ${size} bytes`);
 }
+await prepared.end();
 await browser.end();
