@@ -125,7 +125,8 @@ impl Explains {
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();
         let answer =
-            self.reads.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer)).await?;
+            Box::pin(self.reads.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer)))
+                .await?;
         let Answer { total, matches, content_type, .. } = answer;
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;

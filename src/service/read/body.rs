@@ -68,9 +68,9 @@ impl BodyMaker<'_> {
         }
         let source = Arc::new(Source::new(documents, Reshape::of(request)));
         let is_table = request.format.is_table();
-        let columns = if is_table { self.table_columns(&source).await? } else { Arc::default() };
+        let columns = if is_table { Box::pin(self.table_columns(&source)).await? } else { Arc::default() };
         let types = match request.typed && request.format == Format::Parquet {
-            true => Some(within_time(engine, column_types(engine, &source, &columns)).await?),
+            true => Some(Box::pin(within_time(engine, column_types(engine, &source, &columns))).await?),
             false => None,
         };
         if let (Some(observer), true) = (observer, is_table) {
@@ -82,7 +82,7 @@ impl BodyMaker<'_> {
         let bound = EntityBound::new(limits.encoded_entity_bytes);
         match encode::text_encoder(request, Some(columns.clone()), bound) {
             Some(encoder) => text(capacity, source, encoder.into(), names).await,
-            None => parquet::body(capacity, source, (columns, types), taker).await,
+            None => Box::pin(parquet::body(capacity, source, (columns, types), taker)).await,
         }
     }
 

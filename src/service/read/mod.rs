@@ -103,14 +103,14 @@ impl Reads {
         let make = || {
             let (reads, capacity) = (self.clone(), capacity.clone());
             let (admitted, request) = (admitted.clone(), request.clone());
-            async move {
+            Box::pin(async move {
                 let answer = reads.make_answer(&capacity, &admitted, request, Taker::Client, None).await?;
                 coded(&capacity, answer, coding).await
-            }
+            })
         };
         match key {
             Some(key) => self.responses.get(key, coding, |size_bytes| capacity.account(size_bytes), make).await,
-            None => Box::pin(make()).await,
+            None => make().await,
         }
     }
 
@@ -269,7 +269,7 @@ impl Reads {
             None => engine.select(reader.clone(), request.clone()).await?,
             Some(observer) => {
                 observer.admitted();
-                let (outcome, explained) = engine.explain(reader.clone(), request.clone()).await?;
+                let (outcome, explained) = Box::pin(engine.explain(reader.clone(), request.clone())).await?;
                 observer.selected(explained);
                 outcome
             }
@@ -279,7 +279,7 @@ impl Reads {
         let matches = match (matching, told) {
             (Some(_), Some(told)) => Some(told),
             (Some(Matching { key, request }), None) => {
-                let count = engine.select(reader.clone(), request).await?.len();
+                let count = Box::pin(engine.select(reader.clone(), request)).await?.len();
                 match &mut observer {
                     Some(observer) => observer.counted(),
                     // The next page asks again.
