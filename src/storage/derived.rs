@@ -1,5 +1,6 @@
 //! What is computed from a version file and kept in the cache beside its parts: codes of values, orders, the first
-//! entities of groups, hash indexes. A file never changes, so none of it goes stale; whatever the cache drops is computed again.
+//! entities of groups, hash indexes. A file never changes, so none of it goes stale; whatever the cache drops is
+//! computed again.
 
 use std::ops::Range;
 use std::sync::Arc;

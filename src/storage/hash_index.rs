@@ -1,8 +1,8 @@
 //! A hash index of a shredded column: which entities may hold a value, in memory alone. It is computed from the column
 //! when reads have looked through it often, and kept as what is [derived](super::derived) from a file.
 //!
-//! Values are hashed, and the positions of a hash's bucket are listed together. So an answer names all entities that hold
-//! the value, and may name others: who asks compares their values.
+//! Values are hashed, and the positions of a hash's bucket are listed together. So an answer names all entities that
+//! hold the value, and may name others: who asks compares their values.
 
 use std::fmt;
 use std::hash::BuildHasher;

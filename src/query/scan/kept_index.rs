@@ -1,5 +1,5 @@
-//! Hash indexes of shredded columns, kept in the cache ([`HashIndex`]): exact filters then look at the entities that may
-//! match, whatever the version's size.
+//! Hash indexes of shredded columns, kept in the cache ([`HashIndex`]): exact filters then look at the entities that
+//! may match, whatever the version's size.
 //!
 //! An index is made in the background once filters have looked through as much of its column as making it is worth, one
 //! at a time in the process. Until then, and where none is kept, filters look through the column. An index names

@@ -126,8 +126,8 @@ impl ScanSpec {
         is_beyond
     }
 
-    /// Whether it costs no more than handing row groups to threads would: it gives positions alone, or hash indexes leave
-    /// few entities.
+    /// Whether it costs no more than handing row groups to threads would: it gives positions alone, or hash indexes
+    /// leave few entities.
     pub(super) fn is_cheap(&self) -> bool {
         /// How many are few.
         const FEW: usize = 4_096;

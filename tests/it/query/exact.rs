@@ -72,8 +72,8 @@ fn request() -> impl Strategy<Value = ReadRequest> {
     )
 }
 
-/// Filters by a path until its hash index is asked, which it is once it has been missed long enough. Indexes are made in
-/// the background, one at a time in all tests.
+/// Filters by a path until its hash index is asked, which it is once it has been missed long enough. Indexes are made
+/// in the background, one at a time in all tests.
 fn index(lab: &Lab, reader: &VersionReader, at: &str) -> bool {
     for _ in 0..2_000 {
         let request = ReadRequest { filters: vec![filter(at, "nobody has this value")], ..ReadRequest::default() };

@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 10] = [
     &["query", "encode", "source", "webhook", "catalog"],
     &["storage", "net"],
     &["document"],
-    &["config", "metrics", "crash", "memory", "priority"],
+    &["config", "metrics", "crash", "memory", "priority", "blocking"],
     &["model"],
 ];
 
