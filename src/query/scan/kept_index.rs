@@ -217,7 +217,7 @@ async fn missed(reader: &VersionReader, shredded: usize, memory: &MemoryReservat
     {
         // If it fails, it is tried again after as much.
         count.store(0, Ordering::Relaxed);
-        let (reader, memory) = (reader.clone(), memory.new_empty());
+        let (reader, memory) = (reader.for_later(), memory.new_empty());
         tokio::spawn(async move {
             if let Ok(Some(made)) = make(&reader, shredded, &memory).await {
                 let what = Derivation::HashIndex(shredded as u32);

@@ -108,6 +108,12 @@ impl VersionReader {
         VersionReader { file, footer: self.footer.clone() }
     }
 
+    /// The same reader for work that goes on when the read is over: nothing is counted for it, or fetched ahead.
+    pub fn for_later(&self) -> VersionReader {
+        let file = ObjectFile { cache: self.file.cache.unobserved(), ahead: None, ..self.file.clone() };
+        VersionReader { file, footer: self.footer.clone() }
+    }
+
     /// What the file's metadata says.
     pub fn layout(&self) -> &Layout {
         &self.footer.layout
