@@ -181,14 +181,12 @@ fn nothing_is_fetched_ahead_that_is_cached() {
         let engine = &cold.lab.engines[1];
         let first = cold.read_of(engine, &reader, query).expect("read");
         // How many row groups are begun before the limit is reached is chance: a later read may need what none had.
+        // What an index of a column is made from in the background is counted for no read.
         let asked_nothing = (0..20).any(|_| {
-            cold.waves.asked();
             let metrics = Arc::new(ReaderMetrics::default());
             let again = cold.read_of(engine, &reader.observed(metrics.clone()), query).expect("read");
             assert_eq!(again.documents, first.documents);
-            let asked = cold.waves.asked().len() as u64;
-            assert_eq!(metrics.requests(), asked, "{query}");
-            asked == 0
+            metrics.requests() == 0
         });
         assert!(asked_nothing, "{query}: read 20 times, it always fetches");
     }
