@@ -14,7 +14,8 @@ from pathlib import Path
 from peers.programs import Command
 from peers.questions import Question, Row, Supply, endless
 
-WARM_UP_S = 0.5
+# Enough for what scattered questions need of the whole data to be in memory, in every system.
+WARM_UP_S = 5.0
 
 # How long a measurement may become where answers take longer than it.
 LONGEST_S = 60.0
