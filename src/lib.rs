@@ -13,6 +13,7 @@
 //! | [`http`] | the server: routes, query parameters, management, tools for agents, OpenAPI, errors |
 //! | [`service`] | the use cases; the only place that combines the parts below |
 //! | [`diff`] | two versions matched, on the query engine |
+//! | [`cluster`] | what the processes of one service have in common besides catalog and store |
 //! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last; what a plan did |
 //! | [`encode`] | documents to the bytes of an answer, one file per format |
 //! | [`source`] | sources: fetch, decompress, decode |
@@ -31,9 +32,8 @@
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, none of its own or of a higher layer: `cli` > `dashboard` > `http` >
-//! `service` >
-//! `diff` > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} > `document` > {`config`,
-//! `metrics`, `crash`, `memory`, `priority`} > `model`. A test reads the sources and checks it.
+//! `service` > {`diff`, `cluster`} > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} >
+//! `document` > {`config`, `metrics`, `crash`, `memory`, `priority`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
@@ -58,6 +58,7 @@
 pub mod blocking;
 pub mod catalog;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod crash;
 pub mod dashboard;

@@ -1,6 +1,11 @@
 //! `[limits]`: what the service accepts.
 
-use super::option::section;
+use std::fmt;
+
+use serde::Deserialize;
+use url::Url;
+
+use super::option::{OptionKind, OptionValue, section};
 
 section! {
     /// What the service accepts.
@@ -41,5 +46,68 @@ section! {
         /// Wrong passwords for one e-mail address in an hour. All clients from which nobody has logged in to it share
         /// them. 0 is any number.
         account_logins_per_hour: u64 = 100, within 0..=1_000_000_000;
+        /// `redis://user:password@host:6379/0`, or `rediss://` with TLS: the Redis or Valkey in which all processes of
+        /// a service count requests and log-ins together. When not given, each process counts for itself. It also does
+        /// so while Redis does not answer.
+        redis_url: Option<RedisUrl> = None;
+        /// Milliseconds that a request waits for Redis. Then the process counts for itself, and asks Redis in the
+        /// background until it answers again.
+        redis_timeout_ms: u64 = 5, within 1..=1_000;
+    }
+}
+
+/// The URL of a Redis. It may hold a password, which `Debug` leaves out.
+///
+/// - Its scheme is `redis` or `rediss`.
+/// - It has a host, perhaps a user, a password and a port. Its path is empty or the number of a database.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct RedisUrl(String);
+
+impl RedisUrl {
+    /// The URL with its password, for the connection.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for RedisUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        // The messages leave the text out: it may hold a password.
+        let expected = "expected redis://user:password@host:port/database, or rediss:// with TLS";
+        let url = Url::parse(&text).map_err(|error| format!("{error}; {expected}"))?;
+        if !matches!(url.scheme(), "redis" | "rediss") {
+            return Err(format!("the scheme is neither redis nor rediss; {expected}"));
+        }
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(format!("the host is missing; {expected}"));
+        }
+        let database = url.path().trim_start_matches('/');
+        if !database.is_empty() && database.parse::<u16>().is_err() {
+            return Err(format!("the database is not a number; {expected}"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(format!("there is a query or a fragment; {expected}"));
+        }
+        Ok(Self(text))
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Url::parse(&self.0) {
+            Ok(url) => write!(formatter, "{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()),
+            Err(_) => formatter.write_str("[secret]"),
+        }
+    }
+}
+
+impl OptionValue for RedisUrl {
+    const KIND: OptionKind = OptionKind::Secret;
+
+    fn shown(&self) -> Option<String> {
+        Some(format!("{self:?}"))
     }
 }

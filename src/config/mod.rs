@@ -35,7 +35,7 @@ pub use data::{CATALOG_FILE, Data, STORE_FOLDER};
 pub use error::ConfigError;
 pub use fair::Fair;
 pub use layers::{ConfigFile, ConfigSources};
-pub use limits::Limits;
+pub use limits::{Limits, RedisUrl};
 pub use log::{Log, LogFilter, LogFormat};
 pub use memory::MemoryPlan;
 pub use net::{NameServers, Net, Networks};

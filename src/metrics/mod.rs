@@ -238,6 +238,14 @@ registry! {
     /// (a range of an export whose download was counted before).
     limiter_decisions: Counters = "strata_limiter_decisions_total"
         ["bucket": &["public", "private"], "decision": &["allowed", "refused", "free"]];
+    /// 1 while processes count together in the Redis of `limits.redis_url`, 0 while this process counts for itself.
+    redis_up: Gauge = "strata_redis_up";
+    /// Calls to Redis. `outcome` is `answered`, `late` (no answer within `limits.redis_timeout_ms`), `failed`, `away`
+    /// (Redis did not answer before, so it was not asked) or `full` (too many calls waited). Without an answer the
+    /// process counts for itself.
+    redis_calls: Counters = "strata_redis_calls_total" ["outcome": &["answered", "late", "failed", "away", "full"]];
+    /// Seconds of the calls that Redis answered.
+    redis_seconds: Histogram = "strata_redis_seconds";
     /// Calls of tools over MCP that ended. `tool` is `none` if there is no such tool. `outcome` is `done`, `refused`
     /// (because of the caller), `failed` (because of the service) or `left` (the client left).
     tool_calls: Counters = "strata_tool_calls_total" [

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::catalog::{Catalog, CatalogError, CatalogOptions, Clock};
+use crate::cluster::redis::Redis;
 use crate::config::{Config, MemoryPlan};
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
@@ -40,8 +41,8 @@ use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
 use crate::service::maintenance::readiness::Readiness;
 use crate::service::maintenance::scratch::{EXPORTS_FOLDER, Scratch, TEMPORARY_FOLDER};
 use crate::service::manage::OwnerWrites;
-use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
-use crate::service::rate_limit::{RateLimiter, RateLimits, SystemClock};
+use crate::service::rate_limit::memory::RateCapacity;
+use crate::service::rate_limit::{RateLimiter, RateLimits, shared};
 use crate::service::read::Reads;
 use crate::service::read::ahead::ExportsAhead;
 use crate::service::read::responses::Responses;
@@ -133,6 +134,9 @@ pub enum OpenError {
     /// The store does not open.
     #[error("the store")]
     Store(#[from] StorageError),
+    /// `limits.redis_url` is no URL of a Redis. That Redis does not answer is no error.
+    #[error("limits.redis_url")]
+    Redis(#[source] redis::RedisError),
     /// Catalog and store do not belong together.
     #[error(transparent)]
     Binding(BindingError),
@@ -172,7 +176,7 @@ impl App {
     /// # Errors
     /// [`OpenError`] names the part that does not open.
     pub async fn open(config: &Config) -> Result<App, OpenError> {
-        App::open_with(config, own_limiter(config)).await
+        App::open_for(config, None, Purpose::Work).await
     }
 
     /// As [`App::open`], for work on what is there: makes no catalog where there is none.
@@ -181,7 +185,7 @@ impl App {
     /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
     pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
-        App::open_for(config, own_limiter(config), Purpose::Maintenance).await
+        App::open_for(config, None, Purpose::Maintenance).await
     }
 
     /// As [`App::open_existing`], for work on records of the catalog alone, such as users: the store may be away. No
@@ -191,7 +195,7 @@ impl App {
     /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
     pub async fn open_records(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
-        App::open_parts(config, own_limiter(config), || Ok(Store::nowhere()), Purpose::Records).await
+        App::open_parts(config, None, || Ok(Store::nowhere()), Purpose::Records).await
     }
 
     /// As [`App::open`], for who can do nothing without an owner, so that there must be a catalog: makes none.
@@ -203,15 +207,19 @@ impl App {
         App::open(config).await
     }
 
-    /// As [`App::open`], with another counter of requests than that of this process.
+    /// As [`App::open`], with another counter of requests than that of the configuration.
     ///
     /// # Errors
     /// [`OpenError`] names the part that does not open.
     pub async fn open_with(config: &Config, rate_limiter: Arc<dyn RateLimiter>) -> Result<App, OpenError> {
-        App::open_for(config, rate_limiter, Purpose::Work).await
+        App::open_for(config, Some(rate_limiter), Purpose::Work).await
     }
 
-    async fn open_for(config: &Config, rate_limiter: Arc<dyn RateLimiter>, purpose: Purpose) -> Result<App, OpenError> {
+    async fn open_for(
+        config: &Config,
+        rate_limiter: Option<Arc<dyn RateLimiter>>,
+        purpose: Purpose,
+    ) -> Result<App, OpenError> {
         let s3 = S3Options {
             endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
             region: config.store.region.clone(),
@@ -232,12 +240,12 @@ impl App {
         rate_limiter: Arc<dyn RateLimiter>,
         store: impl FnOnce() -> Result<Store, StorageError>,
     ) -> Result<App, OpenError> {
-        App::open_parts(config, rate_limiter, store, Purpose::Work).await
+        App::open_parts(config, Some(rate_limiter), store, Purpose::Work).await
     }
 
     async fn open_parts(
         config: &Config,
-        rate_limiter: Arc<dyn RateLimiter>,
+        rate_limiter: Option<Arc<dyn RateLimiter>>,
         store: impl FnOnce() -> Result<Store, StorageError>,
         purpose: Purpose,
     ) -> Result<App, OpenError> {
@@ -274,6 +282,18 @@ impl App {
             catalog.close().await;
             return Err(refused);
         }
+        let redis = match &config.limits.redis_url {
+            Some(url) if purpose == Purpose::Work => {
+                let identity = catalog.installation().await?.identity;
+                let connected = shared::connect(url, config.limits.redis_timeout_ms, &identity).await;
+                Some(Arc::new(connected.map_err(OpenError::Redis)?))
+            }
+            _ => None,
+        };
+        let rate_limiter = rate_limiter.unwrap_or_else(|| {
+            let limits = RateLimits::from(&config.limits);
+            shared::limiter(redis.as_ref(), "reads", limits, RateCapacity::default())
+        });
         let memory = MemoryPlan::of(config, crate::memory::available_bytes());
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
@@ -312,6 +332,7 @@ impl App {
             exports: Exports::new(exports, disk.clone(), config.cache.export_bytes, &config.fair),
             disk,
             outgoing: outgoing(config),
+            redis,
         };
         Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
     }
@@ -362,6 +383,7 @@ impl App {
     /// Brings the metrics that show a state, not a count, up to date.
     pub fn update_metrics(&self) {
         let (metrics, load) = (metrics(), self.load());
+        metrics.redis_up.set(f64::from(u8::from(self.rooms.rate_limiter.is_shared())));
         metrics.heavy_running.set(load.heavy_running as f64);
         metrics.heavy_waiting.set(load.heavy_waiting as f64);
         metrics.streams.set(load.streams as f64);
@@ -525,12 +547,14 @@ struct Parts {
     exports: Exports,
     disk: DiskReserve,
     outgoing: Outgoing,
+    /// Where requests are counted together with other processes.
+    redis: Option<Arc<Redis>>,
 }
 
 impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
-        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, disk, outgoing } = parts;
+        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, disk, outgoing, redis } = parts;
         let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
@@ -586,7 +610,7 @@ impl Rooms {
         let accounts = Arc::new(Accounts::new(catalog.clone(), writes.clone()));
         let sessions = Arc::new(Sessions::new(config.clone(), catalog.clone(), catalog_gates.clone()));
         let threads = capacity.engine().threads();
-        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, threads);
+        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
         let demo = Demo::new(catalog.clone(), accounts.clone(), imports.clone());
@@ -625,12 +649,6 @@ impl Rooms {
             demo: Arc::new(demo),
         }
     }
-}
-
-/// Counts the requests of this process.
-fn own_limiter(config: &Config) -> Arc<dyn RateLimiter> {
-    let limits = RateLimits::from(&config.limits);
-    Arc::new(MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start()))
 }
 
 /// Refuses a store that is not the catalog's. One that does not answer may be: nothing is recorded or removed until it

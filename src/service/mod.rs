@@ -72,6 +72,7 @@ pub use maintenance::scrub::{DamagedFile, Scrubbed};
 pub use maintenance::sweep::{SweepError, SweepReason, Swept, SweptFile};
 pub use manage::ManageError;
 pub use rate_limit::memory::{MemoryRateLimiter, RateCapacity};
+pub use rate_limit::shared::{SharedRateLimiter, connect as connect_to_redis};
 pub use rate_limit::{
     Bucket, Client, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
     SystemClock,

@@ -297,6 +297,15 @@ fn secrets_are_in_no_message_and_in_no_debug_output() {
     let socket = load("", &[("STRATA_CATALOG__URL", "postgres:///strata?password=hunter2")]);
     assert!(!format!("{socket:?}").contains("hunter2"));
 
+    let redis = load("", &[("STRATA_LIMITS__REDIS_URL", "rediss://strata:hunter2@redis:6380/1")]);
+    assert!(redis.limits.redis_url.as_ref().is_some_and(|url| url.expose().contains("hunter2")));
+    assert!(!format!("{redis:?}").contains("hunter2"));
+    for url in ["http://:hunter2@redis", "redis://:hunter2@redis/one", "redis://:hunter2@redis?a=b", "redis:hunter2"] {
+        let message = refused("", &[("STRATA_LIMITS__REDIS_URL", url)]);
+        assert!(message.contains("`limits.redis_url`") && message.contains("redis://user"), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+
     let number = refused("[store]\naccess_key_id = \"a\"\nsecret_access_key = 20406080\n", &[]);
     assert!(number.contains("`store.secret_access_key`") && !number.contains("20406080"), "{number}");
     let url = refused("", &[("STRATA_CATALOG__URL", "postgres://strata:hunter2@db:port/strata")]);

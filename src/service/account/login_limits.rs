@@ -11,6 +11,8 @@
 //! An attempt counts as wrong from its beginning, so that many at once are no way around, and is taken back when the
 //! password was right or was not looked at. What is remembered is bounded; what has not been used the longest goes
 //! first.
+//!
+//! This counts in the process. `rate_limit::shared::logins` counts the same in Redis.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -24,13 +26,13 @@ use crate::service::rate_limit::Client;
 pub(in crate::service) const CLIENT_FACTOR: u64 = 3;
 
 /// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(900);
+pub(in crate::service) const PAUSE_MAX: Duration = Duration::from_secs(900);
 
 /// After how long without another one wrong passwords are forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(3_600);
+pub(in crate::service) const FORGOTTEN: Duration = Duration::from_secs(3_600);
 
 /// How long a window of an e-mail address lasts.
-const WINDOW: Duration = Duration::from_secs(3_600);
+pub(in crate::service) const WINDOW: Duration = Duration::from_secs(3_600);
 
 /// Pairs and addresses that are remembered of each kind; about 100 bytes each.
 const REMEMBERED: u64 = 50_000;
@@ -179,7 +181,7 @@ fn remembering<V: Clone + Send + Sync + 'static>() -> CacheBuilder<u64, V, Cache
 }
 
 /// Seconds, rounded up, at least 1, so that waiting for them is enough.
-fn whole_seconds(duration: Duration) -> u64 {
+pub(in crate::service) fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
 }
 

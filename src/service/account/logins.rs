@@ -12,15 +12,18 @@ use tokio::sync::OnceCell;
 
 use crate::blocking::blocking;
 use crate::catalog::Catalog;
+use crate::cluster::redis::Redis;
 use crate::config::{Config, Fair, Limits};
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
-use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits, Refused};
+use crate::service::account::login_limits::{self, Attempt, CLIENT_FACTOR, LoginLimits, Refused, whole_seconds};
 use crate::service::account::sessions::{Sessions, hash_of};
 use crate::service::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
 use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
+use crate::service::rate_limit::memory::RateCapacity;
+use crate::service::rate_limit::shared::limiter;
+use crate::service::rate_limit::shared::logins::{LoginBounds, SharedAttempt, SharedLogins};
 use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
 
 /// How long a log-in waits for its permit.
@@ -41,8 +44,10 @@ pub struct LoggedIn {
 /// Checks passwords.
 struct PasswordChecks {
     limits: LoginLimits,
+    /// The same counts, of all processes together.
+    shared: Option<SharedLogins>,
     /// How many each client tries in all.
-    clients: MemoryRateLimiter<SystemClock>,
+    clients: Arc<dyn RateLimiter>,
     clock: SystemClock,
     /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
     permits: FairSemaphore,
@@ -50,11 +55,26 @@ struct PasswordChecks {
     nobody: OnceCell<String>,
 }
 
+/// A log-in under way, where it is counted.
+enum Begun {
+    Alone(Attempt),
+    Shared(SharedAttempt),
+}
+
 impl PasswordChecks {
-    fn new(limits: &Limits, fair: &Fair, threads: usize) -> PasswordChecks {
+    fn new(limits: &Limits, fair: &Fair, redis: Option<&Arc<Redis>>, threads: usize) -> PasswordChecks {
         let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
-        let clock = SystemClock::start();
+        let shared = redis.map(|redis| {
+            let bounds = LoginBounds {
+                free: limits.logins_per_minute,
+                per_window: limits.account_logins_per_hour,
+                longest_pause: login_limits::PAUSE_MAX,
+                forgotten: login_limits::FORGOTTEN,
+                window: login_limits::WINDOW,
+            };
+            SharedLogins::new(redis.clone(), bounds)
+        });
         // Nobody is a user yet.
         let bounds = Bounds {
             units: threads.max(1) as u64,
@@ -65,22 +85,48 @@ impl PasswordChecks {
         };
         PasswordChecks {
             limits: LoginLimits::new(limits.logins_per_minute, limits.account_logins_per_hour),
-            clients: MemoryRateLimiter::new(all, capacity, clock),
-            clock,
+            shared,
+            clients: limiter(redis, "logins", all, capacity),
+            clock: SystemClock::start(),
             permits: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, &bounds),
             nobody: OnceCell::new(),
         }
     }
 
-    async fn begin(&self, client: Client, email_key: &str) -> Result<Attempt, ManageError> {
+    async fn begin(&self, client: Client, email_key: &str) -> Result<Begun, ManageError> {
         match self.clients.count(client, Bucket::Public).await.map(|status| status.decision) {
             Some(RateLimitDecision::Exceeded { retry_after_s }) => {
                 return Err(ManageError::TooManyLogins { retry_after_s });
             }
             Some(RateLimitDecision::Within) | None => {}
         }
+        if let Some(shared) = &self.shared
+            && let Ok(begun) = shared.begin(client, email_key).await
+        {
+            let refused = |wait| ManageError::TooManyLogins { retry_after_s: whole_seconds(wait) };
+            return begun.map(Begun::Shared).map_err(refused);
+        }
         let begun = self.limits.begin(client, email_key, self.clock.now().elapsed);
-        begun.map_err(|Refused { retry_after_s }| ManageError::TooManyLogins { retry_after_s })
+        let refused = |Refused { retry_after_s }| ManageError::TooManyLogins { retry_after_s };
+        begun.map(Begun::Alone).map_err(refused)
+    }
+
+    /// The password was right.
+    async fn succeeded(&self, begun: Begun) {
+        match (begun, &self.shared) {
+            (Begun::Alone(attempt), _) => self.limits.succeeded(attempt),
+            (Begun::Shared(attempt), Some(shared)) => shared.end(&attempt, true).await,
+            (Begun::Shared(_), None) => {}
+        }
+    }
+
+    /// The password was not looked at.
+    async fn not_tried(&self, begun: Begun) {
+        match (begun, &self.shared) {
+            (Begun::Alone(attempt), _) => self.limits.not_tried(attempt),
+            (Begun::Shared(attempt), Some(shared)) => shared.end(&attempt, false).await,
+            (Begun::Shared(_), None) => {}
+        }
     }
 
     async fn verify(&self, client: Client, hash: Option<String>, password: String) -> Result<bool, ManageError> {
@@ -129,15 +175,17 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// With so many threads that check passwords.
+    /// With so many threads that check passwords. Log-ins are counted in the Redis, if there is one.
     pub(in crate::service) fn new(
         config: &Config,
         catalog: Catalog,
         sessions: Arc<Sessions>,
         writes: Arc<OwnerWrites>,
+        redis: Option<&Arc<Redis>>,
         threads: usize,
     ) -> Logins {
-        Logins { catalog, sessions, writes, checks: PasswordChecks::new(&config.limits, &config.fair, threads) }
+        let checks = PasswordChecks::new(&config.limits, &config.fair, redis, threads);
+        Logins { catalog, sessions, writes, checks }
     }
 
     /// Begins a session for the user with this address and password; the session `before`, if any, ends.
@@ -166,11 +214,11 @@ impl Logins {
             Ok(user) => user,
             Err(ManageError::WrongCredentials) => return Err(ManageError::WrongCredentials),
             Err(error) => {
-                self.checks.limits.not_tried(attempt);
+                self.checks.not_tried(attempt).await;
                 return Err(error);
             }
         };
-        self.checks.limits.succeeded(attempt);
+        self.checks.succeeded(attempt).await;
         let session_id = self.sessions.begin(&user, before).await?;
         Ok(LoggedIn { user, session_id })
     }
@@ -196,10 +244,10 @@ impl Logins {
             false => self.checks.verify(client, Some(user.password_hash.clone()), old.to_owned()).await,
         };
         match matches {
-            Ok(true) => self.checks.limits.succeeded(attempt),
+            Ok(true) => self.checks.succeeded(attempt).await,
             Ok(false) => return Err(ManageError::WrongPassword),
             Err(error) => {
-                self.checks.limits.not_tried(attempt);
+                self.checks.not_tried(attempt).await;
                 return Err(error);
             }
         }
@@ -222,7 +270,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_check_keeps_its_turn_when_its_client_leaves() {
-        let logins = PasswordChecks::new(&Limits::default(), &Fair::default(), 1);
+        let logins = PasswordChecks::new(&Limits::default(), &Fair::default(), None, 1);
         let client = Client::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
         let hash = hash_password("right".to_owned()).await.expect("a hash");
         assert!(logins.verify(client, Some(hash.clone()), "right".to_owned()).await.expect("checked"));

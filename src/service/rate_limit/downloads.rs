@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::service::rate_limit::{Bucket, Client, ExportId, ExportPart};
 
 /// How long a download may take.
-const LASTING: Duration = Duration::from_secs(15 * 60);
+pub(super) const LASTING: Duration = Duration::from_secs(15 * 60);
 
 /// Bytes that a download may take beyond twice the export: small files are read in blocks that overlap.
 const SPARE_BYTES: u64 = 1 << 20;
@@ -32,6 +32,12 @@ const SPARE_PARTS: u64 = 64;
 
 /// Free ranges for each MiB: a tool may ask for each column of each row group.
 const PARTS_PER_MIB: u64 = 16;
+
+/// The bytes, and the free parts, that a download may have of an export that is so long.
+pub(super) fn most_of(export_bytes: u64) -> (u64, u64) {
+    let bytes = export_bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
+    (bytes, SPARE_PARTS + PARTS_PER_MIB * (export_bytes >> 20))
+}
 
 /// How much is kept at most.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +91,7 @@ impl Download {
 
     /// Takes a part from what is free. Whether it is.
     fn take(&mut self, part: &ExportPart) -> bool {
-        let most_bytes = part.export_bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
-        let most_parts = SPARE_PARTS + PARTS_PER_MIB * (part.export_bytes >> 20);
+        let (most_bytes, most_parts) = most_of(part.export_bytes);
         let counted_bytes = if self.sent.whole { part.export_bytes } else { 0 };
         let sent_bytes = self.sent.bytes.saturating_add(part.bytes);
         let is_free = self.parts < most_parts && sent_bytes.saturating_add(counted_bytes) <= most_bytes;

@@ -1,12 +1,14 @@
 //! How many requests a client may make: who counts as one client, in which bucket, and what counting answers.
 //!
-//! [`RateLimiter`] is the interface, so that replicas can share their counts. [`MemoryRateLimiter`] counts in this
-//! process. One download of an export in ranges counts once: [`downloads`].
+//! [`RateLimiter`] is the interface. [`MemoryRateLimiter`] counts in this process, [`SharedRateLimiter`] with others in
+//! Redis. One download of an export in ranges counts once: [`downloads`].
 //!
 //! [`MemoryRateLimiter`]: crate::service::MemoryRateLimiter
+//! [`SharedRateLimiter`]: crate::service::SharedRateLimiter
 
 mod downloads;
 pub(in crate::service) mod memory;
+pub(in crate::service) mod shared;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -136,6 +138,11 @@ pub trait RateLimiter: Send + Sync + 'static {
     /// Whether a range belongs to a download that was counted, so that it need not be. It is taken from what that has
     /// left.
     async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool;
+
+    /// Whether other processes count with this one at the moment.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// A moment by two clocks.

@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 10] = [
     &["http", "jobs"],
     &["service"],
     // Matching two versions runs on the query engine.
-    &["diff"],
+    &["diff", "cluster"],
     &["query", "encode", "source", "webhook", "catalog"],
     &["storage", "net"],
     &["document"],

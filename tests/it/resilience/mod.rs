@@ -17,3 +17,4 @@ mod leftovers;
 mod limits;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod power_loss;
+mod shared_limits;

@@ -21,6 +21,7 @@ pub mod owned;
 pub mod pages;
 pub mod postgres;
 pub mod reads;
+pub mod redis;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub mod s3_server;
 pub mod scripts;

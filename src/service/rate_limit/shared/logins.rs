@@ -1,0 +1,85 @@
+//! Wrong passwords, counted in Redis: see `account::login_limits`, which says what is counted and decides the same.
+//!
+//! Neither addresses nor passwords are in Redis, but a hash of client and address.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::{BEGIN_LOGIN, END_LOGIN, name_of};
+use crate::cluster::redis::{NoAnswer, Redis};
+use crate::service::rate_limit::Client;
+
+/// For how long a client is known for an e-mail address from its last log-in.
+const KNOWN: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Bounds, as `account::login_limits` has them.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::service) struct LoginBounds {
+    /// Wrong passwords in a row that are free. 0 switches the bound off.
+    pub free: u64,
+    /// Wrong passwords for an address in a window. 0 switches the bound off.
+    pub per_window: u64,
+    /// The longest pause.
+    pub longest_pause: Duration,
+    /// After how long without another one wrong passwords are forgotten.
+    pub forgotten: Duration,
+    /// How long the window of an address lasts.
+    pub window: Duration,
+}
+
+/// See the module.
+pub(in crate::service) struct SharedLogins {
+    redis: Arc<Redis>,
+    bounds: LoginBounds,
+}
+
+/// A log-in under way, which counts as wrong in Redis.
+#[derive(Clone, Debug)]
+pub(in crate::service) struct SharedAttempt {
+    keys: [String; 3],
+}
+
+impl SharedLogins {
+    pub(in crate::service) fn new(redis: Arc<Redis>, bounds: LoginBounds) -> SharedLogins {
+        SharedLogins { redis, bounds }
+    }
+
+    /// Begins an attempt, or says how long to wait for the next one.
+    pub(in crate::service) async fn begin(
+        &self,
+        client: Client,
+        email_key: &str,
+    ) -> Result<Result<SharedAttempt, Duration>, NoAnswer> {
+        let LoginBounds { free, per_window, longest_pause, forgotten, window } = self.bounds;
+        let attempt = self.attempt(client, email_key);
+        let mut call = BEGIN_LOGIN.prepare_invoke();
+        call.key(&attempt.keys).arg(free).arg(per_window);
+        call.arg(milliseconds(longest_pause)).arg(milliseconds(forgotten)).arg(milliseconds(window)).arg("");
+        let (may, wait_ms): (bool, u64) = self.redis.call(&call).await?;
+        Ok(if may { Ok(attempt) } else { Err(Duration::from_millis(wait_ms)) })
+    }
+
+    /// The password was right, or was not looked at. Without an answer it stays counted until it is forgotten.
+    pub(in crate::service) async fn end(&self, attempt: &SharedAttempt, was_right: bool) {
+        let mut call = END_LOGIN.prepare_invoke();
+        call.key(&attempt.keys).arg(u8::from(was_right)).arg(milliseconds(KNOWN)).arg("");
+        let _ = self.redis.call::<()>(&call).await;
+    }
+
+    fn attempt(&self, client: Client, email_key: &str) -> SharedAttempt {
+        let prefix = self.redis.prefix();
+        let hash = |client: &str| {
+            let hash = Sha256::new().chain_update(prefix).chain_update([0]).chain_update(client).chain_update([0]);
+            hex::encode(&hash.chain_update(email_key).finalize()[..16])
+        };
+        let (pair, account) = (hash(&name_of(client)), hash(""));
+        let key = |kind: &str, hash: &str| format!("{prefix}:passwords:{kind}:{hash}");
+        SharedAttempt { keys: [key("pair", &pair), key("account", &account), key("known", &pair)] }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,233 @@
+//! Counts of requests in Redis: those of all processes of a service together.
+//!
+//! Each count is one call of a script, by the server's clock. So processes whose clocks differ agree on when a window
+//! ends. The scripts decide as [`MemoryRateLimiter`] and `account::login_limits` do. When Redis does not answer in time
+//! ([`Redis`]), the process counts for itself, from nothing, until it does. What was counted in Redis stays there.
+//!
+//! Every key expires. Their number is not bounded here: Redis needs room for the clients of a minute, and a bound of
+//! its own (`maxmemory`).
+
+pub(in crate::service) mod logins;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{RedisError, Script};
+
+use crate::cluster::redis::{NoAnswer, Redis, RedisOptions};
+use crate::config::RedisUrl;
+use crate::service::rate_limit::downloads::{DownloadCapacity, LASTING, most_of};
+use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity, whole_seconds};
+use crate::service::rate_limit::{
+    Bucket, Client, ExportId, ExportPart, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
+    WINDOW,
+};
+
+macro_rules! script {
+    ($file:literal) => {
+        LazyLock::new(|| Script::new(concat!(include_str!("clock.lua"), include_str!($file))))
+    };
+}
+
+static WINDOW_SCRIPT: LazyLock<Script> = script!("window.lua");
+static BEGIN_DOWNLOAD: LazyLock<Script> = script!("begin_download.lua");
+static CONTINUE_DOWNLOAD: LazyLock<Script> = script!("continue_download.lua");
+static HAS_DOWNLOADS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('EXISTS', KEYS[1])"));
+static BEGIN_LOGIN: LazyLock<Script> = script!("begin_login.lua");
+static END_LOGIN: LazyLock<Script> = script!("end_login.lua");
+
+/// Connects to a Redis, and waits a moment for the first attempt. The service is told from others that use the same
+/// Redis by the identity of its catalog.
+///
+/// # Errors
+/// The URL is none of Redis's. That nothing answers there is no error.
+pub async fn connect(url: &RedisUrl, timeout_ms: u64, identity: &str) -> Result<Redis, RedisError> {
+    let scripts = [&WINDOW_SCRIPT, &BEGIN_DOWNLOAD, &CONTINUE_DOWNLOAD, &HAS_DOWNLOADS, &BEGIN_LOGIN, &END_LOGIN];
+    let redis = Redis::start(RedisOptions {
+        url: url.expose().to_owned(),
+        answer_within: Duration::from_millis(timeout_ms),
+        prefix: format!("strata:{identity}"),
+        scripts: scripts.map(|script| Script::clone(script)).to_vec(),
+    })?;
+    redis.tried().await;
+    Ok(redis)
+}
+
+/// A limiter of this process, or of all that share the Redis. `what` is counted, in the names of keys.
+pub(in crate::service) fn limiter(
+    redis: Option<&Arc<Redis>>,
+    what: &'static str,
+    limits: RateLimits,
+    capacity: RateCapacity,
+) -> Arc<dyn RateLimiter> {
+    match redis {
+        None => Arc::new(MemoryRateLimiter::new(limits, capacity, SystemClock::start())),
+        Some(redis) => Arc::new(SharedRateLimiter::new(redis.clone(), what, limits, capacity)),
+    }
+}
+
+/// Gives milliseconds since 1970.
+type ServerClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// See the module.
+pub struct SharedRateLimiter {
+    redis: Arc<Redis>,
+    what: &'static str,
+    limits: RateLimits,
+    /// Counts while Redis does not answer.
+    alone: MemoryRateLimiter<SystemClock>,
+    clock: Option<ServerClock>,
+}
+
+impl SharedRateLimiter {
+    /// Counts in Redis. `what` is counted, in the names of keys.
+    pub fn new(redis: Arc<Redis>, what: &'static str, limits: RateLimits, capacity: RateCapacity) -> Self {
+        let alone = MemoryRateLimiter::new(limits, capacity, SystemClock::start());
+        SharedRateLimiter { redis, what, limits, alone, clock: None }
+    }
+
+    /// By another clock than the server's, in milliseconds since 1970, which tests set. Keys end by the server's.
+    #[must_use]
+    pub fn timed_by(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// The last argument of every script.
+    fn now(&self) -> String {
+        self.clock.as_ref().map(|clock| clock().to_string()).unwrap_or_default()
+    }
+
+    fn key(&self, kind: &str, client: Client) -> String {
+        format!("{}:{}:{kind}:{}", self.redis.prefix(), self.what, name_of(client))
+    }
+
+    async fn window(&self, client: Client, bucket: Bucket, limit: u64, counts: bool) -> Result<Window, NoAnswer> {
+        let mut call = WINDOW_SCRIPT.prepare_invoke();
+        call.key(self.key(name_of_bucket(bucket), client));
+        call.arg(limit).arg(WINDOW.as_millis() as u64).arg(u8::from(counts)).arg(self.now());
+        let (within, counted, ends_ms, now_ms) = self.redis.call(&call).await?;
+        Ok(Window { within, counted, ends_ms, now_ms })
+    }
+
+    async fn begin_shared(
+        &self,
+        client: Client,
+        bucket: Bucket,
+        export: ExportId,
+        sent_bytes: Option<u64>,
+    ) -> Result<(), NoAnswer> {
+        let mut call = BEGIN_DOWNLOAD.prepare_invoke();
+        call.key(self.key("downloads", client)).arg(field_of(bucket, export));
+        call.arg(sent_bytes.unwrap_or(0).min(EXACT_BYTES)).arg(u8::from(sent_bytes.is_none()));
+        call.arg(LASTING.as_millis() as u64).arg(DownloadCapacity::default().of_client).arg(self.now());
+        self.redis.call(&call).await
+    }
+
+    async fn continue_shared(&self, client: Client, bucket: Bucket, part: &ExportPart) -> Result<bool, NoAnswer> {
+        let (most_bytes, most_parts) = most_of(part.export_bytes);
+        let mut call = CONTINUE_DOWNLOAD.prepare_invoke();
+        call.key(self.key("downloads", client)).arg(field_of(bucket, part.export));
+        call.arg(part.bytes.min(EXACT_BYTES)).arg(part.export_bytes.min(EXACT_BYTES));
+        call.arg(most_bytes.min(EXACT_BYTES)).arg(most_parts).arg(self.now());
+        self.redis.call(&call).await
+    }
+}
+
+/// Beyond this, the numbers of a script are not exact. No export is as long.
+const EXACT_BYTES: u64 = 1 << 52;
+
+#[async_trait]
+impl RateLimiter for SharedRateLimiter {
+    async fn count(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
+        let limit = self.limits.of(bucket)?;
+        match self.window(client, bucket, limit, true).await {
+            Ok(window) => Some(window.counted(limit)),
+            Err(NoAnswer) => self.alone.count(client, bucket).await,
+        }
+    }
+
+    async fn status(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
+        let limit = self.limits.of(bucket)?;
+        match self.window(client, bucket, limit, false).await {
+            Ok(window) => Some(window.status(limit, RateLimitDecision::Within)),
+            Err(NoAnswer) => self.alone.status(client, bucket).await,
+        }
+    }
+
+    async fn has_downloads(&self, client: Client) -> bool {
+        let mut call = HAS_DOWNLOADS.prepare_invoke();
+        call.key(self.key("downloads", client));
+        match self.redis.call(&call).await {
+            Ok(any) => any,
+            Err(NoAnswer) => self.alone.has_downloads(client).await,
+        }
+    }
+
+    async fn begin_download(&self, client: Client, bucket: Bucket, export: ExportId, sent_bytes: Option<u64>) {
+        if self.begin_shared(client, bucket, export, sent_bytes).await.is_err() {
+            self.alone.begin_download(client, bucket, export, sent_bytes).await;
+        }
+    }
+
+    async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool {
+        match self.continue_shared(client, bucket, &part).await {
+            Ok(free) => free,
+            Err(NoAnswer) => self.alone.continue_download(client, bucket, part).await,
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.redis.is_up()
+    }
+}
+
+/// What the script of windows returns.
+struct Window {
+    within: bool,
+    counted: u64,
+    ends_ms: u64,
+    now_ms: u64,
+}
+
+impl Window {
+    fn counted(&self, limit: u64) -> RateLimitStatus {
+        let left = Duration::from_millis(self.ends_ms.saturating_sub(self.now_ms));
+        let exceeded = RateLimitDecision::Exceeded { retry_after_s: whole_seconds(left).max(1) };
+        self.status(limit, if self.within { RateLimitDecision::Within } else { exceeded })
+    }
+
+    fn status(&self, limit: u64, decision: RateLimitDecision) -> RateLimitStatus {
+        // Another process may have a higher limit.
+        let remaining = limit.saturating_sub(self.counted);
+        let reset_unix_s = whole_seconds(Duration::from_millis(self.ends_ms));
+        RateLimitStatus { limit, remaining, reset_unix_s, decision }
+    }
+}
+
+fn name_of_bucket(bucket: Bucket) -> &'static str {
+    match bucket {
+        Bucket::Public => "public",
+        Bucket::Private => "private",
+    }
+}
+
+/// A client in the name of a key.
+fn name_of(client: Client) -> String {
+    match client {
+        Client::V4(octets) => Ipv4Addr::from(octets).to_string(),
+        Client::V6(network) => {
+            let mut octets = [0; 16];
+            octets[..8].copy_from_slice(&network);
+            Ipv6Addr::from(octets).to_string()
+        }
+        Client::Unspecified => "none".to_owned(),
+        Client::Account(account) => format!("account-{account:016x}"),
+    }
+}
+
+fn field_of(bucket: Bucket, export: ExportId) -> String {
+    format!("{}-{}", name_of_bucket(bucket), hex::encode(export.0))
+}
