@@ -21,7 +21,7 @@ use crate::blocking::blocking_on;
 use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::QueryError;
-use crate::query::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
+use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
 /// its share.
@@ -160,7 +160,9 @@ impl Engine {
             .with_max_temp_directory_size(options.spill_bytes);
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
-        let config = session_config().with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES));
+        let config = session_config()
+            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES))
+            .with_extension(Arc::new(SharedMemory(environment.memory_pool.clone())));
         let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
         let runtimes = [short?, medium?, heavy?, long?];
         let EngineOptions { spill_bytes, timeout, diff_timeout, .. } = *options;
