@@ -12,10 +12,9 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
@@ -24,8 +23,8 @@ use crate::config::TrustedProxies;
 use crate::http::error::ServerFailure;
 use crate::http::headers::client_ip::client_address;
 use crate::metrics::metrics;
-use crate::metrics::routes::{RouteMetrics, of_route};
 use crate::metrics::request_log::RequestLogContext;
+use crate::metrics::routes::{RouteMetrics, of_route};
 use crate::model::request::Format;
 use crate::service::UsageMeter;
 
@@ -62,11 +61,14 @@ pub(in crate::http) struct LogOptions {
 }
 
 /// The layer.
-pub(in crate::http) async fn record(
-    State(options): State<Arc<LogOptions>>,
+pub(super) async fn recorded<F>(
+    options: &LogOptions,
     mut request: Request,
-    next: Next,
-) -> Response {
+    handle: impl FnOnce(Request) -> F,
+) -> Response
+where
+    F: Future<Output = Response>,
+{
     let request_id = RequestId(Arc::from(format!("{:016x}", rand::random::<u64>())));
     request.extensions_mut().insert(request_id.clone());
     let span = tracing::info_span!("request", id = &*request_id.0);
@@ -92,7 +94,7 @@ pub(in crate::http) async fn record(
         }),
     };
 
-    let mut response = log_context.scope(next.run(request)).instrument(span).await;
+    let mut response = log_context.scope(handle(request)).instrument(span).await;
 
     line.route.answer_start_seconds.record(line.started.elapsed());
     line.status = Some(response.status().as_u16());
@@ -123,6 +125,9 @@ fn shown_path(path: &str) -> String {
 
 /// A text as a field of the log, which quotes and escapes it as the log's form has it; of a long one, the beginning.
 fn beginning(text: &str, characters: usize) -> String {
+    if text.len() <= characters {
+        return text.to_owned();
+    }
     match text.char_indices().nth(characters) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
