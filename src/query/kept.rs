@@ -90,7 +90,7 @@ pub(super) async fn found_by_index(
     let with_numbers = compare.number().is_some();
     let wanted =
         usize::try_from(request.limit.unwrap_or(u64::MAX).saturating_add(request.offset)).unwrap_or(usize::MAX);
-    let (mut found, mut left) = (Vec::new(), candidates.as_slice());
+    let (mut found, mut left, mut turn) = (Vec::new(), candidates.as_slice(), STRETCH_ELEMENTS);
     while let Some(first) = left.first()
         && found.len() < wanted
     {
@@ -103,12 +103,18 @@ pub(super) async fn found_by_index(
         let column = EqualColumn::open(reader, row_group, shredded, with_numbers).await?;
         let mut rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
         loop {
-            let equal = column.next_equal_rows(rows.by_ref(), STRETCH_ELEMENTS, &compare);
+            let equal = column.next_equal_rows(rows.by_ref(), &mut turn, &compare);
             found.extend(equal.into_iter().map(|row| group.first + row as u64));
-            if rows.len() == 0 || found.len() >= wanted {
+            if found.len() >= wanted {
                 break;
             }
-            tokio::task::yield_now().await;
+            if turn == 0 {
+                tokio::task::yield_now().await;
+                turn = STRETCH_ELEMENTS;
+            }
+            if rows.len() == 0 {
+                break;
+            }
         }
         left = &left[here..];
     }

@@ -325,14 +325,14 @@ impl EqualColumn {
     /// Those of some rows with an element that is equal to a value: what the columns themselves say of all rows
     /// ([`Elements::text_equals`], [`Elements::number_equals`]).
     pub(in crate::query) fn equal_rows(&self, rows: impl Iterator<Item = usize>, compare: &Compare) -> Vec<usize> {
-        self.next_equal_rows(rows, usize::MAX, compare)
+        self.next_equal_rows(rows, &mut usize::MAX, compare)
     }
 
-    /// The same of the next rows that have so many elements together.
+    /// The same of the next rows, until `left` elements have been looked at.
     pub(in crate::query) fn next_equal_rows(
         &self,
         mut rows: impl Iterator<Item = usize>,
-        most_elements: usize,
+        left: &mut usize,
         compare: &Compare,
     ) -> Vec<usize> {
         let texts = Elements::of(&self.text);
@@ -351,12 +351,12 @@ impl EqualColumn {
                     _ => false,
                 }
         };
-        let (mut equal, mut left) = (Vec::new(), most_elements);
-        while left > 0
+        let mut equal = Vec::new();
+        while *left > 0
             && let Some(row) = rows.next()
         {
             let mut elements = texts.elements_of(row);
-            left = left.saturating_sub(elements.len().max(1));
+            *left = left.saturating_sub(elements.len().max(1));
             if elements.any(&is_equal) {
                 equal.push(row);
             }
