@@ -5,17 +5,19 @@ use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
 use super::error::CliError;
+use super::log_lines::LogLines;
+use super::log_writer::LogWriter;
 use crate::config::{Log, LogFormat};
 
 /// Starts logging for the rest of the process. The level is `default_level` if the configuration names none.
 pub(super) fn start(log: &Log, default_level: &str) -> Result<(), CliError> {
     let level = log.level.as_ref().map_or(default_level, |level| level.as_str());
     let filter = EnvFilter::builder().parse(without_chatter(level)).map_err(|error| wrong(io::Error::other(error)))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(LogWriter::start());
     // Who cannot be told need not hear of it: the service goes on without its log.
     let builder = builder.log_internal_errors(false);
     match log.format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).event_format(LogLines::default()).try_init(),
         // The list of spans has all of them, the current one too.
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
     }

@@ -15,6 +15,8 @@ mod explain;
 mod fixtures;
 mod import;
 mod list;
+mod log_lines;
+mod log_writer;
 mod logging;
 mod manual;
 mod progress;
@@ -105,7 +107,9 @@ fn suggesting_one(mut error: clap::Error) -> clap::Error {
 /// the first thread (`ulimit -s`).
 pub fn run(parse: fn() -> CommandLine) -> ExitCode {
     let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
-    let outcome = match thread.spawn(move || execute(parse())).map(JoinHandle::join) {
+    let ended = thread.spawn(move || execute(parse())).map(JoinHandle::join);
+    log_writer::LogWriter::end();
+    let outcome = match ended {
         Ok(Ok(outcome)) => outcome,
         // It has printed the reason.
         Ok(Err(_panic)) => return ExitCode::from(101),

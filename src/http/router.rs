@@ -1,16 +1,15 @@
 //! The routes that the modules offer, and the layers around them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::MatchedPath;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 
 use super::error::HttpError;
-use super::layers::access_log::{self, LogOptions};
-use super::layers::drain::{self, DrainLimits};
-use super::layers::{host, panics};
+use super::layers::access_log::LogOptions;
+use super::layers::drain::DrainLimits;
+use super::layers::{self, Layers};
 use super::{health, management, mcp, metrics, openapi, read};
 use crate::config;
 use crate::service::App;
@@ -34,7 +33,7 @@ pub fn with_pages(app: App, pages: Router<App>) -> Router {
     layered(routes.with_state(app), log, limits)
 }
 
-/// Adds to the routes: answers for unknown paths and methods, and the layers, the last one outermost.
+/// Adds to the routes: answers for unknown paths and methods, and the layers.
 pub fn around(routes: Router) -> Router {
     layered(routes, LogOptions::default(), DrainLimits::from(&config::Limits::default()))
 }
@@ -43,10 +42,7 @@ fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {
     routes
         .fallback(async || HttpError::NoSuchPath)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn(panics::answer))
-        .layer(from_fn(host::refuse_wrong))
-        .layer(from_fn_with_state(limits, drain::refused_bodies))
-        .layer(from_fn_with_state(Arc::new(log), access_log::record))
+        .layer(from_fn_with_state(Layers::new(log, limits), layers::around))
 }
 
 /// 405. The router adds the header `Allow` where the document does not tell the methods.

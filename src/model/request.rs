@@ -229,6 +229,13 @@ impl ReadRequest {
         !(filters.is_empty() && filters_contain.is_empty() && ranges.iter().all(Vec::is_empty) && keywords.is_empty())
     }
 
+    /// Whether it names any path ([`ReadRequest::named_paths`]).
+    pub fn names_paths(&self) -> bool {
+        let ReadRequest { keep, drop, filters, filters_contain, ranges, sort, dedup_key, .. } = self;
+        let compared = !(filters.is_empty() && filters_contain.is_empty() && ranges.iter().all(Vec::is_empty));
+        compared || sort.is_some() || !(keep.is_empty() && drop.is_empty() && dedup_key.is_empty())
+    }
+
     /// Its range filters.
     pub fn ranges(&self) -> impl Iterator<Item = (RangeBound, &PathValue)> {
         let of_each = RangeBound::ALL.into_iter().zip(&self.ranges);

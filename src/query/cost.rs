@@ -53,6 +53,17 @@ const DEAR_DIVISOR: u64 = 128;
 
 /// The work of a request before its answer begins, in bytes. Costs a few look-ups in the cache.
 pub async fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
+    if is_read_by_position(request) { 0 } else { Box::pin(finding_bytes(reader, request)).await }
+}
+
+/// Whether `offset` and `limit` alone say which entities are read, and nothing is to be found out about them.
+fn is_read_by_position(request: &ReadRequest) -> bool {
+    let finds_columns = request.format.is_table() && !request.count;
+    kept::is_of_all(request) && request.sort.is_none() && !request.dedup && !finds_columns
+}
+
+/// The work of finding entities, and columns.
+async fn finding_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let answering = answering_bytes(reader, request).await;
     if !request.total {
         return answering;

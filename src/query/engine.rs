@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
+use ::metrics::Counter;
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool, MemoryReservation};
@@ -21,7 +22,7 @@ use crate::blocking::blocking_on;
 use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::QueryError;
-use crate::query::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
+use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
 /// its share.
@@ -160,7 +161,9 @@ impl Engine {
             .with_max_temp_directory_size(options.spill_bytes);
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
-        let config = session_config().with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES));
+        let config = session_config()
+            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES))
+            .with_extension(Arc::new(SharedMemory(environment.memory_pool.clone())));
         let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
         let runtimes = [short?, medium?, heavy?, long?];
         let EngineOptions { spill_bytes, timeout, diff_timeout, .. } = *options;
@@ -346,7 +349,12 @@ impl Measured {
 
 impl Drop for Measured {
     fn drop(&mut self) {
-        metrics().queries.of([self.outcome.into()]).increment(1);
+        /// That of most queries.
+        static SETTLED: LazyLock<Counter> = LazyLock::new(|| metrics().queries.of(["settled".into()]));
+        match self.outcome {
+            "settled" => SETTLED.increment(1),
+            outcome => metrics().queries.of([outcome.into()]).increment(1),
+        }
         metrics().query_seconds.record(self.started.elapsed());
     }
 }

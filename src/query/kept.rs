@@ -16,8 +16,11 @@ use crate::storage::StorageError;
 use crate::storage::derived::OrderCursor;
 use crate::storage::reader::VersionReader;
 
-/// Longer lists are left to plans, which account for their memory and give way.
+/// Longer lists are left to plans, which account for their memory.
 const POSITIONS: usize = 4_096;
+
+/// Values of candidates that are looked at before other tasks have their turn.
+const STRETCH_ELEMENTS: usize = 1_024;
 
 /// What is read off.
 pub(super) enum ReadOff {
@@ -83,12 +86,11 @@ pub(super) async fn found_by_index(
     }
     let Some(shredded) = reader.layout().shredded(filter.path.keys()) else { return Ok(None) };
     let compare = Compare::new(Comparison::Equal, filter.path.clone(), &filter.value, request.denull);
-    let candidates = kept_index::candidates(reader, shredded, &compare).await;
-    let Some(candidates) = candidates.filter(|candidates| candidates.len() <= POSITIONS) else { return Ok(None) };
+    let Some(candidates) = kept_index::candidates(reader, shredded, &compare, POSITIONS).await else { return Ok(None) };
     let with_numbers = compare.number().is_some();
     let wanted =
         usize::try_from(request.limit.unwrap_or(u64::MAX).saturating_add(request.offset)).unwrap_or(usize::MAX);
-    let (mut found, mut left) = (Vec::new(), candidates.as_slice());
+    let (mut found, mut left, mut turn) = (Vec::new(), candidates.as_slice(), STRETCH_ELEMENTS);
     while let Some(first) = left.first()
         && found.len() < wanted
     {
@@ -99,8 +101,21 @@ pub(super) async fn found_by_index(
             return Ok(None);
         }
         let column = EqualColumn::open(reader, row_group, shredded, with_numbers).await?;
-        let rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
-        found.extend(column.equal_rows(rows, &compare).into_iter().map(|row| group.first + row as u64));
+        let mut rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
+        loop {
+            let equal = column.next_equal_rows(rows.by_ref(), &mut turn, &compare);
+            found.extend(equal.into_iter().map(|row| group.first + row as u64));
+            if found.len() >= wanted {
+                break;
+            }
+            if turn == 0 {
+                tokio::task::yield_now().await;
+                turn = STRETCH_ELEMENTS;
+            }
+            if rows.len() == 0 {
+                break;
+            }
+        }
         left = &left[here..];
     }
     found.truncate(wanted);

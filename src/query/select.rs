@@ -57,6 +57,11 @@ impl Engine {
         if let Some(positions) = by_position(&request, reader.entity_count()) {
             return settled(ByPosition(positions.clone()), found(positions, &request));
         }
+        Box::pin(self.find(reader, request)).await
+    }
+
+    /// Finds the entities of a request that does not name them by their positions.
+    async fn find(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
         let read_off = match kept::read_off(&reader, &request).await {
             None => Box::pin(kept::found_by_index(&reader, &request)).await?,
             read_off => read_off,

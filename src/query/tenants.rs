@@ -21,7 +21,7 @@ use datafusion::common::resources_datafusion_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
-use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
+use datafusion::execution::{SpillFile, SpillWriter, TaskContext, TempFileFactory};
 use futures::Stream;
 
 /// For whom a query runs.
@@ -194,6 +194,18 @@ impl MemoryPool for TenantPool {
 
     fn memory_limit(&self) -> MemoryLimit {
         self.all.memory_limit()
+    }
+}
+
+/// The memory pool of all, as an extension of the session: for what a query begins and all gain by.
+pub(super) struct SharedMemory(pub Arc<dyn MemoryPool>);
+
+impl SharedMemory {
+    /// A reservation that takes no tenant's share.
+    pub(super) fn of(context: &TaskContext, name: &'static str) -> MemoryReservation {
+        let shared = context.session_config().get_extension::<SharedMemory>();
+        let pool = shared.as_ref().map_or(context.memory_pool(), |shared| &shared.0);
+        MemoryConsumer::new(name).register(pool)
     }
 }
 

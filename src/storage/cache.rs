@@ -166,18 +166,27 @@ impl PartCache {
         }
     }
 
-    /// A part, loaded when it is not there. Requests for the same part at the same time load it once.
+    /// A part, loaded when it is not there. Requests for the same part at the same time load it once. Loading is begun
+    /// in a box of its own: it is large, and parts are there most of the time.
     ///
     /// # Errors
     /// What `load` failed with; nothing is kept then.
-    pub async fn get_or_load(
+    pub async fn get_or_load<F: Future<Output = Result<Part, StorageError>>>(
         &self,
         key: PartKey,
-        load: impl Future<Output = Result<Part, StorageError>>,
+        load: impl FnOnce() -> F,
     ) -> Result<Part, StorageError> {
         if let Some(part) = self.get(&key).await {
             return Ok(part);
         }
+        Box::pin(self.loaded(key, load())).await
+    }
+
+    async fn loaded(
+        &self,
+        key: PartKey,
+        load: impl Future<Output = Result<Part, StorageError>>,
+    ) -> Result<Part, StorageError> {
         self.looked_up(&key, false);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
         count(&part);
@@ -223,7 +232,7 @@ mod tests {
             let (key, part) = column(number, 1 << 20);
             match number % 2 {
                 0 => cache.insert(key, part).await,
-                _ => drop(cache.get_or_load(key, async { Ok(part) }).await.expect("a part")),
+                _ => drop(cache.get_or_load(key, || async { Ok(part) }).await.expect("a part")),
             }
             assert!(cache.memory_bytes() <= CAPACITY, "after part {number}: {}", cache.memory_bytes());
         }

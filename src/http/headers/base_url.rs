@@ -50,7 +50,7 @@ impl BaseUrl {
 
     /// The URL of a path, which begins with a slash.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base_url)
+        [&self.base_url, path].concat()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::service::CacheKey;
 /// The tag of an answer: strong, as equal tags mean equal bytes. `coding` tells the same entities in another content
 /// coding apart: empty, or `-` and its name. `None` never happens, as both are ASCII.
 pub(in crate::http) fn etag(key: &CacheKey, coding: &str) -> Option<HeaderValue> {
-    HeaderValue::try_from(format!("\"{}{coding}\"", key.short())).ok()
+    HeaderValue::try_from(["\"", &key.short(), coding, "\""].concat()).ok()
 }
 
 /// Whether `If-None-Match` says that the client has the answer of this tag (RFC 9110, section 13.1.2): it lists the
@@ -54,20 +54,21 @@ impl<'a> Iterator for Tags<'a> {
 /// Says how a 200 or a 304 may be kept. Without a tag it is another one each time; `coded` says that `Accept-Encoding`
 /// decides on its content coding.
 pub(in crate::http) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
+    // Checked when this is compiled, not for each answer.
     let control = match (&etag, private) {
-        (None, _) => "no-store",
-        (Some(_), true) => "private, no-cache",
-        (Some(_), false) => "public, no-cache",
+        (None, _) => const { HeaderValue::from_static("no-store") },
+        (Some(_), true) => const { HeaderValue::from_static("private, no-cache") },
+        (Some(_), false) => const { HeaderValue::from_static("public, no-cache") },
     };
     let vary = match (coded, private) {
-        (true, true) => Some("Accept-Encoding, Authorization"),
-        (true, false) => Some("Accept-Encoding"),
-        (false, true) => Some("Authorization"),
+        (true, true) => Some(const { HeaderValue::from_static("Accept-Encoding, Authorization") }),
+        (true, false) => Some(const { HeaderValue::from_static("Accept-Encoding") }),
+        (false, true) => Some(const { HeaderValue::from_static("Authorization") }),
         (false, false) => None,
     };
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
+    headers.insert(CACHE_CONTROL, control);
     if let Some(vary) = vary {
-        headers.insert(VARY, HeaderValue::from_static(vary));
+        headers.insert(VARY, vary);
     }
     if let Some(etag) = etag {
         headers.insert(ETAG, etag);

@@ -7,13 +7,18 @@ use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEAD
 use axum::http::{HeaderMap, HeaderValue};
 
 /// The headers that such a script may see besides those that it always may.
-const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Total-Matches, \
-                       X-Unknown-Parameters, X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, \
-                       X-RateLimit-Reset, X-Request-Id, ETag, Link, Retry-After, Content-Disposition, \
-                       Accept-Ranges, Content-Range";
+static EXPOSED: HeaderValue = HeaderValue::from_static(
+    "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Total-Matches, \
+     X-Unknown-Parameters, X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, \
+     X-RateLimit-Reset, X-Request-Id, ETag, Link, Retry-After, Content-Disposition, \
+     Accept-Ranges, Content-Range",
+);
+
+/// Every origin.
+static ANY: HeaderValue = HeaderValue::from_static("*");
 
 /// Opens an answer to every origin.
 pub(in crate::http) fn allow(headers: &mut HeaderMap) {
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY.clone());
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED.clone());
 }

@@ -11,12 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use ::metrics::SharedString;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
@@ -26,6 +24,7 @@ use crate::http::error::ServerFailure;
 use crate::http::headers::client_ip::client_address;
 use crate::metrics::metrics;
 use crate::metrics::request_log::RequestLogContext;
+use crate::metrics::routes::{RouteMetrics, of_route};
 use crate::model::request::Format;
 use crate::service::UsageMeter;
 
@@ -62,11 +61,14 @@ pub(in crate::http) struct LogOptions {
 }
 
 /// The layer.
-pub(in crate::http) async fn record(
-    State(options): State<Arc<LogOptions>>,
+pub(super) async fn recorded<F>(
+    options: &LogOptions,
     mut request: Request,
-    next: Next,
-) -> Response {
+    handle: impl FnOnce(Request) -> F,
+) -> Response
+where
+    F: Future<Output = Response>,
+{
     let request_id = RequestId(Arc::from(format!("{:016x}", rand::random::<u64>())));
     request.extensions_mut().insert(request_id.clone());
     let span = tracing::info_span!("request", id = &*request_id.0);
@@ -92,9 +94,9 @@ pub(in crate::http) async fn record(
         }),
     };
 
-    let mut response = log_context.scope(next.run(request)).instrument(span).await;
+    let mut response = log_context.scope(handle(request)).instrument(span).await;
 
-    metrics().answer_start_seconds.of([line.route.clone()]).record(line.started.elapsed());
+    line.route.answer_start_seconds.record(line.started.elapsed());
     line.status = Some(response.status().as_u16());
     line.format = format(&response);
     if let Some(ServerFailure(text)) = response.extensions_mut().remove() {
@@ -123,6 +125,9 @@ fn shown_path(path: &str) -> String {
 
 /// A text as a field of the log, which quotes and escapes it as the log's form has it; of a long one, the beginning.
 fn beginning(text: &str, characters: usize) -> String {
+    if text.len() <= characters {
+        return text.to_owned();
+    }
     match text.char_indices().nth(characters) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -130,11 +135,8 @@ fn beginning(text: &str, characters: usize) -> String {
 }
 
 /// The pattern that the path matched: one of the router's, never the path itself.
-fn route(request: &Request) -> SharedString {
-    match request.extensions().get::<MatchedPath>() {
-        Some(path) => SharedString::from_shared(Arc::from(path.as_str())),
-        None => SharedString::const_str("none"),
-    }
+fn route(request: &Request) -> &'static RouteMetrics {
+    of_route(request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str))
 }
 
 /// The format of a body, by its type.
@@ -157,7 +159,7 @@ struct Line {
     span: Span,
     method: Method,
     path: String,
-    route: SharedString,
+    route: &'static RouteMetrics,
     format: &'static str,
     peer: Option<SocketAddr>,
     /// The peer, or whom it speaks for.
@@ -212,16 +214,11 @@ impl Drop for Line {
 
 impl Line {
     fn count(&self, took: Duration) {
-        let metrics = metrics();
-        let status = match self.status {
-            Some(status) => SharedString::from_owned(status.to_string()),
-            None => SharedString::const_str("none"),
-        };
-        metrics.requests.of([self.route.clone(), status, self.format.into()]).increment(1);
-        metrics.answer_seconds.of([self.route.clone()]).record(took);
-        metrics.sent_bytes.of([self.route.clone()]).increment(self.bytes);
+        self.route.count_request(self.status, self.format);
+        self.route.answer_seconds.record(took);
+        self.route.sent_bytes.increment(self.bytes);
         if self.status.is_some() && !self.whole {
-            metrics.cut_bodies.increment(1);
+            metrics().cut_bodies.increment(1);
         }
     }
 }

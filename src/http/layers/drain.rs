@@ -13,10 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::EXPECT;
 use axum::http::{Method, StatusCode};
-use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -69,14 +68,25 @@ impl HttpBody for SharedBody {
 }
 
 /// The layer.
-pub(in crate::http) async fn refused_bodies(
-    State(limits): State<DrainLimits>,
+pub(super) async fn refused_bodies<F>(
+    limits: DrainLimits,
     request: Request,
-    next: Next,
-) -> Response {
+    handle: impl FnOnce(Request) -> F,
+) -> Response
+where
+    F: Future<Output = Response>,
+{
     if request.body().is_end_stream() {
-        return next.run(request).await;
+        return handle(request).await;
     }
+    Box::pin(drained(limits, request, handle)).await
+}
+
+/// The answer to a request with a body.
+async fn drained<F>(limits: DrainLimits, request: Request, handle: impl FnOnce(Request) -> F) -> Response
+where
+    F: Future<Output = Response>,
+{
     let awaits_continue = request.headers().contains_key(EXPECT);
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let (head, body) = request.into_parts();
@@ -86,9 +96,9 @@ pub(in crate::http) async fn refused_bodies(
         if !awaits_continue {
             let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
         }
-        return next.run(Request::from_parts(head, Body::empty())).await;
+        return handle(Request::from_parts(head, Body::empty())).await;
     }
-    let response = next.run(Request::from_parts(head, Body::new(body.clone()))).await;
+    let response = handle(Request::from_parts(head, Body::new(body.clone()))).await;
     let status = response.status();
     // What has just not come in time will not come now.
     if status == StatusCode::REQUEST_TIMEOUT {

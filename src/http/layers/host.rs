@@ -5,7 +5,6 @@
 use axum::extract::Request;
 use axum::http::Version;
 use axum::http::header::HOST;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::http::error::HttpError;
@@ -22,9 +21,12 @@ pub(in crate::http) fn mark(request: &mut Request) {
 }
 
 /// The layer.
-pub(in crate::http) async fn refuse_wrong(request: Request, next: Next) -> Response {
+pub(super) async fn refuse_wrong<F>(request: Request, handle: impl FnOnce(Request) -> F) -> Response
+where
+    F: Future<Output = Response>,
+{
     match request.extensions().get::<Wrong>() {
         Some(Wrong) => HttpError::Host.into_response(),
-        None => next.run(request).await,
+        None => handle(request).await,
     }
 }

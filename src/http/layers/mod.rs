@@ -11,3 +11,33 @@ pub(super) mod access_log;
 pub(super) mod drain;
 pub(super) mod host;
 pub(super) mod panics;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use access_log::LogOptions;
+use drain::DrainLimits;
+
+/// All of them with their options, as one layer of the router: each of its own would cost as much as routing.
+#[derive(Clone)]
+pub(super) struct Layers {
+    log: Arc<LogOptions>,
+    limits: DrainLimits,
+}
+
+impl Layers {
+    pub(super) fn new(log: LogOptions, limits: DrainLimits) -> Layers {
+        Layers { log: Arc::new(log), limits }
+    }
+}
+
+/// The layers, the outermost first.
+pub(super) async fn around(State(layers): State<Layers>, request: Request, next: Next) -> Response {
+    let handled = |request| panics::answered(next.run(request));
+    let right = |request| host::refuse_wrong(request, handled);
+    let drained = |request| drain::refused_bodies(layers.limits, request, right);
+    access_log::recorded(&layers.log, request, drained).await
+}

@@ -6,16 +6,14 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
-use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 
 use crate::http::error::HttpError;
 
 /// The layer.
-pub(in crate::http) async fn answer(request: Request, next: Next) -> Response {
-    caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
+pub(super) async fn answered(handling: impl Future<Output = Response>) -> Response {
+    caught(handling).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// What a handler gives, or its panic as [`HttpError::Panic`]. Unwind safety: a handler that panicked is dropped, and

@@ -4,6 +4,8 @@
 //! Pairs are split at `&`, empty ones are skipped; a pair is split at its first `=`, without one the value is empty;
 //! `+` is a space; `%` with two hexadecimal digits is a byte, any other `%` stands for itself.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode;
 
 /// A part of a query string whose bytes, once decoded, are not UTF-8.
@@ -28,11 +30,14 @@ pub(super) fn pairs(query: &str) -> impl Iterator<Item = RawPair<'_>> {
 }
 
 /// A name or a value as text.
-pub(super) fn decode(raw: &str) -> Result<String, NotUtf8> {
+pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, NotUtf8> {
+    if !raw.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
+        return Ok(Cow::Borrowed(raw));
+    }
     // `+` first: a space that stands for itself as `%20` and a plus sign as `%2B` must not be mixed up.
     let spaced: Vec<u8> = raw.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
     let bytes: Vec<u8> = percent_decode(&spaced).collect();
-    String::from_utf8(bytes).map_err(|_| NotUtf8)
+    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| NotUtf8)
 }
 
 /// The first pair of a query string whose name or value is not UTF-8, as it is written.
@@ -63,7 +68,7 @@ mod tests {
             ("%C3", Err(NotUtf8)),
             ("%ED%A0%80", Err(NotUtf8)),
         ] {
-            assert_eq!(decode(raw), expected.map(str::to_owned), "{raw}");
+            assert_eq!(decode(raw), expected.map(Cow::Borrowed), "{raw}");
         }
     }
 

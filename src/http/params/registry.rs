@@ -10,6 +10,7 @@
 //! paths and keywords are counted: each costs work per entity.
 //! Rules: docs/semantics.md, Parameters.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use axum::http::StatusCode;
@@ -169,12 +170,16 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
         let name = decode::decode(pair.name).map_err(|_| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
         let value = match decode::decode(pair.value) {
             Ok(value) => value,
-            Err(_) => return Err(ParameterError::ValueNotUtf8 { name, raw: pair.value.to_owned() }),
+            Err(_) => {
+                return Err(ParameterError::ValueNotUtf8 { name: name.into_owned(), raw: pair.value.to_owned() });
+            }
         };
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
             Some(index) => values.apply(index, value)?,
-            None if own.contains(&name.as_str()) => {}
-            None if !name.is_empty() && unknown_seen.insert(name.clone()) => unknown.push(UnknownParameter(name)),
+            None if own.contains(&&*name) => {}
+            None if !name.is_empty() && unknown_seen.insert(name.clone()) => {
+                unknown.push(UnknownParameter(name.into_owned()));
+            }
             None => {}
         }
     }
@@ -203,17 +208,24 @@ pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
 /// The query string with another `offset`: all else stands where it stood, as it was written.
 pub fn with_offset(query: &str, offset: u64) -> String {
     let is_offset = |pair: &decode::RawPair<'_>| decode::decode(pair.name).is_ok_and(|name| name == page::OFFSET.name);
-    let mut pairs: Vec<String> = Vec::new();
+    let own = [page::OFFSET.name, "=", &offset.to_string()].concat();
+    let mut written = String::with_capacity(query.len() + own.len() + 1);
+    let mut add = |text: &str| {
+        if !written.is_empty() {
+            written.push('&');
+        }
+        written.push_str(text);
+    };
     let mut replaced = false;
     for (pair, text) in decode::pairs(query).zip(query.split('&').filter(|text| !text.is_empty())) {
         let is_it = is_offset(&pair);
         replaced |= is_it;
-        pairs.push(if is_it { format!("{}={offset}", page::OFFSET.name) } else { text.to_owned() });
+        add(if is_it { &own } else { text });
     }
     if !replaced {
-        pairs.push(format!("{}={offset}", page::OFFSET.name));
+        add(&own);
     }
-    pairs.join("&")
+    written
 }
 
 /// Parses parameters that are given as JSON, each under its name: a boolean, a number or a text as its kind has it, an
@@ -243,7 +255,7 @@ pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, Parameter
     }
     let mut values = Values::default();
     for (index, text) in given {
-        values.apply(index, text)?;
+        values.apply(index, text.into())?;
     }
     values.finish()
 }
@@ -268,14 +280,14 @@ struct Values {
 
 impl Values {
     /// Takes a value for the parameter of this place in [`PARAMETERS`].
-    fn apply(&mut self, index: usize, value: String) -> Result<(), ParameterError> {
+    fn apply(&mut self, index: usize, value: Cow<'_, str>) -> Result<(), ParameterError> {
         let parameter = &PARAMETERS[index];
         if self.given[index] && parameter.repetition == Repetition::Single {
-            return Err(ParameterError::GivenTwice { name: parameter.name, value });
+            return Err(ParameterError::GivenTwice { name: parameter.name, value: value.into_owned() });
         }
         self.given[index] = true;
         let applied = (parameter.apply)(&value, &mut self.request);
-        applied.map_err(|reason| ParameterError::Invalid { name: parameter.name, value, reason })
+        applied.map_err(|reason| ParameterError::Invalid { name: parameter.name, value: value.into_owned(), reason })
     }
 
     fn finish(self) -> Result<ReadRequest, ParameterError> {

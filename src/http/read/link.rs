@@ -29,7 +29,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
 
 /// The pages beside an answer of so many entities. `None` where there are none, or none that fits into the header.
 pub(super) fn pages(
-    base: &BaseUrl,
+    base: impl FnOnce() -> BaseUrl,
     uri: &Uri,
     version: VersionNumber,
     request: &ReadRequest,
@@ -42,16 +42,22 @@ pub(super) fn pages(
     let next = is_full.then(|| request.offset.saturating_add(returned));
     // Without a limit, the page before holds all before.
     let previous = (request.offset > 0).then(|| request.offset.saturating_sub(request.limit.unwrap_or(u64::MAX)));
-    let path = served_path(uri.path(), version)?;
+    next.or(previous)?;
+    let url = base().url(&served_path(uri.path(), version)?);
     let mut header = String::new();
     for (relation, offset) in [("next", next), ("prev", previous)] {
         let Some(offset) = offset else { continue };
         let query = params::with_offset(uri.query().unwrap_or_default(), offset);
-        let url = base.url(&format!("{path}?{query}"));
-        let separator = if header.is_empty() { "" } else { ", " };
-        let link = format!("{separator}<{}>; rel=\"{relation}\"", utf8_percent_encode(&url, ESCAPED));
-        if header.len() + link.len() <= LINK_BYTES {
-            header.push_str(&link);
+        let before = header.len();
+        header.push_str(if before == 0 { "<" } else { ", <" });
+        for part in [url.as_str(), "?", query.as_str()] {
+            header.extend(utf8_percent_encode(part, ESCAPED));
+        }
+        for part in [">; rel=\"", relation, "\""] {
+            header.push_str(part);
+        }
+        if header.len() > LINK_BYTES {
+            header.truncate(before);
         }
     }
     (!header.is_empty()).then(|| HeaderValue::try_from(header).ok())?
@@ -62,5 +68,5 @@ fn served_path(path: &str, version: VersionNumber) -> Option<String> {
     let mut parts = path.strip_prefix("/api/")?.splitn(3, '/');
     let (dataset, slug, selected) = (parts.next()?, parts.next()?, parts.next()?);
     let rest = selected.find('/').map_or("", |end| &selected[end..]);
-    Some(format!("/api/{dataset}/{slug}/v{version}{rest}"))
+    Some(["/api/", dataset, "/", slug, "/v", &version.get().to_string(), rest].concat())
 }

@@ -62,6 +62,9 @@ const X_TOTAL_MATCHES: HeaderName = HeaderName::from_static("x-total-matches");
 const X_UNKNOWN_FIELDS: HeaderName = HeaderName::from_static("x-unknown-fields");
 const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-parameters");
 
+/// Room for the headers of most answers.
+const HEADERS: usize = 20;
+
 /// What a file name in the extended notation need not escape: the unreserved characters (RFC 8187).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -135,7 +138,7 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 
     let request = Arc::new(parsed.request);
     if request.strict {
-        app.reads().check_fields(&admitted, &request).await?;
+        Box::pin(app.reads().check_fields(&admitted, &request)).await?;
     }
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
@@ -149,13 +152,18 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
         }
         _ => {
             let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
-            let fields = if request.strict { None } else { unknown_fields(app, &admitted, &request, &head.uri).await };
-            let answer = app.reads().answer(&admitted, request.clone(), coding).await?;
+            // What most requests need no part of is in boxes of its own: this future is moved several times.
+            let fields = match request.strict || !request.names_paths() {
+                true => None,
+                false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await,
+            };
+            let answer = app.reads().answer_by_key(key, &admitted, &request, coding).await?;
             // There was no memory to compress it: those are other bytes than this tag stands for.
             if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
                 etag = tag(answer.coding);
             }
-            let pages = link::pages(&BaseUrl::of(head, app), &head.uri, admitted.version, &request, answer.total);
+            let base = || BaseUrl::of(head, app);
+            let pages = link::pages(base, &head.uri, admitted.version, &request, answer.total);
             let is_export = matches!(answer.body, AnswerBody::Export(_));
             let mut response = respond(answer, &admitted, file, range).await?;
             // Once for each download.
@@ -211,7 +219,7 @@ async fn counted_look_up(
     }
     let lookup = match counts_first {
         true => app.lookups().find(target).await,
-        false => app.lookups().find_in_turn(client, target).await,
+        false => Box::pin(app.lookups().find_in_turn(client, target)).await,
     };
     context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
     context.meter = lookup.as_ref().ok().and_then(Lookup::dataset).map(|dataset| app.usage().found(dataset));
@@ -223,7 +231,7 @@ async fn counted_look_up(
     let bucket = if authorized { Bucket::Private } else { Bucket::Public };
     if may_continue
         && let Ok(admitted) = &admitted
-        && let Some(status) = rate::continued(app, client, bucket, admitted, request, headers).await
+        && let Some(status) = Box::pin(rate::continued(app, client, bucket, admitted, request, headers)).await
     {
         context.status = status;
     } else if let Err(refused) = count(app, client, bucket, context).await {
@@ -286,12 +294,13 @@ async fn respond(
 ) -> Result<Response, HttpError> {
     let mut response = match answer.body {
         AnswerBody::Whole(bytes) => Response::new(Body::from(bytes)),
-        AnswerBody::Stream(chunks) => Response::new(streamed(chunks).await?),
-        AnswerBody::Export(export) => export::respond(export, range).await?,
+        AnswerBody::Stream(chunks) => Response::new(Box::pin(streamed(chunks)).await?),
+        AnswerBody::Export(export) => Box::pin(export::respond(export, range)).await?,
     };
     let disposition =
         file.and_then(|format| content_disposition(&served.name_slug, served.version, served.alt, format));
     let headers = response.headers_mut();
+    headers.reserve(HEADERS);
     if answer.coding != ContentCoding::Identity {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(answer.coding.name()));
     }
@@ -316,9 +325,10 @@ fn not_modified(served: &Admitted) -> Response {
 /// What is served.
 fn describe(headers: &mut HeaderMap, served: &Admitted) {
     headers.insert(X_DATASET_ID, HeaderValue::from(served.dataset_id.get()));
-    headers.insert(X_DATASET_ALT, HeaderValue::from_static(if served.alt { "true" } else { "false" }));
+    let [yes, no] = const { [HeaderValue::from_static("true"), HeaderValue::from_static("false")] };
+    headers.insert(X_DATASET_ALT, if served.alt { yes } else { no });
     // A `v` and digits are always a valid value.
-    if let Ok(version) = HeaderValue::try_from(format!("v{}", served.version)) {
+    if let Ok(version) = HeaderValue::try_from(["v", &served.version.get().to_string()].concat()) {
         headers.insert(X_DATASET_VERSION, version);
     }
 }

@@ -50,7 +50,7 @@ impl SelectedDocuments {
     ) -> Result<SelectedDocuments, QueryError> {
         let reordered = match selection.positions() {
             Positions::List(positions) if scattered(&reader, positions) => {
-                Some(Reordered::spill(engine, &reader, positions).await?)
+                Some(Box::pin(Reordered::spill(engine, &reader, positions)).await?)
             }
             _ => None,
         };
@@ -106,7 +106,7 @@ impl SelectedDocuments {
         each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
     ) -> Result<u64, StorageError> {
         match &self.reordered {
-            Some(reordered) => reordered.for_each(unit.places.clone(), each).await,
+            Some(reordered) => Box::pin(reordered.for_each(unit.places.clone(), each)).await,
             None => for_each(&self.reader, self.selection.positions(), unit, each).await,
         }
     }

@@ -50,7 +50,8 @@ impl<'a> Pages<'a> {
     pub async fn document(&mut self, row: usize) -> Result<&[u8], StorageError> {
         let here = self.current.as_ref().is_some_and(|page| page.rows().contains(&row));
         if !here {
-            self.current = Some(self.page_of(row).await?);
+            // In a box of its own: there is a page for many documents.
+            self.current = Some(Box::pin(self.page_of(row)).await?);
             self.used += 1;
         }
         match &self.current {

@@ -68,22 +68,23 @@ async fn kept(reader: &VersionReader, shredded: usize) -> Kept {
 }
 
 /// The entities that may match a comparison with a shredded column, ascending, by an index that is kept. `None` where
-/// there is none, or where it leaves too many.
+/// there is none, or where it leaves more than `most`.
 pub(in crate::query) async fn candidates(
     reader: &VersionReader,
     shredded: usize,
     compare: &Compare,
+    most: usize,
 ) -> Option<Vec<u32>> {
     if !is_served(compare) {
         return None;
     }
-    match kept(reader, shredded).await {
-        Kept::Index(index) => named(reader, &index, compare),
-        Kept::NotYet | Kept::Never => None,
-    }
+    let Kept::Index(index) = kept(reader, shredded).await else { return None };
+    let (texts, numbers) = lists(reader, &index, compare)?;
+    (texts.len() + numbers.len() <= most).then(|| ascending(texts, numbers))
 }
 
-/// How many these are, or a few more.
+/// How many these are, or a few more. Costs one look-up in the cache and no look at an entity: the request may not have
+/// been admitted.
 pub(in crate::query) async fn candidate_count(
     reader: &VersionReader,
     shredded: usize,
@@ -100,12 +101,17 @@ pub(in crate::query) async fn candidate_count(
 /// What an index names.
 fn named(reader: &VersionReader, index: &HashIndex, compare: &Compare) -> Option<Vec<u32>> {
     let (texts, numbers) = lists(reader, index, compare)?;
+    Some(ascending(texts, numbers))
+}
+
+/// What is in either of two ascending lists, once.
+fn ascending(texts: &[u32], numbers: &[u32]) -> Vec<u32> {
     let mut positions = [texts, numbers].concat();
     if !numbers.is_empty() {
         positions.sort_unstable();
     }
     positions.dedup();
-    Some(positions)
+    positions
 }
 
 /// The positions that an index lists for a value as a text and as a number. `None` where they are many.
@@ -152,11 +158,12 @@ pub(super) struct Indexes {
 
 impl Indexes {
     /// The candidates that indexes name for these predicates. Where one is missing that has been missed for long, its
-    /// making begins.
+    /// making begins, in memory that is nobody's share: it is kept for all.
     pub(super) async fn ask(
         reader: &VersionReader,
         predicates: &[(Access, Predicate)],
         memory: &MemoryReservation,
+        shared_memory: &MemoryReservation,
     ) -> Indexes {
         let mut found: Option<(Vec<u32>, Vec<usize>)> = None;
         let mut looked_through = vec![None; predicates.len()];
@@ -171,7 +178,7 @@ impl Indexes {
             let named = match kept(reader, shredded).await {
                 Kept::Index(index) => named(reader, &index, compare),
                 Kept::NotYet => {
-                    looked_through[number] = missed(reader, shredded, memory).await;
+                    looked_through[number] = missed(reader, shredded, shared_memory).await;
                     None
                 }
                 Kept::Never => None,
@@ -318,6 +325,16 @@ impl EqualColumn {
     /// Those of some rows with an element that is equal to a value: what the columns themselves say of all rows
     /// ([`Elements::text_equals`], [`Elements::number_equals`]).
     pub(in crate::query) fn equal_rows(&self, rows: impl Iterator<Item = usize>, compare: &Compare) -> Vec<usize> {
+        self.next_equal_rows(rows, &mut usize::MAX, compare)
+    }
+
+    /// The same of the next rows, until `left` elements have been looked at.
+    pub(in crate::query) fn next_equal_rows(
+        &self,
+        mut rows: impl Iterator<Item = usize>,
+        left: &mut usize,
+        compare: &Compare,
+    ) -> Vec<usize> {
         let texts = Elements::of(&self.text);
         let folded = compare.folded();
         let has_text = !(folded.is_empty() && compare.ignores_empty());
@@ -334,7 +351,17 @@ impl EqualColumn {
                     _ => false,
                 }
         };
-        rows.filter(|row| texts.elements_of(*row).any(is_equal)).collect()
+        let mut equal = Vec::new();
+        while *left > 0
+            && let Some(row) = rows.next()
+        {
+            let mut elements = texts.elements_of(row);
+            *left = left.saturating_sub(elements.len().max(1));
+            if elements.any(&is_equal) {
+                equal.push(row);
+            }
+        }
+        equal
     }
 
     /// Appends the hash and the position of all texts and numbers.

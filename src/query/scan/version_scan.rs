@@ -43,6 +43,7 @@ use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
 use crate::query::scan::spec::ScanSpec;
 use crate::query::scan::top_k::TopKThreshold;
+use crate::query::tenants::SharedMemory;
 use crate::storage::StorageError;
 use crate::storage::derived::{Firsts, OrderCursor};
 use crate::storage::reader::{VersionReader, Wanted};
@@ -237,6 +238,7 @@ impl ExecutionPlan for VersionScan {
             threads: self.threads,
             time: measured.elapsed_compute().clone(),
             memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
+            shared_memory: SharedMemory::of(&context, "hash index"),
         };
         let batches = futures::stream::once(running.batches()).try_flatten();
         let fetch = self.spec.fetch;
@@ -282,6 +284,8 @@ struct Running {
     threads: usize,
     time: Time,
     memory: MemoryReservation,
+    /// For what is made for all.
+    shared_memory: MemoryReservation,
 }
 
 /// What a scan gives.
@@ -310,7 +314,7 @@ impl Running {
     /// Asks the hash indexes of columns which entities may match.
     async fn ask_indexes(&mut self) {
         let spec = &mut self.spec;
-        spec.indexes = Indexes::ask(&spec.reader, &spec.predicates, &self.memory).await;
+        spec.indexes = Indexes::ask(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
         if let Some(candidates) = &spec.indexes.candidates {
             for (_, indexed) in
                 spec.metrics.hash_indexed.iter().enumerate().filter(|(number, _)| candidates.are_of(*number))

@@ -129,7 +129,7 @@ impl FairSemaphore {
         let mut measured = Measured::start(&self.shared);
         let entered = match self.try_enter(holder, units) {
             Some(permit) => Ok(permit),
-            None => self.wait(holder, units, Some(self.shared.wait)).await,
+            None => Box::pin(self.wait(holder, units, Some(self.shared.wait))).await,
         };
         measured.outcome = match &entered {
             Ok(_) => Outcome::Entered,
@@ -146,7 +146,7 @@ impl FairSemaphore {
             let entered = match self.try_enter(holder, units) {
                 Some(permit) => Ok(permit),
                 // Once in the queue it stays there: whoever came later is not served first.
-                None => self.wait(holder, units, None).await,
+                None => Box::pin(self.wait(holder, units, None)).await,
             };
             match entered {
                 Ok(permit) => break permit,

@@ -72,6 +72,19 @@ impl CatalogCache {
         F: Future<Output = Result<Option<Resolved>, CatalogError>>,
     {
         let key = (self.changes.load(Ordering::SeqCst), id, selector);
+        if let Some(kept) = self.kept.get(&key).await
+            && kept.asked.elapsed() <= FRESH
+        {
+            return Ok(kept.resolved);
+        }
+        Box::pin(self.ask_once(key, ask)).await
+    }
+
+    /// What the catalog says now. Who asks for the same at the same time waits for one answer.
+    async fn ask_once<F>(&self, key: Key, ask: impl Fn() -> F) -> Result<Option<Arc<Resolved>>, ReadError>
+    where
+        F: Future<Output = Result<Option<Resolved>, CatalogError>>,
+    {
         let load = async {
             let asked = Instant::now();
             Ok(Kept { asked, resolved: ask().await?.map(Arc::new) })

@@ -180,7 +180,10 @@ async fn text(
             encoder.end(empty, &mut body);
             Ok::<_, ReadError>(Some(body))
         };
-        let body = if at_hand { work.await? } else { encoded(capacity, document_bytes, Box::pin(work)).await?? };
+        let body = match at_hand {
+            true => work.await?,
+            false => Box::pin(encoded(capacity, document_bytes, Box::pin(work))).await??,
+        };
         // Where a few documents became much more, they are streamed after all.
         if let Some(body) = body {
             metrics().sent_rows.increment(selected);

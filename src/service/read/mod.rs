@@ -16,8 +16,8 @@ pub(in crate::service) mod stream;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
@@ -92,24 +92,39 @@ impl Reads {
         request: Arc<ReadRequest>,
         coding: ContentCoding,
     ) -> Result<Answer, ReadError> {
-        let key = CacheKey::of(admitted, &request);
-        let capacity = self.capacity.of(admitted.holder);
+        self.answer_by_key(CacheKey::of(admitted, &request), admitted, &request, coding).await
+    }
+
+    /// As [`Reads::answer`], for who has the key of the answer.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn answer_by_key(
+        self: &Arc<Self>,
+        key: Option<CacheKey>,
+        admitted: &Admitted,
+        request: &Arc<ReadRequest>,
+        coding: ContentCoding,
+    ) -> Result<Answer, ReadError> {
+        let capacity = || self.capacity.of(admitted.holder);
         if request.format == Format::Parquet && !request.count {
+            let (capacity, request) = (capacity(), request.clone());
             return match key {
                 Some(key) => Box::pin(self.export(capacity, key, admitted, request)).await,
                 None => Box::pin(self.make_answer(&capacity, admitted, request, Taker::Client, None)).await,
             };
         }
         let make = || {
-            let (reads, capacity) = (self.clone(), capacity.clone());
+            let (reads, capacity) = (self.clone(), capacity());
             let (admitted, request) = (admitted.clone(), request.clone());
-            Box::pin(async move {
+            async move {
                 let answer = reads.make_answer(&capacity, &admitted, request, Taker::Client, None).await?;
                 coded(&capacity, answer, coding).await
-            })
+            }
+            .boxed()
         };
         match key {
-            Some(key) => self.responses.get(key, coding, |size_bytes| capacity.account(size_bytes), make).await,
+            Some(key) => self.responses.get(key, coding, |size_bytes| capacity().account(size_bytes), make).await,
             None => make().await,
         }
     }

@@ -173,12 +173,22 @@ impl Responses {
         make: impl Fn() -> M,
     ) -> Result<Answer, ReadError> {
         let entry = (key, coding);
-        let was_made = match self.kept.get(&entry).await {
-            Some(Kept::Small(small)) => return small.sent(account),
-            Some(Kept::Streamed) => return make().await,
-            Some(Kept::Once) => true,
-            None => false,
-        };
+        match self.kept.get(&entry).await {
+            Some(Kept::Small(small)) => small.sent(account),
+            Some(Kept::Streamed) => make().await,
+            // In a box of its own: the answer that is there is the more frequent case.
+            Some(Kept::Once) => Box::pin(self.make_once(entry, true, make)).await,
+            None => Box::pin(self.make_once(entry, false, make)).await,
+        }
+    }
+
+    /// The answer of this key, made by `make` unless it is being made.
+    async fn make_once<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
+        &self,
+        entry: Key,
+        was_made: bool,
+        make: impl Fn() -> M,
+    ) -> Result<Answer, ReadError> {
         let (making, own) = self.making(entry, &make);
         let since = Instant::now();
         let made = making.await;

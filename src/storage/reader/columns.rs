@@ -82,7 +82,7 @@ impl VersionReader {
             let part = || format!("the bloom filter of column {index} of row group {row_group}");
             loaded.map_err(|error| self.file.blame_accelerator(&part(), error))
         });
-        match self.file.cache.get_or_load(key, load).await {
+        match self.file.cache.get_or_load(key, || load).await {
             Ok(Part::Bloom(Some(bloom))) => Ok(bloom.check(text)),
             Err(error) if !error.is_damage() => Err(error),
             _ => Ok(true),
@@ -196,7 +196,7 @@ impl VersionReader {
             let part = || format!("column {index} of row group {row_group}");
             loaded.map_err(|error| self.file.blame(&part(), error))
         });
-        match self.file.cache.get_or_load(key, load).await? {
+        match self.file.cache.get_or_load(key, || load).await? {
             Part::Column(array) => Ok(array),
             _ => Err(StorageError::Layout("the cache holds another part under a column's key".to_owned())),
         }

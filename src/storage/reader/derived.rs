@@ -38,7 +38,7 @@ impl VersionReader {
         derive: BoxFuture<'_, Result<Derived, StorageError>>,
     ) -> Result<Derived, StorageError> {
         let key = PartKey::Derived { file: self.footer.id, what };
-        match self.file.cache.get_or_load(key, async { derive.await.map(Part::Derived) }).await? {
+        match self.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await? {
             Part::Derived(derived) => Ok(derived),
             _ => Err(StorageError::Layout("the cache holds another part under the key of what is derived".to_owned())),
         }

@@ -80,7 +80,7 @@ impl VersionReader {
     /// # Errors
     /// When the store fails or the page is damaged.
     pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
-        let load = async {
+        let load = || async {
             let range = self.page_range(row_group, page);
             let start = range.start;
             let fetch = self.file.fetch(range);

@@ -153,7 +153,7 @@ impl VersionReader {
             Ok(Part::Keywords(Arc::new(entries)))
         };
         let load = load.map(|loaded| loaded.map_err(|error| self.blame_keywords(stored, error)));
-        match self.file.cache.get_or_load(self.entries_key(segment, class), load).await? {
+        match self.file.cache.get_or_load(self.entries_key(segment, class), || load).await? {
             Part::Keywords(entries) => Ok(entries),
             _ => Err(StorageError::Layout("the cache holds another part under the key of keywords".to_owned())),
         }

@@ -63,7 +63,7 @@ impl VersionReader {
     ) -> Result<VersionReader, StorageError> {
         let file =
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
-        let load = async {
+        let load = || async {
             let footer = end::load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error))?;
             if let Some(cause) = &footer.misplaced {
                 file.blame_accelerator("the footer", StorageError::Layout(cause.clone()));
@@ -164,7 +164,7 @@ impl VersionReader {
         let Some(location) = self.footer.profile.clone() else { return Ok(None) };
         let load =
             async { self.load_profile(location, PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
-        match self.file.cache.get_or_load(PartKey::Paths { file: self.footer.id }, load).await? {
+        match self.file.cache.get_or_load(PartKey::Paths { file: self.footer.id }, || load).await? {
             Part::Paths(paths) => Ok(Some(paths)),
             _ => Err(StorageError::Layout("the cache holds another part under the key of its paths".to_owned())),
         }

@@ -32,7 +32,7 @@ impl VersionReader {
             Ok(Part::Shapes(Arc::new(shapes)))
         };
         let load = load.map(|loaded| loaded.map_err(|error| self.blame_shapes(row_group, error)));
-        match self.file.cache.get_or_load(key, load).await? {
+        match self.file.cache.get_or_load(key, || load).await? {
             Part::Shapes(shapes) => Ok(Some(shapes)),
             _ => Err(StorageError::Layout("the cache holds another part under the key of shapes".to_owned())),
         }

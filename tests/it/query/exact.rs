@@ -9,8 +9,8 @@ use proptest::sample::select;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest, Sort};
-use strata::query::cost;
 use strata::query::scan::report::{AccessName, ScanUse};
+use strata::query::{Engine, Outcome, Tenant, cost};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::writer::WriteOptions;
@@ -199,22 +199,85 @@ fn no_index_is_made_without_room_or_memory_for_it() {
     let reader = many(&lab, &PartCache::new(1 << 30));
     let narrow = lab.engine(2, 64 << 20, Duration::from_secs(60));
     let held = narrow.reserve("others", (64 << 20) - 300_000).expect("memory");
-    let access = |engine: &strata::query::Engine, reader: &VersionReader| {
-        let explained = engine.explain(reader.clone(), std::sync::Arc::new(parse("filter=id:id77")));
-        let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
-        explained.scan.expect("a scan").predicates[0].access
-    };
     for _ in 0..100 {
-        assert_eq!(access(&lab.engines[0], &small), AccessName::ShreddedColumn);
-        assert_eq!(access(&narrow, &reader), AccessName::ShreddedColumn);
+        assert_eq!(access(&lab, &lab.engines[0], &small), AccessName::ShreddedColumn);
+        assert_eq!(access(&lab, &narrow, &reader), AccessName::ShreddedColumn);
     }
     drop(held);
     // What failed is tried again.
+    await_index(&lab, &narrow, &reader);
+}
+
+/// How a filter by `id` is answered.
+fn access(lab: &Lab, engine: &Engine, reader: &VersionReader) -> AccessName {
+    let explained = engine.explain(reader.clone(), std::sync::Arc::new(parse("filter=id:id77")));
+    let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
+    explained.scan.expect("a scan").predicates[0].access
+}
+
+/// Filters by `id` until an index answers.
+fn await_index(lab: &Lab, engine: &Engine, reader: &VersionReader) {
     for tries in 0.. {
-        if access(&narrow, &reader) == AccessName::HashIndex {
+        if access(lab, engine, reader) == AccessName::HashIndex {
             break;
         }
         assert!(tries < 5_000);
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_index_is_made_in_nobodys_share_of_the_memory() {
+    let lab = Lab::new();
+    let reader = many(&lab, &PartCache::new(1 << 30));
+    let engine = lab.engine_of_tenants(32 << 20, 1);
+    let tenant = |key| engine.of(Tenant { key, anonymous: false });
+    let held = tenant(1).reserve("another's", 1_000).expect("memory");
+    // Making the index takes 20 bytes a value: more than the share of who asks for it.
+    assert!(tenant(2).reserve("as much", 20 * 30_000).is_err());
+    await_index(&lab, &tenant(2), &reader);
+    drop(held);
+    while engine.memory_bytes() > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn candidates_are_looked_at_in_stretches_between_which_others_have_their_turn() {
+    let lab = Lab::new();
+    let entity = |number: u64| {
+        let list = if number % 17 == 0 { r#""x","y","Same""# } else { r#""other""# };
+        Value::parse_entity(&format!(r#"{{"id":"Id{number}","l":[{list}]}}"#)).expect("an entity")
+    };
+    let entities: Vec<Value> = (0..30_000).map(entity).collect();
+    let options = WriteOptions { row_group_rows: 9_000, shredding: all_shredded(), ..WriteOptions::default() };
+    let written = lab.write(&entities, &options);
+    let reader = open(&lab, &written, &PartCache::new(1 << 30));
+    assert!(index(&lab, &reader, "l"));
+    // What is found, and how often the search went on.
+    let select = |query: &str| {
+        let mut polls = 0;
+        let mut selecting = Box::pin(lab.engines[0].select(reader.clone(), std::sync::Arc::new(parse(query))));
+        let polled = std::future::poll_fn(|context| {
+            polls += 1;
+            selecting.as_mut().poll(context)
+        });
+        match lab.bench.runtime.block_on(polled).expect("selected") {
+            Outcome::Count(count) => (vec![count], polls),
+            Outcome::Selection(selection) => (selection.positions().to_vec(), polls),
+        }
+    };
+    // The values of all parts of the column lie in the cache from now on.
+    select("filter=l:nothing&filter=l:none");
+    let all: Vec<u64> = (0..30_000).step_by(17).collect();
+    let (found, turns) = select("filter=l:SAME");
+    assert_eq!(found, all);
+    // 1,765 lists of three values, 1,024 values at once, in four row groups.
+    assert!((5..=12).contains(&turns), "{turns}");
+    assert_eq!(select("filter=l:same&count=true").0, [all.len() as u64]);
+    assert_eq!(select("filter=l:same&limit=2"), (all[..2].to_vec(), 1));
+    for (offset, limit) in [(0, 400), (340, 5), (525, 10), (1_700, 100), (5_000, 1)] {
+        let window = all.iter().copied().skip(offset).take(limit).collect::<Vec<_>>();
+        assert_eq!(select(&format!("filter=l:same&offset={offset}&limit={limit}")).0, window);
     }
 }

@@ -41,6 +41,13 @@ impl Lab {
         engine(&self.bench, threads, memory_bytes, timeout)
     }
 
+    /// One more engine, of which a tenant may have so many percent.
+    pub fn engine_of_tenants(&self, memory_bytes: usize, one_percent: u64) -> Engine {
+        let shares = TenantShares { one_percent, anonymous_percent: 100 };
+        let options = options(&self.bench, 2, memory_bytes, Duration::from_secs(60));
+        Engine::try_new(&EngineOptions { shares, ..options }).expect("an engine")
+    }
+
     pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         self.bench.write(&self.store, &texts, options).expect("written")
@@ -83,7 +90,11 @@ pub fn hundred(entity: impl Fn(usize, &str) -> Value) -> Vec<Value> {
 }
 
 fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
-    let options = EngineOptions {
+    Engine::try_new(&options(bench, threads, memory_bytes, timeout)).expect("an engine")
+}
+
+fn options(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> EngineOptions {
+    EngineOptions {
         threads,
         memory_bytes,
         shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
@@ -91,6 +102,5 @@ fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration)
         diff_timeout: timeout,
         spill_directory: Some(bench.directory().to_owned()),
         spill_bytes: 1 << 30,
-    };
-    Engine::try_new(&options).expect("an engine")
+    }
 }
