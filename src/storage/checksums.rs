@@ -9,6 +9,7 @@
 //! | each other column chunk: its dictionary and data pages | under [`CHECKSUMS_KEY`] |
 //! | each bloom filter | under [`CHECKSUMS_KEY`] |
 //! | the profile | the SHA-256 of its location |
+//! | the outline | behind the seal |
 //! | the page indexes and the footer, up to the file's end | under [`SEAL_KEY`], where its own digits count as zeros |
 //!
 //! A checksum stands for a place, not only for bytes: a page from elsewhere, whole in itself, does not verify.
@@ -24,8 +25,6 @@ use std::ops::Range;
 
 use crc32fast::Hasher;
 use memchr::memmem;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::page_index::offset_index::PageLocation;
 
 use super::StorageError;
 
@@ -75,99 +74,15 @@ impl Running {
     }
 }
 
-/// The checksums of the parts of a file.
-#[derive(Debug)]
-pub(super) struct PartChecksums {
-    checksums: Vec<u32>,
-    row_groups: Vec<Places>,
-}
-
-/// Where the checksums of a row group begin.
-#[derive(Debug)]
-struct Places {
-    pages: usize,
-    columns: usize,
-    blooms: usize,
-}
-
-impl PartChecksums {
-    /// Reads what [`Tally::text`] wrote, of the file that has this metadata and these pages of documents.
-    ///
-    /// # Errors
-    /// When there are not as many as the file has parts.
-    pub(super) fn parse(
-        text: &str,
-        metadata: &ParquetMetaData,
-        pages: &[Vec<PageLocation>],
-    ) -> Result<PartChecksums, StorageError> {
-        let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
-        let mut checksums = Vec::with_capacity(text.len() / CHECKSUM_DIGITS);
-        for digits in text.as_bytes().chunks(CHECKSUM_DIGITS) {
-            checksums.push(u32::try_from(parse_hexadecimal(digits, CHECKSUM_DIGITS).ok_or_else(damaged)?).unwrap_or(0));
-        }
-        let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
-        let mut at = 0;
-        for (number, row_group) in metadata.row_groups().iter().enumerate() {
-            let first_page = at;
-            let columns = first_page + pages.get(number).map_or(0, Vec::len);
-            let blooms = columns + row_group.num_columns().saturating_sub(1);
-            at = blooms + bloom_ranges(row_group).count();
-            row_groups.push(Places { pages: first_page, columns, blooms });
-        }
-        match at == checksums.len() {
-            true => Ok(PartChecksums { checksums, row_groups }),
-            false => Err(damaged()),
-        }
-    }
-
-    /// The checksum of a page of documents.
-    pub(super) fn page(&self, row_group: usize, page: usize) -> Option<u32> {
-        self.checksums.get(self.row_groups.get(row_group)?.pages + page).copied()
-    }
-
-    /// The checksum of a column's chunk; not of the documents'.
-    pub(super) fn column(&self, row_group: usize, column: usize) -> Option<u32> {
-        self.checksums.get(self.row_groups.get(row_group)?.columns + column.checked_sub(1)?).copied()
-    }
-
-    /// The checksum of a column's bloom filter, where the column has one.
-    pub(super) fn bloom(&self, row_group: usize, column: usize, metadata: &RowGroupMetaData) -> Option<u32> {
-        let place = bloom_ranges(metadata).position(|(with_one, _)| with_one == column)?;
-        self.checksums.get(self.row_groups.get(row_group)?.blooms + place).copied()
-    }
-
-    /// Every part with its checksum, in the order of the file.
-    pub(super) fn parts(&self, metadata: &ParquetMetaData, pages: &[Vec<PageLocation>]) -> Vec<(Range<u64>, u32)> {
-        let row_groups = metadata.row_groups().iter().enumerate();
-        let ranges = row_groups.flat_map(|(number, row_group)| {
-            let columns = row_group.columns().iter().skip(1).map(|column| {
-                let (start, length) = column.byte_range();
-                start..start + length
-            });
-            page_ranges(pages, number).chain(columns).chain(bloom_ranges(row_group).map(|(_, range)| range))
-        });
-        let mut parts: Vec<_> = ranges.zip(self.checksums.iter().copied()).collect();
-        parts.sort_by_key(|(range, _)| range.start);
-        parts
-    }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.checksums) + size_of_val(&*self.row_groups)
-    }
-}
-
-/// Where the pages of documents of a row group lie. The reader has checked that they lie in the file.
-fn page_ranges(pages: &[Vec<PageLocation>], row_group: usize) -> impl Iterator<Item = Range<u64>> {
-    let pages = pages.get(row_group).map_or(&[][..], Vec::as_slice);
-    pages.iter().map(|page| page.offset as u64..page.offset as u64 + page.compressed_page_size as u64)
-}
-
-/// Where the bloom filters of a row group lie, with their columns.
-fn bloom_ranges(row_group: &RowGroupMetaData) -> impl Iterator<Item = (usize, Range<u64>)> {
-    row_group.columns().iter().enumerate().filter_map(|(column, chunk)| {
-        let (offset, length) = (chunk.bloom_filter_offset()? as u64, chunk.bloom_filter_length()? as u64);
-        Some((column, offset..offset + length))
-    })
+/// Reads the value under [`CHECKSUMS_KEY`]: the checksums of the parts of a file, in their order.
+///
+/// # Errors
+/// When it is not what [`Tally::text`] wrote.
+pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>, StorageError> {
+    let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
+    let digits = text.as_bytes().chunks(CHECKSUM_DIGITS);
+    let checksum = |digits: &[u8]| u32::try_from(parse_hexadecimal(digits, CHECKSUM_DIGITS)?).ok();
+    digits.map(|digits| checksum(digits).ok_or_else(damaged)).collect()
 }
 
 /// Takes the checksums of a file's parts while its bytes pass.
@@ -215,12 +130,16 @@ impl Tally {
         self.at += bytes.len() as u64;
     }
 
-    /// Ends a row group all of whose announced parts have passed, and whose bloom filters have these checksums.
-    pub(super) fn end_row_group(&mut self, blooms: &[u32]) {
-        for checksum in self.checksums.drain(..).chain(blooms.iter().copied()) {
+    /// Ends a row group all of whose announced parts have passed, and whose bloom filters have these checksums. Gives
+    /// the checksums of all its parts.
+    pub(super) fn end_row_group(&mut self, blooms: &[u32]) -> Vec<u32> {
+        let mut checksums = std::mem::take(&mut self.checksums);
+        checksums.extend(blooms);
+        for checksum in &checksums {
             // Writing to a text does not fail.
             let _ = write!(self.text, "{checksum:0CHECKSUM_DIGITS$x}");
         }
+        checksums
     }
 
     /// The value under [`CHECKSUMS_KEY`].
@@ -243,6 +162,11 @@ impl Seal {
     /// The value under [`SEAL_KEY`] before the bytes are there that it covers.
     pub(super) fn unset(start: u64) -> String {
         format!("{}{start:0OFFSET_DIGITS$x}:{:0CHECKSUM_DIGITS$x}", String::from_utf8_lossy(SEAL_MARK), 0)
+    }
+
+    /// What stands behind it, of the bytes that it was found in.
+    pub(super) fn behind<'a>(&self, end: &'a [u8]) -> &'a [u8] {
+        end.get(self.digits + CHECKSUM_DIGITS..).unwrap_or_default()
     }
 
     /// Finds the seal in the end of a file. It is written last, so what entities hold cannot be mistaken for it.

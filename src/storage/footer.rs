@@ -6,38 +6,49 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::{DataType, Field, Schema};
 use bytes::Bytes;
+use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::file::metadata::ParquetMetaData;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::page_index::offset_index::PageLocation;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 
 use super::StorageError;
-use super::checksums::{CHECKSUMS_KEY, PartChecksums};
+use super::checksums::{CHECKSUMS_KEY, parse_checksums};
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::outline::builder::{OutlineBuilder, wrong_checksums};
+use super::outline::{Outline, Texts};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 
 /// The pages of documents of each row group.
 pub(super) type DocumentPages = Vec<Vec<PageLocation>>;
 
+/// The keys of the footer's metadata whose values an outline has, too.
+pub(super) const OUTLINE_KEYS: [&str; 4] = [METADATA_KEY, PROFILE_KEY, KEYWORDS_KEY, SHAPES_KEY];
+
 /// The footer of a version file. All readers of the file share it.
 pub struct Footer {
     pub(super) id: u64,
     pub(super) size_bytes: u64,
-    /// Without page indexes.
-    pub(super) metadata: ArrowReaderMetadata,
-    pub(super) pages: DocumentPages,
+    /// Where row groups, columns, pages and bloom filters lie, with their checksums and statistics.
+    pub(super) outline: Outline,
+    /// Whether that came from the file, and the Parquet footer has not been looked at.
+    pub(super) has_outline: bool,
+    /// The types that readers want of the columns.
+    schema: Arc<Schema>,
+    /// The types that the file has.
+    stored_schema: Arc<SchemaDescriptor>,
     pub(super) layout: Layout,
     pub(super) profile: Option<ProfileLocation>,
-    /// None in files from before there were checksums.
-    pub(super) checksums: Option<PartChecksums>,
     /// Where the end begins that the seal covers.
     pub(super) sealed_from: Option<u64>,
     /// Without segments in files that have no keyword index.
     pub(super) keywords: KeywordIndex,
     /// Of no row group in files that have no shapes.
     pub(super) shapes: ShapeIndex,
-    /// What is wrong with the places of the keyword index or the shapes. They are passed over then.
+    /// What is wrong with the outline, or the places of the keyword index or the shapes. They are passed over then.
     pub(super) misplaced: Option<String>,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
@@ -78,28 +89,78 @@ impl Footer {
     /// # Errors
     /// [`StorageError::Layout`] when it is not that of a version file, or points out of the file.
     pub(super) fn parse(
-        metadata: ParquetMetaData,
+        metadata: &ParquetMetaData,
         pages: Result<DocumentPages, StorageError>,
         sealed_from: Option<u64>,
         size_bytes: u64,
     ) -> Result<Footer, StorageError> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let text = metadata_of(&metadata, METADATA_KEY)
+        let text = metadata_of(metadata, METADATA_KEY)
             .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
         let layout = Layout::parse(text)?;
         if layout.checksums != sealed_from.is_some() {
             return Err(StorageError::Layout("its end is damaged: its seal is missing".to_owned()));
         }
-        let profile = match metadata_of(&metadata, PROFILE_KEY).map(serde_json::from_str::<ProfileLocation>) {
+        let pages = pages?;
+        let checksums = match layout.checksums {
+            true => metadata_of(metadata, CHECKSUMS_KEY)
+                .map(parse_checksums)
+                .ok_or_else(|| StorageError::Layout("its footer holds no checksums".to_owned()))??,
+            false => Vec::new(),
+        };
+        let mut checksums = checksums.into_iter();
+        let stored_schema = metadata.file_metadata().schema_descr_ptr();
+        let mut outline = OutlineBuilder::new(stored_schema.num_columns(), layout.checksums);
+        for (number, row_group) in metadata.row_groups().iter().enumerate() {
+            outline.push(row_group, pages.get(number).map_or(&[], Vec::as_slice), &mut checksums)?;
+        }
+        if checksums.next().is_some() {
+            return Err(wrong_checksums());
+        }
+        let texts = OUTLINE_KEYS.iter().filter_map(|key| Some((key, metadata_of(metadata, key)?)));
+        let texts: Texts = texts.map(|(key, text)| ((*key).to_owned(), text.to_owned())).collect();
+        let outline = Outline::read(outline.finish(&texts)?.into(), size_bytes)?;
+        let outline = outline.ok_or_else(|| StorageError::Layout("its footer is too large".to_owned()))?;
+        Footer::of(outline, &texts, layout, stored_schema, sealed_from, size_bytes)
+    }
+
+    /// What the outline of a file says, whose end is sealed from an offset on. `None` when it has another format.
+    ///
+    /// # Errors
+    /// As [`Footer::parse`].
+    pub(super) fn from_outline(
+        bytes: Bytes,
+        sealed_from: u64,
+        size_bytes: u64,
+    ) -> Result<Option<Footer>, StorageError> {
+        let Some(outline) = Outline::read(bytes, size_bytes)? else { return Ok(None) };
+        let texts = outline.texts()?;
+        let text = texts.get(METADATA_KEY);
+        let layout = Layout::parse(text.ok_or_else(|| StorageError::Layout("its outline has no layout".to_owned()))?)?;
+        if !layout.checksums || !outline.is_checksummed() {
+            return Err(StorageError::Layout("its outline has no checksums".to_owned()));
+        }
+        let stored_schema = Arc::new(ArrowSchemaConverter::new().convert(&layout.schema())?);
+        let footer = Footer::of(outline, &texts, layout, stored_schema, Some(sealed_from), size_bytes)?;
+        Ok(Some(Footer { has_outline: true, ..footer }))
+    }
+
+    fn of(
+        outline: Outline,
+        texts: &Texts,
+        layout: Layout,
+        stored_schema: Arc<SchemaDescriptor>,
+        sealed_from: Option<u64>,
+        size_bytes: u64,
+    ) -> Result<Footer, StorageError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let profile = match texts.get(PROFILE_KEY).map(|text| serde_json::from_str::<ProfileLocation>(text)) {
             None => None,
             Some(Ok(location)) if location.is_within(size_bytes) => Some(location),
             Some(_) => return Err(StorageError::Layout("its footer is damaged: its profile has no place".to_owned())),
         };
-        let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
+        let mut row_groups = Vec::with_capacity(outline.row_groups());
         let mut first = 0;
-        for row_group in metadata.row_groups() {
-            let rows = u32::try_from(row_group.num_rows())
-                .map_err(|_| StorageError::Layout(format!("a row group has {} rows", row_group.num_rows())))?;
+        for rows in (0..outline.row_groups()).map(|row_group| outline.rows(row_group)) {
             row_groups.push(RowGroup { first, rows: rows as usize });
             first += u64::from(rows);
         }
@@ -107,54 +168,106 @@ impl Footer {
             return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.entity_count)));
         }
         let rows: Vec<usize> = row_groups.iter().map(|row_group| row_group.rows).collect();
-        let keywords = metadata_of(&metadata, KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes));
-        let shapes = metadata_of(&metadata, SHAPES_KEY).map(|text| ShapeIndex::parse(text, rows.len(), size_bytes));
+        let keywords = texts.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes));
+        let shapes = texts.get(SHAPES_KEY).map(|text| ShapeIndex::parse(text, rows.len(), size_bytes));
         let mut misplaced = None;
         let mut tell = |cause: StorageError| misplaced = Some(cause.to_string());
         let keywords = keywords.transpose().map_err(&mut tell).unwrap_or_default().unwrap_or_default();
         let shapes = shapes.transpose().map_err(&mut tell).unwrap_or_default().unwrap_or_default();
         let schema = reading_schema(&layout);
-        let pages = pages?;
-        check_extent(&metadata, &pages, schema.fields().len(), size_bytes)?;
-        let checksums = match layout.checksums {
-            true => {
-                let text = metadata_of(&metadata, CHECKSUMS_KEY)
-                    .ok_or_else(|| StorageError::Layout("its footer holds no checksums".to_owned()))?;
-                Some(PartChecksums::parse(text, &metadata, &pages)?)
-            }
-            false => None,
-        };
-        let columns = SchemaColumns {
+        let columns = [stored_schema.root_schema().get_fields().len(), stored_schema.num_columns(), outline.columns()];
+        if columns != [schema.fields().len(); 3] {
+            return Err(StorageError::Layout(
+                "its footer is damaged: its columns are not those of its layout".to_owned(),
+            ));
+        }
+        let schema_columns = SchemaColumns {
             document: schema.index_of(DOCUMENT)?,
             search: schema.index_of(SEARCH)?,
             hash: schema.index_of(HASH)?,
         };
-        let page_count: usize = pages.iter().map(Vec::len).sum();
-        let memory_bytes = metadata.memory_size()
-            + page_count * size_of::<PageLocation>()
-            + checksums.as_ref().map_or(0, PartChecksums::memory_bytes)
-            + keywords.memory_bytes()
-            + shapes.memory_bytes()
-            + 512;
-        let options = ArrowReaderOptions::new().with_schema(schema);
-        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)?;
+        // The types of the file are those that readers want, as far as both can say it.
+        let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());
+        let memory_bytes =
+            metadata.memory_size() + outline.bytes().len() + keywords.memory_bytes() + shapes.memory_bytes() + 1_024;
+        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new().with_schema(schema.clone()))?;
         Ok(Footer {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             size_bytes,
-            metadata,
-            pages,
+            outline,
+            has_outline: false,
+            schema,
+            stored_schema,
             layout,
             profile,
-            checksums,
             sealed_from,
             keywords,
             shapes,
             misplaced,
             row_groups,
-            schema_columns: columns,
+            schema_columns,
             profile_bytes: None,
             memory_bytes,
         })
+    }
+
+    /// A column of a row group as Parquet's decoders want it: the one column of a file of this row group alone, and the
+    /// types that readers want.
+    ///
+    /// # Errors
+    /// When the decoders refuse it.
+    pub(super) fn column_metadata(&self, row_group: usize, column: usize) -> Result<ArrowReaderMetadata, StorageError> {
+        let rows = self.outline.rows(row_group).into();
+        let field = self.stored_schema.root_schema().get_fields()[column].clone();
+        let stored = Type::group_type_builder("column").with_fields(vec![field]).build()?;
+        let stored = Arc::new(SchemaDescriptor::new(Arc::new(stored)));
+        let chunk = self.chunk_metadata_of(row_group, column, stored.column(0))?;
+        let metadata = RowGroupMetaData::builder(stored.clone()).set_num_rows(rows).set_column_metadata(vec![chunk]);
+        let metadata = ParquetMetaData::new(file_metadata(stored, rows), vec![metadata.build()?]);
+        let schema = Arc::new(Schema::new(vec![self.schema.fields()[column].clone()]));
+        let options = ArrowReaderOptions::new().with_schema(schema);
+        Ok(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?)
+    }
+
+    /// A column of a row group as Parquet's page readers want it.
+    ///
+    /// # Errors
+    /// When they refuse it.
+    pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData, StorageError> {
+        self.chunk_metadata_of(row_group, column, self.stored_schema.column(column))
+    }
+
+    fn chunk_metadata_of(
+        &self,
+        row_group: usize,
+        column: usize,
+        descriptor: ColumnDescPtr,
+    ) -> Result<ColumnChunkMetaData, StorageError> {
+        let chunk = self.outline.chunk(row_group, column);
+        // They lie in the file, whose size is such a number.
+        let (start, dictionary) = (chunk.start.cast_signed(), i64::from(chunk.dictionary_bytes));
+        let compression = match self.outline.is_compressed(row_group, column) {
+            true => Compression::ZSTD(ZstdLevel::default()),
+            false => Compression::UNCOMPRESSED,
+        };
+        let mut builder = ColumnChunkMetaData::builder(descriptor)
+            .set_compression(compression)
+            .set_num_values(chunk.values.into())
+            .set_total_compressed_size(chunk.stored_bytes.into())
+            .set_total_uncompressed_size(chunk.decompressed_bytes.into())
+            .set_data_page_offset(start + dictionary)
+            .set_dictionary_page_offset((dictionary > 0).then_some(start));
+        if let Some((range, _)) = self.outline.bloom(row_group, column) {
+            let length = i32::try_from(range.end - range.start).map_err(|_| StorageError::undecodable())?;
+            builder = builder.set_bloom_filter_offset(Some(range.start.cast_signed()));
+            builder = builder.set_bloom_filter_length(Some(length));
+        }
+        Ok(builder.build()?)
+    }
+
+    /// The type that readers want of a column.
+    pub(super) fn data_type(&self, column: usize) -> &DataType {
+        self.schema.field(column).data_type()
     }
 
     /// Where the profile lies, if it is small enough to be kept.
@@ -192,51 +305,8 @@ fn metadata_of<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> 
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-/// Checks that everything the footer points to lies in the file, and that pages of documents cut their row group, so
-/// that what follows may trust it.
-fn check_extent(
-    metadata: &ParquetMetaData,
-    pages: &DocumentPages,
-    fields: usize,
-    size_bytes: u64,
-) -> Result<(), StorageError> {
-    let damaged = |what: &str| StorageError::Layout(format!("its footer is damaged: {what}"));
-    let inside = |offset: i64, length: i64| {
-        let end = u64::try_from(offset)
-            .ok()
-            .zip(u64::try_from(length).ok())
-            .and_then(|(offset, length)| offset.checked_add(length));
-        end.is_some_and(|end| end <= size_bytes)
-    };
-    if metadata.file_metadata().schema_descr().root_schema().get_fields().len() != fields {
-        return Err(damaged("its columns are not those of its layout"));
-    }
-    for (number, row_group) in metadata.row_groups().iter().enumerate() {
-        for column in row_group.columns() {
-            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-            if !inside(start, column.compressed_size()) {
-                return Err(damaged("a column lies outside of the file"));
-            }
-            if let Some(offset) = column.bloom_filter_offset()
-                && !inside(offset, column.bloom_filter_length().unwrap_or(0).into())
-            {
-                return Err(damaged("a bloom filter lies outside of the file"));
-            }
-        }
-        let pages = pages.get(number).map_or(&[] as &[PageLocation], Vec::as_slice);
-        let (mut rows, mut end) = (-1, 0);
-        for page in pages {
-            let is_inside = inside(page.offset, page.compressed_page_size.into());
-            if page.first_row_index <= rows || page.offset < end || !is_inside {
-                return Err(damaged("a page of documents has no place"));
-            }
-            (rows, end) = (page.first_row_index, page.offset + i64::from(page.compressed_page_size));
-        }
-        if pages.first().is_none_or(|page| page.first_row_index != 0) || rows >= row_group.num_rows() {
-            return Err(damaged("pages of documents do not cut their row group"));
-        }
-    }
-    Ok(())
+fn file_metadata(schema: Arc<SchemaDescriptor>, rows: i64) -> FileMetaData {
+    FileMetaData::new(1, rows, None, None, schema, None)
 }
 
 /// The file's schema with the types that readers want: texts of few distinct values as dictionaries.

@@ -9,6 +9,7 @@
 //! | [`shortage`] | whether an error passes when something is back |
 //! | [`checksums`] | what tells a damaged part of a version file from a sound one |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
+//! | `outline` | what readers need of the footer, in tables that need no decoding |
 //! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
 //! | `section_format` | what the footer says of a section that readers can do without |
@@ -41,6 +42,7 @@ pub mod hash_index;
 pub mod held_bytes;
 pub mod keywords;
 pub mod layout;
+mod outline;
 pub mod parts;
 pub mod profile;
 pub mod reader;

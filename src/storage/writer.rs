@@ -20,6 +20,7 @@ use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
+use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
@@ -32,6 +33,8 @@ use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::outline::builder::OutlineBuilder;
+use super::outline::{OutlinePlace, Texts};
 use super::profile::{DISTINCT, PROFILE_KEY, ProfileLocation, ShreddingBounds};
 use super::shapes::builder::ShapeLimits;
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
@@ -60,6 +63,9 @@ const UPLOAD_PART_BYTES: usize = 8 << 20;
 /// Upload parts in flight at once.
 const UPLOADS: usize = 3;
 
+/// Fewest column chunks of a file with an outline: what a reader decodes of fewer is no more than it fetches anyway.
+pub const OUTLINE_CHUNKS: usize = 1_024;
+
 /// The segment that ends with a row group is put into the file behind this many more, so that its making overlaps with
 /// their encoding. Where a segment lies does not depend on how fast threads are.
 const INDEX_LAG: usize = 2;
@@ -79,6 +85,8 @@ pub struct WriteOptions {
     pub keywords: SegmentLimits,
     /// Bounds of shapes, the default but in tests.
     pub shapes: ShapeLimits,
+    /// Fewest column chunks of a file with an outline, [`OUTLINE_CHUNKS`] but in tests.
+    pub outline_chunks: usize,
 }
 
 impl Default for WriteOptions {
@@ -90,6 +98,7 @@ impl Default for WriteOptions {
             row_group_rows: ROW_GROUP_ROWS,
             keywords: SegmentLimits::default(),
             shapes: ShapeLimits::default(),
+            outline_chunks: OUTLINE_CHUNKS,
         }
     }
 }
@@ -170,9 +179,10 @@ fn encode(
     let indexes = collects.texts;
     let mut index = KeywordIndex::default();
     let mut shapes = ShapeIndex::default();
+    let mut outline = Some(OutlineBuilder::new(file.schema_descr().num_columns(), true));
     let mut entities = 0;
     let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
-        let blooms = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;
+        let (pages, blooms) = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;
         let mut writer = file.next_row_group()?;
         for chunk in row_group.columns {
             chunk.append_to_row_group(&mut writer)?;
@@ -180,7 +190,14 @@ fn encode(
         writer.close()?;
         // All parts have passed then.
         file.flush()?;
-        lock(&passing).tally.end_row_group(&blooms);
+        let checksums = lock(&passing).tally.end_row_group(&blooms);
+        if let (Some(builder), Some(written)) = (&mut outline, file.flushed_row_groups().last())
+            && let Err(error) = builder.push(written, &pages, &mut checksums.into_iter())
+        {
+            // Readers do without it.
+            tracing::warn!(error = &error as &dyn std::error::Error, "a version file gets no outline");
+            outline = None;
+        }
         shapes.add(match row_group.shapes {
             Some(bytes) => Some(append_shapes(&bytes, file)?),
             None => None,
@@ -202,7 +219,8 @@ fn encode(
                 append_segment(segment, &mut file, &mut index)?;
             }
         }
-        return finish(file, told, &index, &shapes, &passing);
+        let outline = outline.filter(|outline| outline.chunk_count() >= options.outline_chunks);
+        return finish(file, told, layout, &index, &shapes, outline, &passing);
     }
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -253,7 +271,8 @@ fn encode(
         }
         Ok::<(), StorageError>(())
     })?;
-    finish(file, told, &index, &shapes, &passing)
+    let outline = outline.filter(|outline| outline.chunk_count() >= options.outline_chunks);
+    finish(file, told, layout, &index, &shapes, outline, &passing)
 }
 
 /// What is collected beside the columns.
@@ -316,50 +335,80 @@ fn append_shapes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<
     Ok(StoredShapes { range: start..start + bytes.len() as u64, checksum: checksums::checksum(bytes) })
 }
 
-/// Writes what stands behind the row groups: the profile, and the footer with the checksums.
+/// Writes what stands behind the row groups: the profile, the outline, and the footer with the checksums.
 fn finish(
     mut file: SerializedFileWriter<Sink>,
     told: &[u8],
+    layout: &Layout,
     index: &KeywordIndex,
     shapes: &ShapeIndex,
+    outline: Option<OutlineBuilder>,
     passing: &Mutex<Passing>,
 ) -> Result<Sink, StorageError> {
     // Other readers pass over what no column points to.
     let location = ProfileLocation::of(file.bytes_written() as u64, told);
     file.write_all(told)?;
     let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
-    file.append_key_value_metadata(KeyValue::new(PROFILE_KEY.to_owned(), location));
+    let mut texts = Texts::from([(PROFILE_KEY.to_owned(), location)]);
     if !index.is_empty() {
-        file.append_key_value_metadata(KeyValue::new(KEYWORDS_KEY.to_owned(), index.encode()?));
+        texts.insert(KEYWORDS_KEY.to_owned(), index.encode()?);
     }
     if !shapes.is_empty() {
-        file.append_key_value_metadata(KeyValue::new(SHAPES_KEY.to_owned(), shapes.encode()?));
+        texts.insert(SHAPES_KEY.to_owned(), shapes.encode()?);
     }
+    for (key, text) in &texts {
+        file.append_key_value_metadata(KeyValue::new(key.clone(), text.clone()));
+    }
+    // It is among the properties of the file.
+    texts.insert(METADATA_KEY.to_owned(), metadata_text(layout)?);
+    let place = match outline {
+        Some(outline) => append_outline(&outline.finish(&texts)?, &mut file)?,
+        None => None,
+    };
     file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(passing).tally.text()));
     // What comes from here on is held until it is sealed.
     file.flush()?;
     let start = file.bytes_written() as u64;
     lock(passing).held = true;
-    file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), Seal::unset(start)));
+    let place = place.map_or_else(String::new, |place| place.text());
+    file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), Seal::unset(start) + &place));
     Ok(file.into_inner()?)
 }
 
-/// Announces the parts of a row group that begins at an offset; gives the checksums of its bloom filters, which come
-/// after its chunks.
-fn expect_parts(tally: &mut Tally, start: u64, columns: &[ArrowColumnChunk]) -> Result<Vec<u32>, StorageError> {
+/// Puts the outline into the file.
+fn append_outline(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<Option<OutlinePlace>, StorageError> {
+    let place = OutlinePlace::of(file.bytes_written() as u64, bytes);
+    // Other readers pass over what no column points to.
+    file.write_all(bytes)?;
+    Ok(place)
+}
+
+/// Announces the parts of a row group that begins at an offset. Gives its pages of documents, and the checksums of its
+/// bloom filters, which come after its chunks.
+fn expect_parts(
+    tally: &mut Tally,
+    start: u64,
+    columns: &[ArrowColumnChunk],
+) -> Result<(Vec<PageLocation>, Vec<u32>), StorageError> {
     let mut at = start;
     let mut expect = |length: i64| {
-        let end = at + u64::try_from(length).unwrap_or_default();
-        tally.expect(at..end);
-        at = end;
+        let start = at;
+        at += u64::try_from(length).unwrap_or_default();
+        tally.expect(start..at);
+        start
     };
-    let mut blooms = Vec::new();
+    let (mut pages, mut blooms) = (Vec::new(), Vec::new());
     for (number, column) in columns.iter().enumerate() {
         let close = column.close();
         match (&close.offset_index, number) {
             // The documents come first, and are read by page.
-            (Some(index), 0) => index.page_locations().iter().for_each(|page| expect(page.compressed_page_size.into())),
-            _ => expect(close.metadata.compressed_size()),
+            (Some(index), 0) => {
+                for page in index.page_locations() {
+                    let offset = expect(page.compressed_page_size.into());
+                    pages.push(PageLocation { offset: offset.cast_signed(), ..page.clone() });
+                }
+            }
+            _ => _ = expect(close.metadata.compressed_size()),
         }
         if let Some(bloom) = &close.bloom_filter {
             let mut bytes = Vec::new();
@@ -367,7 +416,7 @@ fn expect_parts(tally: &mut Tally, start: u64, columns: &[ArrowColumnChunk]) -> 
             blooms.push(checksums::checksum(&bytes));
         }
     }
-    Ok(blooms)
+    Ok((pages, blooms))
 }
 
 /// The next documents, up to the bounds of a row group.
@@ -453,8 +502,13 @@ fn batch_rows(documents: &StringArray, start: usize) -> usize {
     rows.min(BATCH_ROWS).min(documents.len() - start)
 }
 
+/// The value under [`METADATA_KEY`].
+fn metadata_text(layout: &Layout) -> Result<String, StorageError> {
+    serde_json::to_string(layout).map_err(|error| StorageError::Layout(error.to_string()))
+}
+
 fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
-    let metadata = serde_json::to_string(layout).map_err(|error| StorageError::Layout(error.to_string()))?;
+    let metadata = metadata_text(layout)?;
     let column = |name: &str| ColumnPath::new(vec![name.to_owned()]);
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("strata ", env!("CARGO_PKG_VERSION")).to_owned())

@@ -340,7 +340,7 @@ pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth
     inspect_size(store, file).await?;
     // What another check has read is no evidence.
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
-    reader.verify_places()?;
+    reader.verify_end().await?;
     if depth == CheckDepth::Everything && verify::verify(&reader, &mut Unbounded).await? != file.content_hash {
         return Err(Damage::Content);
     }

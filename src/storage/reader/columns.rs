@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, new_empty_array};
 use futures::FutureExt;
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::bloom_filter::Sbbf;
-use parquet::file::statistics::Statistics;
 
 use super::VersionReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::footer::Footer;
 use crate::storage::layout::ShreddedPart;
+use crate::storage::outline::TextStatistics;
 use crate::storage::parts::{Part, PartKey, Run};
 
 impl VersionReader {
@@ -65,12 +64,11 @@ impl VersionReader {
             self.bloom_missed(row_group);
             let start = range.start;
             let bytes = self.file.fetch(range).await?;
-            let column = self.footer.metadata.metadata().row_group(row_group).column(index);
-            if let Some(checksums) = &self.footer.checksums {
-                let row_group_metadata = self.footer.metadata.metadata().row_group(row_group);
-                verify(&bytes, checksums.bloom(row_group, index, row_group_metadata))?;
+            if self.has_checksums() {
+                verify(&bytes, self.footer.outline.bloom(row_group, index).map(|(_, checksum)| checksum))?;
             }
-            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(column, &Run { start, bytes }));
+            let column = self.footer.chunk_metadata(row_group, index)?;
+            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(&column, &Run { start, bytes }));
             let bloom = catch_unwind(read).map_err(|_| StorageError::undecodable())??;
             // A filter without blocks cannot be asked.
             match bloom {
@@ -94,10 +92,7 @@ impl VersionReader {
     /// Costs nothing: the footer holds them.
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
-        match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
-            Some(Statistics::Double(numbers)) => Some((*numbers.min_opt()?, *numbers.max_opt()?)),
-            _ => None,
-        }
+        self.footer.outline.doubles(row_group, index)
     }
 
     /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
@@ -105,17 +100,10 @@ impl VersionReader {
     /// nothing.
     pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let layout = &self.footer.layout;
-        let row_group = self.footer.metadata.metadata().row_group(row_group);
         let statistics = |part| {
-            let column = row_group.column(layout.column_index(shredded, part)?);
-            let statistics = column.statistics()?;
-            let Statistics::ByteArray(texts) = statistics else { return None };
-            let values = u64::try_from(column.num_values()).ok().zip(texts.null_count_opt());
-            let values = values.map(|(all, nulls)| all.saturating_sub(nulls));
-            // What older ways of writing Parquet stored has another order.
-            let is_ordered = !statistics.is_min_max_deprecated();
-            let bounds = texts.min_opt().zip(texts.max_opt()).map(|(min, max)| (min.data(), max.data()));
-            Some((bounds.filter(|_| is_ordered), values))
+            let TextStatistics { values, bounds } =
+                self.footer.outline.text_statistics(row_group, layout.column_index(shredded, part)?)?;
+            Some((bounds, values))
         };
         // A string is its folded text, or it is among the exact ones.
         let (Some((min, max)), texts) = statistics(ShreddedPart::Text)? else { return None };
@@ -140,10 +128,7 @@ impl VersionReader {
     /// Costs nothing: the footer holds them, if anything does.
     pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Kind)?;
-        match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
-            Some(Statistics::Int32(kinds)) => Some((*kinds.min_opt()?, *kinds.max_opt()?)),
-            _ => None,
-        }
+        self.footer.outline.integers(row_group, index)
     }
 
     /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
@@ -151,10 +136,9 @@ impl VersionReader {
         let layout = &self.footer.layout;
         let parts = ShreddedPart::ALL.iter().filter_map(|part| layout.column_index(shredded, *part));
         let parts: Vec<usize> = parts.collect();
-        let row_groups = self.footer.metadata.metadata().row_groups().iter();
-        let sizes =
-            row_groups.flat_map(|row_group| parts.iter().map(|part| row_group.column(*part).uncompressed_size()));
-        sizes.map(|size| u64::try_from(size).unwrap_or_default()).fold(0, u64::saturating_add)
+        let row_groups = 0..self.footer.outline.row_groups();
+        let chunks = row_groups.flat_map(|row_group| parts.iter().map(move |part| (row_group, *part)));
+        chunks.map(|(row_group, part)| u64::from(self.footer.outline.chunk(row_group, part).decompressed_bytes)).sum()
     }
 
     /// Whether the cache holds these columns of a row group.
@@ -172,20 +156,18 @@ impl VersionReader {
 
     /// Where the bloom filter of a column of a row group lies, if it has one.
     pub(super) fn bloom_range(&self, row_group: usize, column: usize) -> Option<Range<u64>> {
-        let column = self.footer.metadata.metadata().row_group(row_group).column(column);
-        let (start, length) = (column.bloom_filter_offset()? as u64, column.bloom_filter_length()? as u64);
-        Some(start..start + length)
+        self.footer.outline.bloom(row_group, column).map(|(range, _)| range)
     }
 
     async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
         let key = self.column_key(row_group, index);
         let load = async {
             self.columns_missed(row_group, index);
-            let column = self.footer.metadata.metadata().row_group(row_group).column(index);
-            let (start, length) = column.byte_range();
-            let bytes = self.file.fetch(start..start + length).await?;
-            if let Some(checksums) = &self.footer.checksums {
-                verify(&bytes, checksums.column(row_group, index))?;
+            let range = self.footer.outline.chunk(row_group, index).range();
+            let start = range.start;
+            let bytes = self.file.fetch(range).await?;
+            if self.has_checksums() {
+                verify(&bytes, self.footer.outline.column_checksum(row_group, index))?;
             }
             let run = Run { start, bytes };
             // Parquet's decoders trust some lengths inside of pages.
@@ -205,9 +187,9 @@ impl VersionReader {
 
 fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef, StorageError> {
     let rows = footer.row_groups[row_group].rows;
-    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(run, footer.metadata.clone());
-    let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
-    let mut batches = builder.with_row_groups(vec![row_group]).with_projection(mask).with_batch_size(rows).build()?;
+    let metadata = footer.column_metadata(row_group, index)?;
+    let mut batches =
+        ParquetRecordBatchReaderBuilder::new_with_metadata(run, metadata).with_batch_size(rows).build()?;
     match batches.next() {
         Some(batch) => {
             let array = batch?.column(0).clone();
@@ -216,6 +198,6 @@ fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> R
             }
             Ok(array)
         }
-        None => Ok(new_empty_array(footer.metadata.schema().field(index).data_type())),
+        None => Ok(new_empty_array(footer.data_type(index))),
     }
 }

@@ -14,25 +14,21 @@ use crate::storage::parts::{DocumentPage, Part, PartKey, Run};
 const DECODED_AHEAD_BYTES: u64 = 16 << 20;
 
 impl VersionReader {
-    fn pages(&self, row_group: usize) -> &[PageLocation] {
-        self.footer.pages.get(row_group).map_or(&[], Vec::as_slice)
-    }
-
     /// How many pages of documents a row group has.
     pub fn page_count(&self, row_group: usize) -> usize {
-        self.pages(row_group).len()
+        self.footer.outline.page_count(row_group)
     }
 
     /// The page that holds a row of a row group.
     pub fn page_of(&self, row_group: usize, row: usize) -> usize {
-        self.pages(row_group).partition_point(|page| page.first_row_index as usize <= row) - 1
+        self.footer.outline.page_of(row_group, row)
     }
 
     fn page_rows(&self, row_group: usize, page: usize) -> usize {
-        let pages = self.pages(row_group);
-        let end =
-            pages.get(page + 1).map_or(self.footer.row_groups[row_group].rows, |next| next.first_row_index as usize);
-        end - pages[page].first_row_index as usize
+        let first = |page: usize| self.footer.outline.page(row_group, page).first_row_index as usize;
+        let is_last = page + 1 == self.page_count(row_group);
+        let end = if is_last { self.footer.row_groups[row_group].rows } else { first(page + 1) };
+        end - first(page)
     }
 
     fn page_key(&self, row_group: usize, page: usize) -> PartKey {
@@ -41,9 +37,7 @@ impl VersionReader {
 
     /// Where a page lies in the file.
     pub(super) fn page_range(&self, row_group: usize, page: usize) -> Range<u64> {
-        let location = &self.pages(row_group)[page];
-        let start = location.offset as u64;
-        start..start + location.compressed_page_size as u64
+        range_of(&self.footer.outline.page(row_group, page))
     }
 
     /// Whether the cache holds a page of documents. The metrics count no look-up.
@@ -69,8 +63,8 @@ impl VersionReader {
             if bytes > most_bytes {
                 return false;
             }
-            let next = self.pages(row_group)[page].first_row_index as u64 + self.page_rows(row_group, page) as u64;
-            position = first + next;
+            let start = self.footer.outline.page(row_group, page).first_row_index as u64;
+            position = first + start + self.page_rows(row_group, page) as u64;
         }
         true
     }
@@ -116,15 +110,19 @@ impl VersionReader {
         if !found.is_empty() || pages.is_empty() {
             return Ok(found);
         }
-        let locations = &self.pages(row_group)[pages.clone()];
-        let start = locations[0].offset as u64;
-        let end_of = |location: &PageLocation| location.offset as u64 + location.compressed_page_size as u64;
-        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
+        let Range { start, mut end } = self.page_range(row_group, pages.start);
+        let column = self.footer.outline.chunk(row_group, self.footer.schema_columns.document);
         // What compresses well becomes much more than is fetched.
-        let expansion = column.uncompressed_size().max(1) as u64 / column.compressed_size().max(1) as u64;
-        let most = READ_AHEAD_BYTES.min(DECODED_AHEAD_BYTES / expansion.max(1));
-        let fitting = locations.partition_point(|location| end_of(location) <= start + most).max(1);
-        let fetch = self.file.fetch(start..end_of(&locations[fitting - 1]));
+        let expansion = column.decompressed_bytes.max(1) / column.stored_bytes.max(1);
+        let most = READ_AHEAD_BYTES.min(DECODED_AHEAD_BYTES / u64::from(expansion.max(1)));
+        let mut fitting = 1;
+        for range in pages.clone().skip(1).map(|page| self.page_range(row_group, page)) {
+            if range.end > start + most {
+                break;
+            }
+            (end, fitting) = (range.end, fitting + 1);
+        }
+        let fetch = self.file.fetch(start..end);
         let bytes = fetch.await.map_err(|error| self.blame_page(row_group, pages.start, error))?;
         let run = Run { start, bytes };
         for page in pages.start..pages.start + fitting {
@@ -140,17 +138,16 @@ impl VersionReader {
     }
 
     fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage, StorageError> {
-        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
-        let location = &self.pages(row_group)[page];
+        let location = self.footer.outline.page(row_group, page);
         let rows = self.page_rows(row_group, page);
         let decode = || {
-            if let Some(checksums) = &self.footer.checksums {
-                let start = location.offset as u64;
-                let bytes = run.slice(start..start + location.compressed_page_size as u64)?;
-                verify(&bytes, checksums.page(row_group, page))?;
+            if self.has_checksums() {
+                let bytes = run.slice(range_of(&location))?;
+                verify(&bytes, self.footer.outline.page_checksum(row_group, page))?;
             }
+            let column = self.footer.chunk_metadata(row_group, self.footer.schema_columns.document)?;
             // Parquet's decoders trust some lengths inside of pages.
-            let decode = AssertUnwindSafe(|| DocumentPage::decode(column, location, rows, run));
+            let decode = AssertUnwindSafe(|| DocumentPage::decode(&column, &location, rows, run));
             catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable()))
         };
         decode().map_err(|error| self.blame_page(row_group, page, error))
@@ -159,4 +156,10 @@ impl VersionReader {
     fn blame_page(&self, row_group: usize, page: usize, error: StorageError) -> StorageError {
         self.file.blame(&format!("page {page} of the documents of row group {row_group}"), error)
     }
+}
+
+/// Where a page lies in the file.
+fn range_of(page: &PageLocation) -> Range<u64> {
+    let start = page.offset as u64;
+    start..start + page.compressed_page_size as u64
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::file::metadata::{
     FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
     ParquetStatisticsPolicy, RowGroupMetaData,
@@ -14,12 +15,14 @@ use super::object_file::ObjectFile;
 use crate::storage::StorageError;
 use crate::storage::checksums::Seal;
 use crate::storage::footer::{DocumentPages, Footer};
+use crate::storage::outline::OutlinePlace;
 use crate::storage::parts::Run;
 
-/// How much of a file's end is fetched first, in the hope that it holds the footer: one of so many bytes of the file,
-const END_SHARE: u64 = 1_024;
+/// How much of a file's end is fetched first, in the hope that it holds all that is needed: one of so many bytes of the
+/// file,
+const END_SHARE: u64 = 512;
 
-/// and so many.
+/// and so many. Of a store in a directory, which answers a second request at once, the least.
 const END_BYTES: Range<u64> = 128 << 10..4 << 20;
 
 /// Most bytes of a file's end that are read: footer, page indexes. A damaged length must not take all memory.
@@ -28,25 +31,107 @@ const FOOTER_BYTES: u64 = 512 << 20;
 /// What stands at both ends of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
-/// Fetches and decodes the footer of a file of this size. Costs one request, and another one where the footer is larger
-/// than usual.
+/// Fetches the footer of a file of this size, by its outline, if it has one. Costs one request, and another one where
+/// the outline or the footer lies farther from the end than was fetched.
 ///
 /// # Errors
 /// When the store fails, or the file's end is not that of a version file.
 pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
-    let mut end = fetch_end(file, size_bytes).await?;
+    let tail = fetch_tail(file, size_bytes).await?;
+    let misplaced = match load_outline(file, &tail, size_bytes).await? {
+        Ok(Some(footer)) => return Ok(footer),
+        Ok(None) => None,
+        Err(cause) => Some(format!("its outline is damaged: {cause}")),
+    };
+    let mut footer = decode_footer(file, tail, size_bytes).await?;
+    footer.misplaced = misplaced.or(footer.misplaced);
+    Ok(footer)
+}
+
+/// Fetches and decodes the footer of a file of this size without its outline: every byte of its end is compared with
+/// the seal.
+///
+/// # Errors
+/// As [`load_footer`].
+pub(super) async fn load_parquet_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
+    let tail = fetch_tail(file, size_bytes).await?;
+    decode_footer(file, tail, size_bytes).await
+}
+
+async fn decode_footer(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<Footer, StorageError> {
+    let mut end = fetch_end(file, tail, size_bytes).await?;
     let metadata = parse_metadata(&end, size_bytes)?;
     if end.sealed_from.is_none() {
         fetch_page_indexes(file, &mut end, &metadata, size_bytes).await?;
     }
     let pages = document_pages(&metadata, &end.run);
-    let mut footer = Footer::parse(metadata, pages, end.sealed_from, size_bytes)?;
+    let footer = Footer::parse(&metadata, pages, end.sealed_from, size_bytes)?;
+    Ok(with_profile(footer, &end.run))
+}
+
+/// The footer with the profile, if that is small and among these bytes.
+fn with_profile(mut footer: Footer, run: &Run) -> Footer {
     if let Some(place) = footer.small_profile()
-        && let Ok(bytes) = end.run.slice(place)
+        && let Ok(bytes) = run.slice(place)
     {
         footer.keep_profile(&bytes);
     }
-    Ok(footer)
+    footer
+}
+
+/// The last bytes of a file.
+struct Tail {
+    run: Run,
+    /// Where the footer's metadata begins.
+    footer: u64,
+}
+
+/// Fetches the last bytes of a file, and finds where its footer begins.
+async fn fetch_tail(file: &ObjectFile, size_bytes: u64) -> Result<Tail, StorageError> {
+    const TRAILER_BYTES: u64 = 8;
+    if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
+        return Err(damaged("the file is too short for one"));
+    }
+    // A second request to a directory takes no time; bytes that are not needed do.
+    let most = if file.store.is_local() { END_BYTES.start } else { END_BYTES.end };
+    let guess = (size_bytes / END_SHARE).clamp(END_BYTES.start, most);
+    let start = size_bytes - size_bytes.min(guess);
+    let run = Run { start, bytes: file.fetch(start..size_bytes).await? };
+    let trailer = run.slice(size_bytes - TRAILER_BYTES..size_bytes)?;
+    let (length, magic) = trailer.split_at(4);
+    let length = <[u8; 4]>::try_from(length).map_or(0, u32::from_le_bytes);
+    if magic != MAGIC {
+        return Err(damaged("it is not that of a Parquet file"));
+    }
+    let footer = (size_bytes - TRAILER_BYTES).checked_sub(length.into()).filter(|at| size_bytes - at <= FOOTER_BYTES);
+    let footer = footer.ok_or_else(|| damaged("its length is not that of a footer"))?;
+    Ok(Tail { run, footer })
+}
+
+/// What the outline says of a file. `None` when the file has none that this build reads, and the inner error when it
+/// is damaged: the Parquet footer says the same.
+async fn load_outline(
+    file: &ObjectFile,
+    tail: &Tail,
+    size_bytes: u64,
+) -> Result<Result<Option<Footer>, StorageError>, StorageError> {
+    let bytes = tail.run.slice(tail.footer.max(tail.run.start)..size_bytes)?;
+    let found = Seal::find(&bytes).and_then(|seal| Some((seal.start, OutlinePlace::find(seal.behind(&bytes))?)));
+    let Some((sealed_from, place)) = found else { return Ok(Ok(None)) };
+    let is_possible = |range: &Range<u64>| range.end <= sealed_from && sealed_from <= tail.footer;
+    let Some(range) = place.range().filter(is_possible) else {
+        return Ok(Err(StorageError::Layout("it has no place".to_owned())));
+    };
+    let bytes = match tail.run.slice(range.clone()) {
+        // Nothing else of what was fetched is kept.
+        Ok(bytes) => Bytes::copy_from_slice(&bytes),
+        Err(_) => file.fetch(range).await?,
+    };
+    if !place.is_of(&bytes) {
+        return Ok(Err(StorageError::unverified()));
+    }
+    let footer = Footer::from_outline(bytes, sealed_from, size_bytes);
+    Ok(footer.map(|footer| footer.map(|footer| with_profile(footer, &tail.run))))
 }
 
 /// The end of a file, verified where it is sealed.
@@ -57,24 +142,10 @@ struct FileEnd {
     footer: u64,
 }
 
-/// Fetches a file's end, as far as the footer and, where it is sealed, the seal reach.
-async fn fetch_end(file: &ObjectFile, size_bytes: u64) -> Result<FileEnd, StorageError> {
-    const TRAILER_BYTES: u64 = 8;
-    let damaged = |what: &str| StorageError::Layout(format!("its end is damaged: {what}"));
-    if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
-        return Err(damaged("the file is too short for one"));
-    }
-    let guess = (size_bytes / END_SHARE).clamp(END_BYTES.start, END_BYTES.end);
-    let start = size_bytes - size_bytes.min(guess);
-    let mut run = Run { start, bytes: file.fetch(start..size_bytes).await? };
-    let trailer = run.slice(size_bytes - TRAILER_BYTES..size_bytes)?;
-    let (length, magic) = trailer.split_at(4);
-    let length = <[u8; 4]>::try_from(length).map_or(0, u32::from_le_bytes);
-    if magic != MAGIC {
-        return Err(damaged("it is not that of a Parquet file"));
-    }
-    let footer = (size_bytes - TRAILER_BYTES).checked_sub(length.into()).filter(|at| size_bytes - at <= FOOTER_BYTES);
-    let footer = footer.ok_or_else(|| damaged("its length is not that of a footer"))?;
+/// Fetches the rest of a file's end, as far as the footer and, where it is sealed, the seal reach.
+async fn fetch_end(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<FileEnd, StorageError> {
+    let Tail { mut run, footer } = tail;
+    let start = run.start;
     // The seal stands at the footer's end, and says where all begins that has to be there.
     let mut seal = Seal::find(&run.slice(footer.max(start)..size_bytes)?);
     if seal.is_none() && footer < start {
@@ -93,6 +164,10 @@ async fn fetch_end(file: &ObjectFile, size_bytes: u64) -> Result<FileEnd, Storag
         true => Ok(FileEnd { run, sealed_from: Some(seal.start), footer }),
         false => Err(damaged("it does not have its checksum")),
     }
+}
+
+fn damaged(what: &str) -> StorageError {
+    StorageError::Layout(format!("its end is damaged: {what}"))
 }
 
 /// Fetches what lies between an offset and a run's start.

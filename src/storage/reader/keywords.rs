@@ -42,8 +42,7 @@ impl VersionReader {
 
     /// Whether the cache has room for the search text of a row group.
     pub fn has_room_for_search(&self, row_group: usize) -> bool {
-        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.search);
-        self.file.cache.has_room_for(u64::try_from(column.uncompressed_size()).unwrap_or(u64::MAX))
+        self.file.cache.has_room_for(self.search_bytes(row_group))
     }
 
     /// Bytes of the search text of a row group, decompressed.
@@ -53,8 +52,7 @@ impl VersionReader {
 
     /// Bytes of the search text of a row group, and of its documents, as stored.
     pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
-        let metadata = self.footer.metadata.metadata().row_group(row_group);
-        let bytes = |column| u64::try_from(metadata.column(column).compressed_size()).unwrap_or_default();
+        let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);
         (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
     }
 

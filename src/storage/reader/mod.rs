@@ -119,15 +119,27 @@ impl VersionReader {
         &self.footer.layout
     }
 
-    /// Checks that what the footer says of the keyword index and the shapes can be followed. Reads do without it.
+    /// Checks that what the footer says of the outline, the keyword index and the shapes can be followed. Reads do
+    /// without it. Where the file was opened by its outline, it is compared with the Parquet footer, which is fetched,
+    /// verified and decoded for that.
     ///
     /// # Errors
-    /// [`StorageError::Damaged`].
-    pub fn verify_places(&self) -> Result<(), StorageError> {
-        match &self.footer.misplaced {
-            Some(cause) => Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone()))),
-            None => Ok(()),
+    /// When the store fails; [`StorageError::Damaged`].
+    pub async fn verify_end(&self) -> Result<(), StorageError> {
+        if let Some(cause) = &self.footer.misplaced {
+            return Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone())));
         }
+        if !self.footer.has_outline {
+            return Ok(());
+        }
+        let same = async {
+            let decoded = end::load_parquet_footer(&self.file, self.footer.size_bytes).await?;
+            match decoded.outline.bytes() == self.footer.outline.bytes() {
+                true => Ok(()),
+                false => Err(StorageError::Layout("its outline is not that of its footer".to_owned())),
+            }
+        };
+        same.await.map_err(|error| self.file.blame_accelerator("the footer", error))
     }
 
     /// Whether the file holds a profile: none does that was written before there were profiles.
@@ -206,11 +218,12 @@ impl VersionReader {
 
     /// Bytes of a row group as stored.
     pub fn stored_bytes(&self, row_group: usize) -> u64 {
-        u64::try_from(self.footer.metadata.metadata().row_group(row_group).compressed_size()).unwrap_or_default()
+        let outline = &self.footer.outline;
+        (0..outline.columns()).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()
     }
 
     /// Whether the file holds checksums of its parts: none does that was written before there were checksums.
     pub fn has_checksums(&self) -> bool {
-        self.footer.checksums.is_some()
+        self.footer.outline.is_checksummed()
     }
 }

@@ -48,10 +48,9 @@ impl VersionReader {
 
     /// Bytes of columns of a row group, as stored and decompressed.
     pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
-        let metadata = self.footer.metadata.metadata().row_group(row_group);
-        let bytes = |size: i64| u64::try_from(size).unwrap_or_default();
-        columns.iter().map(|column| metadata.column(*column)).fold((0, 0), |(stored, decompressed), column| {
-            (stored + bytes(column.compressed_size()), decompressed + bytes(column.uncompressed_size()))
+        let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
+        chunks.fold((0, 0), |(stored, decompressed), chunk| {
+            (stored + u64::from(chunk.stored_bytes), decompressed + u64::from(chunk.decompressed_bytes))
         })
     }
 
@@ -74,12 +73,11 @@ impl VersionReader {
             if bytes > PLANNED_BYTES || !ahead.planned().columns.insert(row_group) {
                 break;
             }
-            let metadata = self.footer.metadata.metadata().row_group(row_group);
             for column in &wanted.columns {
                 if !self.file.cache.contains(&self.column_key(row_group, *column)) {
-                    let (start, length) = metadata.column(*column).byte_range();
-                    bytes += length;
-                    ranges.push(start..start + length);
+                    let range = self.footer.outline.chunk(row_group, *column).range();
+                    bytes += range.end - range.start;
+                    ranges.push(range);
                 }
             }
         }

@@ -16,16 +16,14 @@ impl VersionReader {
     /// # Errors
     /// When the store fails, or a part is damaged.
     pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
-        self.verify_places()?;
-        let (Some(checksums), Some(sealed_from)) = (&self.footer.checksums, self.footer.sealed_from) else {
-            return Ok(());
-        };
+        let Some(sealed_from) = self.footer.sealed_from else { return self.verify_end().await };
         // The end has been verified when the file was opened, perhaps long ago.
         let size_bytes = self.footer.size_bytes;
         let opened = load_footer(&self.file, size_bytes).await;
-        opened.map_err(|error| self.file.blame("the footer", error))?;
+        let opened = opened.map_err(|error| self.file.blame("the footer", error))?;
+        VersionReader { file: self.file.clone(), footer: opened.into() }.verify_end().await?;
         pace.spent(size_bytes - sealed_from).await;
-        let mut parts = checksums.parts(self.footer.metadata.metadata(), &self.footer.pages).into_iter().peekable();
+        let mut parts = self.footer.outline.parts().into_iter().peekable();
         // One part, or as many whole ones as a request may yield.
         while let Some(first) = parts.next() {
             let mut together = vec![first];

@@ -58,7 +58,7 @@ pub fn runtime() -> Runtime {
 }
 
 /// A way to lay out a version: how many rows make a row group and a segment of the keyword index, which paths get a
-/// shredded column, and how many paths shapes may have.
+/// shredded column, how many paths shapes may have, and whether there is an outline.
 pub fn layout(choice: u8) -> WriteOptions {
     let all = ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 };
     let none = ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() };
@@ -78,6 +78,7 @@ pub fn layout(choice: u8) -> WriteOptions {
             paths: [1 << 16, 6][usize::from(choice / 36 % 2)],
             ..ShapeLimits::default()
         },
+        outline_chunks: [usize::MAX, 0][usize::from(choice / 72 % 2)],
         ..WriteOptions::default()
     }
 }

@@ -27,7 +27,7 @@ static FILES: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
         let get = async { BENCH.store.objects().get(&path).await?.bytes().await };
         BENCH.runtime.block_on(get).expect("an object")
     };
-    [(0, 3), (1, 7), (40, 7), (20, 6), (12, 10), (300, 3)].map(write).into()
+    [(0, 3), (1, 7), (40, 7), (20, 6), (12, 10), (300, 3), (40, 79)].map(write).into()
 });
 
 pub fn check(bytes: &[u8]) {

@@ -69,7 +69,9 @@ fn any_entities_come_back_with_columns_as_the_reference_says() {
     let result = runner.run(&cases, |(entities, row_group_rows, threads, shredding)| {
         let keywords = some_segments(row_group_rows + threads);
         let shapes = some_shapes(row_group_rows + threads);
-        let options = WriteOptions { threads, row_group_rows, shredding, keywords, shapes, ..WriteOptions::default() };
+        let outline_chunks = if threads == 2 { WriteOptions::default().outline_chunks } else { 0 };
+        let bounds = WriteOptions { shredding, keywords, shapes, outline_chunks, ..WriteOptions::default() };
+        let options = WriteOptions { threads, row_group_rows, ..bounds };
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let store = opened("memory://");
         let (path, written) = bench.write(&store, &texts, &options).expect("written");

@@ -2,6 +2,7 @@
 
 mod files;
 mod keyword_index;
+mod outline;
 mod profile;
 mod shapes;
 mod stores;

@@ -1,0 +1,198 @@
+//! An outline made of the Parquet metadata of a file's row groups: while they are written, or from a footer.
+
+use parquet::basic::Compression;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use parquet::file::page_index::offset_index::PageLocation;
+use parquet::file::statistics::Statistics;
+
+use super::{FORMAT, Texts, damaged, details};
+use crate::storage::StorageError;
+
+/// What is wrong with a column that cannot be described.
+const OUTSIDE: &str = "a column lies outside of the file";
+
+/// The tables, as they grow.
+pub(in crate::storage) struct OutlineBuilder {
+    columns: usize,
+    is_checksummed: bool,
+    row_groups: usize,
+    page_count: u32,
+    groups: Vec<u8>,
+    chunks: Vec<u8>,
+    pages: Vec<u8>,
+    details: Vec<u8>,
+}
+
+impl OutlineBuilder {
+    /// An outline of a file of so many columns, with or without checksums.
+    pub(in crate::storage) fn new(columns: usize, is_checksummed: bool) -> OutlineBuilder {
+        OutlineBuilder {
+            columns,
+            is_checksummed,
+            row_groups: 0,
+            page_count: 0,
+            groups: Vec::new(),
+            chunks: Vec::new(),
+            pages: Vec::new(),
+            details: Vec::new(),
+        }
+    }
+
+    /// Column chunks so far.
+    pub(in crate::storage) fn chunk_count(&self) -> usize {
+        self.row_groups * self.columns
+    }
+
+    /// Adds the next row group, with its pages of documents. Takes the checksums of its parts, in their order: pages of
+    /// documents, chunks of the other columns, bloom filters.
+    ///
+    /// # Errors
+    /// When its numbers are too large, or there are too few checksums.
+    pub(in crate::storage) fn push(
+        &mut self,
+        row_group: &RowGroupMetaData,
+        pages: &[PageLocation],
+        checksums: &mut dyn Iterator<Item = u32>,
+    ) -> Result<(), StorageError> {
+        let is_checksummed = self.is_checksummed;
+        let mut checksum = || match is_checksummed {
+            true => checksums.next().ok_or_else(wrong_checksums),
+            false => Ok(0),
+        };
+        let page_checksums: Vec<u32> = pages.iter().map(|_| checksum()).collect::<Result<_, _>>()?;
+        let mut column_checksums = vec![0];
+        for _ in row_group.columns().iter().skip(1) {
+            column_checksums.push(checksum()?);
+        }
+        let rows = u32::try_from(row_group.num_rows())
+            .map_err(|_| StorageError::Layout(format!("a row group has {} rows", row_group.num_rows())))?;
+        let first = row_group.columns().first().filter(|_| row_group.num_columns() == self.columns);
+        let base = start_of(first.ok_or_else(|| damaged(OUTSIDE))?)?;
+        self.groups.extend(base.to_le_bytes());
+        put(&mut self.groups, &[rows, self.page_count]);
+
+        let mut at = base;
+        for (page, checksum) in pages.iter().zip(page_checksums) {
+            let no_place = || damaged("a page of documents has no place");
+            let length = u32::try_from(page.compressed_page_size).map_err(|_| no_place())?;
+            let row = u32::try_from(page.first_row_index).map_err(|_| no_place())?;
+            if u64::try_from(page.offset) != Ok(at) {
+                return Err(no_place());
+            }
+            at += u64::from(length);
+            put(&mut self.pages, &[u32::try_from(at - base).map_err(|_| no_place())?, row, checksum]);
+            self.page_count = self.page_count.checked_add(1).ok_or_else(no_place)?;
+        }
+        for (column, sum) in row_group.columns().iter().zip(column_checksums) {
+            let start = start_of(column)?;
+            let place = start.checked_sub(base).and_then(|place| u32::try_from(place).ok());
+            let stored = u32::try_from(column.compressed_size()).ok();
+            let values = u32::try_from(column.num_values()).ok();
+            let data = u64::try_from(column.data_page_offset()).ok().and_then(|data| data.checked_sub(start));
+            let dictionary = data.and_then(|data| u32::try_from(data).ok());
+            let (Some(place), Some(stored), Some(values), Some(dictionary)) = (place, stored, values, dictionary)
+            else {
+                return Err(damaged(OUTSIDE));
+            };
+            // Nothing but estimates depends on it.
+            let decompressed = column.uncompressed_size().clamp(0, u32::MAX.into()) as u32;
+            put(&mut self.chunks, &[place, stored, decompressed, values, dictionary, sum]);
+            self.push_details(column, base, &mut checksum)?;
+            let end = u32::try_from(self.details.len()).map_err(|_| damaged(OUTSIDE))?;
+            put(&mut self.chunks, &[end]);
+        }
+        self.row_groups += 1;
+        Ok(())
+    }
+
+    /// Adds the details of a column whose row group begins at `base`.
+    fn push_details(
+        &mut self,
+        column: &ColumnChunkMetaData,
+        base: u64,
+        checksum: &mut dyn FnMut() -> Result<u32, StorageError>,
+    ) -> Result<(), StorageError> {
+        let mut bits = match column.compression() {
+            Compression::UNCOMPRESSED => 0,
+            Compression::ZSTD(_) => details::COMPRESSED,
+            _ => return Err(damaged("a column has a compression that no writer uses")),
+        };
+        let first = self.details.len();
+        self.details.push(0);
+        if let (Some(offset), Some(length)) = (column.bloom_filter_offset(), column.bloom_filter_length()) {
+            let offset = u64::try_from(offset).ok().and_then(|offset| u32::try_from(offset.checked_sub(base)?).ok());
+            let outside = || damaged("a bloom filter lies outside of the file");
+            let (offset, length) = offset.zip(u32::try_from(length).ok()).ok_or_else(outside)?;
+            bits |= details::BLOOM;
+            put(&mut self.details, &[offset, length, checksum()?]);
+        }
+        let statistics = column.statistics();
+        match statistics {
+            Some(Statistics::Int32(integers)) => {
+                if let (Some(min), Some(max)) = (integers.min_opt(), integers.max_opt()) {
+                    bits |= details::INTEGERS;
+                    self.details.extend([min.to_le_bytes(), max.to_le_bytes()].as_flattened());
+                }
+            }
+            Some(Statistics::Double(doubles)) => {
+                if let (Some(min), Some(max)) = (doubles.min_opt(), doubles.max_opt()) {
+                    bits |= details::DOUBLES;
+                    self.details.extend([min.to_le_bytes(), max.to_le_bytes()].as_flattened());
+                }
+            }
+            Some(Statistics::ByteArray(texts)) => {
+                bits |= details::TEXTS;
+                if let Some(nulls) = texts.null_count_opt() {
+                    bits |= details::NULLS;
+                    put(&mut self.details, &[u32::try_from(nulls).unwrap_or(u32::MAX)]);
+                }
+                // What older ways of writing Parquet stored has another order.
+                let is_ordered = statistics.is_some_and(|statistics| !statistics.is_min_max_deprecated());
+                if let (Some(min), Some(max), true) = (texts.min_opt(), texts.max_opt(), is_ordered) {
+                    bits |= details::BOUNDS;
+                    put(&mut self.details, &[u32::try_from(min.len()).map_err(|_| damaged(OUTSIDE))?]);
+                    self.details.extend(min.data());
+                    self.details.extend(max.data());
+                }
+            }
+            _ => {}
+        }
+        self.details[first] = bits;
+        Ok(())
+    }
+
+    /// The outline, with the keys of the footer's metadata and their values.
+    ///
+    /// # Errors
+    /// When it is larger than its numbers can say.
+    pub(in crate::storage) fn finish(mut self, texts: &Texts) -> Result<Vec<u8>, StorageError> {
+        let texts = serde_json::to_vec(texts).map_err(|error| StorageError::Layout(error.to_string()))?;
+        self.groups.extend(0_u64.to_le_bytes());
+        put(&mut self.groups, &[0, self.page_count]);
+        let mut bytes = Vec::new();
+        let lengths = [self.row_groups, self.columns, self.page_count as usize, self.details.len(), texts.len()];
+        put(&mut bytes, &[FORMAT]);
+        for length in lengths {
+            put(&mut bytes, &[u32::try_from(length).map_err(|_| damaged(OUTSIDE))?]);
+        }
+        put(&mut bytes, &[self.is_checksummed.into()]);
+        let tables = [self.groups, self.chunks, self.pages, self.details, texts];
+        bytes.reserve_exact(tables.iter().map(Vec::len).sum());
+        tables.iter().for_each(|table| bytes.extend(table));
+        Ok(bytes)
+    }
+}
+
+/// Offset of the first byte of a column.
+fn start_of(column: &ColumnChunkMetaData) -> Result<u64, StorageError> {
+    let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+    u64::try_from(start).map_err(|_| damaged(OUTSIDE))
+}
+
+fn put(table: &mut Vec<u8>, numbers: &[u32]) {
+    numbers.iter().for_each(|number| table.extend(number.to_le_bytes()));
+}
+
+pub(in crate::storage) fn wrong_checksums() -> StorageError {
+    StorageError::Layout("its checksums are not those of its parts".to_owned())
+}

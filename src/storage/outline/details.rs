@@ -1,0 +1,72 @@
+//! The details of a column chunk: what only some chunks have. The bits of their first byte announce what follows.
+
+/// It is compressed, with Zstandard.
+pub(super) const COMPRESSED: u8 = 1;
+/// It has a bloom filter: its first byte, counted from that of the row group; its bytes, its checksum.
+pub(super) const BLOOM: u8 = 2;
+/// The minimum and maximum of integers.
+pub(super) const INTEGERS: u8 = 4;
+/// The minimum and maximum of doubles.
+pub(super) const DOUBLES: u8 = 8;
+/// There are statistics of texts.
+pub(super) const TEXTS: u8 = 16;
+/// They say how many values are null.
+pub(super) const NULLS: u8 = 32;
+/// They have the minimum and the maximum: the length of the first, and both.
+pub(super) const BOUNDS: u8 = 64;
+
+/// The details of a column chunk.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Details<'a> {
+    /// What there is.
+    pub(super) bits: u8,
+    /// Of the bloom filter: its first byte, counted from that of the row group; its bytes, its checksum.
+    pub(super) bloom: (u32, u32, u32),
+    /// The minimum and the maximum of integers.
+    pub(super) integers: (i32, i32),
+    /// The minimum and the maximum of doubles.
+    pub(super) doubles: (f64, f64),
+    /// How many values are null.
+    pub(super) nulls: u32,
+    /// The minimum and the maximum of texts.
+    pub(super) bounds: (&'a [u8], &'a [u8]),
+}
+
+impl<'a> Details<'a> {
+    /// Reads what [`super::builder`] wrote. `None` when that is not what the bytes are.
+    pub(super) fn read(mut bytes: &'a [u8]) -> Option<Details<'a>> {
+        fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+            let (taken, rest) = bytes.split_first_chunk::<N>()?;
+            *bytes = rest;
+            Some(*taken)
+        }
+        let number = |bytes: &mut &[u8]| take::<4>(bytes).map(u32::from_le_bytes);
+        let [bits] = take::<1>(&mut bytes)?;
+        let mut details = Details { bits, ..Details::default() };
+        if bits & BLOOM != 0 {
+            details.bloom = (number(&mut bytes)?, number(&mut bytes)?, number(&mut bytes)?);
+        }
+        if bits & INTEGERS != 0 {
+            let [min, max] = [take::<4>(&mut bytes)?, take::<4>(&mut bytes)?];
+            details.integers = (i32::from_le_bytes(min), i32::from_le_bytes(max));
+        }
+        if bits & DOUBLES != 0 {
+            let [min, max] = [take::<8>(&mut bytes)?, take::<8>(&mut bytes)?];
+            details.doubles = (f64::from_le_bytes(min), f64::from_le_bytes(max));
+        }
+        if bits & NULLS != 0 {
+            details.nulls = number(&mut bytes)?;
+        }
+        if bits & BOUNDS != 0 {
+            let length = number(&mut bytes)?;
+            details.bounds = bytes.split_at_checked(length as usize)?;
+            bytes = &[];
+        }
+        bytes.is_empty().then_some(details)
+    }
+
+    /// Whether there is what a bit announces.
+    pub(super) fn has(&self, bit: u8) -> bool {
+        self.bits & bit != 0
+    }
+}
