@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::diff::{ChangeType, DiffPage};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
-use crate::service::{App, DiffError, DiffForm, VersionDiff};
+use crate::service::{App, DiffError, DiffForm, DiffSides, VersionDiff};
 
 /// The default number of listed records.
 const LISTED: u64 = 20;
@@ -100,7 +100,7 @@ async fn compare(app: &App, arguments: &Arguments) -> Result<(), CliError> {
 
 async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { dataset, v1, v2, .. } = *arguments;
-    let compared = app.diffs().compare_any(dataset, v1, v2).await;
+    let compared = app.diffs().compare_any(dataset, DiffSides { v1, v2, alt: false }).await;
     let diff = compared.map_err(|error| arguments.failed(error))?;
     let listed = if arguments.json { Limit(None) } else { Limit(Some(LISTED)) };
     let page = DiffPage {

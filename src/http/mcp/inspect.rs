@@ -16,7 +16,7 @@ use crate::encode::ContentCoding;
 use crate::http::management::Fields;
 use crate::http::management::profile::ProfileRecord;
 use crate::model::limits;
-use crate::service::{DiffError, DiffForm};
+use crate::service::{DiffError, DiffForm, DiffSides};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Most bytes of a result.
@@ -224,7 +224,7 @@ fn diff(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             offset: arguments.optional_whole_number("offset")?.unwrap_or(0),
             limit: Some(arguments.optional_whole_number("limit")?.unwrap_or(RECORDS)),
         };
-        let diff = caller.app.diffs().compare(&caller.user, dataset, v1, v2).await?;
+        let diff = caller.app.diffs().compare(&caller.user, dataset, DiffSides { v1, v2, alt: false }).await?;
         let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
         let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
         Ok(Output(vec![output::text(answer.body, BYTES, instead).await?]))
