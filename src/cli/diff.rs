@@ -1,4 +1,4 @@
-//! `strata diff`: compares two versions of a dataset.
+//! `strata diff`: compares two versions of a dataset, or a version and an alternate.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::diff::{ChangeType, DiffPage};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
-use crate::service::{App, DiffError, DiffForm, VersionDiff};
+use crate::service::{App, DiffError, DiffForm, DiffSides, VersionDiff};
 
 /// The default number of listed records.
 const LISTED: u64 = 20;
@@ -34,6 +34,9 @@ pub(super) struct Arguments {
     /// The new version: active, latest, or a number
     #[arg(value_name = "V2", value_parser = VersionSelector::parse_or_number)]
     v2: VersionSelector,
+    /// Compare with the alternate of V2 in place of V2
+    #[arg(long)]
+    alt: bool,
     /// List only records of this type
     #[arg(
         long,
@@ -99,8 +102,8 @@ async fn compare(app: &App, arguments: &Arguments) -> Result<(), CliError> {
 }
 
 async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
-    let Arguments { dataset, v1, v2, .. } = *arguments;
-    let compared = app.diffs().compare_any(dataset, v1, v2).await;
+    let Arguments { dataset, v1, v2, alt, .. } = *arguments;
+    let compared = app.diffs().compare_any(dataset, DiffSides { v1, v2, alt }).await;
     let diff = compared.map_err(|error| arguments.failed(error))?;
     let listed = if arguments.json { Limit(None) } else { Limit(Some(LISTED)) };
     let page = DiffPage {

@@ -4,15 +4,17 @@
 use askama::Template;
 use axum::extract::Request;
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 
-use super::opened::Heading;
+use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
-use super::visit::{Shell, Visit};
+use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::DatasetView;
 use crate::http::error::HttpError;
 use crate::http::visit;
+use crate::model::version::VersionSelector;
 use crate::service::{App, ManageError, ReadError};
 
 /// A form that a page of the session has made.
@@ -39,12 +41,9 @@ impl Sent {
     }
 }
 
-/// A page that says what a form will do.
-#[derive(Template)]
-#[template(path = "confirm.html")]
-pub(super) struct ConfirmPage {
-    pub(super) shell: Shell,
-    pub(super) heading: Heading,
+/// What a form will do, as its page asks before it is done.
+#[derive(Default)]
+pub(super) struct Question {
     pub(super) title: String,
     pub(super) effects: Vec<String>,
     pub(super) action: String,
@@ -53,6 +52,55 @@ pub(super) struct ConfirmPage {
     pub(super) button: String,
     pub(super) danger: bool,
     pub(super) back: String,
+}
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+struct ConfirmPage {
+    shell: Shell,
+    heading: Heading,
+    question: Question,
+}
+
+impl Question {
+    /// Its page.
+    ///
+    /// # Errors
+    /// None but those of rendering.
+    pub(super) fn page(self, visit: &Visit, heading: Heading, status: StatusCode) -> Result<Reply, HttpError> {
+        render(status, &ConfirmPage { shell: visit.shell(self.title.clone()), heading, question: self })
+    }
+}
+
+/// A dataset of the visitor's.
+pub(super) struct Own {
+    pub(super) place: DatasetPlace,
+    pub(super) view: DatasetView,
+}
+
+impl Own {
+    /// What its pages begin with.
+    pub(super) fn heading(&self, visit: &Visit, tab: Tab) -> Heading {
+        Heading::around(visit, &self.view.dataset, &self.place.version(VersionSelector::Active, false), tab)
+    }
+}
+
+/// The answer to an owner who opens a page that asks before something is done.
+pub(super) async fn asked(
+    app: App,
+    head: Parts,
+    tab: Tab,
+    question: impl FnOnce(&Visit, &Own) -> Result<Question, HttpError>,
+) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = own(&visit).await.and_then(|own| {
+        let question = question(&visit, &own)?;
+        question.page(&visit, own.heading(&visit, tab), StatusCode::OK)
+    });
+    visit.answer(outcome).await
 }
 
 /// The form of a user.
@@ -75,6 +123,18 @@ pub(super) async fn received(app: App, request: Request) -> Result<(Visit, Sent)
     }
 }
 
+/// The form of an owner, and the dataset that its path names.
+///
+/// # Errors
+/// The answer to any other request.
+pub(super) async fn received_of_owner(app: App, request: Request) -> Result<(Visit, Own, Sent), Box<Response>> {
+    let (visit, sent) = received(app, request).await?;
+    match own(&visit).await {
+        Ok(own) => Ok((visit, own, sent)),
+        Err(error) => Err(Box::new(visit.answer(Err(error)).await)),
+    }
+}
+
 fn last_name(visit: &Visit) -> String {
     visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -83,11 +143,11 @@ fn last_name(visit: &Visit) -> String {
 ///
 /// # Errors
 /// 401, 404; 400 for a path that names none.
-pub(super) async fn own(visit: &Visit) -> Result<(DatasetPlace, DatasetView), HttpError> {
+pub(super) async fn own(visit: &Visit) -> Result<Own, HttpError> {
     let place = DatasetPlace::parse(visit.head.uri.path())?;
     let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
     match view.dataset.name.slug() == place.slug {
-        true => Ok((place, view)),
+        true => Ok(Own { place, view }),
         false => Err(ReadError::DatasetNotFound.into()),
     }
 }

@@ -13,7 +13,7 @@ use crate::http::params;
 use crate::service::Admitted;
 use crate::storage::profile::{PathRecord, ValueRecord};
 
-/// About how many ranges there are; two more where the ends are no round numbers.
+/// About how many ranges there are, and so reads; two more at most, where the ends are no round numbers.
 const RANGES: f64 = 10.0;
 
 /// Digits before which a number is written without an exponent.
@@ -41,7 +41,8 @@ pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     }
 }
 
-/// Counts the numbers of a path by ranges, one after the other.
+/// Counts the numbers of a path by ranges, one after the other: each is admitted as a read, so a page never has more
+/// than one at the same time.
 ///
 /// # Errors
 /// Those of a read.
@@ -87,7 +88,7 @@ fn round_edges(min: f64, max: f64) -> Option<Vec<String>> {
     let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * power >= width).unwrap_or(10.0);
     let (first, last) = ((min / (times * power)).floor(), (max / (times * power)).floor());
     // Beyond, neighbours are no longer told apart.
-    if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= 2.0 * RANGES) {
+    if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= RANGES + 1.0) {
         return None;
     }
     let (first, last, times) = (first as i64, last as i64, times as i64);
@@ -151,6 +152,7 @@ mod tests {
                 (Some(edges), Some((first, last, ranges))) => {
                     let found = (edges[0].as_str(), edges[edges.len() - 1].as_str(), edges.len() - 1);
                     assert_eq!(found, (first, last, ranges), "{min} to {max}: {edges:?}");
+                    assert!(edges.len() <= 13, "12 reads at most: {edges:?}");
                     let numbers: Vec<f64> = edges.iter().map(|edge| edge.parse().expect("a number")).collect();
                     assert!(numbers.is_sorted() && numbers[0] <= min && max < numbers[numbers.len() - 1], "{edges:?}");
                 }

@@ -17,7 +17,7 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::model::version::VersionSelector;
 use crate::service::App;
-use crate::storage::profile::{PathRecord, ValueRecord};
+use crate::storage::profile::{PathRecord, ValueRecord, lengths_at};
 
 /// Paths in a page.
 const PAGE: usize = 60;
@@ -70,6 +70,10 @@ struct PathCard {
     ranges: Vec<(&'static str, Shown, Shown)>,
     top: Vec<Bar>,
     estimated: bool,
+    /// Strings by their number of characters.
+    lengths: Vec<Bar>,
+    /// Whether the path is the only one of the page.
+    alone: bool,
     spread: Spread,
 }
 
@@ -121,7 +125,7 @@ impl Spread {
     }
 }
 
-/// A frequent value as a bar.
+/// A frequent value, or a range of lengths, as a bar.
 struct Bar {
     value: Shown,
     href: Option<String>,
@@ -175,7 +179,11 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         (all, shown) if all == shown => of,
         _ => format!("{} to {to} of {of}", from + 1),
     };
-    let card = |(index, record): (usize, &&PathRecord)| card(from + index, record, contents.entities, &place);
+    let alone = matching.len() == 1;
+    let card = |(index, record): (usize, &&PathRecord)| PathCard {
+        alone,
+        ..card(from + index, record, contents.entities, &place)
+    };
     let mut paths: Vec<PathCard> = matching[from..to].iter().enumerate().map(card).collect();
     // Counting costs a read for each range, so it is done for one path, when it is asked for.
     if let (Some(_), [record], [card]) = (one, &matching[from..to], paths.as_mut_slice())
@@ -245,8 +253,30 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         ranges: ranges.into_iter().flatten().collect(),
         top: top.collect(),
         estimated: record.top_estimated,
+        lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
+        alone: false,
         spread: Spread::of(record, place),
     }
+}
+
+/// The strings of a path by their length, from the shortest to the longest; none where they were not counted. A filter
+/// finds the empty ones, and no other length.
+fn lengths(record: &PathRecord, empty: Option<String>) -> Vec<Bar> {
+    let counts = &record.string_lengths;
+    let most = counts.iter().copied().max().unwrap_or(0);
+    let counts = counts.iter().copied().enumerate().skip_while(|(_, count)| *count == 0);
+    let bar = |(place, count): (usize, u64)| {
+        let range = lengths_at(place);
+        let (first, last) = (figures::grouped(*range.start()), figures::grouped(*range.end()));
+        Bar {
+            value: Shown::whole(&if first == last { first } else { format!("{first} to {last}") }),
+            href: empty.clone().filter(|_| place == 0),
+            count: figures::grouped(count),
+            share: figures::percent(count, record.types.string),
+            width: width(count, most),
+        }
+    };
+    counts.map(bar).collect()
 }
 
 /// The width of a bar: nothing only where there is nothing.

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 
-use super::acting::{ConfirmPage, Problem, Sent, own, problem, received};
+use super::acting::{Own, Problem, Question, Sent, asked, own, problem, received_of_owner};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -18,7 +18,6 @@ use crate::model::dataset::{Dataset, DatasetSource, InvalidDatasetName};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
-use crate::model::version::VersionSelector;
 use crate::service::{App, DatasetSettings, ManageError};
 
 /// The fields beside which their problems are said.
@@ -212,14 +211,14 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 }
 
 async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
-    let (place, view) = own(visit).await?;
-    let dataset = &view.dataset;
+    let own = own(visit).await?;
+    let dataset = &own.view.dataset;
     let page = SettingsPage {
         shell: visit.shell(format!("Settings, {}", dataset.name.as_str())),
-        heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Settings),
+        heading: own.heading(visit, Tab::Settings),
         notice: said.notice,
         problem: said.problem,
-        action: place.settings(),
+        action: own.place.settings(),
         about: said.about.unwrap_or_else(|| AboutForm::of(dataset)),
         private: dataset.is_private(),
         key: dataset.private_key.as_ref().filter(|_| said.key).map(|key| key.expose().to_owned()),
@@ -230,77 +229,64 @@ async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         },
         formats: SourceFormat::ALL.map(SourceFormat::name),
         index: said.index.unwrap_or_else(|| IndexForm::of(&dataset.index)),
-        empty: view.versions.is_empty(),
+        empty: own.view.versions.is_empty(),
     };
     render(said.status, &page)
 }
 
 /// The handler of the page that says what the deletion does.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = async {
-        let (place, view) = own(&visit).await?;
-        let title = "Delete this dataset?".to_owned();
-        let active = place.version(VersionSelector::Active, false);
-        let page = ConfirmPage {
-            shell: visit.shell(title.clone()),
-            heading: Heading::around(&visit, &view.dataset, &active, Tab::Settings),
-            title,
+    let question = |_: &Visit, own: &Own| {
+        Ok(Question {
+            title: "Delete this dataset?".to_owned(),
             effects: vec![
                 "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
                 "Its settings, its keys and its webhook are gone.".to_owned(),
             ],
-            action: format!("{}/delete", place.settings()),
-            version: None,
-            etag: None,
+            action: format!("{}/delete", own.place.settings()),
             button: "Delete the dataset".to_owned(),
             danger: true,
-            back: place.settings(),
-        };
-        render(StatusCode::OK, &page)
+            back: own.place.settings(),
+            ..Question::default()
+        })
     };
-    let outcome = outcome.await;
-    visit.answer(outcome).await
+    asked(app, head, Tab::Settings, question).await
 }
 
 /// The handler of its forms.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, sent) = match received(app, request).await {
+    let (mut visit, own, sent) = match received_of_owner(app, request).await {
         Ok(received) => received,
         Err(response) => return *response,
     };
-    let outcome = async {
-        let (place, view) = own(&visit).await?;
-        match Box::pin(done(&visit, &place, &view.dataset, &sent)).await {
-            Ok(reply) => Ok(reply),
-            Err(error) => {
-                let (status, problem) = problem(&mut visit, error, &FIELDS)?;
-                let typed = |form| sent.action == form;
-                let said = Said {
-                    status,
-                    problem,
-                    about: typed("about").then(|| AboutForm::sent(&sent)),
-                    source: typed("source").then(|| SourceForm::sent(&sent, &view.dataset)),
-                    index: typed("index").then(|| IndexForm::sent(&sent)),
-                    ..Said::default()
-                };
-                settings(&visit, said).await
-            }
-        }
+    let outcome = match Box::pin(done(&visit, &own, &sent)).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => again(&mut visit, error, &own, &sent).await,
     };
-    let outcome = outcome.await;
     visit.answer(outcome).await
 }
 
+/// The page with what is wrong with a form.
+async fn again(visit: &mut Visit, error: HttpError, own: &Own, sent: &Sent) -> Result<Reply, HttpError> {
+    let (status, problem) = problem(visit, error, &FIELDS)?;
+    let typed = |form| sent.action == form;
+    let said = Said {
+        status,
+        problem,
+        about: typed("about").then(|| AboutForm::sent(sent)),
+        source: typed("source").then(|| SourceForm::sent(sent, &own.view.dataset)),
+        index: typed("index").then(|| IndexForm::sent(sent)),
+        ..Said::default()
+    };
+    settings(visit, said).await
+}
+
 /// Does what a form asks for.
-async fn done(visit: &Visit, place: &DatasetPlace, dataset: &Dataset, sent: &Sent) -> Result<Reply, HttpError> {
+async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<Reply, HttpError> {
     let (datasets, user) = (visit.app.datasets(), visit.user()?);
     let form = match sent.action.as_str() {
         "about" => AboutForm::sent(sent).settings()?,
-        "source" => SourceForm::sent(sent, dataset).settings()?,
+        "source" => SourceForm::sent(sent, &view.dataset).settings()?,
         "index" => IndexForm::sent(sent).settings()?,
         "show-source" => return settings(visit, Said { url: true, ..Said::default() }).await,
         "show-key" => return settings(visit, Said { key: true, ..Said::default() }).await,

@@ -9,14 +9,13 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use chrono::{NaiveDate, Utc};
 
-use super::acting::own;
+use super::acting::{Own, own};
 use super::figures;
 use super::opened::{Heading, Tab};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{DayUsage, UsageCounts};
 use crate::http::error::HttpError;
-use crate::model::version::VersionSelector;
 use crate::service::App;
 
 /// The spans to choose from, in days, the first one unless asked otherwise. The last is what is kept.
@@ -81,7 +80,8 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 }
 
 async fn usage(visit: &Visit) -> Result<Reply, HttpError> {
-    let (place, view) = own(visit).await?;
+    let own = own(visit).await?;
+    let Own { place, view } = &own;
     let asked = Query::parse(visit.head.uri.query()).first("days").and_then(|days| days.parse().ok());
     let days = asked.filter(|days| SPANS.contains(days)).unwrap_or(SPANS[0]);
     let read = visit.app.usage().days(&visit.user()?, place.id, days).await?;
@@ -100,7 +100,7 @@ async fn usage(visit: &Visit) -> Result<Reply, HttpError> {
     spans.sort_unstable();
     let page = UsagePage {
         shell: visit.shell(format!("Usage, {}", view.dataset.name.as_str())),
-        heading: Heading::around(visit, &view.dataset, &place.version(VersionSelector::Active, false), Tab::Usage),
+        heading: own.heading(visit, Tab::Usage),
         days,
         spans: spans.map(|days| (days, Query::default().and("days", days).at(&place.usage()))).to_vec(),
         first: date(first).to_string(),

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 
-use super::acting::{ConfirmPage, own, received};
+use super::acting::{Question, Sent, own, received_of_owner};
 use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::{DatasetPlace, Place};
@@ -156,7 +156,7 @@ async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
     let now = Utc::now();
     let cards = rest.iter().take(PAGE).enumerate();
     let cards = cards.map(|(at, record)| card(record, rest.get(at + 1), dataset, &place, owned, now));
-    let active = active(&place);
+    let active = place.version(VersionSelector::Active, false);
     let page = VersionsPage {
         shell: visit.shell(format!("Versions, {}", dataset.name.as_str())),
         heading: Heading::around(visit, dataset, &active, Tab::Versions),
@@ -174,10 +174,6 @@ async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
             .map(|_| Query::default().and("before", rest[PAGE - 1].version.number).at(&place.versions())),
     };
     render(StatusCode::OK, &page)
-}
-
-fn active(place: &DatasetPlace) -> Place {
-    place.version(VersionSelector::Active, false)
 }
 
 fn card(
@@ -260,9 +256,10 @@ pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
 
 async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
     let query = Query::parse(visit.head.uri.query());
+    // A page that there is not is missing for everybody, so it is looked at before the visitor.
     let Asked { place, action, version } = asked(visit.head.uri.path(), query.first("version"))?;
-    let (_, view) = own(visit).await?;
-    let dataset = &view.dataset;
+    let own = own(visit).await?;
+    let (view, dataset) = (&own.view, &own.view.dataset);
     if let Some(number) = version
         && !view.versions.iter().any(|record| record.version.number == number)
     {
@@ -270,19 +267,17 @@ async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
         return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
     }
     let (title, button, effects) = words(action, version, dataset);
-    let page = ConfirmPage {
-        shell: visit.shell(title.clone()),
-        heading: Heading::around(visit, dataset, &active(&place), Tab::Versions),
+    let question = Question {
         title,
         effects,
         action: place.manage(action.name()),
         version: version.map(VersionNumber::get),
-        etag: None,
         button,
         danger: action == Action::Freeze,
         back: place.versions(),
+        ..Question::default()
     };
-    render(StatusCode::OK, &page)
+    question.page(visit, own.heading(visit, Tab::Versions), StatusCode::OK)
 }
 
 /// The title, the button, and what will happen.
@@ -334,23 +329,23 @@ fn words(action: Action, version: Option<VersionNumber>, dataset: &Dataset) -> (
 
 /// The handler of the forms.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (visit, sent) = match received(app, request).await {
+    let (visit, _, sent) = match received_of_owner(app, request).await {
         Ok(received) => received,
         Err(response) => return *response,
     };
-    let outcome = async {
-        let user = visit.user()?;
-        let Asked { place, action, version } = asked(visit.head.uri.path(), sent.fields.first("version"))?;
-        own(&visit).await?;
-        let datasets = visit.app.datasets();
-        match (action, version) {
-            (Action::Pin, Some(version)) => datasets.rollback(&user, place.id, version, false).await?,
-            (Action::Freeze, Some(version)) => datasets.rollback(&user, place.id, version, true).await?,
-            (Action::Unfreeze, _) => datasets.unfreeze(&user, place.id).await?,
-            _ => datasets.unpin(&user, place.id).await?,
-        };
-        Ok(Reply::SeeOther(Query::default().and("done", action.name()).at(&place.versions())))
-    };
-    let outcome = outcome.await;
+    let outcome = done(&visit, &sent).await;
     visit.answer(outcome).await
+}
+
+/// Does what a form asks for.
+async fn done(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
+    let Asked { place, action, version } = asked(visit.head.uri.path(), sent.fields.first("version"))?;
+    let (datasets, user) = (visit.app.datasets(), visit.user()?);
+    match (action, version) {
+        (Action::Pin, Some(version)) => datasets.rollback(&user, place.id, version, false).await?,
+        (Action::Freeze, Some(version)) => datasets.rollback(&user, place.id, version, true).await?,
+        (Action::Unfreeze, _) => datasets.unfreeze(&user, place.id).await?,
+        _ => datasets.unpin(&user, place.id).await?,
+    };
+    Ok(Reply::SeeOther(Query::default().and("done", action.name()).at(&place.versions())))
 }

@@ -89,6 +89,8 @@ limits! {
     PAGE_ENTITIES = 200, Beyond::LeftOut;
     /// Bytes of entities, as JSON, in a page of the dashboard
     PAGE_BYTES = 2 << 20, Beyond::LeftOut;
+    /// Streams of a user, open at the same time, that tell how far a refresh is
+    REFRESH_STREAMS = 4, Beyond::Status(429);
     /// Bytes of the URL of a source or a webhook
     URL_BYTES = 8 << 10, Beyond::Status(400);
     /// Bytes of `records_path`

@@ -41,7 +41,7 @@ pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     let user = visit.user()?;
     let (place, rest) = Place::parse(visit.head.uri.path())?;
     let action = rest.get(1).copied().unwrap_or_default().to_owned();
-    let (_, view) = own(visit).await?;
+    let view = own(visit).await?.view;
     let dataset = view.dataset;
     let number = match place.selector {
         VersionSelector::Active => dataset.active_version(),

@@ -22,7 +22,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use self::change::{Target, target};
-use super::acting::ConfirmPage;
+use super::acting::Question;
 use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::Place;
@@ -152,17 +152,14 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
     let Target { dataset, place, version, .. } = target;
     let Some(alternate) = &version.alt else { return Err(ManageError::AltNotFound.into()) };
     let entities = figures::counted(alternate.entity_count, "entity", "entities");
-    let title = format!("Delete the alternate of version {}?", version.number);
     let effects = [
         Some(format!("The alternate with its {entities} is gone, and with it all edits that were made in it.")),
         Some("Nothing brings it back.".to_owned()),
         Some(format!("Readers of {} get the status 404.", Place { alt: true, ..place.clone() }.api())),
         Some(format!("Version {} itself stays as it is.", version.number)),
     ];
-    let page = ConfirmPage {
-        shell: visit.shell(title.clone()),
-        heading: Heading::around(visit, dataset, place, Tab::Versions),
-        title,
+    let question = Question {
+        title: format!("Delete the alternate of version {}?", version.number),
         effects: notice.map(str::to_owned).into_iter().chain(effects.into_iter().flatten()).collect(),
         action: place.alternate_action("delete"),
         version: None,
@@ -171,7 +168,7 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
         danger: true,
         back: place.alternate(),
     };
-    render(status, &page)
+    question.page(visit, Heading::around(visit, dataset, place, Tab::Versions), status)
 }
 
 async fn delete(visit: &Visit, target: &Target, fields: &Query) -> Result<Reply, HttpError> {

@@ -26,7 +26,6 @@ use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl, DiffCall};
 use crate::model::dataset::Dataset;
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
-use crate::model::version::VersionSelector;
 use crate::service::{App, DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 
 /// Records in a page, where no `limit` is given.
@@ -119,7 +118,8 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let place = DatasetPlace::parse(uri.path())?;
-    let dataset = own(visit).await?.1.dataset;
+    let own = own(visit).await?;
+    let dataset = &own.view.dataset;
     // The form sends empty fields.
     let sent = Query::parse(uri.query());
     let query: Query = sent.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
@@ -138,7 +138,7 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let mut status = StatusCode::OK;
     let (mut problem, mut found) = (None, None);
     if query.first("v1").is_some() || query.first("v2").is_some() {
-        match Box::pin(find(visit, &dataset, &place, &query)).await {
+        match Box::pin(find(visit, dataset, &place, &query)).await {
             Ok(page) => found = Some(page),
             // Said where the mistake was made.
             Err(error) if is_mistake(&error) => {
@@ -152,7 +152,7 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let title = found.as_ref().map_or("Compare versions", |found: &Found| &found.title);
     let page = DiffPageHtml {
         shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
-        heading: Heading::around(visit, &dataset, &place.version(VersionSelector::Active, false), Tab::Versions),
+        heading: own.heading(visit, Tab::Versions),
         form,
         problem,
         found,
@@ -186,8 +186,8 @@ async fn find(visit: &Visit, dataset: &Dataset, place: &DatasetPlace, query: &Qu
     let lines = Entities::take(answer.body, PAGE_BYTES).await?;
 
     let [v1, v2] = diff.versions();
-    let names = [format!("Version {v1}"), format!("Version {v2}{}", if call.alt() { ", alternate" } else { "" })];
-    let places = [place.number(v1), Place { alt: call.alt(), ..place.number(v2) }];
+    let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt() { ", alternate" } else { "" })];
+    let places = [place.number(v1), Place { alt: diff.alt(), ..place.number(v2) }];
     let readable = !dataset.frozen;
     let mut room = Room::of_page();
     let paths = if whole { Paths::All } else { Paths::Changed };

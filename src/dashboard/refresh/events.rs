@@ -100,7 +100,7 @@ pub(in crate::dashboard) async fn show(State(app): State<App>, head: Parts) -> R
 }
 
 async fn events(visit: &Visit) -> Result<Response, HttpError> {
-    let (place, _) = own(visit).await?;
+    let place = own(visit).await?.place;
     let (app, user) = (visit.app.clone(), visit.user()?);
     let newest = app.datasets().attempts(&user, place.id, None, 1).await?;
     let Some(attempt) = newest.first().filter(|attempt| attempt.outcome.is_none()) else {

@@ -18,7 +18,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 
-use super::acting::{Problem, Sent, own, problem, received};
+use super::acting::{Problem, Sent, own, problem, received_of_owner};
 use super::figures::{self, Moment, Time};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
@@ -31,7 +31,6 @@ use crate::model::dataset::{Dataset, DatasetSource};
 use crate::model::ids::AttemptId;
 use crate::model::schedule::Schedule;
 use crate::model::source::SourceFormat;
-use crate::model::version::VersionSelector;
 use crate::service::{App, DatasetSettings, RefreshProgress, RefreshStage};
 
 /// How long a page waits for a refresh that it has begun. The refresh goes on.
@@ -128,8 +127,9 @@ fn said(done: &str) -> Option<&'static str> {
 }
 
 async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
-    let (place, view) = own(visit).await?;
-    let (app, user, dataset, now) = (&visit.app, visit.user()?, &view.dataset, Utc::now());
+    let own = own(visit).await?;
+    let (app, user, now) = (&visit.app, visit.user()?, Utc::now());
+    let (place, dataset) = (&own.place, &own.view.dataset);
     let before = Query::parse(visit.head.uri.query()).first("before").and_then(|id| id.parse().ok());
     let limit = PAGE as u32 + 1;
     let mut attempts = app.datasets().attempts(&user, place.id, before.map(AttemptId::new), limit).await?;
@@ -140,7 +140,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
     let page = RefreshPage {
         shell: visit.shell(format!("Refresh, {}", dataset.name.as_str())),
-        heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Refresh),
+        heading: own.heading(visit, Tab::Refresh),
         notice: said.notice,
         problem: said.problem,
         action: place.refresh(),
@@ -148,14 +148,14 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         source: source(dataset),
         fetched: matches!(dataset.source, DatasetSource::Url(_)),
         frozen: dataset.frozen,
-        running: (runs || progress.is_some()).then(|| ProgressView::new(progress, &place)),
+        running: (runs || progress.is_some()).then(|| ProgressView::new(progress, place)),
         formats: SourceFormat::ALL.map(SourceFormat::name),
         format: said.format.unwrap_or_default(),
         schedule: schedule.to_owned(),
         times: times(app, dataset, schedule),
         previewed: said.typed.is_some(),
         ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
-        attempts: attempts.iter().map(|attempt| row(attempt, &place, now)).collect(),
+        attempts: attempts.iter().map(|attempt| row(attempt, place, now)).collect(),
         first: before.map(|_: u64| place.refresh()),
         older: older.map(|id| Query::default().and("before", id.get()).at(&place.refresh())),
     };
@@ -233,23 +233,22 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
 
 /// The handler of its forms, but that with a file.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, sent) = match received(app, request).await {
+    let (mut visit, own, sent) = match received_of_owner(app, request).await {
         Ok(received) => received,
         Err(response) => return *response,
     };
-    let outcome = async {
-        let (place, _) = own(&visit).await?;
-        match Box::pin(done(&visit, &place, &sent)).await {
-            Ok(reply) => Ok(reply),
-            Err(error) => {
-                let (status, problem) = told(&mut visit, error, &sent.action)?;
-                let typed = (sent.action == SCHEDULE).then(|| sent.trimmed(SCHEDULE).to_owned());
-                refresh(&visit, Said { status, problem, typed, ..Said::default() }).await
-            }
-        }
+    let outcome = match Box::pin(done(&visit, &own.place, &sent)).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => again(&mut visit, error, &sent).await,
     };
-    let outcome = outcome.await;
     visit.answer(outcome).await
+}
+
+/// The page with what is wrong with a form.
+async fn again(visit: &mut Visit, error: HttpError, sent: &Sent) -> Result<Reply, HttpError> {
+    let (status, problem) = told(visit, error, &sent.action)?;
+    let typed = (sent.action == SCHEDULE).then(|| sent.trimmed(SCHEDULE).to_owned());
+    refresh(visit, Said { status, problem, typed, ..Said::default() }).await
 }
 
 /// The status and the problem of an error, which is said beside the form that it is of.

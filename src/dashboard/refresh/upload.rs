@@ -35,7 +35,7 @@ pub(in crate::dashboard) async fn act(State(app): State<App>, request: Request) 
 async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     visit.user()?;
     visit::check_origin(&visit.app, &visit.head)?;
-    let (place, _) = own(visit).await?;
+    let place = own(visit).await?.place;
     let mut upload = Upload::begin(&visit.app, &visit.head.headers, body, (&[forms::TOKEN, FORMAT], FILE))?;
     let (mut is_ours, mut format) = (false, String::new());
     let file = loop {

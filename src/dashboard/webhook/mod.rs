@@ -11,7 +11,7 @@ use axum::response::Response;
 use chrono::{DateTime, Utc};
 
 use self::snippets::{SNIPPETS, Snippet};
-use super::acting::{ConfirmPage, Problem, Sent, own, problem, received};
+use super::acting::{Own, Problem, Question, Sent, asked, own, problem, received_of_owner};
 use super::figures::Time;
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
@@ -19,7 +19,7 @@ use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::SentDelivery;
 use crate::http::error::HttpError;
-use crate::model::version::{VersionNumber, VersionSelector};
+use crate::model::version::VersionNumber;
 use crate::service::App;
 use crate::webhook::SIGNATURE_HEADER;
 
@@ -129,8 +129,8 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 }
 
 async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
-    let (place, view) = own(visit).await?;
-    let (app, user, dataset, now) = (&visit.app, visit.user()?, &view.dataset, Utc::now());
+    let own = own(visit).await?;
+    let (app, user, place, now) = (&visit.app, visit.user()?, &own.place, Utc::now());
     let before: Option<u64> =
         Query::parse(visit.head.uri.query()).first("before").and_then(|version| version.parse().ok());
     let found = app.webhooks().find(&user, place.id).await?;
@@ -145,8 +145,8 @@ async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     });
     let (url, secret, signed) = said.typed.or(saved).unwrap_or_default();
     let page = WebhookPage {
-        shell: visit.shell(format!("Webhook, {}", dataset.name.as_str())),
-        heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Webhook),
+        shell: visit.shell(format!("Webhook, {}", own.view.dataset.name.as_str())),
+        heading: own.heading(visit, Tab::Webhook),
         notice: said.notice,
         problem: said.problem,
         action: place.webhook(),
@@ -190,60 +190,43 @@ fn row(delivery: SentDelivery, now: DateTime<Utc>) -> DeliveryRow {
 
 /// The handler of the page that says what the deletion does.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = async {
-        let (place, view) = own(&visit).await?;
-        let title = "Delete the webhook?".to_owned();
-        let page = ConfirmPage {
-            shell: visit.shell(title.clone()),
-            heading: Heading::around(
-                &visit,
-                &view.dataset,
-                &place.version(VersionSelector::Active, false),
-                Tab::Webhook,
-            ),
-            title,
+    let question = |_: &Visit, own: &Own| {
+        Ok(Question {
+            title: "Delete the webhook?".to_owned(),
             effects: vec![
                 "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
                 "Its secret is forgotten. What was delivered stays listed.".to_owned(),
             ],
-            action: place.webhook_part("delete"),
-            version: None,
-            etag: None,
+            action: own.place.webhook_part("delete"),
             button: "Delete the webhook".to_owned(),
             danger: true,
-            back: place.webhook(),
-        };
-        render(StatusCode::OK, &page)
+            back: own.place.webhook(),
+            ..Question::default()
+        })
     };
-    let outcome = outcome.await;
-    visit.answer(outcome).await
+    asked(app, head, Tab::Webhook, question).await
 }
 
 /// The handler of the forms.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, sent) = match received(app, request).await {
+    let (mut visit, own, sent) = match received_of_owner(app, request).await {
         Ok(received) => received,
         Err(response) => return *response,
     };
-    let outcome = async {
-        let (place, _) = own(&visit).await?;
-        match done(&visit, &place, &sent).await {
-            Ok(reply) => Ok(reply),
-            Err(error) => {
-                let (status, problem) = problem(&mut visit, error, &FIELDS)?;
-                let (url, secret) = (sent.trimmed(URL).to_owned(), sent.fields.first(SECRET).unwrap_or_default());
-                let signed = Signed::named(sent.trimmed("signed"));
-                let typed = (sent.action == "register").then(|| (url, secret.to_owned(), signed));
-                webhook(&visit, Said { status, problem, typed, ..Said::default() }).await
-            }
-        }
+    let outcome = match done(&visit, &own.place, &sent).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => again(&mut visit, error, &sent).await,
     };
-    let outcome = outcome.await;
     visit.answer(outcome).await
+}
+
+/// The page with what is wrong with a form.
+async fn again(visit: &mut Visit, error: HttpError, sent: &Sent) -> Result<Reply, HttpError> {
+    let (status, problem) = problem(visit, error, &FIELDS)?;
+    let (url, secret) = (sent.trimmed(URL).to_owned(), sent.fields.first(SECRET).unwrap_or_default());
+    let signed = Signed::named(sent.trimmed("signed"));
+    let typed = (sent.action == "register").then(|| (url, secret.to_owned(), signed));
+    webhook(visit, Said { status, problem, typed, ..Said::default() }).await
 }
 
 /// Does what a form asks for.

@@ -18,8 +18,7 @@ use crate::http::headers::content_encoding::ContentCoding;
 use crate::model::ids::DatasetId;
 use crate::model::request::Format;
 use crate::model::user::User;
-use crate::model::version::VersionSelector;
-use crate::service::{AnswerBody, App, DiffError, DiffForm, VersionDiff};
+use crate::service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDiff};
 
 /// The formats of a diff.
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
@@ -68,10 +67,7 @@ static DIFF: Endpoint = Endpoint {
 /// What a call asks for.
 pub(crate) struct DiffCall {
     dataset: DatasetId,
-    v1: VersionSelector,
-    v2: VersionSelector,
-    /// Whether the alternate of v2 stands for v2.
-    alt: bool,
+    sides: DiffSides,
     /// Which records.
     pub(crate) page: DiffPage,
     form: DiffForm,
@@ -90,6 +86,7 @@ impl DiffCall {
         let query = query.of(&DIFF)?;
         let dataset = query.dataset_id()?;
         let (v1, v2) = (query.version("v1")?, query.version("v2")?);
+        let sides = DiffSides { v1, v2, alt: query.optional_boolean("alt")?.unwrap_or(false) };
         let page = DiffPage {
             change_type: query.one_of("change_type", ChangeType::ALL, ChangeType::name)?,
             offset: query.optional_whole_number("offset")?.unwrap_or(0),
@@ -99,7 +96,7 @@ impl DiffCall {
             Some(Format::Jsonl) => DiffForm::Lines,
             _ => DiffForm::Result,
         };
-        Ok(DiffCall { dataset, v1, v2, alt: query.optional_boolean("alt")?.unwrap_or(false), page, form })
+        Ok(DiffCall { dataset, sides, page, form })
     }
 
     /// The differences, for the owner.
@@ -107,16 +104,7 @@ impl DiffCall {
     /// # Errors
     /// Those of the operation.
     pub(crate) async fn compare(&self, app: &App, user: &User) -> Result<VersionDiff, HttpError> {
-        let DiffCall { dataset, v1, v2, .. } = *self;
-        Ok(match self.alt {
-            false => app.diffs().compare(user, dataset, v1, v2).await?,
-            true => app.diffs().compare_with_alternate(user, dataset, v1, v2).await?,
-        })
-    }
-
-    /// Whether the alternate of v2 stands for v2.
-    pub(crate) fn alt(&self) -> bool {
-        self.alt
+        Ok(app.diffs().compare(user, self.dataset, self.sides).await?)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::encode::ContentCoding;
 use crate::http::management::Fields;
 use crate::http::management::profile::ProfileRecord;
 use crate::model::limits;
-use crate::service::{DiffError, DiffForm};
+use crate::service::{DiffError, DiffForm, DiffSides};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Most bytes of a result.
@@ -53,8 +53,8 @@ pub(super) const PROFILE: Tool = Tool {
 pub(super) const DIFF: Tool = Tool {
     name: "diff",
     summary: "Tells what two versions of one of the caller's datasets differ in: entities added, subtracted, modified",
-    details: "One JSON object: `added`, `subtracted`, `modified`, `total_v1` and `total_v2` count all entities; `records` is \
-              a page of the changes, with both entities and, where modified, `field_diffs`.",
+    details: "`added`, `subtracted`, `modified`, `total_v1`, `total_v2` count all entities; `records` is a page of changes: \
+              both entities and, where modified, `field_diffs`.",
     effect: Effect::Nothing,
     arguments: diff_arguments,
     like: None,
@@ -206,11 +206,12 @@ fn diff_arguments() -> JsonObject {
     let names = ChangeType::ALL.map(ChangeType::name);
     let properties = [
         ("dataset_id", schemas::positive("One of the caller's datasets.")),
-        ("v1", schemas::version("The version that is compared from")),
-        ("v2", schemas::version("The version that is compared to")),
+        ("v1", schemas::version("The version compared from")),
+        ("v2", schemas::version("The version compared to")),
+        ("alt", schemas::flag("The alternate of v2")),
         ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type."})),
         ("offset", schemas::whole_number(0, "Skips the first records.")),
-        ("limit", schemas::whole_number(RECORDS, "At most so many records; 0 for the counts alone.")),
+        ("limit", schemas::whole_number(RECORDS, "At most so many records; 0: the counts alone.")),
     ];
     schemas::object(properties, &["dataset_id", "v1", "v2"])
 }
@@ -218,13 +219,17 @@ fn diff_arguments() -> JsonObject {
 fn diff(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
         let dataset = arguments.dataset_id()?;
-        let (v1, v2) = (arguments.selector("v1")?, arguments.selector("v2")?);
+        let sides = DiffSides {
+            v1: arguments.selector("v1")?,
+            v2: arguments.selector("v2")?,
+            alt: arguments.optional_boolean("alt")?.unwrap_or(false),
+        };
         let page = DiffPage {
             change_type: arguments.optional_one_of("change_type", ChangeType::ALL, ChangeType::name)?,
             offset: arguments.optional_whole_number("offset")?.unwrap_or(0),
             limit: Some(arguments.optional_whole_number("limit")?.unwrap_or(RECORDS)),
         };
-        let diff = caller.app.diffs().compare(&caller.user, dataset, v1, v2).await?;
+        let diff = caller.app.diffs().compare(&caller.user, dataset, sides).await?;
         let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
         let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
         Ok(Output(vec![output::text(answer.body, BYTES, instead).await?]))

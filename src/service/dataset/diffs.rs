@@ -73,6 +73,17 @@ pub enum DiffError {
     Read(#[from] ReadError),
 }
 
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiffSides {
+    /// The version that is compared.
+    pub v1: VersionSelector,
+    /// The version that it is compared with.
+    pub v2: VersionSelector,
+    /// Whether the alternate of v2 stands for v2.
+    pub alt: bool,
+}
+
 /// How many entities two versions have, and how many of them differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffSummary {
@@ -124,6 +135,7 @@ pub struct VersionDiff {
     capacity: Capacity,
     dataset: Dataset,
     versions: [VersionNumber; 2],
+    alt: bool,
     readers: [VersionReader; 2],
     diff: Held,
 }
@@ -137,6 +149,11 @@ impl VersionDiff {
     /// v1 and v2.
     pub fn versions(&self) -> [VersionNumber; 2] {
         self.versions
+    }
+
+    /// Whether the alternate of v2 stands for v2.
+    pub fn alt(&self) -> bool {
+        self.alt
     }
 
     /// How much differs, whatever the page.
@@ -297,71 +314,44 @@ impl Diffs {
         Diffs { catalog, store, cache, capacity, diffs: Arc::new(DiffCache::new(capacity_bytes)) }
     }
 
-    /// Compares two versions of the owner's dataset, frozen or not, without their alternates. Costs nothing but
+    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Costs nothing but
     /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others
     /// wait for the same.
     ///
     /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `Busy`, `Timeout` by
-    /// `query.diff_timeout_s`, `OutOfMemory` and `Unreadable`.
-    pub async fn compare(
-        &self,
-        owner: &User,
-        dataset: DatasetId,
-        v1: VersionSelector,
-        v2: VersionSelector,
-    ) -> Result<VersionDiff, DiffError> {
+    /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `AltNotFound`, `Busy`,
+    /// `Timeout` by `query.diff_timeout_s`, `OutOfMemory` and `Unreadable`.
+    pub async fn compare(&self, owner: &User, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, [v1, v2], false).await
-    }
-
-    /// As [`Diffs::compare`], with the alternate of v2 in place of v2.
-    ///
-    /// # Errors
-    /// As of [`Diffs::compare`], and [`ReadError::AltNotFound`].
-    pub async fn compare_with_alternate(
-        &self,
-        owner: &User,
-        dataset: DatasetId,
-        v1: VersionSelector,
-        v2: VersionSelector,
-    ) -> Result<VersionDiff, DiffError> {
-        let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, [v1, v2], true).await
+        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, sides).await
     }
 
     /// As [`Diffs::compare`], for the operator, who may compare anybody's versions.
     ///
     /// # Errors
     /// As of [`Diffs::compare`].
-    pub async fn compare_any(
-        &self,
-        dataset: DatasetId,
-        v1: VersionSelector,
-        v2: VersionSelector,
-    ) -> Result<VersionDiff, DiffError> {
+    pub async fn compare_any(&self, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog.dataset(dataset).await.map_err(ManageError::from)?;
         let dataset = dataset.ok_or(ManageError::DatasetNotFound)?;
-        self.compare_for(self.capacity.clone(), dataset, [v1, v2], false).await
+        self.compare_for(self.capacity.clone(), dataset, sides).await
     }
 
     async fn compare_for(
         &self,
         capacity: Capacity,
         dataset: Dataset,
-        versions: [VersionSelector; 2],
-        alternate: bool,
+        DiffSides { v1, v2, alt }: DiffSides,
     ) -> Result<VersionDiff, DiffError> {
         let number = |selector| match selector {
             VersionSelector::Active => dataset.active_version(),
             VersionSelector::Latest => dataset.latest_version,
             VersionSelector::Number(number) => Some(number),
         };
-        let [Some(v1), Some(v2)] = versions.map(number) else { return Err(ManageError::NoVersionYet.into()) };
+        let [Some(v1), Some(v2)] = [v1, v2].map(number) else { return Err(ManageError::NoVersionYet.into()) };
         let versions = [v1, v2];
         let first = self.version_of(&dataset, v1).await?.file;
         let second = self.version_of(&dataset, v2).await?;
-        let second = match alternate {
+        let second = match alt {
             false => second.file,
             true => second.alt.ok_or(ReadError::AltNotFound(v2))?,
         };
@@ -371,7 +361,7 @@ impl Diffs {
             true => Held::new(Diff::none(readers[0].entity_count()), None),
             false => self.compare_files(&capacity, &files, &readers).await?,
         };
-        Ok(VersionDiff { capacity, dataset, versions, readers, diff })
+        Ok(VersionDiff { capacity, dataset, versions, alt, readers, diff })
     }
 
     async fn version_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<Version, DiffError> {

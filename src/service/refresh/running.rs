@@ -7,14 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::model::ids::{DatasetId, UserId};
+use crate::model::limits::REFRESH_STREAMS;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::stage::RefreshStage;
 
-/// Requests of a user that may watch at the same time.
-const WATCHES_OF_A_USER: usize = 4;
-
-/// Those of all users together.
+/// Requests of all users together that may watch at the same time.
 const WATCHES: usize = 1_000;
 
 /// How far a refresh is.
@@ -105,7 +103,7 @@ impl Refreshes {
     /// Counts a request of a user that watches; `None` where there are as many as there may be.
     pub fn watch(&self, user: UserId) -> Option<Watch> {
         let mut watches = locked(&self.running.watches);
-        if watches.values().sum::<usize>() >= WATCHES || watches.get(&user).copied() >= Some(WATCHES_OF_A_USER) {
+        if watches.values().sum::<usize>() >= WATCHES || watches.get(&user).copied() >= Some(REFRESH_STREAMS) {
             return None;
         }
         *watches.entry(user).or_default() += 1;

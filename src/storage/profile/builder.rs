@@ -1,6 +1,7 @@
 //! The pass over the entities: every path with its counts.
 
 use super::columns::{Kind, TableColumns};
+use super::lengths::Lengths;
 use super::values::{Shared, Values};
 use super::{PATH_BYTES, PATHS};
 use crate::document::{self, Columns, Scalar};
@@ -29,6 +30,7 @@ pub(super) struct PathProfile {
     /// Whether folding may change a text.
     pub(super) folds: bool,
     pub(super) values: Values,
+    pub(super) lengths: Lengths,
     /// Whether a scalar of it, outside of arrays, has given a column.
     pub(super) is_column: bool,
 }
@@ -176,6 +178,7 @@ impl PathProfile {
             Scalar::String(text) => {
                 self.strings += 1;
                 self.take_text(text.raw());
+                self.lengths.add(text);
             }
         }
         self.values.add(scalar, shared);

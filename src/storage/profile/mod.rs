@@ -6,6 +6,7 @@
 //! | `builder` | the pass: every path with its counts |
 //! | `values` | the values of one path: how many, which are frequent, the minimum and the maximum |
 //! | `min_max` | the minimum and the maximum |
+//! | `lengths` | how long its strings are |
 //! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
 //! | `shredding` | which paths get a shredded column, and why others get none |
 //! | `stored` | what is told of a version, and its form in the file |
@@ -22,6 +23,7 @@
 
 mod builder;
 mod columns;
+mod lengths;
 mod min_max;
 mod paths;
 mod shredding;
@@ -30,6 +32,7 @@ mod stored;
 mod values;
 
 pub use builder::ProfileBuilder;
+pub use lengths::lengths_at;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 pub use stored::{

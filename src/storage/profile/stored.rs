@@ -90,6 +90,11 @@ pub struct PathRecord {
     pub string_min: Option<ValueRecord>,
     /// The last string by code point.
     pub string_max: Option<ValueRecord>,
+    /// How many strings have 0, 1, 2 to 3, 4 to 7, … characters ([`super::lengths_at`]): as many as the longest needs,
+    /// none in a file of before they were counted. For pages; [`StoredProfile::without_lengths`] is what callers get.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(ignore)]
+    pub string_lengths: Vec<u64>,
     /// Values that occur more than once, at most 10, the most frequent first.
     pub top: Vec<TopValue>,
     /// Whether `top` is an estimate: made of one value in 8, of those that occur about 128 times or more.
@@ -206,6 +211,7 @@ impl ProfileBuilder {
             number_max: number(1),
             string_min: string(0),
             string_max: string(1),
+            string_lengths: path.lengths.counts().to_vec(),
             top: top.collect(),
             top_estimated,
             shredded: why_not_shredded.is_none(),
@@ -225,6 +231,12 @@ fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
 }
 
 impl StoredProfile {
+    /// As `/openapi.json` describes it.
+    pub fn without_lengths(mut self) -> StoredProfile {
+        self.paths.iter_mut().for_each(|path| path.string_lengths = Vec::new());
+        self
+    }
+
     /// Its form in the file, beside the columns of the version as a table. Leaves the rarest paths out, and says so,
     /// where it would be too large; and the columns where they are.
     ///
@@ -310,5 +322,19 @@ mod tests {
             .expect("a profile");
         assert!(read.paths_left_out && read.paths.len() > 1_000, "{}", read.paths.len());
         assert_eq!((read.index.unmet.len(), &read.index), (INDEX_PATHS, &described.index));
+    }
+
+    #[test]
+    fn a_profile_of_before_lengths_were_counted_is_read() {
+        let mut profile = ProfileBuilder::new();
+        profile.add(br#"{"a":"x"}"#);
+        let index = IndexSettings::default();
+        let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
+        assert_eq!(described.paths[0].string_lengths, [0, 1]);
+        let before = described.clone().without_lengths();
+        assert!(!serde_json::to_string(&before).expect("JSON").contains("string_lengths"));
+        for stored in [described, before] {
+            assert_eq!(StoredProfile::decode(&stored.encode(None).expect("a profile")).expect("a profile"), stored);
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! The dashboard in a real browser, Chromium, driven by the programs of `tests/tools/browser`.
 
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use strata::service::DEMO_OWNER;
 
-use crate::support::machine::{Machine, Server, succeeded};
+use crate::support::machine::{Machine, Server, one_json_line, succeeded};
 use crate::support::scripts::{node_tools, tools_file};
 
 const EMAIL: &str = "grace@example.test";
@@ -15,7 +16,15 @@ const PASSWORD: &str = "the password of Grace";
 /// One browser at a time: each takes a core and much memory.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A server with the demo, and with another user.
+/// Entities of the large dataset, unless `TEST_ENTITIES` says how many. With a binary that is optimized, a million:
+///
+/// ```sh
+/// TEST_ENTITIES=1000000 STRATA_TEST_BINARY=target/release/strata \
+///     cargo test --test it -- dashboard::in_browser::a_large_dataset
+/// ```
+const ENTITIES: u64 = 100_000;
+
+/// A server with a user.
 struct Served {
     machine: Machine,
     server: Server,
@@ -24,11 +33,18 @@ struct Served {
 }
 
 impl Served {
+    /// With the demo, too.
     fn start() -> Served {
+        Served::with(|_| {}, &["--demo"])
+    }
+
+    /// With what is made on the machine before it starts.
+    fn with(make: impl FnOnce(&Machine), more: &[&str]) -> Served {
         let machine = Machine::new();
         let arguments = ["user", "add", EMAIL, "--plan", "scale", "--token", "browser"];
         let printed = succeeded(&machine.run_with_input(&arguments, PASSWORD));
         let token = printed.lines().last().expect("a token").to_owned();
+        make(&machine);
         // Pages are opened faster than by people, and all from one address.
         let environment = [
             ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
@@ -37,7 +53,7 @@ impl Served {
             // Sources and receivers of webhooks are in the programs.
             ("STRATA_NET__ALLOW", "127.0.0.0/8"),
         ];
-        let server = Server::start(&machine, &["--demo"], &environment);
+        let server = Server::start(&machine, more, &environment);
         Served { machine, server, token }
     }
 
@@ -111,6 +127,31 @@ fn an_owner_makes_refreshes_compares_and_edits_with_scripts_and_without() {
 fn hostile_names_and_values_do_nothing_in_a_browser() {
     let served = Served::start();
     assert!(served.drive("hostile.mjs", &[EMAIL, PASSWORD, &served.token]).ends_with(" pages"));
+}
+
+#[test]
+fn strings_of_ten_megabytes_and_thousands_of_paths_are_shown_within_bounds() {
+    let served = Served::with(|_| {}, &[]);
+    assert!(served.drive("long_and_wide.mjs", &[EMAIL, PASSWORD, &served.token]).ends_with(" pages"));
+}
+
+#[test]
+fn a_large_dataset_is_paged_filtered_sorted_and_counted() {
+    let entities = std::env::var("TEST_ENTITIES").map_or(ENTITIES, |number| number.parse().expect("a number"));
+    let import = |machine: &Machine| {
+        let file = std::fs::File::create(machine.path("large.jsonl")).expect("a file");
+        let mut file = BufWriter::new(file);
+        for n in 0..entities {
+            // Each score once, and in no order that the positions have.
+            let score = n * 7_919 % entities;
+            writeln!(file, r#"{{"n":{n},"group":"group {}","score":{score},"name":"name {n}"}}"#, n % 10)
+                .expect("it is written");
+        }
+        file.flush().expect("it is written");
+        one_json_line(&machine.run(&["import", "large.jsonl", "--name", "Large", "--owner", EMAIL]));
+    };
+    let served = Served::with(import, &[]);
+    assert_eq!(served.drive("large.mjs", &[&entities.to_string()]), "done");
 }
 
 #[test]

@@ -22,7 +22,7 @@ async fn a_profile_shows_what_was_found_and_its_values_filter() {
     assert!(cards[0].contains("Numbers 0 to 99") && cards[0].contains("Distinct values 100"), "{}", cards[0]);
     assert!(cards[1].contains("string, null") && cards[1].contains("Null 25"), "{}", cards[1]);
     assert!(cards[2].contains("in 50 % of the entities"), "{}", cards[2]);
-    let bars = page.select("section[aria-labelledby=p1] table rect");
+    let bars = page.select("section[aria-labelledby=p1] > table rect");
     let widths: Vec<_> = bars.iter().filter_map(|bar| bar.attr("width")).collect();
     assert_eq!(widths, ["1000", "500"]);
     for (text, matching) in [("green <&>", "50 entities"), ("red", "25 entities"), ("25", "25 entities")] {
@@ -77,6 +77,36 @@ async fn a_histogram_counts_exactly_what_its_links_show() {
         let page = visitor.page(&format!("/ui/1/numbers/active/profile?histogram={uri}")).await;
         assert!(!page.text.contains("Entities by the number"), "{none}");
     }
+}
+
+#[tokio::test]
+async fn the_lengths_of_strings_are_shown_and_the_empty_ones_found() {
+    let service = TestService::start().await;
+    let entities: Vec<String> = (0..40)
+        .map(|n| format!("{{\"s\":\"{}\",\"in\":[\"\",\"é\\n{n}\"],\"n\":{n}}}", "é".repeat([0, 1, 5, 700][n % 4])))
+        .chain(["{\"s\":null}".to_owned(), "{\"s\":7}".to_owned()])
+        .collect();
+    service.import("Texts", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/texts/active/profile").await;
+    let rows = |id: usize| page.all_words(&format!("section[aria-labelledby=p{id}] details tbody tr"));
+    let none = "0 0 %";
+    let between = ["2 to 3", "8 to 15", "16 to 31", "32 to 63", "64 to 127", "128 to 255", "256 to 511"];
+    let mut expected: Vec<String> = between.iter().map(|range| format!("{range} {none}")).collect();
+    expected.splice(0..0, ["0 10 25 %", "1 10 25 %"].map(str::to_owned));
+    expected.insert(3, "4 to 7 10 25 %".to_owned());
+    expected.push("512 to 1,023 10 25 %".to_owned());
+    assert_eq!(rows(0), expected);
+    assert_eq!(rows(1), ["0 40 50 %", "1 0 0 %", "2 to 3 10 12 %", "4 to 7 30 38 %"]);
+    assert!(rows(2).is_empty(), "numbers have no length");
+    // Exactly the empty strings of a path that reaches one value of an entity.
+    let links: Vec<_> = page.select(".path details a").iter().map(|link| link.attr("href")).collect();
+    assert_eq!(links, [Some("/ui/1/texts/active/?filter=s:")]);
+    let result = visitor.page("/ui/1/texts/active/?filter=s:").await;
+    assert!(result.words("h2#result").ends_with("10 entities"), "{}", result.words("h2#result"));
+    // The answer for programs is as it was.
+    let answer = service.get("/dataset/profile?dataset_id=1").await;
+    assert!(answer.status == 200 && !answer.text().contains("lengths"), "{}", answer.text());
 }
 
 fn escaped(text: &str) -> String {

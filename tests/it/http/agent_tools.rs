@@ -40,6 +40,23 @@ async fn explain_takes_what_read_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn diff_takes_the_alternate() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Compared", json!({}), &[r#"[{"k":"a","n":1.0},{"k":"b"}]"#]).await;
+    let arguments = json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true});
+    let text = failure(&owned.tool("diff", arguments.clone()).await);
+    assert!(text.contains("has no alternate"), "{text}");
+    assert_eq!(owned.save(id, 1, r#"[{"k":"a","n":1e1},{"k":"c"}]"#).await.status, 200);
+    let (texts, _) = given(&owned.tool("diff", arguments).await);
+    let answer = owned.call("GET", &format!("/dataset/diff?dataset_id={id}&v1=1&v2=1&alt=true"), "").await;
+    assert_eq!((answer.status, texts.concat().as_str()), (200, answer.text()));
+    let (_, without) = given(&owned.tool("diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": false})).await);
+    assert_eq!((&without["modified"], &without["records"]), (&json!(0), &json!([])));
+    let (_, with) = given(&owned.tool("diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true})).await);
+    assert_ne!(with["records"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
     let owned = Owned::sqlite().await;
     let member = |number: usize, row: usize| match number % 5 {

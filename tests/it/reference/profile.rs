@@ -101,6 +101,16 @@ impl PathTruth {
 
         let numbers: Vec<&str> = self.texts(2);
         let strings: Vec<&str> = self.texts(3);
+        let mut lengths = Vec::new();
+        for string in &strings {
+            let (mut place, mut above) = (0, 1);
+            while string.chars().count() >= above {
+                (place, above) = (place + 1, above * 2);
+            }
+            lengths.resize(lengths.len().max(place + 1), 0);
+            lengths[place] += 1;
+        }
+        assert_eq!(record.string_lengths, lengths, "{path}");
         // Of equal ones, the first.
         let least = numbers.iter().copied().reduce(|one, other| match number::compare(other, one) {
             Ordering::Less => other,

@@ -13,14 +13,14 @@ use strata::diff::{DiffBounds, DiffPage};
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
 use strata::model::version::{VersionNumber, VersionSelector};
-use strata::service::{DiffForm, Load};
+use strata::service::{DiffForm, DiffSides, Load};
 
 use crate::reference::coding::decoded;
 use crate::reference::diff::{self as reference, Bounds};
 use crate::reference::value::Value as Tree;
 use crate::support::Answer;
 use crate::support::diffs;
-use crate::support::machine::{Machine, Server, failed, get, succeeded};
+use crate::support::machine::{Machine, Server, failed, get, request, succeeded};
 use crate::support::openapi::Document;
 use crate::support::owned::{Owned, add_user, call};
 use crate::support::pages::between;
@@ -120,6 +120,40 @@ async fn alternates_do_not_count_and_frozen_datasets_can_be_compared() {
     let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     assert_eq!(owned.call("POST", "/dataset/rollback", &freeze).await.status, 200);
     asked(&owned, &query).await.is(&result(&RECORDS));
+}
+
+#[tokio::test]
+async fn an_alternate_is_compared_in_place_of_its_version() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &[V2, V1]).await;
+    let query = format!("dataset_id={id}&v1=2&v2=2&alt=true");
+    let missing = asked(&owned, &query).await;
+    missing.is_error(404);
+    assert!(missing.text().contains("Version 2 of this dataset has no alternate"), "{}", missing.text());
+    assert_eq!(owned.save(id, 2, V2).await.status, 200);
+    asked(&owned, &query).await.is(&result(&RECORDS));
+    asked(&owned, &query.replace("true", "1")).await.is(&result(&RECORDS));
+    asked(&owned, &format!("dataset_id={id}&v1=1&v2=2&alt=true&limit=0"))
+        .await
+        .is(r#"{"added":0,"subtracted":0,"modified":0,"total_v1":3,"total_v2":3,"records":[]}"#);
+    asked(&owned, &format!("dataset_id={id}&v1=2&v2=1&alt=true")).await.is_error(404);
+    asked(&owned, &format!("dataset_id={id}&v1=2&v2=2&alt=yes")).await.is_error(400);
+
+    let two = VersionSelector::Number(VersionNumber::new(2));
+    let compare = async |alt| {
+        let sides = DiffSides { v1: two, v2: VersionSelector::Latest, alt };
+        owned.service.app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff")
+    };
+    let (with, without) = (compare(true).await, compare(false).await);
+    assert_eq!((with.alt(), with.versions().map(VersionNumber::get), with.count(None)), (true, [2, 2], 3));
+    assert_eq!((without.alt(), without.count(None)), (false, 0));
+
+    // What is kept of the alternate that was there says nothing of the next one.
+    assert_eq!(owned.save(id, 2, "[]").await.status, 200);
+    let gone = asked(&owned, &format!("{query}&limit=0")).await;
+    gone.is(r#"{"added":0,"subtracted":3,"modified":0,"total_v1":3,"total_v2":0,"records":[]}"#);
+    assert_eq!(owned.delete(id, 2).await.status, 200);
+    asked(&owned, &query).await.is_error(404);
 }
 
 #[tokio::test]
@@ -370,8 +404,9 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
         format!("[{}]", (0..3_000).map(entity).collect::<Vec<_>>().join(","))
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
-    let (app, versions) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
-    let diff = app.diffs().compare(&owned.user, DatasetId::new(id), versions[0], versions[1]).await.expect("a diff");
+    let (app, [v1, v2]) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
+    let sides = DiffSides { v1, v2, alt: false };
+    let diff = app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff");
     assert_eq!((diff.summary().modified, diff.count(None)), (3_000, 3_000));
     for form in [DiffForm::Result, DiffForm::Records, DiffForm::Lines] {
         let mut parts = diff.stream(&DiffPage::default(), form);
@@ -497,6 +532,24 @@ fn the_command_prints_what_differs_while_a_server_uses_the_same_data() {
     assert_eq!(lines(&["--offset", "9", "--limit", "all"]), ["There are 3 records: --offset 9 is past the last one."]);
     let same = succeeded(&run(&machine, &["1", "2", "2"]));
     assert!(same.ends_with("+0 added  -0 subtracted  ~0 modified\n\nNo entity differs.\n"), "{same}");
+}
+
+#[test]
+fn the_command_compares_with_an_alternate() {
+    let (machine, authorization) = machine_with(&[V1]);
+    let told = failed(&run(&machine, &["1", "1", "1", "--alt"]));
+    assert!(told.contains("version 1 has no alternate"), "{told}");
+    let server = Server::start(&machine, &[], &[]);
+    let headers = format!("Authorization: {authorization}\r\nContent-Type: application/json\r\n");
+    let body = format!("{{\"dataset_id\":1,\"version\":1,\"entities\":{V2}}}");
+    let (head, _) = request("POST", &format!("{}/dataset/alternate/save", server.base_url), &headers, &body);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let text = TEXT.replace("and version 2 (", "and the alternate of version 1 (");
+    assert_eq!(succeeded(&run(&machine, &["1", "1", "1", "--alt"])), text);
+    let printed = succeeded(&run(&machine, &["1", "active", "latest", "--alt", "--json"]));
+    let url = format!("{}/dataset/diff?dataset_id=1&v1=1&v2=1&alt=true", server.base_url);
+    assert_eq!(printed, format!("{}\n", get(&url, Some(&authorization)).1));
+    assert!(succeeded(&run(&machine, &["1", "1", "1"])).ends_with("No entity differs.\n"));
 }
 
 #[test]

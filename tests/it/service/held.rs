@@ -17,7 +17,7 @@ use strata::http::router::router;
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
 use strata::model::version::{VersionNumber, VersionSelector};
-use strata::service::{AnswerBody, DiffForm, Load};
+use strata::service::{AnswerBody, DiffForm, DiffSides, Load};
 use tokio::task::JoinSet;
 use tower::Service;
 
@@ -94,8 +94,9 @@ async fn records_of_a_diff_that_are_large_are_streamed_however_small_the_mean() 
         format!("[{}]", large.chain(small).collect::<Vec<_>>().join(","))
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
-    let (app, versions) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
-    let diff = app.diffs().compare(&owned.user, DatasetId::new(id), versions[0], versions[1]).await.expect("a diff");
+    let (app, [v1, v2]) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
+    let sides = DiffSides { v1, v2, alt: false };
+    let diff = app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff");
     assert_eq!(diff.count(None), 10);
     let page = DiffPage::default();
     let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.expect("an answer");

@@ -37,9 +37,11 @@ impl Machine {
         std::fs::write(self.path(name), text).expect("the file is written");
     }
 
-    /// The binary in this directory, without input, by no configuration but that of the test.
+    /// The binary in this directory, or that which `STRATA_TEST_BINARY` names, without input, by no configuration but
+    /// that of the test.
     pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
+        let binary = std::env::var_os("STRATA_TEST_BINARY");
+        let mut command = Command::new(binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_strata").into()));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
         without_configuration(&mut command);
         command
@@ -133,14 +135,13 @@ impl Server {
         Server::of(machine, command, environment)
     }
 
-    /// A server that the system gives little; of the binary that `STRATA_TEST_BINARY` names, if it does.
+    /// A server that the system gives little.
     pub fn confined(machine: &Machine, environment: &[(&str, &str)], confinement: Confinement) -> Self {
         let Confinement { address_space_kib, stack_kib } = confinement;
         let serve = machine.command(&["serve", "--listen", "127.0.0.1:0"]);
-        let binary = std::env::var_os("STRATA_TEST_BINARY").unwrap_or_else(|| serve.get_program().to_owned());
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("ulimit -v {address_space_kib} && ulimit -s {stack_kib} && exec \"$0\" \"$@\""));
-        command.arg(binary).args(serve.get_args()).stdin(Stdio::null());
+        command.arg(serve.get_program()).args(serve.get_args()).stdin(Stdio::null());
         command.current_dir(serve.get_current_dir().expect("the machine's directory"));
         for (name, value) in serve.get_envs() {
             match value {

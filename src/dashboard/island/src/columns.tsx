@@ -21,6 +21,8 @@ class Columns {
   /** Names as the service shows them: nothing in them is invisible or reorders text. */
   private readonly shown = new Map<string, string>();
   private choice: Choice = { order: [], hidden: [] };
+  /** Whether cells stand elsewhere than where the service sent them, or are hidden. */
+  private arranged = false;
 
   constructor(
     private readonly region: HTMLElement,
@@ -79,9 +81,7 @@ class Columns {
     this.change({ order: [...order, ...others], hidden: this.choice.hidden });
   }
 
-  private show(): void {
-    const order = this.ordered();
-    const isHidden = (name: string) => this.choice.hidden.includes(name);
+  private arrange(order: string[], isHidden: (name: string) => boolean): void {
     for (const row of this.region.querySelectorAll("tr")) {
       const cells = cellsOf(row);
       for (const name of order) {
@@ -91,6 +91,15 @@ class Columns {
         row.append(cell);
       }
     }
+  }
+
+  private show(): void {
+    const order = this.ordered();
+    const isHidden = (name: string) => this.choice.hidden.includes(name);
+    const isAsSent = order.every((name, at) => name === this.names[at] && !isHidden(name));
+    // To move all cells is most of the work of a page, so it is not done for nothing.
+    if (this.arranged || !isAsSent) this.arrange(order, isHidden);
+    this.arranged = !isAsSent;
     const shown = order.filter((name) => !isHidden(name)).length;
     render(
       <details class="panel columns-panel" open={this.panel.querySelector("details")?.open ?? false}>

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
+use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -45,6 +46,7 @@ const CASES: &[(&str, Case)] = &[
     ("SUMMARY_ENTITIES", |world, limit| summary_entities(world, limit).boxed()),
     ("PAGE_ENTITIES", |world, limit| page_entities(world, limit).boxed()),
     ("PAGE_BYTES", |world, limit| page_bytes(world, limit).boxed()),
+    ("REFRESH_STREAMS", |world, limit| refresh_streams(world, limit).boxed()),
     ("URL_BYTES", |world, limit| url_bytes(world, limit).boxed()),
     ("RECORDS_PATH_BYTES", |world, limit| {
         let path = |most: usize| format!("{}a{}", "a.".repeat((most - 1) / 2), "b".repeat((most - 1) % 2));
@@ -489,6 +491,12 @@ impl Pages<'_> {
         answer.text()
     }
 
+    /// An answer whose body is not read.
+    async fn open(&self, uri: &str) -> reqwest::Response {
+        let request = self.world.client.get(self.world.url(uri)).header("cookie", &self.cookie);
+        request.send().await.expect("an answer")
+    }
+
     /// The fields by which the forms of a page are known.
     async fn hidden(&self, uri: &str) -> String {
         let page = self.get(uri).await;
@@ -504,6 +512,29 @@ impl Pages<'_> {
         let request = self.world.client.post(self.world.url(uri)).header("cookie", &self.cookie);
         self.world.send(request.header("content-type", "application/x-www-form-urlencoded").body(form)).await.status
     }
+}
+
+async fn refresh_streams(world: &World, limit: &Limit) {
+    let id = world.dataset("Refresh streams").await;
+    let (pages, uri) = (Pages::of(world).await, format!("/ui/{id}/refresh-streams/refresh/events"));
+    let (mut chunks, body) = mpsc::channel(1);
+    chunks.try_send(Ok::<_, std::io::Error>("{\"a\":1}\n")).expect("sent");
+    let push = world.client.post(world.url(&format!("/dataset/refresh?dataset_id={id}"))).bearer_auth(&world.token);
+    let push = push.header("content-type", "application/x-ndjson").body(reqwest::Body::wrap_stream(body));
+    let watched = async {
+        let mut streams = Vec::new();
+        while streams.len() < limit.most {
+            let answer = pages.open(&uri).await;
+            match answer.status().as_u16() {
+                200 => streams.push(answer),
+                other => assert_eq!((other, streams.len()), (204, 0), "the refresh has not begun yet"),
+            }
+        }
+        assert_eq!(pages.open(&uri).await.status(), status(limit));
+        chunks.close_channel();
+    };
+    let (pushed, ()) = tokio::join!(world.send(push), watched);
+    pushed.is(&[200], limit.name);
 }
 
 async fn editor_form(world: &World, limit: &Limit) {

@@ -1,0 +1,161 @@
+// Measures when pages of many entities are ready in a browser, beside the answers of their API calls in the same
+// browser, and prints a line for each page.
+//
+//     node entities.mjs BINARY ENTITIES
+//
+// The API call is the one that the page names. It is asked for by `fetch` from a page of the same server, until its
+// last byte. A page is ready when its load event has ended: with its style sheet and its script, which the browser has
+// from the page before, as it does when people go from page to page. Nothing of the dataset comes from its cache.
+//
+// "come" is when the page's last byte is there, as the API's is for "API". What follows is the browser's work. "more"
+// is what the page took longer than the API call. The first line is a page without data: what any page takes.
+//
+// "first" is a server that has just started, for each request another one; "again" is one that has answered the same
+// before: medians of some rounds, in which both take turns. The goal is that a page takes 50 ms more at most.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createWriteStream, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+import puppeteer from "puppeteer-core";
+
+const [binary, number] = process.argv.slice(2);
+const entities = Number(number);
+const FIRSTS = 3;
+const ROUNDS = 15;
+const HOME = "/ui/1/many/active/";
+const PAGES = [
+  ["a page without data", null],
+  ["the first page", ""],
+  ["the last page", `?offset=${entities - 50}`],
+  ["a filter, one in ten", "?filter=group:group+3"],
+  ["a filter, one entity", `?filter=name:name+${entities - 1}`],
+  ["its last page", `?filter=group:group+3&offset=${entities / 10 - 50}`],
+  ["a sort", "?sort=score:desc"],
+  ["a filter and a sort", "?filter=group:group+3&sort=score:desc"],
+  ["a range", `?filter_gte=score:${entities / 4}&filter_lt=score:${entities / 2}`],
+  ["a keyword", `?keywords=name+${entities - 1}`],
+  ["a part of a text", "?filter_contains=name:99"],
+];
+
+const work = mkdtempSync(join(tmpdir(), "strata-entities-"));
+const environment = { ...process.env, STRATA_LIMITS__PUBLIC_PER_MINUTE: "0" };
+const options = { cwd: work, env: environment };
+
+/** Runs a command to its end. */
+async function run(input, ...words) {
+  const child = spawn(binary, words, { ...options, stdio: ["pipe", "ignore", "inherit"] });
+  child.stdin.end(input);
+  const [code] = await once(child, "exit");
+  if (code !== 0) throw new Error(`${words[0]} ends with ${code}`);
+}
+
+async function prepare() {
+  await run("the password of Ada\n", "user", "add", "ada@example.test", "--plan", "free");
+  const file = createWriteStream(join(work, "many.jsonl"));
+  for (let n = 0; n < entities; n += 1) {
+    const line = { n, group: `group ${n % 10}`, score: (n * 7919) % entities, name: `name ${n}`, at: { x: n % 360 } };
+    if (!file.write(`${JSON.stringify(line)}\n`)) await once(file, "drain");
+  }
+  file.end();
+  await once(file, "finish");
+  await run("", "import", "many.jsonl", "--name", "Many", "--owner", "ada@example.test");
+  rmSync(join(work, "many.jsonl"));
+}
+
+/** Works with a server that has just started. */
+async function served(use) {
+  const stdio = ["ignore", "pipe", "ignore"];
+  const child = spawn(binary, ["serve", "--listen", "127.0.0.1:0"], { ...options, stdio });
+  try {
+    for await (const line of createInterface({ input: child.stdout })) {
+      if (line.startsWith("listening on ")) return await use(line.slice("listening on ".length));
+    }
+    throw new Error("the server has ended");
+  } finally {
+    child.kill();
+    await once(child, "exit");
+  }
+}
+
+/** A page of a browser that has been on the server's pages, but on none of the dataset. */
+async function visiting(browser, baseUrl, use) {
+  const context = await browser.createBrowserContext();
+  const page = await context.newPage();
+  const elsewhere = () => page.goto(`${baseUrl}/ui/sign-in`, { waitUntil: "load" });
+  await elsewhere();
+  /** Milliseconds until the page has come, and until it is ready. */
+  const open = async (path) => {
+    await elsewhere();
+    const answer = await page.goto(baseUrl + path, { waitUntil: "load" });
+    if (answer.status() !== 200) throw new Error(`${path}: ${answer.status()}`);
+    await page.waitForFunction(() => performance.getEntriesByType("navigation")[0].loadEventEnd > 0);
+    return page.evaluate(() => {
+      const { responseEnd, loadEventEnd } = performance.getEntriesByType("navigation")[0];
+      return { come: responseEnd, ready: loadEventEnd };
+    });
+  };
+  /** Milliseconds until the answer of a call is there. */
+  const ask = async (path) => {
+    await elsewhere();
+    return page.evaluate(async (path) => {
+      const begun = performance.now();
+      const answer = await fetch(path, { cache: "no-store" });
+      await answer.text();
+      if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+      return performance.now() - begun;
+    }, path);
+  };
+  const call = () => page.$eval(".call a", (link) => link.getAttribute("href"));
+  const used = await use({ open, ask, call });
+  await context.close();
+  return used;
+}
+
+const median = (values) => values.toSorted((one, other) => one - other)[Math.floor(values.length / 2)];
+const milliseconds = (value) => value.toFixed(1).padStart(8);
+
+await prepare();
+const chromium = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
+const browser = await puppeteer.launch({ executablePath: chromium, args });
+try {
+  const first = (use) => served((baseUrl) => visiting(browser, baseUrl, use));
+  console.log(`${entities.toLocaleString("en-US")} entities, milliseconds`);
+  const heads = ["API", "come", "ready", "more"].map((head) => head.padStart(8)).join("");
+  console.log(`${"".padEnd(24)}${"first".padStart(32)}     ${"again".padStart(32)}`);
+  console.log(`${"".padEnd(24)}${heads}     ${heads}`);
+  for (const [name, query] of PAGES) {
+    const path = query === null ? "/ui/sign-in?next=/" : HOME + query;
+    const api = await first(async ({ open, call }) => {
+      await open(path);
+      return query === null ? "/healthz" : call();
+    });
+    const firsts = { api: [], page: [] };
+    for (let round = 0; round < FIRSTS; round += 1) {
+      firsts.api.push(await first(({ ask }) => ask(api)));
+      firsts.page.push(await first(({ open }) => open(path)));
+    }
+    const again = await first(async ({ ask, open }) => {
+      const times = { api: [], page: [] };
+      await ask(api);
+      await open(path);
+      for (let round = 0; round < ROUNDS; round += 1) {
+        times.api.push(await ask(api));
+        times.page.push(await open(path));
+      }
+      return times;
+    });
+    const shown = [firsts, again].map(({ api, page }) => {
+      const [asked, come, ready] = [api, page.map((times) => times.come), page.map((times) => times.ready)].map(median);
+      return [asked, come, ready, ready - asked].map(milliseconds).join("");
+    });
+    console.log(`${name.padEnd(24)}${shown.join("     ")}`);
+  }
+} finally {
+  await browser.close();
+  rmSync(work, { recursive: true, force: true });
+}
