@@ -86,20 +86,13 @@ impl Own {
 }
 
 /// The answer to an owner who opens a page that asks before something is done.
-pub(super) async fn asked(
-    app: App,
-    head: Parts,
-    tab: Tab,
-    question: impl FnOnce(&Visit, &Own) -> Result<Question, HttpError>,
-) -> Response {
+pub(super) async fn asked(app: App, head: Parts, tab: Tab, question: impl FnOnce(&Own) -> Question) -> Response {
     let visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = own(&visit).await.and_then(|own| {
-        let question = question(&visit, &own)?;
-        question.page(&visit, own.heading(&visit, tab), StatusCode::OK)
-    });
+    let asks = |own: Own| question(&own).page(&visit, own.heading(&visit, tab), StatusCode::OK);
+    let outcome = own(&visit).await.and_then(asks);
     visit.answer(outcome).await
 }
 

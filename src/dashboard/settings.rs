@@ -236,19 +236,17 @@ async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
 
 /// The handler of the page that says what the deletion does.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let question = |_: &Visit, own: &Own| {
-        Ok(Question {
-            title: "Delete this dataset?".to_owned(),
-            effects: vec![
-                "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
-                "Its settings, its keys and its webhook are gone.".to_owned(),
-            ],
-            action: format!("{}/delete", own.place.settings()),
-            button: "Delete the dataset".to_owned(),
-            danger: true,
-            back: own.place.settings(),
-            ..Question::default()
-        })
+    let question = |own: &Own| Question {
+        title: "Delete this dataset?".to_owned(),
+        effects: vec![
+            "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
+            "Its settings, its keys and its webhook are gone.".to_owned(),
+        ],
+        action: format!("{}/delete", own.place.settings()),
+        button: "Delete the dataset".to_owned(),
+        danger: true,
+        back: own.place.settings(),
+        ..Question::default()
     };
     asked(app, head, Tab::Settings, question).await
 }

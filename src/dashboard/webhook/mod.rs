@@ -190,19 +190,17 @@ fn row(delivery: SentDelivery, now: DateTime<Utc>) -> DeliveryRow {
 
 /// The handler of the page that says what the deletion does.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let question = |_: &Visit, own: &Own| {
-        Ok(Question {
-            title: "Delete the webhook?".to_owned(),
-            effects: vec![
-                "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
-                "Its secret is forgotten. What was delivered stays listed.".to_owned(),
-            ],
-            action: own.place.webhook_part("delete"),
-            button: "Delete the webhook".to_owned(),
-            danger: true,
-            back: own.place.webhook(),
-            ..Question::default()
-        })
+    let question = |own: &Own| Question {
+        title: "Delete the webhook?".to_owned(),
+        effects: vec![
+            "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
+            "Its secret is forgotten. What was delivered stays listed.".to_owned(),
+        ],
+        action: own.place.webhook_part("delete"),
+        button: "Delete the webhook".to_owned(),
+        danger: true,
+        back: own.place.webhook(),
+        ..Question::default()
     };
     asked(app, head, Tab::Webhook, question).await
 }
