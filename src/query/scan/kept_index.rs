@@ -325,7 +325,8 @@ impl EqualColumn {
     /// Those of some rows with an element that is equal to a value: what the columns themselves say of all rows
     /// ([`Elements::text_equals`], [`Elements::number_equals`]).
     pub(in crate::query) fn equal_rows(&self, rows: impl Iterator<Item = usize>, compare: &Compare) -> Vec<usize> {
-        self.next_equal_rows(rows, &mut usize::MAX, compare)
+        let mut all = usize::MAX;
+        self.next_equal_rows(rows, &mut all, compare)
     }
 
     /// The same of the next rows, until `left` elements have been looked at.

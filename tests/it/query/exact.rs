@@ -246,7 +246,7 @@ fn an_index_is_made_in_nobodys_share_of_the_memory() {
 fn candidates_are_looked_at_in_stretches_between_which_others_have_their_turn() {
     let lab = Lab::new();
     let entity = |number: u64| {
-        let list = if number % 17 == 0 { r#""x","y","Same""# } else { r#""other""# };
+        let list = if number.is_multiple_of(17) { r#""x","y","Same""# } else { r#""other""# };
         Value::parse_entity(&format!(r#"{{"id":"Id{number}","l":[{list}]}}"#)).expect("an entity")
     };
     let entities: Vec<Value> = (0..30_000).map(entity).collect();

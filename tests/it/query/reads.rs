@@ -37,6 +37,7 @@ fn any_request_is_answered_as_the_reference_answers() {
             index: index(&indexed, &entities),
             keywords: some_segments(rows + 2 * bounds + plans.len()),
             shapes: some_shapes(rows + bounds + entities.len()),
+            outline_chunks: [usize::MAX, 0][plans.len() % 2],
         };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);
