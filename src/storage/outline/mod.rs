@@ -50,6 +50,7 @@ pub(super) struct Outline {
     row_groups: usize,
     columns: usize,
     is_checksummed: bool,
+    /// Where the table of column chunks begins; and where the others do.
     chunks: usize,
     pages: usize,
     details: usize,
@@ -146,7 +147,8 @@ impl Outline {
             for page in pages {
                 let record = self.page_record(page);
                 let (next_end, row) = (number(record), number(&record[4..]));
-                let is_inside = next_end <= self.chunk(row_group, 0).stored_bytes;
+                // Parquet counts the bytes of a page in a signed number.
+                let is_inside = next_end <= self.chunk(row_group, 0).stored_bytes.min(i32::MAX.cast_unsigned());
                 if next_end <= end || !is_inside || first_row.is_some_and(|before| row <= before) {
                     return Err(damaged("a page of documents has no place"));
                 }
