@@ -35,7 +35,7 @@ const short = { n: 3, text: "short" };
 const long = await make(
   "Long",
   [
-    [{ n: 0, text: words }, { n: 1, text: tags, list: [one] }, { n: 2, text: one }, short],
+    [{ n: 0, text: words }, { n: 1, list: [tags] }, { n: 2, text: one }, short],
     [
       { n: 0, text: `${words}!` },
       { n: 2, text: `!${one}` },
