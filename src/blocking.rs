@@ -2,9 +2,12 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
 /// Runs work that blocks, and waits for it. Dropping the future does not end the work. A panic of the work goes on
 /// here.
@@ -15,7 +18,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     blocking_on(&Handle::current(), work).await
 }
 
-/// The same on threads of another runtime.
+/// The same on threads of another runtime. Work that no thread was started for is dropped with all that it holds.
 ///
 /// # Errors
 /// As of [`blocking`].
@@ -23,17 +26,32 @@ pub async fn blocking_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    // The runtime panics where it has no thread and the system starts none.
-    let started = catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(work)));
-    let Ok(task) = started else { return Err(refused()) };
-    match task.await {
-        Ok(done) => Ok(done),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            // The runtime ends.
-            Err(_) => std::future::pending().await,
-        },
+    let (done, outcome) = oneshot::channel();
+    // The runtime panics where it has no thread and the system starts none, and keeps what it was given until it has
+    // one. So that is only the place of the work, which is taken back out of it.
+    let place = Arc::new(Mutex::new(Some((work, done))));
+    let taken = place.clone();
+    let run = move || {
+        if let Some((work, done)) = take(&taken) {
+            // Nobody may wait any more.
+            let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
+        }
+    };
+    let started = catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(run)));
+    if started.is_err() && take(&place).is_some() {
+        return Err(refused());
     }
+    drop(place);
+    match outcome.await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(panic)) => resume_unwind(panic),
+        // The runtime ends.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
+    place.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Runs a library's work that blocks on threads of the runtime by itself, and so panics where there can be none.
@@ -48,6 +66,11 @@ pub async fn with_blocking_calls<T>(work: impl Future<Output = T>) -> io::Result
     }
 }
 
+/// That the system started no thread for a task, if it ended for that.
+pub fn refusal(ended: JoinError) -> Option<io::Error> {
+    ended.try_into_panic().ok().filter(|panic| is_refusal(&**panic)).map(|_| refused())
+}
+
 /// Whether the runtime panics since the system starts no thread. Its text is all that can be asked.
 fn is_refusal(panic: &(dyn std::any::Any + Send)) -> bool {
     panic.downcast_ref::<String>().is_some_and(|text| text.starts_with("OS can't spawn worker thread"))
@@ -59,7 +82,26 @@ fn refused() -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Builder;
+
     use super::*;
+
+    #[test]
+    fn work_that_no_thread_is_started_for_lets_go_of_what_it_holds() {
+        // No system has room for such a stack.
+        let runtime = Builder::new_current_thread().thread_stack_size(1 << 47).build().expect("a runtime");
+        let permit = Arc::new(());
+        let held = permit.clone();
+        let told = runtime.block_on(blocking(move || drop(held)));
+        assert_eq!(told.expect_err("refused").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(Arc::strong_count(&permit), 1, "it waits for a thread");
+        let ended = runtime.block_on(async {
+            tokio::spawn(async { drop(tokio::task::spawn_blocking(|| ())) }).await.expect_err("no thread")
+        });
+        assert_eq!(refusal(ended).expect("for that").kind(), io::ErrorKind::WouldBlock);
+        let ended = runtime.block_on(async { tokio::spawn(async { panic!("another") }).await.expect_err("a panic") });
+        assert!(refusal(ended).is_none());
+    }
 
     #[tokio::test]
     async fn a_library_that_gets_no_thread_is_told_from_one_that_panics() {

@@ -1,9 +1,10 @@
 //! Standard error as the log's writer. A busy service has thousands of lines a second, and writing each of them by
-//! itself takes longer than making it.
+//! itself takes longer than making it. Whatever reads the log may be slow, or stop: requests do not wait for it.
 //!
-//! - A line is written at once, unless there was one a moment ago. Then it is gathered, and written with those that
-//!   come in the next [`GATHERED_FOR`].
+//! - A thread of its own writes all lines. A line is written at once, unless there was one a moment ago. Then it is
+//!   gathered, and written with those that come in the next [`GATHERED_FOR`].
 //! - Warnings and errors are written at once, after what was gathered before them.
+//! - Of lines that nobody takes, [`WAITING_BYTES`] wait. Further ones are left out, and counted in a line of their own.
 //! - The end of the command writes what is left. A process that is killed may lose lines of its last moment.
 
 use std::io::{self, Write};
@@ -17,8 +18,11 @@ use tracing_subscriber::fmt::MakeWriter;
 /// How long lines are gathered.
 const GATHERED_FOR: Duration = Duration::from_millis(10);
 
-/// Bytes of lines that are gathered; more are written at once.
-const GATHERED_BYTES: usize = 64 << 10;
+/// Bytes of lines that wait to be written.
+const WAITING_BYTES: usize = 1 << 20;
+
+/// How long the end of the command waits for who reads the log.
+const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// Standard error, for the rest of the process.
 static STANDARD_ERROR: LazyLock<Gatherer<io::Stderr>> = LazyLock::new(|| Gatherer::new(io::stderr()));
@@ -27,18 +31,26 @@ static STANDARD_ERROR: LazyLock<Gatherer<io::Stderr>> = LazyLock::new(|| Gathere
 pub(super) struct LogWriter;
 
 impl LogWriter {
-    /// The writer. Where there can be no thread that writes what is gathered, nothing is.
+    /// The writer. Where there can be no thread that writes, each line is written by who has it.
     pub(super) fn start() -> LogWriter {
-        let writing = || STANDARD_ERROR.write_gathered();
+        let writing = || {
+            loop {
+                let left_out = STANDARD_ERROR.write_gathered();
+                if left_out > 0 {
+                    tracing::warn!(lines = left_out, "lines of the log were left out, since nobody took them");
+                }
+            }
+        };
+        // Before the thread can ask.
+        STANDARD_ERROR.state().has_thread = true;
         let started = thread::Builder::new().name("strata-log".to_owned()).stack_size(256 << 10).spawn(writing);
-        STANDARD_ERROR.state().gathers = started.is_ok();
+        STANDARD_ERROR.state().has_thread = started.is_ok();
         LogWriter
     }
 
-    /// Writes what is gathered, at the end.
+    /// Waits until what is gathered is written, at the end.
     pub(super) fn end() {
-        STANDARD_ERROR.state().gathers = false;
-        STANDARD_ERROR.flush();
+        STANDARD_ERROR.end(END_WITHIN);
     }
 }
 
@@ -69,25 +81,34 @@ impl Write for Line {
     }
 }
 
-/// Gathers lines before they are written. Who takes both locks takes that of the sink first.
+/// Gathers lines before they are written. Nobody holds the lock of the state while the sink takes lines.
 struct Gatherer<W> {
     sink: Mutex<W>,
     state: Mutex<State>,
-    /// Lines begin to be gathered.
-    begun: Condvar,
+    /// There are lines, or they should not be gathered any longer.
+    given: Condvar,
+    /// Lines were written.
+    taken: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    gathers: bool,
+    has_thread: bool,
     gathered: Vec<u8>,
-    /// When something was last written.
+    /// What is gathered is to be written now.
+    is_urgent: bool,
+    /// The sink is taking lines.
+    is_writing: bool,
+    /// Lines that had no room.
+    left_out: u64,
+    /// When lines were last written.
     written: Option<Instant>,
 }
 
 impl<W: Write> Gatherer<W> {
     fn new(sink: W) -> Gatherer<W> {
-        Gatherer { sink: Mutex::new(sink), state: Mutex::default(), begun: Condvar::new() }
+        let state = Mutex::default();
+        Gatherer { sink: Mutex::new(sink), state, given: Condvar::new(), taken: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -98,94 +119,145 @@ impl<W: Write> Gatherer<W> {
         self.sink.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a line, now or soon.
+    /// Takes a line, which the thread writes, now or soon. Without a thread it is written here.
     fn write(&self, line: &[u8], at_once: bool, now: Instant) -> io::Result<()> {
         let mut state = self.state();
-        let is_recent = state.written.is_some_and(|written| now.saturating_duration_since(written) < GATHERED_FOR);
-        let has_room = state.gathered.len() + line.len() <= GATHERED_BYTES;
-        if state.gathers && is_recent && has_room && !at_once {
-            let begins = state.gathered.is_empty();
-            state.gathered.extend_from_slice(line);
-            if begins {
-                self.begun.notify_one();
-            }
+        if !state.has_thread {
+            drop(state);
+            return self.sink().write_all(line);
+        }
+        if state.gathered.len() + line.len() > WAITING_BYTES {
+            state.left_out += 1;
             return Ok(());
         }
+        let is_recent = state.written.is_some_and(|written| now.saturating_duration_since(written) < GATHERED_FOR);
+        let begins = state.gathered.is_empty();
+        let hurries = !state.is_urgent && (at_once || !is_recent);
+        state.gathered.extend_from_slice(line);
+        state.is_urgent |= hurries;
         drop(state);
-        let mut sink = self.sink();
-        let mut lines = self.take(now);
-        lines.extend_from_slice(line);
-        sink.write_all(&lines)
-    }
-
-    fn take(&self, now: Instant) -> Vec<u8> {
-        let mut state = self.state();
-        state.written = Some(now);
-        std::mem::take(&mut state.gathered)
-    }
-
-    /// Writes what is gathered. Who cannot be told need not hear of it.
-    fn flush(&self) {
-        let mut sink = self.sink();
-        let lines = self.take(Instant::now());
-        let _ = sink.write_all(&lines);
-    }
-
-    /// Writes what is gathered, again and again.
-    fn write_gathered(&self) {
-        loop {
-            let mut state = self.state();
-            while state.gathered.is_empty() {
-                state = self.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            drop(state);
-            thread::sleep(GATHERED_FOR);
-            self.flush();
+        if begins || hurries {
+            self.given.notify_one();
         }
+        Ok(())
+    }
+
+    /// Waits for lines, and writes them: those of a moment together. Returns how many were left out before.
+    fn write_gathered(&self) -> u64 {
+        let mut state = self.state();
+        while state.gathered.is_empty() {
+            state = self.given.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let gathers = |state: &mut State| !state.is_urgent;
+        let waited = self.given.wait_timeout_while(state, GATHERED_FOR, gathers);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let lines = std::mem::take(&mut state.gathered);
+        let left_out = std::mem::take(&mut state.left_out);
+        (state.is_urgent, state.is_writing) = (false, true);
+        drop(state);
+        // Who cannot be told need not hear of it.
+        let _ = self.sink().write_all(&lines);
+        let mut state = self.state();
+        (state.is_writing, state.written) = (false, Some(Instant::now()));
+        drop(state);
+        self.taken.notify_all();
+        left_out
+    }
+
+    /// Waits until all lines are written, but no longer than this.
+    fn end(&self, within: Duration) {
+        let mut state = self.state();
+        if !state.has_thread {
+            return;
+        }
+        state.is_urgent = true;
+        self.given.notify_one();
+        let waits = |state: &mut State| state.is_writing || !state.gathered.is_empty();
+        let (mut state, waited) =
+            self.taken.wait_timeout_while(state, within, waits).unwrap_or_else(PoisonError::into_inner);
+        // Where nobody takes lines, the last ones must not wait for that either.
+        state.has_thread = waited.timed_out();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
     use super::*;
 
-    fn written(gatherer: &Gatherer<Vec<u8>>) -> String {
-        String::from_utf8(gatherer.sink().clone()).expect("text")
-    }
+    /// Hands lines on, each to somebody who has to take them before the next.
+    struct Slow(mpsc::SyncSender<Vec<u8>>);
 
-    #[test]
-    fn lines_after_a_pause_and_warnings_are_written_at_once_and_in_order() {
-        let gatherer = Gatherer::new(Vec::new());
-        gatherer.state().gathers = true;
-        let start = Instant::now();
-        let write = |line: &str, at_once, after: Duration| {
-            gatherer.write(line.as_bytes(), at_once, start + after).expect("written");
-            written(&gatherer)
-        };
-        let moment = GATHERED_FOR / 10;
-        assert_eq!(write("a", false, Duration::ZERO), "a");
-        assert_eq!(write("b", false, moment), "a");
-        assert_eq!(write("c", false, 2 * moment), "a");
-        assert_eq!(write("d", true, 3 * moment), "abcd");
-        assert_eq!(write("e", false, 4 * moment), "abcd");
-        assert_eq!(write("f", false, 4 * moment + 2 * GATHERED_FOR), "abcdef");
-        write("g", false, 5 * moment + 2 * GATHERED_FOR);
-        gatherer.flush();
-        assert_eq!(written(&gatherer), "abcdefg");
-        let long = "x".repeat(GATHERED_BYTES);
-        gatherer.state().written = Some(start);
-        write("y", false, moment);
-        assert!(write(&long, false, 2 * moment).ends_with(&long));
-        assert!(gatherer.state().gathered.is_empty());
-    }
-
-    #[test]
-    fn nothing_is_gathered_that_nobody_would_write() {
-        let gatherer = Gatherer::new(Vec::new());
-        let now = Instant::now();
-        for line in ["a", "b"] {
-            gatherer.write(line.as_bytes(), false, now).expect("written");
+    impl Write for Slow {
+        fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+            self.0.send(lines.to_owned()).map_err(io::Error::other)?;
+            Ok(lines.len())
         }
-        assert_eq!(written(&gatherer), "ab");
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn with_thread() -> (Arc<Gatherer<Slow>>, mpsc::Receiver<Vec<u8>>, mpsc::Receiver<u64>) {
+        let (lines, taken) = mpsc::sync_channel(0);
+        let (counts, left_out) = mpsc::channel();
+        let gatherer = Arc::new(Gatherer::new(Slow(lines)));
+        gatherer.state().has_thread = true;
+        let writing = gatherer.clone();
+        thread::spawn(move || while counts.send(writing.write_gathered()).is_ok() {});
+        (gatherer, taken, left_out)
+    }
+
+    #[test]
+    fn lines_come_in_order_and_those_of_a_moment_together() {
+        let (gatherer, taken, _left_out) = with_thread();
+        let now = Instant::now();
+        let write = |line: &str, at_once| gatherer.write(line.as_bytes(), at_once, now).expect("taken");
+        write("a", false);
+        assert_eq!(taken.recv().expect("lines"), b"a", "there was none before it");
+        // What comes while the sink is busy comes together.
+        write("b", true);
+        thread::sleep(GATHERED_FOR);
+        for line in ["c", "d", "e"] {
+            write(line, line == "e");
+        }
+        let mut rest = taken.recv().expect("lines");
+        while rest.len() < 4 {
+            rest.extend(taken.recv().expect("lines"));
+        }
+        assert_eq!(rest, b"bcde");
+    }
+
+    #[test]
+    fn who_takes_no_lines_stops_nobody_and_is_told_how_many_were_left_out() {
+        let (gatherer, taken, left_out) = with_thread();
+        let line = [b'x'; 1 << 10];
+        let lines = 4 * WAITING_BYTES / line.len();
+        for _ in 0..lines {
+            gatherer.write(&line, true, Instant::now()).expect("taken or left out");
+        }
+        gatherer.end(Duration::ZERO);
+        assert!(gatherer.state().has_thread, "later lines do not wait either");
+        let (mut bytes, mut missing) = (0, 0);
+        while bytes / line.len() + missing < lines {
+            bytes += taken.recv().expect("lines").len();
+            missing += usize::try_from(left_out.recv().expect("a count")).expect("few");
+        }
+        assert_eq!(bytes % line.len(), 0);
+        assert!(missing >= 2 * WAITING_BYTES / line.len(), "{missing}");
+        gatherer.end(Duration::from_secs(60));
+        assert!(!gatherer.state().has_thread);
+    }
+
+    #[test]
+    fn without_a_thread_lines_are_written_by_who_has_them() {
+        let gatherer = Gatherer::new(Vec::new());
+        for line in ["a", "b"] {
+            gatherer.write(line.as_bytes(), false, Instant::now()).expect("written");
+        }
+        assert_eq!(*gatherer.sink(), b"ab");
     }
 }

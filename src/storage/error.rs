@@ -2,6 +2,10 @@
 
 use std::io;
 
+use tokio::task::JoinError;
+
+use crate::blocking::refusal;
+
 /// A version file could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -70,6 +74,11 @@ pub struct StoreGone {
 }
 
 impl StorageError {
+    /// Why a task ended before its work was done.
+    pub fn of_task(ended: JoinError) -> StorageError {
+        refusal(ended).map_or(StorageError::Worker, StorageError::Io)
+    }
+
     /// That the store is not there, and what shows it.
     pub fn gone(reason: &'static str) -> StorageError {
         StorageError::Gone(StoreGone { reason })

@@ -142,6 +142,9 @@ fn of_refusal(text: &str) -> Shortage {
     })
 }
 
+/// What the runtime's files say where no thread could be started for them.
+const TASK_NOT_STARTED: &str = "background task failed";
+
 fn of_io(error: &io::Error) -> Option<Shortage> {
     if error.raw_os_error().is_some_and(|code| NO_DESCRIPTORS.contains(&code)) {
         return Some(Shortage::Descriptors);
@@ -154,6 +157,9 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
         io::ErrorKind::OutOfMemory => Some(Shortage::Memory),
         // `EAGAIN`: of what waits for files none says so, only the start of a thread.
         io::ErrorKind::WouldBlock => Some(Shortage::Threads),
+        io::ErrorKind::Other if error.get_ref().is_some_and(|inner| inner.to_string() == TASK_NOT_STARTED) => {
+            Some(Shortage::Threads)
+        }
         // The client of S3 may tell of its requests in this form, too.
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             let text = error.get_ref().map(ToString::to_string).filter(|text| text.starts_with(FAILED_REQUEST));
@@ -176,6 +182,8 @@ mod tests {
             (StorageError::Io(io::Error::from_raw_os_error(24)), Some(Shortage::Descriptors)),
             (StorageError::Io(io::Error::from_raw_os_error(5)), None),
             (StorageError::Io(io::Error::from_raw_os_error(11)), Some(Shortage::Threads)),
+            (StorageError::Io(io::Error::other("background task failed")), Some(Shortage::Threads)),
+            (StorageError::Io(io::Error::other("another")), None),
             (
                 StorageError::Store(object_store::Error::Generic { store: "LocalFileSystem", source: full().into() }),
                 Some(Shortage::DiskFull),

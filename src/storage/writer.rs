@@ -143,7 +143,7 @@ pub fn write_version(
     let encoded = encode(&layout, &told, spooled.into_lines(), options, sink, progress).and_then(Sink::finish);
     // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
     // first, its error is the cause of the other.
-    let uploaded = runtime.block_on(upload).map_err(|_| StorageError::Worker)?;
+    let uploaded = runtime.block_on(upload).map_err(StorageError::of_task)?;
     let size_bytes = match (encoded, uploaded) {
         (Ok(size_bytes), Ok(())) => size_bytes,
         (Ok(_), Err(cause)) => return Err(cause),
@@ -154,7 +154,7 @@ pub fn write_version(
     // way.
     let (store, path) = (store.clone(), path.clone());
     let persisting = runtime.spawn(async move { store.persist(&path).await });
-    runtime.block_on(persisting).map_err(|_| StorageError::Worker)??;
+    runtime.block_on(persisting).map_err(StorageError::of_task)??;
     Ok(Written { size_bytes, entity_count: layout.entity_count, content_sha256: layout.content_sha256.clone() })
 }
 

@@ -280,7 +280,8 @@ mod tests {
             sender.send(Ok("half".into())).await.expect("sent");
         };
         assert!(matches!(setup.make_ahead(1, &make, begun).await, MadeAhead::GaveWay));
-        // Its source is dropped, though clients' makings linger for an hour.
+        // Its source is dropped, begun or not, though clients' makings linger for an hour.
+        drop(make);
         sender.closed().await;
         setup.is_empty().await;
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::service::export_cache::checksums::Sums;
 use crate::service::lookup::error::ReadError;
+use crate::storage::StorageError;
 
 /// How far a making has come.
 #[derive(Clone)]
@@ -70,5 +71,5 @@ pub(super) fn vanished() -> ReadError {
 }
 
 pub(super) fn unreadable(error: io::Error) -> ReadError {
-    ReadError::Unreadable(Arc::new(error))
+    ReadError::from(StorageError::from(error))
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::blocking::with_blocking_calls;
 use crate::catalog::{Catalog, CatalogError};
 use crate::config::Config;
 use crate::model::causes::chain;
@@ -133,8 +134,8 @@ impl Readiness {
                 self.binding.verify().await?;
                 self.store.probe().await
             };
-            match tokio::time::timeout(WITHIN, probe).await {
-                Ok(written) => written.map_err(|error| {
+            match tokio::time::timeout(WITHIN, with_blocking_calls(probe)).await {
+                Ok(written) => written.map_err(StorageError::from).flatten().map_err(|error| {
                     tracing::debug!(cause = ?error, "the store cannot be written");
                     (matches!(error, StorageError::Gone(_)), store_reason(&error))
                 }),

@@ -289,7 +289,7 @@ async fn verify_apart(
             *pace = spent;
             verified
         }
-        Err(_) => Err(Damage::Unreadable(StorageError::Worker)),
+        Err(ended) => Err(Damage::Unreadable(StorageError::of_task(ended))),
     };
     match verified {
         Ok(()) => Ok(Ok(())),

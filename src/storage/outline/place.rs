@@ -65,7 +65,7 @@ mod tests {
         let text = format!("{}\u{1}strata 1.0", place.text()).into_bytes();
         assert_eq!(OutlinePlace::find(&text), Some(place));
         assert!(place.is_of(b"an outline") && !place.is_of(b"a Outline") && !place.is_of(b"an outline "));
-        assert_eq!(place.range(), Some(0xABCDE..0xABCDE + 11));
+        assert_eq!(place.range(), Some(0xABCDE..0xABCDE + 10));
         for at in 0..place.text().len() {
             for bit in 0..8 {
                 let mut other = text.clone();
