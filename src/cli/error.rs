@@ -29,6 +29,9 @@ pub(super) enum CliError {
     /// The user cannot be added or changed.
     #[error(transparent)]
     Account(#[from] AccountError),
+    /// The API token cannot be made.
+    #[error("the token cannot be made")]
+    Token(#[source] ManageError),
     /// The datasets cannot be listed.
     #[error("the datasets cannot be listed")]
     List(#[from] ManageError),
@@ -67,7 +70,7 @@ pub(super) enum CliError {
     #[error("the demo cannot be loaded")]
     Demo(#[from] DemoError),
     /// The service cannot listen on the address.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address} (`--listen` names another address)")]
     Listen {
         /// The address as configured.
         address: String,

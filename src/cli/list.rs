@@ -11,12 +11,13 @@ use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::model::dataset::Dataset;
 use crate::model::ids::UserId;
+use crate::model::text::is_invisible;
 use crate::service::App;
 
 /// List the datasets of all users
 ///
 /// Prints a line for each dataset, by id: its slug, the e-mail address of its owner, the number of its versions, its
-/// active version, and whether it is private or frozen.
+/// active version, whether that one is pinned, whether the dataset is private or frozen, and its name.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Print lines of JSON
@@ -29,9 +30,11 @@ pub(super) struct Arguments {
 struct Line {
     dataset_id: u64,
     name_slug: String,
+    name: String,
     owner: Option<String>,
     versions: u64,
     active_version: Option<u64>,
+    pinned: bool,
     private: bool,
     frozen: bool,
 }
@@ -49,8 +52,10 @@ async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
         ("OWNER", Align::Left),
         ("VERSIONS", Align::Right),
         ("ACTIVE", Align::Left),
+        ("PINNED", Align::Left),
         ("PRIVATE", Align::Left),
         ("FROZEN", Align::Left),
+        ("NAME", Align::Left),
     ]);
     let mut after = None;
     loop {
@@ -82,10 +87,12 @@ async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
         lines.push(Line {
             dataset_id: dataset.id.get(),
             name_slug: dataset.name.slug().to_owned(),
+            name: dataset.name.to_string(),
             owner,
             // Numbers of versions are consecutive, from 1.
             versions: dataset.latest_version.map_or(0, |number| number.get()),
             active_version: dataset.active_version().map(|number| number.get()),
+            pinned: dataset.pinned_version.is_some(),
             private: dataset.is_private(),
             frozen: dataset.frozen,
         });
@@ -93,7 +100,14 @@ async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
     Ok(lines)
 }
 
-fn cells(line: Line) -> [String; 7] {
+fn escaped(character: char) -> String {
+    match is_invisible(character) {
+        true => character.escape_unicode().collect(),
+        false => character.to_string(),
+    }
+}
+
+fn cells(line: Line) -> [String; 9] {
     let yes = |holds: bool| if holds { "yes" } else { "no" }.to_owned();
     [
         line.dataset_id.to_string(),
@@ -101,7 +115,10 @@ fn cells(line: Line) -> [String; 7] {
         line.owner.unwrap_or_else(|| "-".to_owned()),
         line.versions.to_string(),
         line.active_version.map_or_else(|| "-".to_owned(), |number| format!("v{number}")),
+        yes(line.pinned),
         yes(line.private),
         yes(line.frozen),
+        // A name may hold what moves the cursor.
+        line.name.chars().map(escaped).collect(),
     ]
 }

@@ -1,6 +1,7 @@
 //! `strata user`: manages the users, who own datasets.
 
 use std::io::{self, BufRead, IsTerminal};
+use std::time::Duration;
 
 use chrono::SecondsFormat;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -9,8 +10,9 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::table::{Align, PAGE, Table};
-use super::{closing, json_line, print};
+use super::{closing, duration, json_line, print};
 use crate::config::Config;
+use crate::model::scope::Scope;
 use crate::model::user::{Plan, User};
 use crate::service::App;
 
@@ -32,6 +34,8 @@ enum UserCommand {
     Passwd(PasswdArguments),
     /// Change a user's plan; datasets beyond its limit stay
     Plan(PlanArguments),
+    /// Make an API token of a user. The last line is the token, which is not shown again
+    Token(TokenArguments),
     /// Remove a user without datasets; the user's tokens and sessions end
     Remove(RemoveArguments),
     /// List all users with their plans
@@ -74,6 +78,22 @@ struct PasswdArguments {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct TokenArguments {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: String,
+    /// The token's name, unique among those of the user
+    #[arg(long)]
+    name: String,
+    /// What calls with it may do: those that change nothing, or all
+    #[arg(long, value_parser = scopes(), default_value = Scope::Write.name())]
+    scope: Scope,
+    /// When it opens nothing more, such as 90d [default: never]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    expires_in: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct RemoveArguments {
     /// The e-mail address
     #[arg(value_name = "EMAIL")]
@@ -94,11 +114,16 @@ fn plans() -> impl TypedValueParser<Value = Plan> {
     PossibleValuesParser::new(Plan::ALL.map(Plan::name)).try_map(|name| name.parse::<Plan>())
 }
 
+fn scopes() -> impl TypedValueParser<Value = Scope> {
+    PossibleValuesParser::new(Scope::ALL.map(Scope::name)).try_map(|name| name.parse::<Scope>())
+}
+
 /// A user command whose questions have been answered.
 pub(super) enum Prepared {
     Add { arguments: AddArguments, password: String },
     Passwd { email: String, password: String },
     Plan(PlanArguments),
+    Token(TokenArguments),
     Remove(RemoveArguments),
     List(ListArguments),
 }
@@ -111,6 +136,7 @@ impl Arguments {
             UserCommand::Add(arguments) => Prepared::Add { arguments, password: password()? },
             UserCommand::Passwd(arguments) => Prepared::Passwd { email: arguments.email, password: password()? },
             UserCommand::Plan(arguments) => Prepared::Plan(arguments),
+            UserCommand::Token(arguments) => Prepared::Token(arguments),
             UserCommand::Remove(arguments) => Prepared::Remove(arguments),
             UserCommand::List(arguments) => Prepared::List(arguments),
         })
@@ -122,9 +148,11 @@ impl Prepared {
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
         let app = match self {
             Prepared::Add { .. } => App::open(&config).await?,
-            Prepared::Passwd { .. } | Prepared::Plan(_) | Prepared::Remove(_) | Prepared::List(_) => {
-                App::open_records(&config).await?
-            }
+            Prepared::Passwd { .. }
+            | Prepared::Plan(_)
+            | Prepared::Token(_)
+            | Prepared::Remove(_)
+            | Prepared::List(_) => App::open_records(&config).await?,
         };
         closing(&app, self.apply(&app)).await
     }
@@ -143,6 +171,17 @@ impl Prepared {
             Prepared::Plan(PlanArguments { email, plan }) => {
                 app.accounts().set_plan(&email, plan).await?;
                 print(&format!("{email} has the plan {plan}\n"))
+            }
+            Prepared::Token(TokenArguments { email, name, scope, expires_in }) => {
+                let user = app.accounts().user_by_email(&email).await?;
+                let expires_in_s = expires_in.map(|span| span.as_secs());
+                let making = app.accounts().create_token(&user, &name, scope, expires_in_s);
+                let (token, _) = making.await.map_err(CliError::Token)?;
+                print(&format!(
+                    "made the token {name} of {email} with the scope {}\n{}\n",
+                    scope.name(),
+                    token.expose()
+                ))
             }
             Prepared::Remove(RemoveArguments { email }) => {
                 app.accounts().remove_user(&email).await?;

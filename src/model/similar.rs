@@ -12,9 +12,13 @@ const BEGINNING_CHARACTERS: usize = 3;
 /// difference is a character that is missing, added, replaced, or swapped with its neighbour. Case does not count. If
 /// there is none, it is the shortest name that begins with the given one. Of several the first. `None` if none is near.
 ///
+/// Where a known name is the beginning of the given one up to a `_`, it is nearer than names of which all that follows
+/// the `_` would be other characters: for `filter_eq` it is `filter`, not `filter_gt`.
+///
 /// Costs a few microseconds for each known name of about the same length.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = lower(name)?;
+    let mut beginning: Option<(usize, &str)> = None;
     let length = name.chars().count();
     let most = match length {
         0..=2 => 0,
@@ -26,6 +30,13 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     for other in known {
         let Some(compared) = lower(other) else { continue };
         let compared_length = compared.chars().count();
+        let is_beginning = name.strip_prefix(&compared).is_some_and(|rest| rest.starts_with('_'));
+        if is_beginning
+            && compared_length >= BEGINNING_CHARACTERS
+            && beginning.is_none_or(|(longest, _)| longest < compared_length)
+        {
+            beginning = Some((compared_length, other));
+        }
         let distance = match compared_length.abs_diff(length) <= most {
             true => osa_distance(&name, &compared),
             false => usize::MAX,
@@ -39,7 +50,14 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
             found = Some((rank, other));
         }
     }
-    found.map(|(_, name)| name)
+    let ((distance, _), found) = found?;
+    let is_longer = lower(found).is_some_and(|found| found.starts_with(&name));
+    match beginning {
+        Some((beginning_length, beginning)) if !is_longer && distance >= length - beginning_length - 1 => {
+            Some(beginning)
+        }
+        _ => Some(found),
+    }
 }
 
 /// A question for the nearest known name, after a space. Empty if none is near.
@@ -61,7 +79,18 @@ mod tests {
 
     #[test]
     fn a_slip_finds_the_name_that_was_meant() {
-        let known = ["limit", "filter", "filter_contains", "keep_field", "keywords", "dataset_id", "v1", "v2", "alt"];
+        let known = [
+            "limit",
+            "filter",
+            "filter_contains",
+            "filter_gt",
+            "keep_field",
+            "keywords",
+            "dataset_id",
+            "v1",
+            "v2",
+            "alt",
+        ];
         for (name, meant) in [
             ("limt", Some("limit")),
             ("lmit", Some("limit")),
@@ -72,6 +101,11 @@ mod tests {
             ("filter_contain", Some("filter_contains")),
             ("keyword", Some("keywords")),
             ("dataset", Some("dataset_id")),
+            ("filter_eq", Some("filter")),
+            ("filter_gr", Some("filter_gt")),
+            ("filter_conta", Some("filter_contains")),
+            ("filter_g", Some("filter_gt")),
+            ("filter_between", None),
             ("v3", None),
             ("a", None),
             ("", None),

@@ -113,8 +113,8 @@ fn by_delimiter(header: &[u8]) -> Result<SourceFormat, SourceError> {
 
 fn ambiguous(reason: &str) -> SourceError {
     SourceError::document(format!(
-        "the format cannot be told from the content ({reason}); name it by format (json, jsonl, csv, \
-         tsv or parquet), on the command line --format"
+        "the format cannot be told from the content ({reason}); name it by `format`: json, jsonl, csv, \
+         tsv or parquet"
     ))
 }
 

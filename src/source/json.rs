@@ -285,14 +285,14 @@ impl JsonDecoder {
         if self.path.is_empty() && byte == b'{' && self.begins_as_a_push() {
             return SourceError::document(
                 "the document is an object that holds `entities`, not an array: push it as application/json without format, \
-                 or the array alone; for a source give the path to its array (records_path, on the command line \
-                 --records-path), or the format jsonl if every line is an entity",
+                 or the array alone; for a source give the path to its array (`records_path`), or the format jsonl if every \
+                 line is an entity",
             );
         }
         if self.path.is_empty() && byte == b'{' {
             return SourceError::document(
-                "the document is an object, not an array: give the path to the array of records in it (records_path, on the \
-                 command line --records-path), or the format jsonl if every line is an object",
+                "the document is an object, not an array: give the path to the array of records in it (`records_path`), or \
+                 the format jsonl if every line is an object",
             );
         }
         SourceError::document(format!("the document is {kind}, not {wanted}"))

@@ -7,7 +7,7 @@ use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 
 /// What an answer says about itself; which of them an answer has is said by the answers.
-const HEADERS: [Described; 26] = [
+const HEADERS: [Described; 27] = [
     Described("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", || json!(100)),
     Described("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", || json!(99)),
     Described("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", || json!(1_767_225_600)),
@@ -46,6 +46,12 @@ const HEADERS: [Described; 26] = [
         || json!("nmae"),
     ),
     Described("X-Request-Id", Type::String, "Names the request in the service's log.", || json!("00c0ffee00c0ffee")),
+    Described(
+        "X-Alternate",
+        Type::String,
+        "`true` if the version has an alternate, else `false`: positions of edits count in the alternate.",
+        || json!("false"),
+    ),
     Described("ETag", Type::String, "Names this very answer, for `If-None-Match` and `If-Range`.", || {
         json!("\"8f14e45fceea167a\"")
     }),

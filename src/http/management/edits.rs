@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_TYPE, ETAG};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use axum::routing::on;
 use futures::{Stream, StreamExt};
@@ -44,10 +44,15 @@ pub(super) const ETAG_FIELD: Field =
         json!("\"00112233445566778899aabbccddeeff\"")
     });
 
+/// Whether the version has an alternate, whichever of both was pulled: positions of edits count in it.
+const X_ALTERNATE: HeaderName = HeaderName::from_static("x-alternate");
+
 /// Entities that were pulled, around which the record is still to be written.
 pub(in crate::http) struct PulledEntities {
     pub record: PulledRecord,
     pub entities: AnswerBody,
+    /// Whether the version has an alternate, in which positions of edits then count.
+    pub has_alternate: bool,
 }
 
 impl PulledEntities {
@@ -83,7 +88,7 @@ static PULL: Endpoint = Endpoint {
     ]),
     answer: Answer {
         schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
-        headers: &[&["ETag"]],
+        headers: &[&["ETag", "X-Alternate"]],
         ..Answer::of("The entities exactly as they are stored, and the etag, which is also the `ETag`.", &[])
     },
     errors: &[404, 503],
@@ -95,6 +100,7 @@ async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonB
     let pulled = pull(&app, &user, &fields).await?;
     // Hexadecimal digits in quotes are always a valid value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();
+    let has_alternate = HeaderValue::from_static(if pulled.has_alternate { "true" } else { "false" });
     let (before, after) = pulled.around()?;
     let body = match pulled.entities {
         AnswerBody::Whole(entities) => {
@@ -106,6 +112,7 @@ async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonB
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().extend(etag.map(|etag| (ETAG, etag)));
+    response.headers_mut().insert(X_ALTERNATE, has_alternate);
     Ok(response)
 }
 
@@ -177,7 +184,7 @@ pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Re
         record.total_count = Some(pulled.total_count);
         record.next_offset = Some(pulled.next_offset);
     }
-    Ok(PulledEntities { record, entities: pulled.entities })
+    Ok(PulledEntities { record, entities: pulled.entities, has_alternate: pulled.has_alternate })
 }
 
 static PUSH: Endpoint = Endpoint {

@@ -26,8 +26,12 @@ const NEXT: &str =
 
 /// What to do with a page.
 const NEXT_OF_PAGE: &str = "Next: edit_alt_version with this etag changes entities by position; those of this list are offset \
-                            plus the place on the page. If the version has an alternate, positions count in it: pull with \
-                            alt=true. Pages with one etag are of one list.";
+                            plus the place on the page. Pages with one etag are of one list.";
+
+/// What to do with entities that are not those in which positions count. The etag is theirs, too.
+const HAS_ALTERNATE: &str = "This version has an alternate, and these entities are not its: they are the version's own. \
+                             Positions of edit_alt_version are those of the alternate: pull with alt=true before you call \
+                             it. push_alt_version with this etag replaces the whole alternate.";
 
 pub(super) const PULL_FOR_EDIT: Tool = Tool {
     name: "pull_for_edit",
@@ -119,10 +123,13 @@ fn pull(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
     Box::pin(async move {
         let pulled = edits::pull(&caller.app, &caller.user, &arguments).await?;
         let is_page = pulled.record.total_count.is_some();
+        let is_beside_alternate = pulled.has_alternate && !pulled.record.alt;
         let (before, after) = pulled.around()?;
         let entities = output::text(pulled.entities, BYTES, INSTEAD).await?;
         let mut texts = vec![format!("{before}{entities}{after}")];
-        if is_page {
+        if is_beside_alternate {
+            texts.push(HAS_ALTERNATE.to_owned());
+        } else if is_page {
             texts.push(NEXT_OF_PAGE.to_owned());
         }
         Ok(Output(texts))

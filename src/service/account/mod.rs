@@ -161,7 +161,11 @@ impl Accounts {
         self.catalog.user(id).await.map_err(AccountError::Catalog)
     }
 
-    async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
+    /// The user of this e-mail address.
+    ///
+    /// # Errors
+    /// [`AccountError::NoUser`], [`AccountError::Catalog`].
+    pub async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
         let user = self.catalog.user_by_email(email).await.map_err(AccountError::Catalog)?;
         user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
     }

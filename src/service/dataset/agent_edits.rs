@@ -24,6 +24,8 @@ pub struct Pulled {
     pub version: VersionNumber,
     /// The version's [`alternate_etag`] when the entities were looked up.
     pub etag: String,
+    /// Whether the version has an alternate, whichever of both was pulled.
+    pub has_alternate: bool,
     /// Entities of the whole list, of which these are a page.
     pub total_count: u64,
     /// Where the next page begins; `None` at the end, and after an empty page.
@@ -79,6 +81,7 @@ impl AgentEdits {
         let end = offset.saturating_add(answer.total);
         let next_offset = (answer.total > 0 && end < total_count).then_some(end);
         let etag = alternate_etag(&version);
-        Ok(Pulled { version: version.number, etag, total_count, next_offset, entities: answer.body })
+        let has_alternate = version.alt.is_some();
+        Ok(Pulled { version: version.number, etag, has_alternate, total_count, next_offset, entities: answer.body })
     }
 }

@@ -1,6 +1,6 @@
 //! What could make a read cheaper, and what its owner should know: a sentence each.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::text::size;
 use super::{Explanation, IgnoredParameter};
@@ -13,7 +13,8 @@ use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::AccessName;
-use crate::storage::profile::StoredProfile;
+use crate::service::read::range_types::{self, Comparable};
+use crate::storage::profile::{StoredProfile, TypeCounts};
 use crate::storage::reader::VersionReader;
 
 /// How a path gets a shredded column.
@@ -46,6 +47,7 @@ pub(super) fn hints(
     let absent = absent(request, profile, &mut hints);
     predicates(explanation, request, reader, &absent, &mut hints);
     hints.extend(comparisons(explanation, request));
+    hints.extend(ranges(request, profile, &absent));
     keys(explanation, reader, &absent, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
@@ -171,6 +173,19 @@ fn comparisons<'a>(explanation: &'a Explanation, request: &'a ReadRequest) -> im
             "`filter={path}:{value}` finds the text `{value}` alone. Did you mean `{parameter}={path}:{}`?",
             rest.trim_start()
         ))
+    })
+}
+
+/// What is said of range filters that compare with a type that their path does not hold.
+fn ranges(request: &ReadRequest, profile: Option<&StoredProfile>, absent: &[Path]) -> Vec<String> {
+    let Some(profile) = profile.filter(|_| request.ranges.iter().any(|filters| !filters.is_empty())) else {
+        return Vec::new();
+    };
+    let types: HashMap<&str, &TypeCounts> =
+        profile.paths.iter().map(|record| (record.path.as_str(), &record.types)).collect();
+    range_types::hints(request, |path| {
+        let types = types.get(path.to_string().as_str()).filter(|_| !absent.contains(path))?;
+        Some(Comparable { numbers: types.number > 0, texts: types.string > 0 })
     })
 }
 

@@ -8,6 +8,7 @@ pub(in crate::service) mod column_types;
 pub(in crate::service) mod fields;
 pub(in crate::service) mod observer;
 pub(in crate::service) mod parquet;
+pub(in crate::service) mod range_types;
 pub(in crate::service) mod responses;
 pub(in crate::service) mod single_flight;
 pub(in crate::service) mod source;

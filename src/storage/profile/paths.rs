@@ -27,6 +27,10 @@ pub struct PathFacts {
     pub has_array: Option<bool>,
     /// Whether a string or a boolean stands at it somewhere.
     pub has_text: Option<bool>,
+    /// Whether a number stands at it somewhere.
+    pub has_number: Option<bool>,
+    /// Whether a string stands at it somewhere.
+    pub has_string: Option<bool>,
     /// Whether `denull` leaves any value at it.
     pub survives_denull: Option<bool>,
 }
@@ -110,6 +114,8 @@ fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
         has_object: Some(types.object > 0),
         has_array: Some(types.array > 0),
         has_text: Some(types.string + types.boolean > 0),
+        has_number: Some(types.number > 0),
+        has_string: Some(types.string > 0),
         survives_denull,
     }
 }

@@ -21,7 +21,11 @@ fn help_names_every_command_and_flag() {
             &["serve", "--help"],
             &["--listen", "--data", "--config", "--demo", "--no-background", "127.0.0.1:8080", "strata-data"],
         ),
-        (&["user", "--help"], &["add", "passwd", "plan", "remove", "list"]),
+        (&["user", "--help"], &["add", "passwd", "plan", "token", "remove", "list"]),
+        (
+            &["user", "token", "--help"],
+            &["<EMAIL>", "--name", "--scope", "read, write", "--expires-in", "not shown again"],
+        ),
         (
             &["diff", "--help"],
             &[
@@ -173,6 +177,40 @@ fn a_user_without_datasets_can_be_removed() {
     assert!(message.contains("there is no user bob@example.test"), "{message}");
 }
 
+/// A token for a user who was there could only be made over HTTP.
+#[test]
+fn tokens_are_made_for_users_who_are_there() {
+    let machine = Machine::with_user();
+    let make = |options: &[&str]| machine.run(&[&["user", "token", "ada@example.test", "--name"], options].concat());
+    let token = |output: std::process::Output| succeeded(&output).lines().last().expect("a token").to_owned();
+    let printed = succeeded(&make(&["ci"]));
+    assert!(printed.starts_with("made the token ci of ada@example.test with the scope write\nstrata_"), "{printed}");
+    let (all, reads) = (printed.lines().last().expect("a token"), token(make(&["bi", "--scope", "read"])));
+    let short = token(make(&["short", "--expires-in", "1h"]));
+    for (options, words) in [
+        (&["ci"][..], "the token cannot be made: the token's name is taken"),
+        (&[""], "the token cannot be made: name: it must have 1 to"),
+        (&["none", "--expires-in", "0"], "the token cannot be made: expires_in_s: 0 is not valid"),
+    ] {
+        let message = failed(&make(options));
+        assert!(message.contains(words), "{message}");
+    }
+    let message = failed(&machine.run(&["user", "token", "bob@example.test", "--name", "ci"]));
+    assert!(message.contains("there is no user bob@example.test"), "{message}");
+    let server = Server::start(&machine, &[], &[]);
+    for (token, scope, expires) in
+        [(all, "write", false), (reads.as_str(), "read", false), (short.as_str(), "write", true)]
+    {
+        let (head, list) = get(&format!("{}/token/list", server.base_url), Some(&format!("Bearer {token}")));
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        let list: Value = serde_json::from_str(&list).expect("JSON");
+        let found = list["tokens"].as_array().expect("tokens").iter();
+        let matching =
+            found.filter(|entry| entry["scope"] == scope && entry["expires_at"].is_null() != expires).count();
+        assert_eq!(matching, 1, "{list}");
+    }
+}
+
 #[test]
 fn the_example_of_tuning_makes_a_slow_read_fast() {
     let machine = Machine::new();
@@ -301,7 +339,10 @@ fn an_address_that_is_taken_is_named() {
     let address = taken.local_addr().expect("an address").to_string();
     let machine = Machine::new();
     let message = failed(&machine.run(&["serve", "--listen", &address, "--demo"]));
-    assert!(message.starts_with(&format!("strata: cannot listen on {address}: ")), "{message}");
+    assert!(
+        message.starts_with(&format!("strata: cannot listen on {address} (`--listen` names another address): ")),
+        "{message}"
+    );
     assert!(!machine.path("strata-data").exists(), "it left a directory behind");
 }
 
@@ -551,22 +592,25 @@ fn a_catalog_that_does_not_open_is_to_be_restored_and_not_checked() {
 fn users_and_datasets_are_listed() {
     let machine = Machine::with_user();
     assert!(failed(&Machine::new().run(&["list"])).contains("there is no catalog"));
-    assert_eq!(succeeded(&machine.run(&["list"])), "ID  SLUG  OWNER  VERSIONS  ACTIVE  PRIVATE  FROZEN\n");
+    assert_eq!(
+        succeeded(&machine.run(&["list"])),
+        "ID  SLUG  OWNER  VERSIONS  ACTIVE  PINNED  PRIVATE  FROZEN  NAME\n"
+    );
     machine.write("one.jsonl", "{\"a\":1}\n");
     one_json_line(&machine.import("one.jsonl", &[]));
     one_json_line(&machine.import("one.jsonl", &[]));
     let private = ["import", "one.jsonl", "--name", "Hidden", "--owner", "ada@example.test", "--private"];
     one_json_line(&machine.run(&private));
     let expected = concat!(
-        "ID  SLUG          OWNER             VERSIONS  ACTIVE  PRIVATE  FROZEN\n",
-        " 1  small-things  ada@example.test         2  v2      no       no\n",
-        " 2  hidden        ada@example.test         1  v1      yes      no\n",
+        "ID  SLUG          OWNER             VERSIONS  ACTIVE  PINNED  PRIVATE  FROZEN  NAME\n",
+        " 1  small-things  ada@example.test         2  v2      no      no       no      Small Things\n",
+        " 2  hidden        ada@example.test         1  v1      no      yes      no      Hidden\n",
     );
     assert_eq!(succeeded(&machine.run(&["list"])), expected);
     let lines = succeeded(&machine.run(&["list", "--json"]));
     let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
-    let record = json!({"dataset_id": 1, "name_slug": "small-things", "owner": "ada@example.test", "versions": 2,
-                        "active_version": 2, "private": false, "frozen": false});
+    let record = json!({"dataset_id": 1, "name_slug": "small-things", "name": "Small Things", "owner": "ada@example.test",
+                        "versions": 2, "active_version": 2, "pinned": false, "private": false, "frozen": false});
     assert_eq!((lines.lines().count(), first), (2, record));
 
     succeeded(&machine.run_with_input(&["user", "add", "bob@example.test", "--plan", "pro"], "battery staple\n"));

@@ -189,6 +189,18 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
     let (_, last) = given(&owned.tool("pull_for_edit", json!({"dataset_id": id, "limit": 1, "offset": 1})).await);
     assert_eq!((&last["next_offset"], &last["etag"]), (&json!(null), &page["etag"]));
 
+    // Positions in the version's own entities were taken for those of its alternate.
+    let pull = async |arguments: Value| given(&owned.tool("pull_for_edit", arguments).await).0;
+    assert_eq!(pull(json!({"dataset_id": id})).await.len(), 1);
+    owned.save(id, 1, r#"[{"n":0},{"n":1.0},{"n":2}]"#).await;
+    for arguments in [json!({"dataset_id": id}), json!({"dataset_id": id, "limit": 1})] {
+        let texts = pull(arguments).await;
+        assert!(texts[0].contains(r#""etag":"#) && texts[1].contains("pull with alt=true before"), "{texts:?}");
+    }
+    assert_eq!(pull(json!({"dataset_id": id, "alt": true})).await.len(), 1);
+    let page = pull(json!({"dataset_id": id, "alt": true, "limit": 1})).await;
+    assert!(page[1].contains("offset plus the place on the page"), "{page:?}");
+
     let hidden = owned.dataset("Hidden", json!({}), &["[]"]).await;
     let (_, list) = given(&owned.tool("list_public_datasets", json!({})).await);
     assert_eq!(list["datasets"].as_array().map(Vec::len), Some(1), "{list}, not {hidden}");

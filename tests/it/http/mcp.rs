@@ -237,6 +237,39 @@ async fn a_read_names_unknown_paths_and_the_nearest_ones() {
     assert_eq!(about(json!(["name:a"])).await.get("unknown_fields"), None);
 }
 
+/// A range filter of the other type found nothing, also with strict=true, and nothing told why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_tells_of_range_filters_of_the_wrong_type() {
+    let owned = Owned::sqlite().await;
+    let things = r#"[{"code":"12","mag":[1.5,2],"mixed":1},{"code":"60","mag":null,"mixed":"a","odd":{"a":true}}]"#;
+    let id = owned.dataset("Things", json!({}), &[things]).await;
+    let about = async |arguments: Value| -> Value {
+        let mut arguments = arguments;
+        arguments["dataset_id"] = json!(id);
+        let (texts, _) = given(&owned.tool("read", arguments).await);
+        serde_json::from_str(&texts[0]).expect("JSON")
+    };
+    for (arguments, words) in [
+        (json!({"filter_gt": ["code:5"]}), "`filter_gt=code:\"5\"` compares texts"),
+        (json!({"filter_gt": ["code:5"], "strict": true, "count": true}), "`code` holds texts and no numbers"),
+        (json!({"filter_lte": ["mag:1,5"]}), "Did you mean `filter_lte=mag:1.5`?"),
+        (json!({"filter_lt": ["odd.a:x"]}), "`odd.a` holds no texts"),
+    ] {
+        let about = about(arguments.clone()).await;
+        let hints = about["hints"].as_array().unwrap_or_else(|| panic!("{arguments}: {about}"));
+        assert!(hints.len() == 1 && hints[0].as_str().is_some_and(|hint| hint.contains(words)), "{arguments}: {about}");
+    }
+    for arguments in [
+        json!({"filter_gt": ["code:\"5\""]}),
+        json!({"filter_gt": ["mag:1"]}),
+        json!({"filter_gt": ["mag:9"]}),
+        json!({"filter_gt": ["mixed:9"]}),
+        json!({"filter_gt": ["nowhere:9"]}),
+    ] {
+        assert_eq!(about(arguments.clone()).await.get("hints"), None, "{arguments}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_is_explained_to_its_owner() {
     let owned = Owned::sqlite().await;

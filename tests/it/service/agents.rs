@@ -43,6 +43,7 @@ async fn what_is_pulled_is_what_is_stored_with_an_etag(owned: Owned) {
     let etag = parsed(&answer)["etag"].as_str().expect("an etag").to_owned();
     assert_eq!(answer.header("etag"), Some(&*etag));
     assert_eq!(answer.header("cache-control"), Some("no-store"));
+    assert_eq!(answer.header("x-alternate"), Some("false"));
     let head = |version: u64, alt: bool, etag: &str| {
         format!(r#"{{"ok":true,"dataset_id":{id},"version":{version},"alt":{alt},"etag":{},"entities":"#, json!(etag))
     };
@@ -61,6 +62,9 @@ async fn what_is_pulled_is_what_is_stored_with_an_etag(owned: Owned) {
     assert_ne!(saved, etag, "a save changes it");
     let alternate = owned.pull(json!({"dataset_id": id, "version": 1, "alt": true})).await;
     alternate.is(&format!("{}[]}}", head(1, true, &saved)));
+    assert_eq!(alternate.header("x-alternate"), Some("true"));
+    let beside = owned.pull(json!({"dataset_id": id, "version": 1})).await;
+    assert_eq!(beside.header("x-alternate"), Some("true"), "positions of edits count in the alternate");
     parsed(&owned.save(id, 1, "[]").await);
     assert_ne!(owned.etag(id, 1).await, saved, "a save of the same changes it");
     parsed(&owned.delete(id, 1).await);

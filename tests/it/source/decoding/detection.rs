@@ -51,7 +51,7 @@ fn the_format_is_detected() {
     check_detected("", "application/x-ndjson", "{\"data\":[{\"a\":1}]}", Ok(Jsonl));
     check_detected("", "", "a,\"b\tc\"\n1,2\n", Ok(Csv));
     check_detected("", "", "\"a,b\"\tc\n1\t2\n", Ok(Tsv));
-    let advice = "name it by format (json, jsonl, csv, tsv or parquet), on the command line --format";
+    let advice = "name it by `format`: json, jsonl, csv, tsv or parquet";
     let unknown = |reason| format!("the format cannot be told from the content ({reason}); {advice}");
     check_detected("", "", "a,b\tc\n", Err(&unknown("its first line has both commas and tabs")));
     check_detected("a.txt", "", "name\nx\n", Err(&unknown("its first line has neither a comma nor a tab")));

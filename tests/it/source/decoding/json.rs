@@ -146,8 +146,8 @@ fn json_records_paths_that_lead_nowhere() {
 
 #[test]
 fn a_json_object_without_a_records_path_is_refused_with_advice() {
-    let advice = "! the document is an object, not an array: give the path to the array of records in it (records_path, on the \
-                  command line --records-path), or the format jsonl if every line is an object";
+    let advice = "! the document is an object, not an array: give the path to the array of records in it (`records_path`), \
+                  or the format jsonl if every line is an object";
     check("a.json", r#"{"items":[{"a":1}]}"#, advice);
     check("a.json", "{\n  \"items\": [\n    {\"a\": 1}\n  ]\n}\n", advice);
     check("", "{\n  \"items\": []\n}\n", advice);

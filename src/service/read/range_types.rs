@@ -1,0 +1,141 @@
+//! Range filters that find nothing in a version whatever their limit: they compare with a type that no value at their
+//! path has (docs/semantics.md, Range filters). `strict` does not refuse them, because their fields exist.
+
+use crate::document::{NumericValue, RangeLimit};
+use crate::model::path::Path;
+use crate::model::request::{PathValue, RangeBound, ReadRequest};
+use crate::service::admission::Weight;
+use crate::service::lookup::Admitted;
+use crate::service::lookup::error::ReadError;
+use crate::service::read::Reads;
+use crate::storage::reader::VersionReader;
+
+/// Hints in an answer. A request may have a thousand range filters.
+const HINTS: usize = 10;
+
+/// Characters of a limit that a hint shows.
+const SHOWN_CHARACTERS: usize = 80;
+
+/// Which of the types that range filters compare stand at a path.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::service) struct Comparable {
+    pub numbers: bool,
+    pub texts: bool,
+}
+
+/// A sentence for each range filter whose path holds no value of its limit's type. `types` tells what a path holds, and
+/// nothing of one that it does not know.
+pub(in crate::service) fn hints(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<String> {
+    let filters = RangeBound::ALL.into_iter().flat_map(|bound| {
+        let filters = request.ranges[bound as usize].iter();
+        filters.map(move |filter| (bound.parameter(), filter))
+    });
+    let hints = filters.filter_map(|(parameter, filter)| hint(parameter, filter, types(&filter.path)?));
+    hints.take(HINTS).collect()
+}
+
+fn hint(parameter: &str, PathValue { path, value }: &PathValue, held: Comparable) -> Option<String> {
+    let shown = shorten(value);
+    Some(match (RangeLimit::of(value), held) {
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: true }) => format!(
+            "`{path}` holds texts and no numbers, and `{parameter}={path}:{shown}` compares numbers alone, so it finds \
+             nothing. `{parameter}={path}:\"{shown}\"` compares texts, by code point."
+        ),
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: false }) => {
+            format!("`{path}` holds no numbers, so `{parameter}={path}:{shown}` finds nothing.")
+        }
+        (RangeLimit::Text(_), Comparable { numbers: true, texts: false }) => {
+            let instead = match number_meant(value) {
+                Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(&number)),
+                None => "The limit of numbers is a JSON number, such as `1.5`.".to_owned(),
+            };
+            format!(
+                "`{path}` holds numbers and no texts, and `{parameter}={path}:{shown}` compares texts alone, so it \
+                 finds nothing. {instead}"
+            )
+        }
+        (RangeLimit::Text(_), Comparable { numbers: false, texts: false }) => {
+            format!("`{path}` holds no texts, so `{parameter}={path}:{shown}` finds nothing.")
+        }
+        _ => return None,
+    })
+}
+
+/// The number that a limit perhaps means which is none: quoted, between blanks, with a plus or a decimal comma.
+fn number_meant(value: &str) -> Option<String> {
+    let bare = value.trim().trim_matches('"').trim();
+    let bare = bare.strip_prefix('+').unwrap_or(bare);
+    let number = match bare.split_once(',') {
+        // It may as well separate thousands.
+        Some((_, decimals)) if decimals.len() == 3 => return None,
+        Some((whole, decimals)) => format!("{whole}.{decimals}"),
+        None => bare.to_owned(),
+    };
+    NumericValue::parse(&number).map(|_| number)
+}
+
+fn shorten(value: &str) -> String {
+    match value.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.to_owned(),
+    }
+}
+
+impl Reads {
+    /// What is to be said of range filters that compare with a type that their path does not hold; nothing where the
+    /// profile does not tell. Reads the paths of the profile. Waits for nobody: a hint is not worth it.
+    ///
+    /// # Errors
+    /// [`ReadError`], of the file.
+    pub async fn range_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<String>, ReadError> {
+        if request.ranges.iter().all(|filters| filters.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
+        let index = match reader.cached_paths().await {
+            Some(paths) => Some(paths),
+            None => match self.capacity.admission().of(admitted.holder).try_query(Weight::Light) {
+                Some(_permit) => reader.paths().await?,
+                None => None,
+            },
+        };
+        let Some(index) = index else { return Ok(Vec::new()) };
+        Ok(hints(request, |path| {
+            let facts = index.get(&path.to_string())?;
+            Some(Comparable { numbers: facts.has_number?, texts: facts.has_string? })
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_other_type_is_named_with_what_to_write() {
+        let held = |numbers, texts| Comparable { numbers, texts };
+        for (value, holds, words) in [
+            ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares texts, by code point.")),
+            ("60", held(false, false), Some("`a.b` holds no numbers, so")),
+            ("60", held(true, true), None),
+            ("60", held(true, false), None),
+            ("\"60\"", held(false, true), None),
+            ("\"60\"", held(true, false), Some("Did you mean `filter_gt=a.b:60`?")),
+            ("abc", held(false, true), None),
+            ("abc", held(true, false), Some("is a JSON number, such as `1.5`.")),
+            ("abc", held(false, false), Some("`a.b` holds no texts, so")),
+            ("1,5", held(true, false), Some("Did you mean `filter_gt=a.b:1.5`?")),
+            ("1,500", held(true, false), Some("is a JSON number, such as `1.5`.")),
+            (" +2", held(true, false), Some("Did you mean `filter_gt=a.b:2`?")),
+            ("", held(true, false), Some("is a JSON number, such as `1.5`.")),
+        ] {
+            let filter = PathValue { path: Path::parse("a.b").expect("a path"), value: value.to_owned() };
+            let hint = hint("filter_gt", &filter, holds);
+            match words {
+                Some(words) => assert!(hint.as_ref().is_some_and(|hint| hint.contains(words)), "{value}: {hint:?}"),
+                None => assert_eq!(hint, None, "{value}"),
+            }
+        }
+        assert_eq!(shorten(&"ä".repeat(100)).chars().count(), SHOWN_CHARACTERS + 1);
+    }
+}
