@@ -15,9 +15,10 @@ use crate::http::error::CallError;
 use crate::http::management::Fields;
 use crate::http::params::{self, PARAMETERS, Parameter};
 use crate::http::read::rate;
+use crate::http::text::quoted;
 use crate::model::limits;
 use crate::model::request::{Format, ReadRequest};
-use crate::service::{Admitted, Bucket, UnknownCause, alternate_etag};
+use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag};
 
 /// Entities in an answer, unless asked otherwise.
 const ENTITIES: u64 = 20;
@@ -39,7 +40,7 @@ pub(super) const READ: Tool = Tool {
     summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
     details: "Gives two texts. The first is JSON: `returned`, `total_count` (all that match, before offset and limit), \
               `next_offset` (null at the end), with total=true `total_matches` (before sample), and `unknown_fields` \
-              (paths that no entity has), the nearest ones in `did_you_mean`. The second holds the entities in \
+              (paths that no entity has), the nearest ones in `did_you_mean`; `hint` where sort has a path). The second holds the entities in \
               `format`, exactly as stored; with count=true only their number. Steps run in the order of the parameters \
               here: what keep_field or drop_field removes, no later one finds.",
     effect: Effect::Nothing,
@@ -194,14 +195,20 @@ async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequ
     }
     let paths: Vec<String> = unknown.iter().map(|field| field.path.to_string()).collect();
     let nearest = unknown.iter().zip(&paths).filter_map(|(field, path)| match &field.cause {
+        // It was typed as the field of a sort, which cannot be one.
+        _ if field.deep_sort().is_some() => None,
         UnknownCause::Absent { nearest: Some(nearest) } => Some((path.clone(), nearest.clone().into())),
         _ => None,
     });
     let meant: JsonObject = nearest.collect();
-    match meant.is_empty() {
-        true => json!({"unknown_fields": paths}),
-        false => json!({"unknown_fields": paths, "did_you_mean": meant}),
+    let mut told = json!({"unknown_fields": paths});
+    if !meant.is_empty() {
+        told["did_you_mean"] = meant.into();
     }
+    if let Some(nearest) = unknown.iter().find_map(UnknownField::deep_sort) {
+        told["hint"] = format!("sort takes one top-level field, and {} is a path.", quoted(nearest)).into();
+    }
+    told
 }
 
 fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
