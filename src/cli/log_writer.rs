@@ -203,7 +203,7 @@ mod tests {
 
     fn with_thread() -> (Arc<Gatherer<Slow>>, mpsc::Receiver<Vec<u8>>, mpsc::Receiver<u64>) {
         let (lines, taken) = mpsc::sync_channel(0);
-        let (counts, left_out) = mpsc::channel();
+        let (counts, left_out) = mpsc::sync_channel(1 << 16);
         let gatherer = Arc::new(Gatherer::new(Slow(lines)));
         gatherer.state().has_thread = true;
         let writing = gatherer.clone();

@@ -7,8 +7,9 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use chrono::Utc;
 
-use super::acting::{Problem, Sent, problem, received};
+use super::acting::{Problem, Question, Sent, problem, received};
 use super::figures::{self, Moment, Time};
+use super::opened::Heading;
 use super::place::DatasetPlace;
 use super::query::Query;
 use super::shown::Shown;
@@ -18,7 +19,7 @@ use crate::http::error::HttpError;
 use crate::model::limits;
 use crate::model::scope::Scope;
 use crate::model::user::User;
-use crate::service::App;
+use crate::service::{App, ManageError};
 
 /// The path of the page, and of its forms below it.
 pub(super) const ACCOUNT: &str = "/ui/account";
@@ -85,6 +86,7 @@ struct SessionRow {
 
 struct TokenRow {
     name: String,
+    delete: String,
     scope: &'static str,
     made: Time,
     used: Option<Time>,
@@ -148,6 +150,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         tokens: tokens
             .into_iter()
             .map(|token| TokenRow {
+                delete: Query::default().and("name", &token.name).at(&format!("{ACCOUNT}/delete-token")),
                 name: token.name,
                 scope: token.grant.scope.name(),
                 made: Time::new(token.created_at, now),
@@ -192,6 +195,38 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     })
 }
 
+/// The handler of the page that asks before a token is deleted.
+pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
+    let visit = match Visit::begin(app, head).await {
+        Ok(visit) => visit,
+        Err(response) => return *response,
+    };
+    let outcome = confirmation(&visit).await;
+    visit.answer(outcome).await
+}
+
+async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
+    let name = Query::parse(visit.head.uri.query()).first("name").unwrap_or_default().to_owned();
+    let tokens = visit.app.accounts().tokens(&visit.user()?).await?;
+    if !tokens.iter().any(|token| token.name == name) {
+        return Err(ManageError::TokenNotFound.into());
+    }
+    let question = Question {
+        title: format!("Delete the token “{name}”?"),
+        effects: vec![
+            "What uses it is refused from then on: 401.".to_owned(),
+            "It does not come back. A new token of the same name is another one.".to_owned(),
+        ],
+        action: format!("{ACCOUNT}/delete-token"),
+        name: Some(name),
+        button: "Delete the token".to_owned(),
+        danger: true,
+        back: ACCOUNT.to_owned(),
+        ..Question::default()
+    };
+    question.page(visit, None::<Heading>, StatusCode::OK)
+}
+
 /// The handler of its forms.
 pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
     let (mut visit, sent) = match received(app, request).await {
@@ -204,7 +239,13 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
             Ok(None) => Ok(Reply::SeeOther(Query::default().and("done", &sent.action).at(ACCOUNT))),
             // What is wrong with what was filled in is said on the page.
             Err(error) => {
+                let is_wrong = matches!(error, HttpError::Manage(ManageError::WrongPassword));
                 let (status, problem) = problem(&mut visit, error, &FIELDS)?;
+                let problem = match problem.general() {
+                    _ if is_wrong => Problem::at("old", "this is not your password. Nothing was changed."),
+                    Some(text) if sent.action == "password" => Problem::at("old", text),
+                    _ => problem,
+                };
                 let typed = if sent.action == "create-token" { sent.trimmed("name").to_owned() } else { String::new() };
                 account(&visit, Said { status, problem, typed, ..Said::default() }).await
             }

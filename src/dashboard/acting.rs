@@ -49,6 +49,7 @@ pub(super) struct Question {
     pub(super) action: String,
     pub(super) version: Option<u64>,
     pub(super) etag: Option<String>,
+    pub(super) name: Option<String>,
     pub(super) button: String,
     pub(super) danger: bool,
     pub(super) back: String,
@@ -58,7 +59,8 @@ pub(super) struct Question {
 #[template(path = "confirm.html")]
 struct ConfirmPage {
     shell: Shell,
-    heading: Heading,
+    /// `None` where it is about no dataset.
+    heading: Option<Heading>,
     question: Question,
 }
 
@@ -67,7 +69,13 @@ impl Question {
     ///
     /// # Errors
     /// None but those of rendering.
-    pub(super) fn page(self, visit: &Visit, heading: Heading, status: StatusCode) -> Result<Reply, HttpError> {
+    pub(super) fn page(
+        self,
+        visit: &Visit,
+        heading: impl Into<Option<Heading>>,
+        status: StatusCode,
+    ) -> Result<Reply, HttpError> {
+        let heading = heading.into();
         render(status, &ConfirmPage { shell: visit.shell(self.title.clone()), heading, question: self })
     }
 }

@@ -9,12 +9,12 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::browse::{Entities, numbered};
-use super::figures;
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
 use super::query::Query;
 use super::tree::Tree;
 use super::visit::{Reply, Shell, Visit, render};
+use super::{closed, figures};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
@@ -48,6 +48,7 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
         Err(response) => return *response,
     };
     let outcome = Box::pin(entity(&mut visit)).await;
+    let outcome = closed::told(&visit, outcome, Tab::Data).await;
     visit.answer(outcome).await
 }
 

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
+use indicatif::HumanBytes;
 
 use super::browse::read_query;
 use super::figures;
@@ -37,11 +38,22 @@ struct ExplainPage {
     summary: String,
     stages: Vec<Bar>,
     facts: Vec<(&'static str, String)>,
-    hints: Vec<Shown>,
+    hints: Vec<Vec<Part>>,
+    /// Where paths are chosen that are shredded.
+    index: String,
     text: Shown,
     /// The call that gives the same.
     api: String,
     back: String,
+}
+
+/// A part of a hint.
+#[derive(Debug)]
+enum Part {
+    Text(Shown),
+    Code(Shown),
+    /// The way to the settings of the index.
+    Index,
 }
 
 /// A stage: it begins where the one before ended.
@@ -92,9 +104,10 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
             figures::duration(found.total_us),
             figures::counted(found.answer.total, "entity", "entities")
         ),
-        stages: bars(&found),
+        stages: bars(found.stages.iter().map(|stage| (stage.stage.about(), stage.duration_us)), found.total_us),
         facts: facts(&found),
-        hints: found.hints.iter().map(|hint| Shown::whole(hint)).collect(),
+        hints: found.hints.iter().map(|hint| parts(hint)).collect(),
+        index: place.dataset.settings() + "#index",
         text: Shown::new(&found.to_string(), CHARACTERS),
         api: BaseUrl::of(&visit.head, &visit.app).url(&api.at("/dataset/explain")),
         back: query.at(&place.browse()),
@@ -102,17 +115,44 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     render(StatusCode::OK, &page)
 }
 
-fn bars(found: &Explanation) -> Vec<Bar> {
-    let all: u64 = found.stages.iter().map(|stage| stage.duration_us).sum::<u64>().max(1);
+/// Stages of so many microseconds as bars.
+fn bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, total_us: u64) -> Vec<Bar> {
+    let staged: u64 = stages.clone().map(|(_, duration_us)| duration_us).sum();
+    let all = staged.max(total_us).max(1);
+    // What lies between the stages, so that the rows make up the total.
+    let stages = stages.chain((all > staged).then_some(("the rest", all - staged)));
     let mut from = 0;
-    let bar = |stage: &crate::service::StageTime| {
+    let bar = |(name, duration_us): (&'static str, u64)| {
         let share = |us: u64| (u128::from(us) * u128::from(WIDTH) / u128::from(all)) as u64;
-        let (start, width) = (share(from), share(stage.duration_us).max(LEAST));
-        from += stage.duration_us;
-        let took = figures::duration(stage.duration_us);
-        Bar { name: stage.stage.about(), took, start: start.min(WIDTH - width), width }
+        let (start, width) = (share(from), share(duration_us).max(LEAST));
+        from += duration_us;
+        Bar { name, took: figures::duration(duration_us), start: start.min(WIDTH - width), width }
     };
-    found.stages.iter().map(bar).collect()
+    stages.map(bar).collect()
+}
+
+/// A hint with its code told apart, and with links of this page in place of those to the documentation.
+fn parts(hint: &str) -> Vec<Part> {
+    let hint = hint.replace(" (see docs/owners.md, Sources)", "");
+    let mut parts = Vec::new();
+    for (place, text) in hint.split("(see docs/performance.md, Tuning)").enumerate() {
+        if place > 0 {
+            parts.push(Part::Index);
+        }
+        // A backtick in a path of the dataset leaves one without the other.
+        let is_paired = text.matches('`').count().is_multiple_of(2);
+        let pieces: Vec<&str> = if is_paired { text.split('`').collect() } else { vec![text] };
+        for (place, piece) in pieces.into_iter().enumerate().filter(|(_, piece)| !piece.is_empty()) {
+            let shown = Shown::whole(piece);
+            parts.push(if place % 2 == 1 { Part::Code(shown) } else { Part::Text(shown) });
+        }
+    }
+    parts
+}
+
+/// A size in the units of the text.
+fn size(bytes: u64) -> String {
+    HumanBytes(bytes).to_string()
 }
 
 fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
@@ -120,10 +160,10 @@ fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
     let read = documents.pages.saturating_sub(documents.pages_not_read);
     let mut facts = vec![
         ("The version holds", figures::counted(found.entity_count, "entity", "entities")),
-        ("Work, estimated before", figures::size(found.work.work_bytes)),
+        ("Work, estimated before", size(found.work.work_bytes)),
         ("Pages of documents read", format!("{} of {}", figures::grouped(read), figures::grouped(documents.pages))),
-        ("From the store", figures::size(found.parts.request_bytes)),
-        ("The answer", figures::size(found.answer.body_bytes)),
+        ("From the store", size(found.parts.request_bytes)),
+        ("The answer", size(found.answer.body_bytes)),
     ];
     if let Some(scan) = &found.scan {
         let groups = &scan.row_groups;
@@ -131,4 +171,35 @@ fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
         facts.insert(1, ("Row groups scanned", scanned));
     }
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bars_make_up_the_total() {
+        let shown = |total_us: u64| -> Vec<(&'static str, u64, u64)> {
+            let bars = bars([("open", 100), ("read", 300)].into_iter(), total_us);
+            bars.iter().map(|bar| (bar.name, bar.start, bar.width)).collect()
+        };
+        assert_eq!(shown(800), [("open", 0, 125), ("read", 125, 375), ("the rest", 500, 500)]);
+        assert_eq!(shown(400), [("open", 0, 250), ("read", 250, 750)]);
+        assert_eq!(shown(0), shown(400));
+    }
+
+    #[test]
+    fn a_hint_has_code_and_a_link() {
+        let hint = "List `a.b` in `always` (see docs/performance.md, Tuning), or not.";
+        let told: Vec<String> = parts(hint)
+            .iter()
+            .map(|part| match part {
+                Part::Text(text) => text.to_string().replace("<bdi>", "").replace("</bdi>", ""),
+                Part::Code(code) => format!("<{code}>").replace("<bdi>", "").replace("</bdi>", ""),
+                Part::Index => "->".to_owned(),
+            })
+            .collect();
+        assert_eq!(told, ["List ", "<a.b>", " in ", "<always>", " ", "->", ", or not."]);
+        assert_eq!(parts("No entity has `a`b`.").len(), 1);
+    }
 }

@@ -21,6 +21,7 @@
 //! | `explain` | what the service does for a read, for the owner |
 //! | `download` | a read of an owner's private dataset as a file |
 //! | `profile`, `histogram` | what the paths of a version hold, and how their numbers are spread |
+//! | `closed` | why a version cannot be shown, for the owner |
 //! | `versions` | the versions of a dataset, and what its owner does with them |
 //! | `compared/` | two entities side by side |
 //! | `opened` | the dataset and the version that a page is about |
@@ -40,6 +41,7 @@ mod alternates;
 mod assets;
 mod browse;
 mod catalogue;
+mod closed;
 mod compared;
 mod created;
 mod diff;
@@ -101,6 +103,7 @@ fn pages() -> Router<App> {
         .route("/ui/sign-in", get(session::form).post(session::sign_in))
         .route("/ui/sign-out", on(MethodFilter::POST, session::sign_out))
         .route("/ui/account", get(account::show))
+        .route("/ui/account/delete-token", get(account::confirm).post(account::act))
         .route("/ui/account/{action}", on(MethodFilter::POST, account::act))
         .route("/ui/new", get(created::show).post(created::act))
         .route("/ui/{dataset_id}/{name_slug}", get(browse::active))
@@ -133,8 +136,8 @@ fn pages() -> Router<App> {
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/download", get(download::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", get(entity::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/alt/entity/{position}", get(entity::show))
-        .route("/ui", any(no_page))
-        .route("/ui/", any(no_page))
+        .route("/ui", any(above))
+        .route("/ui/", any(above))
         .route("/ui/{dataset_id}", any(no_page))
         .route("/ui/{dataset_id}/{name_slug}/{version}/{page}", any(no_page))
         .route("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}", any(no_page))
@@ -146,6 +149,14 @@ async fn root(State(app): State<App>, head: Parts) -> Response {
     match head.method {
         Method::GET => catalogue::show(State(app), head).await,
         Method::HEAD => without_body(catalogue::show(State(app), head).await),
+        _ => HttpError::NoSuchPath.into_response(),
+    }
+}
+
+/// What lies above all pages leads to the first one.
+async fn above(State(app): State<App>, head: Parts) -> Response {
+    match head.method {
+        Method::GET | Method::HEAD => visit::first_page(State(app), head).await,
         _ => HttpError::NoSuchPath.into_response(),
     }
 }

@@ -6,17 +6,18 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 
+use super::acting::own;
 use super::browse::{types, value_text};
-use super::figures;
 use super::histogram::{self, Range};
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
+use super::{closed, figures};
 use crate::http::error::HttpError;
 use crate::model::version::VersionSelector;
-use crate::service::App;
+use crate::service::{Admitted, App, ReadError};
 use crate::storage::profile::{PathRecord, ValueRecord, lengths_at};
 
 /// Paths in a page.
@@ -134,6 +135,16 @@ struct Bar {
     width: u64,
 }
 
+impl PathCard {
+    /// Without what leads to reads.
+    fn without_reads(mut self) -> PathCard {
+        self.top.iter_mut().chain(&mut self.lengths).for_each(|bar| bar.href = None);
+        self.nulls = self.nulls.map(|(count, _)| (count, None));
+        self.spread = Spread::default();
+        self
+    }
+}
+
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     let mut visit = match Visit::begin(app, head).await {
@@ -141,7 +152,39 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
         Err(response) => return *response,
     };
     let outcome = Box::pin(profile(&mut visit)).await;
+    let outcome = closed::told(&visit, outcome, Tab::Profile).await;
     visit.answer(outcome).await
+}
+
+/// What a profile is of.
+struct Seen {
+    name: String,
+    selector: VersionSelector,
+    /// `None` where the dataset is frozen: its owner sees the profile, and nobody reads.
+    admitted: Option<Admitted>,
+    heading: Heading,
+}
+
+async fn seen(visit: &mut Visit, place: &Place) -> Result<Seen, HttpError> {
+    match open(visit, place, place.alt).await {
+        Ok(opened) => Ok(Seen {
+            name: opened.dataset.name.as_str().to_owned(),
+            selector: VersionSelector::Number(opened.version.number),
+            heading: Heading::of(visit, &opened, place, Tab::Profile),
+            admitted: Some(opened.admitted),
+        }),
+        Err(error @ HttpError::Read(ReadError::Frozen)) => {
+            let Ok(own) = own(visit).await else { return Err(error) };
+            let dataset = &own.view.dataset;
+            Ok(Seen {
+                name: dataset.name.as_str().to_owned(),
+                selector: place.selector,
+                admitted: None,
+                heading: Heading::around(visit, dataset, place, Tab::Profile),
+            })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -150,12 +193,11 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = Query::parse(uri.query());
     let q: String = query.first("q").unwrap_or_default().trim().chars().take(SEARCHED).collect();
     let from: usize = query.first("from").and_then(|from| from.parse().ok()).unwrap_or(0);
-    let opened = open(visit, &place, place.alt).await?;
+    let seen = seen(visit, &place).await?;
     let (app, visitor) = (&visit.app, &visit.visitor);
-    let version = VersionSelector::Number(opened.version.number);
+    let alt = seen.admitted.as_ref().map_or(place.alt, |admitted| admitted.alt);
     let profiles = app.profiles();
-    let found =
-        profiles.find(visitor.user.as_ref(), visitor.client, opened.dataset.id, version, opened.admitted.alt).await?;
+    let found = profiles.find(visitor.user.as_ref(), visitor.client, place.dataset.id, seen.selector, alt).await?;
     let contents = &found.contents;
 
     let wanted = q.to_lowercase();
@@ -184,18 +226,25 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         alone,
         ..card(from + index, record, contents.entities, &place)
     };
+    // No link leads to a read that is refused.
+    let readable = seen.admitted.is_some();
+    let card = |numbered| if readable { card(numbered) } else { card(numbered).without_reads() };
     let mut paths: Vec<PathCard> = matching[from..to].iter().enumerate().map(card).collect();
     // Counting costs a read for each range, so it is done for one path, when it is asked for.
-    if let (Some(_), [record], [card]) = (one, &matching[from..to], paths.as_mut_slice())
+    if let (Some(_), [record], [card], Some(admitted)) =
+        (one, &matching[from..to], paths.as_mut_slice(), &seen.admitted)
         && histogram::can_be_counted(record).is_ok()
     {
-        let ranges = Box::pin(histogram::count(visit, &opened.admitted, record, &place)).await?;
+        let ranges = Box::pin(histogram::count(visit, admitted, record, &place)).await?;
         card.spread = Spread::counted(&ranges, record.types.number);
     }
     let page = ProfilePage {
         all: one.map(|_| place.profile()),
-        shell: visit.shell(format!("Profile, {}", opened.dataset.name.as_str())),
-        heading: Heading::of(visit, &opened, &place, Tab::Profile),
+        shell: visit.shell(format!("Profile, {}", seen.name)),
+        heading: Heading {
+            version: seen.heading.version.or_else(|| Some(format!("v{}", found.version))),
+            ..seen.heading
+        },
         entities: figures::counted(contents.entities, "entity", "entities"),
         document_bytes: figures::size(contents.document_bytes),
         file_bytes: figures::size(found.file_size_bytes),

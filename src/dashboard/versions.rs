@@ -73,11 +73,20 @@ struct VersionsPage {
     unpin: String,
     unfreeze: String,
     /// Where two versions are compared, for the owner of more than one.
-    diff: Option<String>,
+    diff: Option<Comparison>,
     total: String,
+    /// For the owner of a dataset without a version: where it gets one, by a file and by a source.
+    begin: Option<[String; 2]>,
     versions: Vec<VersionCard>,
     first: Option<String>,
     older: Option<String>,
+}
+
+/// Where two versions are compared, and the last two.
+struct Comparison {
+    action: String,
+    before: u64,
+    last: u64,
 }
 
 /// A version in the timeline.
@@ -165,8 +174,16 @@ async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
         pinned: dataset.pinned_version.map(VersionNumber::get),
         unpin: place.manage(Action::Unpin.name()),
         unfreeze: place.manage(Action::Unfreeze.name()),
-        diff: (owned && view.versions.len() > 1).then(|| place.diff()),
+        diff: match view.versions.as_slice() {
+            [last, before, ..] if owned => Some(Comparison {
+                action: place.diff(),
+                before: before.version.number.get(),
+                last: last.version.number.get(),
+            }),
+            _ => None,
+        },
         total: figures::counted(view.versions.len() as u64, "version", "versions"),
+        begin: (owned && view.versions.is_empty()).then(|| [place.refresh(), place.settings()]),
         versions: cards.collect(),
         first: from.filter(|from| *from > 0).map(|_| place.versions()),
         older: rest
@@ -210,7 +227,7 @@ fn card(
         pinned,
         alternate,
         browse: (!dataset.frozen).then(|| own.browse()),
-        profile: (!dataset.frozen).then(|| own.profile()),
+        profile: (owned || !dataset.frozen).then(|| own.profile()),
         pin: (owned && !pinned).then(|| link(Action::Pin)),
         freeze: (owned && !dataset.frozen).then(|| link(Action::Freeze)),
         changes: before.filter(|_| owned).map(|before| diff(before.version.number, false)),

@@ -285,3 +285,11 @@ pub(super) async fn no_page(State(app): State<App>, head: Parts) -> Response {
         Err(response) => *response,
     }
 }
+
+/// Leads to the first page.
+pub(super) async fn first_page(State(app): State<App>, head: Parts) -> Response {
+    match Visit::begin(app, head).await {
+        Ok(visit) => visit.answer(Ok(Reply::SeeOther("/".to_owned()))).await,
+        Err(response) => *response,
+    }
+}

@@ -167,6 +167,7 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
         button: "Delete the alternate".to_owned(),
         danger: true,
         back: place.alternate(),
+        ..Question::default()
     };
     question.page(visit, Heading::around(visit, dataset, place, Tab::Versions), status)
 }

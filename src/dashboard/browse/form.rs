@@ -31,7 +31,7 @@ const OPERATORS: [(&str, &str); 7] = [
 ];
 
 /// Parameters that have a field of their own.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     COLUMNS,
     "keywords",
     "keywords_mode",
@@ -39,6 +39,7 @@ const FIELDS: [&str; 14] = [
     "limit",
     "keep_field",
     "drop_field",
+    "flatten",
     "dedup",
     "dedup_key",
     "denull",
@@ -77,6 +78,7 @@ pub(super) struct Form {
     pub(super) columns: String,
     pub(super) sort: String,
     pub(super) limit: String,
+    pub(super) flatten: bool,
     pub(super) keep_field: String,
     pub(super) drop_field: String,
     pub(super) dedup: bool,
@@ -135,6 +137,7 @@ impl Form {
             columns: list(COLUMNS),
             sort: text("sort"),
             limit: text("limit"),
+            flatten: is("flatten", "true"),
             keep_field: list("keep_field"),
             drop_field: list("drop_field"),
             dedup: is("dedup", "true"),

@@ -27,12 +27,12 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 
-use super::figures;
 use super::marks::Marks;
 use super::opened::{Heading, Opened, Tab, open};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
+use super::{closed, figures};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::params::{self, ParameterError, UnknownParameter};
@@ -80,6 +80,7 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
         Err(response) => return *response,
     };
     let outcome = Box::pin(browse(&mut visit)).await;
+    let outcome = closed::told(&visit, outcome, Tab::Data).await;
     visit.answer(outcome).await
 }
 
@@ -204,6 +205,11 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     let fields = fields::of(visit, &opened, &links).await;
     let private = opened.dataset.is_private();
     let read = read_query(&links.query);
+    // Programs want all that match, unless a page of them was asked for.
+    let pasted = match links.query.first("limit") {
+        Some(_) => read.clone(),
+        None => read.without(&["limit", "offset"]),
+    };
     let base = BaseUrl::of(&visit.head, &visit.app);
     let api = read.at(&place.api());
     let heading = Heading::of(visit, &opened, &place, Tab::Data);
@@ -225,7 +231,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         as_table: links.here(&links.query.without(&[VIEW])),
         as_json: links.here(&links.query.with(VIEW, "json")),
         downloads: Format::ALL.map(download).into(),
-        snippets: snippets::of(&base, &place, &read, private),
+        snippets: snippets::of(&base, &place, &pasted, private),
         explain: heading.settings.is_some().then(|| read.at(&place.explain())),
         all_columns: links.here(&links.query.without(&[COLUMNS])),
         heading,
@@ -400,6 +406,9 @@ fn is_plain(request: &ReadRequest) -> bool {
 async fn unknown_fields(visit: &Visit, opened: &Opened, request: &ReadRequest) -> Vec<String> {
     let unknown = visit.app.reads().explained_unknown_fields(&opened.admitted, request).await.unwrap_or_default();
     let hint = |field: crate::service::UnknownField| {
+        if let Some(nearest) = field.deep_sort() {
+            return format!("sort takes one top-level field, and {} is a path.", quoted(nearest));
+        }
         let path = quoted(&field.path.to_string());
         match field.cause {
             UnknownCause::Absent { nearest: Some(nearest) } => {

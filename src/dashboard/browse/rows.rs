@@ -8,6 +8,7 @@ use crate::dashboard::figures;
 use crate::dashboard::marks::Marks;
 use crate::dashboard::shown::Shown;
 use crate::document::{Cursor, JsonType, Scalar, members, pretty_within};
+use crate::model::path::Path;
 
 /// Columns of a table. Others are counted.
 const COLUMNS: usize = 60;
@@ -17,6 +18,9 @@ const CELL_CHARACTERS: usize = 240;
 
 /// Characters of a nested value that unfolds.
 const NESTED_CHARACTERS: usize = 4_000;
+
+/// Characters of what is shown of a nested value before it unfolds.
+const PREVIEW_CHARACTERS: usize = 60;
 
 /// Characters of an entity as JSON.
 const JSON_CHARACTERS: usize = 100_000;
@@ -77,7 +81,7 @@ pub(super) enum Cell {
     Text(Shown),
     /// What unfolds; at once where something in it is marked.
     Nested {
-        summary: String,
+        preview: Shown,
         json: Shown,
     },
 }
@@ -152,7 +156,9 @@ impl Column {
             () if is("desc") => ("descending", "asc"),
             () => ("none", "asc"),
         };
-        let sort = (!name.is_empty()).then(|| links.sorted(name, next)).flatten();
+        // A sort takes a field of the entities, which a column of a nested one is not.
+        let is_nested = links.query.first("flatten").is_some() && Path::is_deep(name);
+        let sort = (!name.is_empty() && !is_nested).then(|| links.sorted(name, next)).flatten();
         let key = (name.len() <= CELL_CHARACTERS).then(|| name.to_owned());
         Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order }
     }
@@ -167,15 +173,54 @@ fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
         Some(Scalar::String(text)) => Cell::Text(Shown::linked(&text.unescape(), CELL_CHARACTERS).marking(marks)),
         None => {
             let json = pretty(value, NESTED_CHARACTERS).marking_json(marks);
-            Cell::Nested { summary: summary(value), json }
+            Cell::Nested { preview: preview(value), json }
         }
     };
     let weight = match &cell {
         Cell::Number(shown) | Cell::Text(shown) => shown.weight(),
-        Cell::Nested { json, .. } => json.weight(),
+        Cell::Nested { preview, json } => preview.weight() + json.weight(),
         Cell::Missing | Cell::Null | Cell::Boolean(_) => 8,
     };
     (cell, weight)
+}
+
+/// The beginning of an object or an array on one line: `{common: "Aruba", … of 3 fields}`.
+fn preview(value: &[u8]) -> Shown {
+    let mut cursor = Cursor::new(value);
+    let is_object = cursor.peek() == Some(JsonType::Object);
+    cursor.enter();
+    let mut text = String::from(if is_object { "{" } else { "[" });
+    let mut room = PREVIEW_CHARACTERS;
+    let mut separator = "";
+    loop {
+        let key = if is_object { cursor.next_key() } else { None };
+        if key.is_none() && (is_object || !cursor.next_element()) {
+            break;
+        }
+        let mut part = key.map(|key| format!("{}: ", key.unescape())).unwrap_or_default();
+        match cursor.skip_value() {
+            [b'{', _, _, ..] => part.push_str("{…}"),
+            [b'[', _, _, ..] => part.push_str("[…]"),
+            // No more of a long text than may be shown.
+            value => part.push_str(&String::from_utf8_lossy(&value[..value.len().min(4 * PREVIEW_CHARACTERS)])),
+        }
+        let characters = part.chars().count() + separator.len();
+        text.push_str(separator);
+        if characters > room {
+            // A first part is shown as far as it goes.
+            if separator.is_empty() {
+                text.extend(part.chars().take(room));
+            }
+            let all = summary(value);
+            text.push_str(&format!("… of {}", all.trim_matches(['{', '}', '[', ']'])));
+            break;
+        }
+        text.push_str(&part);
+        room -= characters;
+        separator = ", ";
+    }
+    text.push(if is_object { '}' } else { ']' });
+    Shown::whole(&text)
 }
 
 /// What an object or an array holds, in a few words.
@@ -219,4 +264,29 @@ pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nested_value_is_seen_before_it_unfolds() {
+        let many = format!("[{}1]", "1,".repeat(99));
+        let cut = format!("{{a: \"{}… of 2 fields}}", "x".repeat(56));
+        let long = format!("{{\"a\":\"{}\",\"b\":1}}", "x".repeat(100));
+        for (value, shown) in [
+            (
+                r#"{"common":"Aruba","n":1.50,"in":{"x":1},"of":[],"none":null}"#,
+                r#"{common: "Aruba", n: 1.50, in: {…}, of: [], none: null}"#,
+            ),
+            ("[1,[2],{\"a\":1}]", "[1, […], {…}]"),
+            ("[]", "[]"),
+            (r#"{"a":"<b>\u202e"}"#, r#"{a: "<b>\u202e"}"#),
+            (many.as_str(), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … of 100 items]"),
+            (long.as_str(), cut.as_str()),
+        ] {
+            assert_eq!(preview(value.as_bytes()).to_string(), Shown::whole(shown).to_string());
+        }
+    }
 }

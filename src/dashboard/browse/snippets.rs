@@ -50,7 +50,7 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
         Snippet { name: "Python, requests", text: requests },
     ];
     if !count {
-        snippets.extend(tables(&lines, &parquet, base, private));
+        snippets.extend(tables(&lines, &parquet, &base.url(&format!("/api/{}/", place.dataset.id)), private));
     }
     let options = match private {
         false => String::new(),
@@ -67,8 +67,8 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
     snippets
 }
 
-/// The tools that make tables.
-fn tables(lines: &str, parquet: &str, base: &BaseUrl, private: bool) -> [Snippet; 3] {
+/// The tools that make tables. The key goes to addresses that begin with the scope.
+fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3] {
     let storage = match private {
         false => String::new(),
         true => format!(", storage_options={{\"Authorization\": \"Bearer {KEY}\"}}"),
@@ -76,8 +76,8 @@ fn tables(lines: &str, parquet: &str, base: &BaseUrl, private: bool) -> [Snippet
     let secret = match private {
         false => String::new(),
         true => format!(
-            "CREATE SECRET strata (TYPE http, SCOPE '{}', EXTRA_HTTP_HEADERS MAP {{'Authorization': 'Bearer {KEY}'}});\n",
-            base.url("/")
+            "CREATE OR REPLACE SECRET strata (TYPE http, SCOPE '{scope}', EXTRA_HTTP_HEADERS MAP {{'Authorization': \
+             'Bearer {KEY}'}});\n"
         ),
     };
     let polars = match private {

@@ -26,6 +26,7 @@ use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl, DiffCall};
 use crate::model::dataset::Dataset;
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
+use crate::model::version::VersionNumber;
 use crate::service::{App, DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 
 /// Records in a page, where no `limit` is given.
@@ -124,10 +125,14 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let sent = Query::parse(uri.query());
     let query: Query = sent.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
     let field = |name| query.first(name).unwrap_or_default().to_owned();
+    // The last two, until two are chosen.
+    let last = dataset.latest_version.map_or(0, VersionNumber::get);
+    let is_open = last > 1 && query.first("v1").is_none() && query.first("v2").is_none();
+    let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
     let form = Form {
         action: place.diff(),
-        v1: field("v1"),
-        v2: field("v2"),
+        v1: chosen("v1", last.saturating_sub(1)),
+        v2: chosen("v2", last),
         alt: matches!(field("alt").as_str(), "true" | "1"),
         change_type: field("change_type"),
         versions: dataset.latest_version.map_or_else(

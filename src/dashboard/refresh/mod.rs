@@ -42,6 +42,9 @@ const TIMES: usize = 5;
 /// Attempts in a page.
 const PAGE: usize = 20;
 
+/// The parameter that names a refresh that was seen running.
+const ENDED: &str = "ended";
+
 /// The fields of the page's forms, beside which their problems are said.
 const NOW: &str = "now";
 const FILE: &str = "file";
@@ -53,6 +56,8 @@ struct RefreshPage {
     shell: Shell,
     heading: Heading,
     notice: Option<String>,
+    /// The version that a refresh made which has just ended.
+    made: Option<Made>,
     problem: Problem,
     action: String,
     settings: String,
@@ -63,6 +68,7 @@ struct RefreshPage {
     running: Option<ProgressView>,
     formats: [&'static str; SourceFormat::ALL.len()],
     format: String,
+    infer_types: bool,
     schedule: String,
     /// The next times of the schedule that is typed, and whether it is the dataset's.
     times: Vec<Moment>,
@@ -74,12 +80,21 @@ struct RefreshPage {
     older: Option<String>,
 }
 
+/// A version that was made.
+struct Made {
+    number: u64,
+    href: String,
+    entities: String,
+}
+
 /// How far a refresh is, in words.
 struct ProgressView {
     stage: &'static str,
     bytes: String,
     entities: String,
     events: String,
+    /// This page, which says what became of this refresh.
+    again: String,
 }
 
 struct AttemptRow {
@@ -98,11 +113,20 @@ struct AttemptRow {
 struct Said {
     status: StatusCode,
     notice: Option<String>,
+    ended: Option<Ended>,
     problem: Problem,
     ping: bool,
-    format: Option<String>,
+    /// The format and the types that were chosen for a file.
+    upload: Option<(String, bool)>,
     /// A schedule that was typed, and is not saved.
     typed: Option<String>,
+}
+
+/// The refresh of which it is said what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Newest,
+    Of(u64),
 }
 
 /// The handler of the page.
@@ -111,8 +135,13 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let notice = Query::parse(visit.head.uri.query()).first("done").and_then(said).map(str::to_owned);
-    let outcome = refresh(&visit, Said { notice, ..Said::default() }).await;
+    let query = Query::parse(visit.head.uri.query());
+    let notice = query.first("done").and_then(said).map(str::to_owned);
+    let ended = match (query.first("done"), query.first(ENDED).and_then(|id| id.parse().ok())) {
+        (Some("made" | "begun"), _) => Some(Ended::Newest),
+        (_, id) => id.map(Ended::Of),
+    };
+    let outcome = refresh(&visit, Said { notice, ended, ..Said::default() }).await;
     visit.answer(outcome).await
 }
 
@@ -137,22 +166,50 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     attempts.truncate(PAGE);
     let runs = before.is_none() && attempts.first().is_some_and(|attempt| attempt.outcome.is_none());
     let progress = app.refreshes().progress(place.id);
+    let ended = attempts.iter().find(|attempt| match said.ended {
+        Some(Ended::Newest) => attempt.outcome.is_some() && !runs,
+        Some(Ended::Of(id)) => attempt.id.get() == id,
+        None => false,
+    });
+    let fetched = matches!(dataset.source, DatasetSource::Url(_));
+    let (mut notice, mut made, mut problem) = (said.notice, None, said.problem);
+    match ended.and_then(|attempt| attempt.outcome.as_ref()) {
+        Some(AttemptOutcome::Published(number)) => {
+            let record = own.view.versions.iter().find(|record| record.version.number == *number);
+            made = record.map(|record| Made {
+                number: number.get(),
+                href: place.number(*number).browse(),
+                entities: figures::counted(record.version.file.entity_count, "entity", "entities"),
+            });
+            notice = notice.filter(|_| made.is_none());
+        }
+        Some(AttemptOutcome::Failed { error }) => {
+            notice = None;
+            let text = format!("No version was made: {error}");
+            problem = Problem::at(if fetched { NOW } else { FILE }, &text);
+        }
+        None => {}
+    }
+    let running = attempts.first().filter(|_| runs).map(|attempt| attempt.id);
     let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
+    let (format, infer_types) = said.upload.unwrap_or((String::new(), dataset.infer_types));
     let page = RefreshPage {
         shell: visit.shell(format!("Refresh, {}", dataset.name.as_str())),
         heading: own.heading(visit, Tab::Refresh),
-        notice: said.notice,
-        problem: said.problem,
+        notice,
+        made,
+        problem,
         action: place.refresh(),
         settings: place.settings(),
         source: source(dataset),
-        fetched: matches!(dataset.source, DatasetSource::Url(_)),
+        fetched,
         frozen: dataset.frozen,
-        running: (runs || progress.is_some()).then(|| ProgressView::new(progress, place)),
+        running: (runs || progress.is_some()).then(|| ProgressView::new(progress, running, place)),
         formats: SourceFormat::ALL.map(SourceFormat::name),
-        format: said.format.unwrap_or_default(),
+        format,
+        infer_types,
         schedule: schedule.to_owned(),
-        times: times(app, dataset, schedule),
+        times: if fetched { times(app, dataset, schedule) } else { Vec::new() },
         previewed: said.typed.is_some(),
         ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
         attempts: attempts.iter().map(|attempt| row(attempt, place, now)).collect(),
@@ -162,8 +219,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     render(said.status, &page)
 }
 
-/// The next times at which a dataset would be refreshed by a schedule; none for what is no schedule, and where nothing
-/// is fetched.
+/// The next times at which a dataset would be refreshed by a schedule; none for what is no schedule.
 fn times(app: &App, dataset: &Dataset, schedule: &str) -> Vec<Moment> {
     let Ok(schedule) = schedule.parse::<Schedule>() else { return Vec::new() };
     app.schedules().due_times(&schedule, dataset.id, TIMES).into_iter().map(Moment::to_the_second).collect()
@@ -188,21 +244,22 @@ pub(super) fn shown_url(url: &str) -> String {
 }
 
 impl ProgressView {
-    fn new(progress: Option<RefreshProgress>, place: &DatasetPlace) -> ProgressView {
+    fn new(progress: Option<RefreshProgress>, running: Option<AttemptId>, place: &DatasetPlace) -> ProgressView {
         let stage = match progress.map(|progress| progress.stage) {
             // Another process of the service makes it.
             None => "It runs in another process of the service.",
             Some(RefreshStage::Waiting) => "It waits for its source, or for its turn.",
-            Some(RefreshStage::Receiving) => "Its source is received.",
-            Some(RefreshStage::Decoding) => "Its entities are decoded.",
-            Some(RefreshStage::Writing) => "The version is written.",
-            Some(RefreshStage::Publishing) => "The version is published.",
+            Some(RefreshStage::Receiving) => "Its source is being received.",
+            Some(RefreshStage::Decoding) => "Its entities are being decoded.",
+            Some(RefreshStage::Writing) => "The version is being written.",
+            Some(RefreshStage::Publishing) => "The version is being published.",
         };
         ProgressView {
             stage,
             bytes: progress.map_or_else(|| "–".to_owned(), |progress| figures::size(progress.bytes)),
             entities: progress.map_or_else(|| "–".to_owned(), |progress| figures::grouped(progress.entities)),
             events: place.refresh_part("events"),
+            again: running.map(|id| Query::default().and(ENDED, id.get())).unwrap_or_default().at(&place.refresh()),
         }
     }
 }

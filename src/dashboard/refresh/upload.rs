@@ -18,8 +18,10 @@ use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, File, Part, Upload};
 use crate::model::source::SourceFormat;
 use crate::service::{App, Push};
+use crate::source::InferTypes;
 
 const FORMAT: &str = "format";
+const INFER_TYPES: &str = "infer_types";
 
 /// The handler.
 pub(in crate::dashboard) async fn act(State(app): State<App>, request: Request) -> Response {
@@ -36,11 +38,13 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     visit.user()?;
     visit::check_origin(&visit.app, &visit.head)?;
     let place = own(visit).await?.place;
-    let mut upload = Upload::begin(&visit.app, &visit.head.headers, body, (&[forms::TOKEN, FORMAT], FILE))?;
-    let (mut is_ours, mut format) = (false, String::new());
+    let mut upload =
+        Upload::begin(&visit.app, &visit.head.headers, body, (&[forms::TOKEN, FORMAT, INFER_TYPES], FILE))?;
+    let (mut is_ours, mut format, mut infers) = (false, String::new(), false);
     let file = loop {
         match upload.next().await? {
             Some(Part::Field(name, value)) if name == forms::TOKEN => is_ours = visit.is_token(&value),
+            Some(Part::Field(name, _)) if name == INFER_TYPES => infers = true,
             Some(Part::Field(_, value)) => format = value,
             Some(Part::File(file)) => break Some(*file),
             None => break None,
@@ -51,7 +55,7 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
         return Err(CallError::ForgedForm.into());
     }
     let wrong = async |visit: &Visit, status, problem, format| {
-        refresh(visit, Said { status, problem, format: Some(format), ..Said::default() }).await
+        refresh(visit, Said { status, problem, upload: Some((format, infers)), ..Said::default() }).await
     };
     let known = format.parse::<SourceFormat>().ok();
     if known.is_none() && !format.is_empty() {
@@ -60,7 +64,9 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     let Some((name, file)) = file.and_then(|file| file.name.clone().map(|name| (name, file))) else {
         return wrong(visit, StatusCode::BAD_REQUEST, Problem::at(FILE, "choose a file"), format).await;
     };
-    match made(visit, &place, name, file, known).await {
+    // A file of another format than csv and tsv has its own types: the box is no reason to refuse it.
+    let types = if infers { InferTypes::Tables } else { InferTypes::No };
+    match made(visit, &place, name, file, (known, types)).await {
         Ok(reply) => Ok(reply),
         Err(error) => {
             let (status, problem) = told(visit, error, FILE)?;
@@ -75,7 +81,7 @@ async fn made(
     place: &DatasetPlace,
     name: String,
     file: File,
-    format: Option<SourceFormat>,
+    (format, infer_types): (Option<SourceFormat>, InferTypes),
 ) -> Result<Reply, HttpError> {
     let (ended, has_ended) = oneshot::channel();
     let push = Push {
@@ -84,7 +90,7 @@ async fn made(
         content_type: None,
         name: Some(name),
         format,
-        infer_types: None,
+        infer_types: Some(infer_types),
         enveloped: false,
     };
     let (refreshes, user) = (visit.app.refreshes().clone(), visit.user()?);

@@ -5,7 +5,6 @@ use axum::http::StatusCode;
 use super::shared::{busy, catalog_unavailable, no_version_of};
 use crate::http::text::quoted;
 use crate::model::causes::Causes;
-use crate::model::path::Path;
 use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::service::{ReadError, UnknownCause, UnknownField};
 
@@ -87,12 +86,13 @@ const NAMED_FIELDS: usize = 3;
 /// Names the unknown fields of a strict request, with suggestions.
 fn unknown_fields(fields: &[UnknownField]) -> String {
     let mut text = "Invalid query: strict=true refuses unknown fields.".to_owned();
-    for UnknownField { parameter, path, cause } in fields.iter().take(NAMED_FIELDS) {
+    for field in fields.iter().take(NAMED_FIELDS) {
+        let (UnknownField { parameter, path, cause }, deep_sort) = (field, field.deep_sort());
         let path = path.to_string();
         let (path, cause) = (
             quoted(&path),
             match cause {
-                UnknownCause::Absent { nearest: Some(nearest) } if *parameter == "sort" && Path::is_deep(nearest) => {
+                UnknownCause::Absent { nearest: Some(nearest) } if deep_sort.is_some() => {
                     format!("sort takes one top-level field, and {} is a path.", quoted(nearest))
                 }
                 UnknownCause::Absent { nearest: Some(nearest) } => {

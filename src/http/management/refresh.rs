@@ -31,6 +31,7 @@ use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::source::SourceFormat;
 use crate::service::{App, Push};
+use crate::source::InferTypes;
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = 64 << 10;
@@ -132,6 +133,7 @@ async fn refresh(
         Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
         None => {
             let (content_type, body) = (announced.content_type, taken.into_stream());
+            let infer_types = infer_types.map(|infers| if infers { InferTypes::TablesOnly } else { InferTypes::No });
             app.refreshes()
                 .push(user.id, Push { dataset, body, content_type, name: None, format, infer_types, enveloped })
                 .await?

@@ -15,9 +15,10 @@ use crate::http::error::CallError;
 use crate::http::management::Fields;
 use crate::http::params::{self, PARAMETERS, Parameter};
 use crate::http::read::rate;
+use crate::http::text::quoted;
 use crate::model::limits;
 use crate::model::request::{Format, ReadRequest};
-use crate::service::{Admitted, Bucket, UnknownCause, alternate_etag};
+use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag};
 
 /// Entities in an answer, unless asked otherwise.
 const ENTITIES: u64 = 20;
@@ -167,7 +168,8 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         if total == 0 {
             let hints = caller.app.reads().range_hints(&admitted, &request).await.unwrap_or_default();
             if !hints.is_empty() {
-                about["hints"] = hints.into();
+                let before = about["hints"].as_array().cloned().unwrap_or_default();
+                about["hints"] = before.into_iter().chain(hints.into_iter().map(Value::from)).collect();
             }
         }
         if with_positions {
@@ -201,14 +203,20 @@ async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequ
     }
     let paths: Vec<String> = unknown.iter().map(|field| field.path.to_string()).collect();
     let nearest = unknown.iter().zip(&paths).filter_map(|(field, path)| match &field.cause {
+        // It was typed as the field of a sort, which cannot be one.
+        _ if field.deep_sort().is_some() => None,
         UnknownCause::Absent { nearest: Some(nearest) } => Some((path.clone(), nearest.clone().into())),
         _ => None,
     });
     let meant: JsonObject = nearest.collect();
-    match meant.is_empty() {
-        true => json!({"unknown_fields": paths}),
-        false => json!({"unknown_fields": paths, "did_you_mean": meant}),
+    let mut told = json!({"unknown_fields": paths});
+    if !meant.is_empty() {
+        told["did_you_mean"] = meant.into();
     }
+    if let Some(nearest) = unknown.iter().find_map(UnknownField::deep_sort) {
+        told["hints"] = json!([format!("sort takes one top-level field, and {} is a path.", quoted(nearest))]);
+    }
+    told
 }
 
 fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {

@@ -176,6 +176,18 @@ pub struct UnknownField {
     pub cause: UnknownCause,
 }
 
+impl UnknownField {
+    /// The path that was perhaps meant, where it cannot be: a sort takes one top-level field.
+    pub fn deep_sort(&self) -> Option<&str> {
+        match &self.cause {
+            UnknownCause::Absent { nearest: Some(nearest) } if self.parameter == "sort" && Path::is_deep(nearest) => {
+                Some(nearest)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Why a path is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnknownCause {

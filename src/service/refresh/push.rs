@@ -28,9 +28,8 @@ pub struct Push<S> {
     pub name: Option<String>,
     /// The format of the body; `None` detects it.
     pub format: Option<SourceFormat>,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls, where the sender says; else as the dataset has
-    /// it. With `Some(true)` a body of another format is refused.
-    pub infer_types: Option<bool>,
+    /// What becomes of the cells of csv and tsv, where the sender says; else as the dataset has it.
+    pub infer_types: Option<InferTypes>,
     /// Whether the body is an object with a member `entities`, and perhaps `dataset_id`.
     pub enveloped: bool,
 }
@@ -59,11 +58,7 @@ impl Refreshes {
         }
         let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
         let charge = SpoolCharge::unbounded();
-        let infer_types = match push.infer_types {
-            Some(true) => InferTypes::TablesOnly,
-            Some(false) | None => InferTypes::No,
-        };
-        let format = push.format;
+        let (format, infer_types) = (push.format, push.infer_types.unwrap_or_default());
         let document =
             Document { input, format, records_path: None, infer_types, fetched_from: None, charge, envelope };
         let mut receiving = self.ingest.begin_receiving(owner, document, None).await?;

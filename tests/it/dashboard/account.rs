@@ -25,6 +25,10 @@ async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
     assert_eq!(page.words("section[aria-labelledby=tokens] tbody th"), "ci <b>");
     let again = Page::of(&sent(&owner, "create-token", &[("name", "ci <b>")]).await, 409);
     assert_eq!(again.words("[role=alert]"), "You already have an API token of this name.");
+    let asked = owner.page(&page.link("Delete…")).await;
+    assert_eq!(asked.words("h2"), "Delete the token “ci <b>”?");
+    assert_eq!(asked.one("form.line input[name=name]").attr("value"), Some("ci <b>"));
+    owner.error("/ui/account/delete-token?name=other", 404).await;
     leads_to(&sent(&owner, "delete-token", &[("name", "ci <b>")]).await, "/ui/account?done=delete-token");
     assert_eq!(service.send("GET", "/dataset/list", Some(&bearer)).await.status, 401);
     Page::of(&sent(&owner, "delete-token", &[("name", "ci <b>")]).await, 404);
@@ -46,7 +50,8 @@ async fn sessions_are_ended_and_a_new_password_ends_all_others() {
 
     let third = Browser::user(&service, OWNER).await;
     let wrong = Page::of(&sent(&owner, "password", &[("old", "wrong"), ("new", "another")]).await, 403);
-    assert_eq!(wrong.words("[role=alert]"), "old is not your password. Nothing was changed.");
+    assert_eq!(wrong.words("#old-problem"), "This is not your password. Nothing was changed.");
+    assert_eq!(wrong.select("[role=alert]").len(), 1);
     let empty = Page::of(&sent(&owner, "password", &[("old", PASSWORD), ("new", "")]).await, 400);
     assert_eq!(empty.words("#new-problem"), "The password must have 1 to 1024 bytes.");
     leads_to(&sent(&owner, "password", &[("old", PASSWORD), ("new", "another")]).await, "/ui/account?done=password");

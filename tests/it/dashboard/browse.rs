@@ -62,7 +62,7 @@ async fn a_page_shows_what_the_read_of_its_query_returns() {
     assert_eq!(page.all_words("thead th"), ["#", "n", "k", "in"]);
     assert_eq!(page.words("h2#result"), "1 to 10 of 10 entities");
     let nested = words(page.select("tbody details").into_iter().next().expect("a nested value"));
-    assert_eq!(nested, "{1 field} { \"x\": [ 1, 2 ] }");
+    assert_eq!(nested, "{x: […]} { \"x\": [ 1, 2 ] }");
     let page = visitor.page(&format!("{TEN}?count=1&filter=k:1")).await;
     assert_eq!((page.words(".big").as_str(), page.select("table").len()), ("2 entities", 0));
 }
@@ -316,4 +316,32 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     let begun = visitor.page("/ui/1/words/active/?add_path=n&add_operator=filter_gte").await;
     assert_eq!(begun.one("#add_path").attr("value"), Some("n"));
     assert_eq!(begun.one("#add_operator option[selected]").attr("value"), Some("filter_gte"));
+}
+
+#[tokio::test]
+async fn nested_fields_become_columns_and_a_sort_by_a_path_is_explained() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page(TEN).await;
+    assert_eq!(page.one("input[name=flatten]").attr("checked"), None);
+    let page = visitor.page(&format!("{TEN}?flatten=true")).await;
+    assert!(page.one("input[name=flatten]").attr("checked").is_some());
+    assert!(page.words("thead").contains("in.x"), "{}", page.words("thead"));
+    assert!(page.select("input[type=hidden][name=flatten]").is_empty());
+    assert_eq!(page.select("thead a").len(), 2, "n and k sort, a nested field does not");
+    let page = visitor.page(&format!("{TEN}?sort=in.x")).await;
+    assert_eq!(page.words(".hints"), "sort takes one top-level field, and \"in.x\" is a path.");
+}
+
+#[tokio::test]
+async fn programs_get_all_that_match_unless_a_limit_was_chosen() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    for (query, has) in [("filter_gt=n:3&offset=1", false), ("limit=3&offset=1", true)] {
+        let page = visitor.page(&format!("{TEN}?{query}")).await;
+        for text in page.all_words(".snippet pre") {
+            assert_eq!((text.contains("limit"), text.contains("offset")), (has, has), "{text}");
+        }
+        assert!(page.words(".call").contains("limit="), "the call is that of the page");
+    }
 }

@@ -20,6 +20,8 @@ async fn an_owner_sees_what_a_read_does() {
     assert_eq!(stages.first().map(String::as_str), Some("open the file"));
     assert!(stages.contains(&"select entities".to_owned()), "{stages:?}");
     assert_eq!(page.select(".stages svg").len(), stages.len());
+    let hints = page.all_words(".effects").concat();
+    assert!(!hints.contains('`') && !hints.contains("docs/"), "{hints}");
     let text = page.words(".report");
     assert!(text.contains("filter_gt=n:1") && text.contains("Physical plan"), "{text}");
     // The call gives the same.

@@ -137,8 +137,6 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);
     for (uri, status, words) in [
-        ("/ui", 404, "There is no such page."),
-        ("/ui/", 404, "There is no such page."),
         ("/ui/nothing", 404, "There is no such page."),
         ("/ui/1/ten/v1/nothing", 404, "There is no such page."),
         ("/ui/x/ten/v1/", 400, "dataset_id is \"x\""),
@@ -164,6 +162,9 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
     }
     let long = format!("/ui/1/ten/v1/?x={}", "y".repeat(33_000));
     assert!(visitor.error(&long, 414).await.words("[role=alert]").contains("the query string is"));
+    assert_eq!(visitor.error("/ui/nothing", 404).await.select("main a[href^='/ui/sign-in']").len(), 1);
+    super::leads_to(&visitor.get("/ui").await, "/");
+    super::leads_to(&visitor.get("/ui/").await, "/");
     super::leads_to(&visitor.get("/ui/1/ten").await, "/ui/1/ten/active/");
     super::leads_to(&visitor.get("/ui/1/ten/").await, "/ui/1/ten/active/");
 }

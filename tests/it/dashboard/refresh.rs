@@ -81,13 +81,36 @@ async fn a_file_of_any_format_becomes_the_next_version() {
         assert_eq!(owned.lines(&format!("/api/1/ten/v{}/", version + 2)).await, lines, "{name}");
     }
     let page = owner.page(&format!("{REFRESH}?done=made")).await;
-    assert_eq!(page.words("[role=status]"), "The dataset has a new version.");
+    assert_eq!(page.words("[role=status]"), "Version 4 is made: 2 entities.");
     assert_eq!(page.link("version 4"), "/ui/1/ten/v4/");
     // A file of many chunks, in which the end of the form looks like its end nearly everywhere.
     let text = format!("[{{\"a\":\"{}\"}}]", format!("\r\n--{BOUNDAR}", BOUNDAR = &BOUNDARY[1..]).repeat(100_000));
     let text = text.replace("\r\n", "\\r\\n");
     leads_to(&uploaded(&owner, "", "long.json", &text).await, "/ui/1/ten/refresh?done=made");
     assert_eq!(owned.lines("/api/1/ten/v5/").await, format!("{}\n", &text[1..text.len() - 1]));
+}
+
+#[tokio::test]
+async fn cells_of_a_table_become_numbers_where_the_box_is_ticked() {
+    let owned = pushed().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    assert_eq!(owner.page(REFRESH).await.one("input[name=infer_types]").attr("checked"), None);
+    for (version, (name, text, lines)) in
+        [("b.csv", "a,b\n1,x\n", "{\"a\":1,\"b\":\"x\"}\n"), ("c.json", "[{\"a\":\"1\"}]", "{\"a\":\"1\"}\n")]
+            .into_iter()
+            .enumerate()
+    {
+        let token = owner.token(REFRESH).await;
+        let form =
+            [field("token", &token), field("format", ""), field("infer_types", "true"), file(name), text.to_owned()];
+        let answer = sent(&owner, (form.concat() + &end()).into()).await;
+        assert_eq!(answer.status, 303, "{name}: {}", answer.text());
+        assert_eq!(owned.lines(&format!("/api/1/ten/v{}/", version + 2)).await, lines, "{name}");
+    }
+    let token = owner.token(REFRESH).await;
+    let form = [field("token", &token), field("format", "<b>"), field("infer_types", "true"), file("a"), end()];
+    let wrong = Page::of(&sent(&owner, form.concat().into()).await, 400);
+    assert!(wrong.one("input[name=infer_types]").attr("checked").is_some(), "what was chosen is kept");
 }
 
 #[tokio::test]
@@ -143,11 +166,10 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
         let page = owner.page(REFRESH).await;
         let running = page.one("section[data-events]");
         assert_eq!(running.attr("data-events"), Some(EVENTS));
-        assert!(page.words("section[data-events]").contains("Its source is received. Received 9 bytes"));
-        assert!(
-            page.text
-                .contains("<noscript><meta http-equiv=\"refresh\" content=\"3; url=/ui/1/ten/refresh\"></noscript>")
-        );
+        assert!(page.words("section[data-events]").contains("Its source is being received. Received 9 bytes"));
+        assert!(page.text.contains(
+            "<noscript><meta http-equiv=\"refresh\" content=\"3; url=/ui/1/ten/refresh?ended=2\"></noscript>"
+        ));
         // A user's pages watch four at most.
         let mut watches: Vec<_> = (0..4).map(|_| refreshes.watch(owned.user.id).expect("a watch")).collect();
         owner.error(EVENTS, 429).await;
@@ -175,6 +197,9 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
     let (answer, ()) = tokio::join!(sent(&owner, Body::from_stream(body)), watched);
     leads_to(&answer, "/ui/1/ten/refresh?done=made");
     assert_eq!(owner.get(EVENTS).await.status, 204, "it has ended");
+    let page = owner.page(&format!("{REFRESH}?ended=2")).await;
+    assert_eq!(page.words("[role=status]"), "Version 2 is made: 2 entities.");
+    assert_eq!(page.link("Version 2"), "/ui/1/ten/v2/");
 }
 
 #[tokio::test]
@@ -194,12 +219,21 @@ async fn a_refresh_is_begun_and_what_failed_is_told() {
     let failed = Page::of(&owner.submit(&owner.page(REFRESH).await, "/ui/1/ten/refresh/now").await, 422);
     assert!(failed.words("section[aria-labelledby=now] .problem").contains("item 2: byte 5"), "{}", failed.text);
     assert!(failed.words("td.failed").contains("item 2: byte 5"));
+    // Whoever saw it run is told once more.
+    for query in ["ended=1", "done=begun"] {
+        let page = owner.page(&format!("{REFRESH}?{query}")).await;
+        assert!(page.words("section[aria-labelledby=now] .problem").starts_with("No version was made: "), "{query}");
+        assert!(page.select("[role=status]").is_empty(), "{query}");
+    }
+    for query in ["ended=9", "ended=x", ""] {
+        assert!(owner.page(&format!("{REFRESH}?{query}")).await.select(".problem").is_empty(), "{query}");
+    }
 }
 
 #[tokio::test]
 async fn a_schedule_is_shown_with_its_times_before_and_after_it_is_saved() {
     let owned = Owned::sqlite().await;
-    owned.dataset("Ten", json!({"schedule": null}), &[]).await;
+    owned.dataset("Ten", json!({"schedule": null, "source": "https://a.test/data.json"}), &[]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let token = owner.token(REFRESH).await;
     let sent = async |schedule: &str, more: &[(&str, &str)]| {
@@ -300,4 +334,14 @@ async fn the_history_is_paged() {
     }
     assert_eq!(versions, (1..=45).rev().map(|number| format!("version {number}")).collect::<Vec<_>>());
     assert_eq!(page.link("Newest"), REFRESH);
+}
+
+#[tokio::test]
+async fn a_dataset_that_fetches_nothing_has_no_times_and_no_ping_url() {
+    let owned = pushed().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let page = owner.page(REFRESH).await;
+    assert!(page.select(".times").is_empty() && page.select("form[action$=ping]").is_empty());
+    assert!(page.words("section[aria-labelledby=by-schedule]").contains("no effect yet"));
+    assert!(page.words("section[aria-labelledby=by-ping]").contains("this dataset has none"));
 }

@@ -138,7 +138,8 @@ async fn an_index_is_saved_and_a_dataset_without_a_version_is_deleted() {
     assert_eq!((page.words("#always").as_str(), page.words("#never").as_str()), ("a b", ""));
     leads_to(&saved("", "").await, "/ui/1/ten/settings?done=index");
 
-    assert!(page.select("section[aria-labelledby=delete]").is_empty(), "versions are permanent");
+    assert!(page.words("section[aria-labelledby=delete]").contains("has versions cannot be deleted"));
+    assert!(page.select("a[href$='/settings/delete']").is_empty(), "versions are permanent");
     Page::of(&owner.post("/ui/1/ten/settings/delete", &[("token", &token)]).await, 409);
     owned.dataset("Empty", json!({}), &[]).await;
     let confirm = owner.page(&owner.page("/ui/2/empty/settings").await.link("Delete the dataset…")).await;

@@ -127,3 +127,42 @@ async fn the_timeline_is_paged() {
     assert_eq!(older.all_words(".timeline h3"), ["Version 2", "Version 1"]);
     assert_eq!(older.link("Newest"), format!("/ui/{id}/ten/versions"));
 }
+
+#[tokio::test]
+async fn an_owner_finds_the_way_on_where_a_version_cannot_be_shown() {
+    let (owned, id) = three().await;
+    let empty = owned.dataset("Empty", json!({}), &[]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for page in ["active/", "active/profile", "active/entity/0"] {
+        let page = owner.error(&format!("/ui/{empty}/empty/{page}"), 404).await;
+        assert!(page.words("[role=alert]").starts_with("No version yet"));
+        assert_eq!(page.link("Upload or refresh"), format!("/ui/{empty}/empty/refresh"));
+        assert_eq!(page.link("Versions"), format!("/ui/{empty}/empty/versions"));
+    }
+    let page = owner.page(&format!("/ui/{empty}/empty/versions")).await;
+    assert_eq!(page.link("Set a source"), format!("/ui/{empty}/empty/settings"));
+
+    acts(&owner, id, "freeze", "?version=2").await;
+    for (page, version) in [("active/", "active"), ("v1/entity/0", "v1")] {
+        let page = owner.error(&format!("/ui/{id}/ten/{page}"), 410).await;
+        assert_eq!(page.link("Unfreeze…"), format!("/ui/{id}/ten/manage/unfreeze"));
+        assert_eq!(page.link("Profile"), format!("/ui/{id}/ten/{version}/profile"));
+    }
+    let page = owner.page(&format!("/ui/{id}/ten/v3/profile")).await;
+    assert_eq!(page.words(".wide .facts strong"), "3 entities");
+    assert!(page.words(".heading .facts").contains("v3"));
+    assert!(!page.links().iter().any(|link| link.contains("?filter")), "readers get 410");
+    let visitor = Browser::visitor(&owned.service);
+    visitor.error(&format!("/ui/{id}/ten/v3/profile"), 410).await;
+    assert!(visitor.error(&format!("/ui/{id}/ten/active/"), 410).await.select(".tabs").is_empty());
+}
+
+#[tokio::test]
+async fn the_last_two_versions_are_there_to_be_compared() {
+    let (owned, id) = three().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for page in ["versions", "diff"] {
+        let page = owner.page(&format!("/ui/{id}/ten/{page}")).await;
+        assert_eq!((page.one("#v1").attr("value"), page.one("#v2").attr("value")), (Some("2"), Some("3")));
+    }
+}

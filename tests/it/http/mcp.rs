@@ -235,6 +235,11 @@ async fn a_read_names_unknown_paths_and_the_nearest_ones() {
     let none = about(json!(["zzzzzz:1"])).await;
     assert_eq!((&none["unknown_fields"], none.get("did_you_mean")), (&json!(["zzzzzz"]), None));
     assert_eq!(about(json!(["name:a"])).await.get("unknown_fields"), None);
+    // What was typed is no suggestion.
+    let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "sort": "stock.berlin"})).await);
+    let sorted: Value = serde_json::from_str(&texts[0]).expect("JSON");
+    assert_eq!(sorted["hints"], json!(["sort takes one top-level field, and \"stock.berlin\" is a path."]));
+    assert_eq!(sorted.get("did_you_mean"), None);
 }
 
 /// A range filter of the other type found nothing, also with strict=true, and nothing told why.

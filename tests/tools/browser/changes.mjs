@@ -56,7 +56,7 @@ async function upload(page, home, name, text) {
 
 async function uploads(page, home) {
   await upload(page, home, "stations.csv", 'station,bikes,"city, part"\nA,1,Köln\nB,2,Paris\nC,3,Porto\n');
-  await page.locator(".done", { hasText: "The dataset has a new version." }).waitFor();
+  await page.locator(".done", { hasText: "Version 1 is made: 3 entities." }).waitFor();
   await link(page, "version 1");
   assert.equal(await page.locator("#result").innerText(), "1 to 3 of 3 entities");
   await upload(page, home, "stations.json", '[{"station":"A"},\n {"station":');

@@ -128,7 +128,8 @@ async function account(page, password, next) {
   const made = await page.locator(".done input").inputValue();
   const list = await fetch(`${baseUrl}/dataset/list`, { headers: { Authorization: `Bearer ${made.trim()}` } });
   assert.equal(list.status, 200);
-  await page.getByRole("button", { name: "Delete the token from a browser" }).click();
+  await page.getByRole("link", { name: "Delete the token from a browser" }).click();
+  await page.getByRole("button", { name: "Delete the token" }).click();
   await page.locator(".done").waitFor();
   await page.getByRole("button", { name: /^End the session/ }).first().click();
   await page.locator(".done").waitFor();

@@ -11,10 +11,10 @@ interface Progress {
 /** Stages, in the words of the page. */
 const SENTENCES: Record<string, string> = {
   waiting: "It waits for its source, or for its turn.",
-  receiving: "Its source is received.",
-  decoding: "Its entities are decoded.",
-  writing: "The version is written.",
-  publishing: "The version is published.",
+  receiving: "Its source is being received.",
+  decoding: "Its entities are being decoded.",
+  writing: "The version is being written.",
+  publishing: "The version is being published.",
   running: "It runs in another process of the service.",
   done: "It has made a version.",
   failed: "It has failed.",

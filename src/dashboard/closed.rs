@@ -1,0 +1,44 @@
+//! A version that cannot be shown, for the owner of its dataset: why, and what to do, between the dataset's other pages.
+
+use askama::Template;
+use axum::http::StatusCode;
+
+use super::acting::own;
+use super::opened::{Heading, Tab};
+use super::place::Place;
+use super::visit::{Reply, Shell, Visit, render};
+use crate::http::error::HttpError;
+use crate::service::ReadError;
+
+#[derive(Template)]
+#[template(path = "closed.html")]
+struct ClosedPage {
+    shell: Shell,
+    heading: Heading,
+    unfreeze: String,
+    refresh: String,
+    settings: String,
+}
+
+/// The outcome of a page of a version. Where its owner cannot see it because the dataset is frozen or has no version
+/// yet, a page that says so.
+///
+/// # Errors
+/// All other errors of the page, and to all but the owner these, too.
+pub(super) async fn told(visit: &Visit, outcome: Result<Reply, HttpError>, tab: Tab) -> Result<Reply, HttpError> {
+    let status = match &outcome {
+        Err(HttpError::Read(ReadError::Frozen)) => StatusCode::GONE,
+        Err(HttpError::Read(ReadError::VersionNotFound { latest: None, .. })) => StatusCode::NOT_FOUND,
+        _ => return outcome,
+    };
+    let (Ok(own), Ok((place, _))) = (own(visit).await, Place::parse(visit.head.uri.path())) else { return outcome };
+    let dataset = &own.view.dataset;
+    let page = ClosedPage {
+        shell: visit.shell(dataset.name.as_str()),
+        heading: Heading::around(visit, dataset, &place, tab),
+        unfreeze: own.place.manage("unfreeze"),
+        refresh: own.place.refresh(),
+        settings: own.place.settings(),
+    };
+    render(status, &page)
+}
