@@ -1,4 +1,4 @@
-//! A version that cannot be shown, for the owner of its dataset: why, and what to do, between the dataset's other pages.
+//! A version that cannot be shown, for the owner of its dataset: why, and what to do, between its other pages.
 
 use askama::Template;
 use axum::http::StatusCode;

@@ -40,9 +40,9 @@ pub(super) const READ: Tool = Tool {
     summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
     details: "Gives two texts. The first is JSON: `returned`, `total_count` (all that match, before offset and limit), \
               `next_offset` (null at the end), with total=true `total_matches` (before sample), and `unknown_fields` \
-              (paths that no entity has), the nearest ones in `did_you_mean`, and `hints` on range filters of the wrong \
-              type. The second holds the entities in `format`, exactly as stored; with count=true only their number. \
-              Steps run in the order of the parameters here: what keep_field or drop_field removes, no later one finds.",
+              (paths that no entity has), the nearest ones in `did_you_mean`, and `hints`. The second holds the entities in \
+              `format`, exactly as stored; with count=true only their number. Steps run in the order of the parameters \
+              here: what keep_field or drop_field removes, no later one finds.",
     effect: Effect::Nothing,
     arguments: read_arguments,
     like: None,

@@ -157,13 +157,14 @@ fn downloads(text: &str) -> Vec<(String, String)> {
     found.collect()
 }
 
-/// The name that an answer gives to its file: `{name_slug}-v{N}.{format}`.
+/// The name that an answer gives to its file: `{name_slug}-v{N}.{format}`; what is typed gets a name beside it.
 fn file_name(request: &str) -> Option<String> {
     let (path, query) = request.split_once('?')?;
     let parts: Vec<&str> = path.split('/').collect();
     let [_, slug, version, ""] = parts[..] else { return None };
     let format = query.split('&').find_map(|parameter| parameter.strip_prefix("format="))?;
-    Some(format!("{slug}-{version}.{format}"))
+    let typed = if query.split('&').any(|parameter| parameter == "typed=true") { "-typed" } else { "" };
+    Some(format!("{slug}-{version}{typed}.{format}"))
 }
 
 #[test]
