@@ -43,7 +43,7 @@ const long = await make(
       { n: 4, deep: { text: tags } },
     ],
   ],
-  [{ position: 2, set: { ...short, text: "edited" } }, { position: 0, insert: [{ n: -1, text: tags }] }],
+  [{ position: 2, set: { ...short, text: "edited" } }, { position: 0, insert: [{ n: -1, text: tags.slice(0, 1_000_000) }] }],
 );
 
 const range = (from, to) => Array.from({ length: to - from }, (_, n) => from + n);
