@@ -380,7 +380,11 @@ async fn documents_that_are_pushed_have_their_entities_at_the_datasets_records_p
     let uri = format!("/dataset/refresh?dataset_id={}&format=json", other["dataset_id"]);
     let refused = owner.send("POST", &uri, &binary, nested).await;
     refused.is_error(422);
-    assert!(refused.text().contains("give the path to the array of records in it (`records_path`)"), "{}", refused.text());
+    assert!(
+        refused.text().contains("give the path to the array of records in it (`records_path`)"),
+        "{}",
+        refused.text()
+    );
 }
 
 async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
