@@ -239,6 +239,7 @@ fn compare(directory: &Path) -> Report {
         diff_timeout: TIMEOUT,
         spill_directory: Some(spill_directory),
         spill_bytes: 1 << 40,
+        disk_reserve: None,
     };
     let engine = Engine::try_new(&options).expect("an engine");
     let (store, cache) = (store(directory), PartCache::new(CACHE_BYTES));

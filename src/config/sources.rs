@@ -28,8 +28,8 @@ section! {
         /// Bytes of `sources.spool_bytes` that one user may take. A user also has at most `fair.space_percent` of what
         /// the others leave.
         user_spool_bytes: u64 = 32 << 30, within 1..=1 << 50;
-        /// Bytes of the data directory's disk that sources, pushed bodies and Parquet exports leave free. Exports that
-        /// nobody reads are dropped where there is less.
+        /// Bytes of the data directory's disk that sources, pushed bodies, Parquet exports and what queries spill leave
+        /// free. Exports that nobody reads are dropped where there is less.
         disk_reserve_bytes: u64 = 256 << 20, within 0..=1 << 50;
         /// Seconds that fetching one source may take in total, with its decoding.
         timeout_s: u64 = 3_600, within 1..=86_400;

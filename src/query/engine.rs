@@ -23,6 +23,7 @@ use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
+use crate::storage::free_space::DiskReserve;
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
 /// its share.
@@ -45,6 +46,8 @@ pub struct EngineOptions {
     pub spill_directory: Option<PathBuf>,
     /// What all queries together may spill, in bytes.
     pub spill_bytes: u64,
+    /// What the queries of tenants leave free of the disk; `None`: nothing.
+    pub disk_reserve: Option<DiskReserve>,
 }
 
 /// The engine. Clones share everything; queries of one that comes from [`Engine::of`] take the share of a tenant.
@@ -68,6 +71,7 @@ struct Shared {
     /// What all queries together may spill, in bytes.
     spill_bytes: u64,
     spilled: Arc<Budget>,
+    disk_reserve: Option<DiskReserve>,
     threads: usize,
     timeout: Duration,
     diff_timeout: Duration,
@@ -81,7 +85,7 @@ impl Shared {
         let all = &self.environment;
         let Some(tenant) = tenant else { return all.clone() };
         let pool = TenantPool { all: all.memory_pool.clone(), budget: self.memory.clone(), tenant };
-        let share = DiskShare { budget: self.spilled.clone(), tenant };
+        let share = DiskShare { budget: self.spilled.clone(), tenant, reserve: self.disk_reserve.clone() };
         let files = TenantFiles { all: all.disk_manager.clone(), share };
         let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
         Arc::new(RuntimeEnv {
@@ -177,6 +181,7 @@ impl Engine {
             memory,
             spill_bytes,
             spilled,
+            disk_reserve: options.disk_reserve.clone(),
             threads,
             timeout,
             diff_timeout,

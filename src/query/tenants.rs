@@ -24,6 +24,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool
 use datafusion::execution::{SpillFile, SpillWriter, TaskContext, TempFileFactory};
 use futures::Stream;
 
+use crate::storage::free_space::DiskReserve;
+
 /// For whom a query runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tenant {
@@ -220,7 +222,13 @@ pub(super) struct TenantFiles {
 pub(super) struct DiskShare {
     pub budget: Arc<Budget>,
     pub tenant: Tenant,
+    /// What stays free of the disk, whoever fills it.
+    pub reserve: Option<DiskReserve>,
 }
+
+/// Bytes of a file that are written between two looks at the disk, after one at its first byte. Many files grow at
+/// once.
+const LOOK_BYTES: u64 = 1 << 20;
 
 impl TempFileFactory for TenantFiles {
     fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
@@ -268,26 +276,49 @@ impl SpillFile for TenantFile {
     }
 
     fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(TenantWriter { writer: self.file.open_writer()?, used: self.used.clone() }))
+        Ok(Box::new(TenantWriter { writer: self.file.open_writer()?, used: self.used.clone(), seen_bytes: 0 }))
     }
 }
 
 struct TenantWriter {
     writer: Box<dyn SpillWriter>,
     used: Arc<Used>,
+    /// Bytes that the disk had room for at the last look, less those written since.
+    seen_bytes: u64,
+}
+
+impl TenantWriter {
+    /// Looks at the disk before bytes are written, if it is time.
+    fn look(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.seen_bytes {
+            return Ok(());
+        }
+        let ahead_bytes = bytes.max(LOOK_BYTES);
+        if let Some(reserve) = &self.used.share.reserve
+            && !reserve.keep_beside(ahead_bytes)
+        {
+            let reserved_bytes = reserve.bytes();
+            let text = format!("queries leave sources.disk_reserve_bytes ({reserved_bytes}) of the disk free");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        }
+        self.seen_bytes = ahead_bytes;
+        Ok(())
+    }
 }
 
 impl Write for TenantWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let DiskShare { budget, tenant } = &self.used.share;
+        let length = bytes.len() as u64;
+        self.look(length)?;
+        let DiskShare { budget, tenant, .. } = &self.used.share;
         let refused = |most| {
             io::Error::other(format!("the queries of one client may spill {most} bytes now, and these would be more"))
         };
-        let length = bytes.len() as u64;
         budget.take(*tenant, length).map_err(refused)?;
         let written = self.writer.write(bytes).inspect_err(|_| budget.give_back(*tenant, length))?;
         budget.give_back(*tenant, length - written as u64);
         self.used.bytes.fetch_add(written as u64, Ordering::Relaxed);
+        self.seen_bytes -= written as u64;
         Ok(written)
     }
 
@@ -309,6 +340,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::storage::shortage::Shortage;
 
     const SHARES: TenantShares = TenantShares { one_percent: 50, anonymous_percent: 75 };
 
@@ -401,7 +433,7 @@ mod tests {
         let all = Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"));
         let budget = Arc::new(Budget::new(1_000, 0, SHARES));
         let files = |key| {
-            let share = DiskShare { budget: budget.clone(), tenant: tenant(key, false) };
+            let share = DiskShare { budget: budget.clone(), tenant: tenant(key, false), reserve: None };
             TenantFiles { all: all.clone(), share }
         };
         let (hostile, honest) = (files(1), files(2));
@@ -422,5 +454,37 @@ mod tests {
         drop(honest.create_temp_file("spilled").expect("a file, all the same"));
         assert_eq!(all.used_disk_space(), 0);
         assert!(budget.taken().by_tenant.is_empty());
+    }
+
+    #[test]
+    fn files_leave_the_reserve_of_the_disk_free() {
+        const RESERVE_BYTES: u64 = 100;
+        let directory = tempfile::tempdir().expect("a directory");
+        let mode = DiskManagerMode::Directories(vec![directory.path().to_owned()]);
+        let all = Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"));
+        let free = Arc::new(AtomicU64::new(u64::MAX));
+        let told = free.clone();
+        let reserve = DiskReserve::looking(directory.path(), RESERVE_BYTES, move |_| Some(told.load(Ordering::SeqCst)));
+        let share = DiskShare {
+            budget: Arc::new(Budget::new(1 << 30, 0, SHARES)),
+            tenant: tenant(1, true),
+            reserve: Some(reserve),
+        };
+        let files = TenantFiles { all: all.clone(), share };
+        let file = files.create_temp_file("spilled").expect("a file");
+        let mut writer = file.open_writer().expect("a writer");
+        writer.write_all(&[7; 3]).expect("room");
+        free.store(RESERVE_BYTES + LOOK_BYTES - 1, Ordering::SeqCst);
+        // What the last look saw room for.
+        let rest = vec![7; LOOK_BYTES as usize - 3];
+        writer.write_all(&rest).expect("room");
+        let refused = writer.write_all(&[7; 1]).expect_err("no room");
+        assert!(refused.to_string().contains("sources.disk_reserve_bytes (100)"), "{refused}");
+        assert_eq!(Shortage::of(&refused), Some(Shortage::DiskFull));
+        let other = files.create_temp_file("spilled").expect("a file");
+        assert!(other.open_writer().expect("a writer").write_all(&[7; 1]).is_err());
+        free.store(RESERVE_BYTES + LOOK_BYTES, Ordering::SeqCst);
+        writer.write_all(&[7; 1]).expect("room again");
+        assert_eq!(all.used_disk_space(), LOOK_BYTES + 1);
     }
 }

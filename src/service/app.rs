@@ -295,6 +295,7 @@ impl App {
             shared::limiter(redis.as_ref(), "reads", limits, RateCapacity::default())
         });
         let memory = MemoryPlan::of(config, crate::memory::available_bytes());
+        let disk = DiskReserve::new(scratch.path(), config.sources.disk_reserve_bytes);
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
                 0 => crate::priority::processors(),
@@ -309,6 +310,7 @@ impl App {
             diff_timeout: Duration::from_secs(config.query.diff_timeout_s),
             spill_directory: scratch.path().exists().then(|| scratch.path().to_owned()),
             spill_bytes: config.query.spill_bytes,
+            disk_reserve: Some(disk.clone()),
         })?;
         let (damage, reports) = mpsc::channel(damage::WAITING);
         let (reported, reports) = (catalog.clone(), Arc::new(Mutex::new(reports)));
@@ -320,7 +322,6 @@ impl App {
         let cache = PartCache::new(memory.cache_bytes).reporting(damage);
         let threads = engine.threads();
         let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads, memory.query_bytes));
-        let disk = DiskReserve::new(scratch.path(), config.sources.disk_reserve_bytes);
         let parts = Parts {
             config: Arc::new(config.clone()),
             catalog,

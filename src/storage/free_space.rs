@@ -62,23 +62,26 @@ impl DiskReserve {
 
     /// Whether so much is free, after others gave back what they can if need be.
     pub fn keep(&self) -> bool {
-        if self.is_kept() {
+        self.keep_beside(0)
+    }
+
+    /// Whether so much is free beside bytes that are about to be written, after others gave back what they can if need
+    /// be. A reserve of nothing leaves it to the disk to refuse.
+    pub fn keep_beside(&self, bytes: u64) -> bool {
+        let needed_bytes = self.shared.reserve_bytes.saturating_add(bytes);
+        if self.shared.reserve_bytes == 0 || self.leaves(needed_bytes) {
             return true;
         }
         let all = self.shared.give_back.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().any(|give_back| {
-            give_back(&|| self.is_kept());
-            self.is_kept()
+            give_back(&|| self.leaves(needed_bytes));
+            self.leaves(needed_bytes)
         })
     }
 
     /// Whether twice as much is free: enough to begin what nobody waits for.
     pub fn is_ample(&self) -> bool {
         self.leaves(self.shared.reserve_bytes.saturating_mul(2))
-    }
-
-    fn is_kept(&self) -> bool {
-        self.leaves(self.shared.reserve_bytes)
     }
 
     fn leaves(&self, bytes: u64) -> bool {
@@ -145,6 +148,10 @@ mod tests {
         assert_eq!(kept(10), (true, false, 50));
         assert_eq!(kept(0), (true, false, 50));
         assert_eq!(kept(0), (false, false, 30));
+        free.store(60, Ordering::SeqCst);
+        assert_eq!((disk.keep_beside(10), disk.keep_beside(11)), (true, false));
+        let nothing_kept = DiskReserve::looking(Path::new("/"), 0, |_| Some(0));
+        assert!(nothing_kept.keep() && nothing_kept.keep_beside(1));
         let unknown = DiskReserve::looking(Path::new("/"), u64::MAX, |_| None);
         assert!(unknown.keep() && unknown.is_ample());
     }

@@ -444,6 +444,7 @@ mod tests {
             diff_timeout: Duration::from_secs(600),
             spill_directory: Some(directory.path().to_owned()),
             spill_bytes: 1 << 30,
+            disk_reserve: None,
         });
         let engine = engine.expect("an engine");
 

@@ -60,6 +60,7 @@ pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: 
         diff_timeout: HOUR,
         spill_directory: Some(root.path().join("tmp")),
         spill_bytes: 1 << 24,
+        disk_reserve: None,
     };
     std::fs::create_dir(root.path().join("tmp")).expect("created");
     let engine = Engine::try_new(&options).expect("an engine");

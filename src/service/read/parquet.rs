@@ -7,7 +7,8 @@
 //!    given back when the row group is encoded.
 //! 2. Its columns are encoded by a few tasks at once, on the threads of long work if the answer is long.
 //! 3. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
-//!    then the work stops until the reader has taken one.
+//!    then the work stops until the reader has taken one. Where the disk has only its reserve left, it waits in memory
+//!    that is accounted as that of other bodies.
 //!
 //! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer. One is taken
 //! while the cells of the next one are found.
@@ -34,11 +35,12 @@ use crate::query::fetch::documents::Unit;
 use crate::query::fetch::spilled::SpilledBytes;
 use crate::query::{Engine, QueryError};
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::{Permit, WHOLE_BYTES};
+use crate::service::admission::{Permit, WHOLE_BYTES, accounted};
 use crate::service::export_cache::Taker;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::AnswerBody;
 use crate::service::read::source::{Source, sent_by_task};
+use crate::storage::shortage::Shortage;
 
 /// Bytes of cells of a part, besides those of its last entity; and the memory of one, which grows by doubling.
 const PART_BYTES: usize = 1 << 20;
@@ -159,6 +161,7 @@ pub(in crate::service) async fn body(
     };
     let mut writer = writer.map_err(failed)?;
     let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
+    let waiting = Waiting { capacity: memory.capacity.clone() };
     let work = engine.clone();
     let room = match taker {
         Taker::Client => 1,
@@ -196,7 +199,7 @@ pub(in crate::service) async fn body(
                 let bytes = writer.finish().map_err(failed)?;
                 let piece = match taker {
                     Taker::Service => Piece::Memory(bytes),
-                    Taker::Client => waiting(&work, bytes).await?,
+                    Taker::Client => waiting.place(bytes).await?,
                 };
                 drop((held, footer, parts));
                 // Whether the reader is there makes no difference any more.
@@ -205,7 +208,7 @@ pub(in crate::service) async fn body(
             }
             let bytes = writer.take().map_err(failed)?;
             // The reader is gone: so is the reason to write.
-            if !give(&work, bytes, taker, held, &pieces).await? {
+            if !give(&waiting, bytes, taker, held, &pieces).await? {
                 return Ok(());
             }
         }
@@ -325,7 +328,7 @@ async fn encoded(engine: &Engine, row_group: RowGroup, encoders: usize) -> Resul
 
 /// Gives bytes to who takes them, and lets go of what was held for them. Whether anybody is there.
 async fn give(
-    engine: &Engine,
+    waiting: &Waiting,
     mut bytes: Bytes,
     taker: Taker,
     held: Held,
@@ -343,19 +346,43 @@ async fn give(
         }
         return Ok(true);
     }
-    let piece = waiting(engine, bytes).await?;
+    let piece = waiting.place(bytes).await?;
     drop(held);
     Ok(pieces.send(piece).await.is_ok())
 }
 
-/// Bytes that may wait for their reader for long.
-async fn waiting(engine: &Engine, bytes: Bytes) -> Result<Piece, ReadError> {
-    match (bytes.len() as u64, engine.most_spilled_bytes()) {
-        (..=WHOLE_BYTES, _) => Ok(Piece::Memory(bytes)),
-        (needed_bytes, limit_bytes) if needed_bytes > limit_bytes => {
-            Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes })
+/// Where encoded bytes wait for their reader.
+struct Waiting {
+    capacity: Capacity,
+}
+
+impl Waiting {
+    /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where there
+    /// is neither, readers give some back before long.
+    async fn place(&self, bytes: Bytes) -> Result<Piece, ReadError> {
+        let engine = self.capacity.engine();
+        let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
+        if needed_bytes <= WHOLE_BYTES {
+            return Ok(Piece::Memory(bytes));
         }
-        _ => Ok(Piece::Disk(engine.spill("parquet body", &bytes).await?)),
+        if needed_bytes > limit_bytes {
+            return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
+        }
+        let mut patience = engine.timeout();
+        loop {
+            let short = match engine.spill("parquet body", &bytes).await {
+                Ok(spilled) => return Ok(Piece::Disk(spilled)),
+                Err(error) if Shortage::of(&error) == Some(Shortage::DiskFull) => error,
+                Err(error) => return Err(error.into()),
+            };
+            match self.capacity.account(needed_bytes) {
+                Ok(account) => return Ok(Piece::Memory(accounted(bytes, account))),
+                Err(_) if patience.is_zero() => return Err(short.into()),
+                Err(_) => {}
+            }
+            tokio::time::sleep(PAUSE).await;
+            patience = patience.saturating_sub(PAUSE);
+        }
     }
 }
 

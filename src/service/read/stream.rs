@@ -227,6 +227,7 @@ mod tests {
             diff_timeout: long,
             spill_directory: Some(directory.path().to_owned()),
             spill_bytes: 1 << 20,
+            disk_reserve: None,
         });
         (engine.expect("an engine"), directory)
     }

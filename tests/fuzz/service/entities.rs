@@ -27,6 +27,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
         diff_timeout: Duration::from_secs(60),
         spill_directory: Some(std::env::temp_dir()),
         spill_bytes: 64 << 20,
+        disk_reserve: None,
         shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
     })
     .expect("an engine")

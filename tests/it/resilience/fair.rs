@@ -490,6 +490,7 @@ fn memory_that_one_tenants_queries_hold_leaves_anothers() {
         diff_timeout: Duration::from_secs(60),
         spill_directory: Some(directory.path().to_owned()),
         spill_bytes: 1 << 30,
+        disk_reserve: None,
     };
     let all = Engine::try_new(&options).expect("an engine");
     let hostile = all.of(Tenant { key: 1, anonymous: true });
@@ -519,6 +520,7 @@ async fn work_of_one_priority_does_not_wait_for_that_of_another() {
         diff_timeout: Duration::from_secs(600),
         spill_directory: None,
         spill_bytes: 0,
+        disk_reserve: None,
     });
     let engine = engine.expect("an engine");
     for busy in Priority::ALL {

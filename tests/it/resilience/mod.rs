@@ -7,6 +7,7 @@ mod catalog_faults;
 mod catalog_unavailable;
 mod crash;
 mod damage;
+mod disk_reserve;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod exhaustion;
 mod fair;

@@ -172,9 +172,9 @@ fn many_requests_to_a_directory_take_few_threads() {
         let pages = futures::future::try_join_all(pages).await.expect("read");
         assert_eq!(pages.iter().map(|page| page.len()).sum::<usize>(), entities.len());
     });
-    // A thread that has just answered may not be free yet when the next request comes.
-    let most = 3 * 16.max(2 * strata::priority::processors());
-    assert!(threads.load(Ordering::SeqCst) <= most, "{} threads", threads.load(Ordering::SeqCst));
+    // A thread that has just answered may not be free yet when the next request comes, on a loaded machine often.
+    let requests = entities.len() / options.row_group_rows;
+    assert!(threads.load(Ordering::SeqCst) <= requests / 4, "{} threads", threads.load(Ordering::SeqCst));
 }
 
 #[test]

@@ -102,5 +102,6 @@ fn options(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration
         diff_timeout: timeout,
         spill_directory: Some(bench.directory().to_owned()),
         spill_bytes: 1 << 30,
+        disk_reserve: None,
     }
 }
