@@ -174,6 +174,7 @@ impl Bench {
             source: self.source.path.display().to_string(),
             name: "bench".to_owned(),
             owner_email: self.owner.email.clone(),
+            about: strata::model::dataset::About::default(),
             private: false,
             format: None,
             records_path: None,

@@ -27,6 +27,34 @@ pub struct Attempt {
     pub finished_at: Option<DateTime<Utc>>,
     /// How it ended; `None` while it runs.
     pub outcome: Option<AttemptOutcome>,
+    /// What its owner should know of the version that it made.
+    pub warnings: Vec<String>,
+}
+
+/// An attempt that ends with a version.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishingAttempt<'a> {
+    /// Its id.
+    pub id: AttemptId,
+    /// What its owner should know of the version, for people; few, and bounded by whoever makes them.
+    pub warnings: &'a [String],
+}
+
+impl From<AttemptId> for PublishingAttempt<'_> {
+    fn from(id: AttemptId) -> Self {
+        PublishingAttempt { id, warnings: &[] }
+    }
+}
+
+/// An attempt that is recorded when it has made its dataset and a version.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstAttempt<'a> {
+    /// Its trigger.
+    pub trigger: RefreshTrigger,
+    /// When it began.
+    pub started_at: DateTime<Utc>,
+    /// As for others.
+    pub warnings: &'a [String],
 }
 
 /// How a refresh ended.
@@ -49,6 +77,7 @@ pub(super) struct AttemptRow {
     finished_at: Option<i64>,
     version_number: Option<i64>,
     error: Option<String>,
+    warnings: Option<String>,
 }
 
 impl AttemptRow {
@@ -74,12 +103,14 @@ impl TryFrom<AttemptRow> for Attempt {
             started_at: to_time(row.started_at, "refresh_attempts.started_at")?,
             finished_at,
             outcome,
+            warnings: row.warnings.map_or_else(Vec::new, |warnings| to_warnings(&warnings)),
         })
     }
 }
 
 /// The newest `$2` attempts of the dataset `$1` with ids less than `$3`, newest first.
-pub(super) const LAST_ATTEMPTS: &str = "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error
+pub(super) const LAST_ATTEMPTS: &str =
+    "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error, warnings
      FROM refresh_attempts WHERE dataset_id = $1 AND attempt_id < $3
      ORDER BY attempt_id DESC LIMIT $2";
 
@@ -138,24 +169,27 @@ pub(super) async fn start(
 /// [`CatalogError::LeaseLost`] if it has ended before.
 pub(super) async fn finish(
     transaction: &mut Transaction,
-    attempt: AttemptId,
+    attempt: PublishingAttempt<'_>,
     outcome: &AttemptOutcome,
     now: DateTime<Utc>,
 ) -> Result<(), CatalogError> {
+    // No U+0000 as such, which PostgreSQL cannot store: JSON escapes it.
+    let warnings = (!attempt.warnings.is_empty()).then(|| serde_json::json!(attempt.warnings).to_string());
     let (version, error) = match outcome {
         AttemptOutcome::Published(number) => (Some(*number), None),
         AttemptOutcome::Failed { error } => (None, Some(kept_error(error))),
     };
     let finished = transaction
         .execute(
-            "UPDATE refresh_attempts SET finished_at = $2, ok = $3, version_number = $4, error = $5
+            "UPDATE refresh_attempts SET finished_at = $2, ok = $3, version_number = $4, error = $5, warnings = $6
              WHERE attempt_id = $1 AND finished_at IS NULL",
             &[
-                attempt.into(),
+                attempt.id.into(),
                 from_time(now),
                 Value::Boolean(version.is_some()),
                 from_optional(version),
                 Value::OptionalText(error.as_deref()),
+                Value::OptionalText(warnings.as_deref()),
             ],
         )
         .await?;
@@ -163,6 +197,11 @@ pub(super) async fn finish(
         0 => Err(CatalogError::LeaseLost),
         _ => Ok(()),
     }
+}
+
+/// The warnings of a row. Nothing but people's reading depends on them.
+fn to_warnings(stored: &str) -> Vec<String> {
+    serde_json::from_str(stored).unwrap_or_else(|_| vec![stored.to_owned()])
 }
 
 /// The reason in its stored form: bounded, and without U+0000. A reason may quote a source that contains U+0000, and

@@ -119,7 +119,7 @@ impl Catalog {
         let sql = "SELECT file_id, size_bytes, entity_count, content_hash, created_at, unreferenced_since FROM files
                    WHERE file_id > $1 ORDER BY file_id LIMIT $2";
         self.check_table("files", sql, 0, |row: &FileRow| row.file_id, FileRow::check, tell).await?;
-        let sql = "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error
+        let sql = "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error, warnings
                    FROM refresh_attempts WHERE attempt_id > $1 ORDER BY attempt_id LIMIT $2";
         let key = |row: &AttemptRow| row.id();
         self.check_table("refresh_attempts", sql, 0, key, |row| Attempt::try_from(row).map(drop), tell).await?;

@@ -184,7 +184,7 @@ async fn fail(
     now: DateTime<Utc>,
 ) -> Result<(), CatalogError> {
     give_back(transaction, attempt).await?;
-    attempts::finish(transaction, attempt, &AttemptOutcome::Failed { error: error.to_owned() }, now).await
+    attempts::finish(transaction, attempt.into(), &AttemptOutcome::Failed { error: error.to_owned() }, now).await
 }
 
 /// Ends the attempt's lease and what it has reserved, as a part of `transaction`.

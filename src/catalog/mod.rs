@@ -59,7 +59,7 @@ mod versions;
 mod webhooks;
 
 pub use alternates::AlternateBase;
-pub use attempts::{Attempt, AttemptOutcome};
+pub use attempts::{Attempt, AttemptOutcome, FirstAttempt, PublishingAttempt};
 pub use clock::Clock;
 pub use datasets::DatasetView;
 pub use error::CatalogError;

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::attempts::{AttemptOutcome, finish, start};
+use super::attempts::{AttemptOutcome, FirstAttempt, PublishingAttempt, finish, start};
 use super::convert::{from_optional, from_time};
 use super::datasets::insert;
 use super::engine::{Transaction, Value};
@@ -16,9 +16,9 @@ use super::rows::version::{
 };
 use super::validators::{self, FetchedState};
 use super::webhooks;
-use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 use crate::crash;
-use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
+use crate::model::dataset::{Dataset, NewDataset};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
 /// The entities of a version that is published.
@@ -121,7 +121,7 @@ impl Catalog {
     /// 3. records the file, or that a file is shared, and the version; the version becomes active unless a rollback has
     ///    pinned another;
     /// 4. records that the dataset's webhook is due, if one is registered;
-    /// 5. records that the attempt has ended with this version, and gives the dataset back.
+    /// 5. records that the attempt has ended with this version and these warnings, and gives the dataset back.
     ///
     /// `fetched` has the validators of the source. They are kept until the next version, unless the dataset's source,
     /// format or records path has changed since. A dozen statements by index and a commit.
@@ -137,8 +137,9 @@ impl Catalog {
         dataset: DatasetId,
         content: VersionContent<'_>,
         fetched: Option<FetchedState<'_>>,
-        attempt: AttemptId,
+        attempt: impl Into<PublishingAttempt<'_>>,
     ) -> Result<VersionRecord, CatalogError> {
+        let attempt = attempt.into();
         let mut transaction = self.engine.begin().await?;
         let locked = lock_dataset(&mut transaction, dataset).await?;
         if locked.frozen {
@@ -146,7 +147,7 @@ impl Catalog {
         }
         // Changes nothing, but locks the lease before its reservations, in the order of a renewal.
         let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1 AND attempt_id = $2";
-        if transaction.execute(sql, &[dataset.into(), attempt.into()]).await? == 0 {
+        if transaction.execute(sql, &[dataset.into(), attempt.id.into()]).await? == 0 {
             return Err(CatalogError::LeaseLost);
         }
         // Only now, when the versions before it are committed, so that times rise with the numbers.
@@ -160,7 +161,7 @@ impl Catalog {
         let published = add_version(&mut transaction, &locked, file, None, now).await?;
         validators::record(&mut transaction, &locked, fetched).await?;
         webhooks::record_due(&mut transaction, dataset, published.version.number, now).await?;
-        give_back(&mut transaction, attempt).await?;
+        give_back(&mut transaction, attempt.id).await?;
         finish(&mut transaction, attempt, &AttemptOutcome::Published(published.version.number), now).await?;
         crash::point("publish.uncommitted");
         transaction.commit().await?;
@@ -177,7 +178,7 @@ impl Catalog {
         &self,
         new: &NewDataset,
         active_limit: u64,
-        trigger: RefreshTrigger,
+        attempt: FirstAttempt<'_>,
         file: &NewFile,
     ) -> Result<(Dataset, VersionRecord), CatalogError> {
         let mut transaction = self.engine.begin().await?;
@@ -185,8 +186,10 @@ impl Catalog {
         let mut dataset = insert(&mut transaction, new, active_limit, now).await?;
         let file = record(&mut transaction, file, now).await?;
         let published = add_version(&mut transaction, &dataset, file, None, now).await?;
-        let attempt = start(&mut transaction, dataset.id, trigger, now).await?;
-        finish(&mut transaction, attempt, &AttemptOutcome::Published(published.version.number), now).await?;
+        let FirstAttempt { trigger, started_at, warnings } = attempt;
+        let id = start(&mut transaction, dataset.id, trigger, started_at.min(now)).await?;
+        let ended = PublishingAttempt { id, warnings };
+        finish(&mut transaction, ended, &AttemptOutcome::Published(published.version.number), now).await?;
         transaction.commit().await?;
         dataset.latest_version = Some(published.version.number);
         Ok((dataset, published))

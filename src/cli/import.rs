@@ -15,6 +15,7 @@ use super::signals::Signals;
 use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::model::causes::Causes;
+use crate::model::dataset::About;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
 use crate::service::{App, ImportProgress, ImportRequest, Imported, local_path};
@@ -33,6 +34,15 @@ pub(super) struct Arguments {
     /// The e-mail address of the owner
     #[arg(long, value_name = "EMAIL")]
     owner: String,
+    /// What the dataset holds, as the catalogue shows it. A dataset that is there gets it, too
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// The terms under which its entities may be used. A dataset that is there gets them, too
+    #[arg(long, value_name = "TEXT")]
+    licence: Option<String>,
+    /// List the dataset among the public ones, in the catalogue and at GET /datasets. It must be public
+    #[arg(long, conflicts_with = "private")]
+    listed: bool,
     /// Make a new dataset private: a read needs its key
     #[arg(long)]
     private: bool,
@@ -82,6 +92,7 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
         source: arguments.source,
         name: arguments.name,
         owner_email: arguments.owner,
+        about: About { description: arguments.description, licence: arguments.licence, listed: arguments.listed },
         private: arguments.private,
         format: arguments.format,
         records_path: arguments.records_path,

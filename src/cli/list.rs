@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use clap::Args;
+use indicatif::HumanBytes;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -17,7 +18,8 @@ use crate::service::App;
 /// List the datasets of all users
 ///
 /// Prints a line for each dataset, by id: its slug, the e-mail address of its owner, the number of its versions, its
-/// active version, whether that one is pinned, whether the dataset is private or frozen, and its name.
+/// active version, the size of that one's file, whether it is pinned, whether the dataset is private or frozen, and its
+/// name.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Print lines of JSON
@@ -34,6 +36,7 @@ struct Line {
     owner: Option<String>,
     versions: u64,
     active_version: Option<u64>,
+    file_size_bytes: Option<u64>,
     pinned: bool,
     private: bool,
     frozen: bool,
@@ -52,6 +55,7 @@ async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
         ("OWNER", Align::Left),
         ("VERSIONS", Align::Right),
         ("ACTIVE", Align::Left),
+        ("SIZE", Align::Right),
         ("PINNED", Align::Left),
         ("PRIVATE", Align::Left),
         ("FROZEN", Align::Left),
@@ -92,6 +96,7 @@ async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
             // Numbers of versions are consecutive, from 1.
             versions: dataset.latest_version.map_or(0, |number| number.get()),
             active_version: dataset.active_version().map(|number| number.get()),
+            file_size_bytes: app.datasets().active_file_bytes(dataset).await?,
             pinned: dataset.pinned_version.is_some(),
             private: dataset.is_private(),
             frozen: dataset.frozen,
@@ -107,7 +112,7 @@ fn escaped(character: char) -> String {
     }
 }
 
-fn cells(line: Line) -> [String; 9] {
+fn cells(line: Line) -> [String; 10] {
     let yes = |holds: bool| if holds { "yes" } else { "no" }.to_owned();
     [
         line.dataset_id.to_string(),
@@ -115,6 +120,7 @@ fn cells(line: Line) -> [String; 9] {
         line.owner.unwrap_or_else(|| "-".to_owned()),
         line.versions.to_string(),
         line.active_version.map_or_else(|| "-".to_owned(), |number| format!("v{number}")),
+        line.file_size_bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string()),
         yes(line.pinned),
         yes(line.private),
         yes(line.frozen),

@@ -176,9 +176,13 @@ impl Prepared {
                 let user = app.accounts().user_by_email(&email).await?;
                 let expires_in_s = expires_in.map(|span| span.as_secs());
                 let making = app.accounts().create_token(&user, &name, scope, expires_in_s);
-                let (token, _) = making.await.map_err(CliError::Token)?;
+                let (token, grant) = making.await.map_err(CliError::Token)?;
+                let expires = match grant.expires_at {
+                    Some(time) => format!("expires at {}", time.to_rfc3339_opts(SecondsFormat::Secs, true)),
+                    None => "does not expire".to_owned(),
+                };
                 print(&format!(
-                    "made the token {name} of {email} with the scope {}\n{}\n",
+                    "made the token {name} of {email} with the scope {}; it {expires}\n{}\n",
                     scope.name(),
                     token.expose()
                 ))

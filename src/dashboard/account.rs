@@ -16,6 +16,7 @@ use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::UsageCounts;
 use crate::http::error::HttpError;
+use crate::http::visit::quoted;
 use crate::model::limits;
 use crate::model::scope::Scope;
 use crate::model::user::User;
@@ -34,10 +35,12 @@ struct AccountPage {
     notice: Option<&'static str>,
     problem: Problem,
     used: Used,
-    /// A token that was just made: its name and itself. It is shown this once.
-    made: Option<(String, String)>,
+    /// A token that was just made. It is shown this once.
+    made: Option<MadeToken>,
     /// The name of a token that was typed, and not taken.
     typed: String,
+    /// How long a new token may last, and in words.
+    lifetimes: &'static [(&'static str, &'static str)],
     sessions: Vec<SessionRow>,
     tokens: Vec<TokenRow>,
 }
@@ -74,6 +77,9 @@ const DATASETS: usize = 50;
 /// Days over which their reads are counted.
 const DAYS: u64 = 30;
 
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
+
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 3] = ["name", "old", "new"];
 
@@ -83,6 +89,19 @@ struct SessionRow {
     used: Time,
     current: bool,
 }
+
+/// A new token.
+struct MadeToken {
+    name: String,
+    token: String,
+    scope: &'static str,
+    expires: Option<Moment>,
+}
+
+/// How long a new token lasts: days as the form sends them, and in words. The first is that of the API and the command
+/// line, too.
+const LIFETIMES: [(&str, &str); 5] =
+    [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")];
 
 struct TokenRow {
     name: String,
@@ -118,7 +137,7 @@ struct Said {
     status: StatusCode,
     notice: Option<&'static str>,
     problem: Problem,
-    made: Option<(String, String)>,
+    made: Option<MadeToken>,
     /// The name of a token that was typed, and not taken.
     typed: String,
 }
@@ -138,6 +157,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         used: used(app, &user).await?,
         made: said.made,
         typed: said.typed,
+        lifetimes: &LIFETIMES,
         sessions: sessions
             .into_iter()
             .map(|session| SessionRow {
@@ -255,8 +275,8 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
     visit.answer(outcome).await
 }
 
-/// Does what a form asks for; a new token and its name, if it asks for one.
-async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, HttpError> {
+/// Does what a form asks for; a new token, if it asks for one.
+async fn done(visit: &Visit, sent: &Sent) -> Result<Option<MadeToken>, HttpError> {
     let (app, user) = (&visit.app, visit.user()?);
     let field = |name| sent.fields.first(name).unwrap_or_default();
     match sent.action.as_str() {
@@ -264,8 +284,21 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
         "delete-token" => app.accounts().delete_token(&user, field("name")).await?,
         "create-token" => {
             let scope = if field("scope") == Scope::Write.name() { Scope::Write } else { Scope::Read };
-            let (token, _) = app.accounts().create_token(&user, field("name"), scope, None).await?;
-            return Ok(Some((field("name").to_owned(), token.expose().to_owned())));
+            let expires_in_s = match (field("expires"), sent.trimmed("expires").parse::<u64>()) {
+                ("", _) => None,
+                (_, Ok(days)) => Some(days.saturating_mul(DAY_S)),
+                (other, Err(_)) => {
+                    let problem = format!("{} is not valid; valid: a number of days, or nothing", quoted(other));
+                    return Err(ManageError::Invalid { field: "expires", problem }.into());
+                }
+            };
+            let (token, grant) = app.accounts().create_token(&user, field("name"), scope, expires_in_s).await?;
+            return Ok(Some(MadeToken {
+                name: field("name").to_owned(),
+                token: token.expose().to_owned(),
+                scope: scope.name(),
+                expires: grant.expires_at.map(Moment::new),
+            }));
         }
         "password" => {
             let current = visit.visitor.session().map(|id| id.expose());

@@ -17,7 +17,7 @@ use crate::service::{App, DatasetSettings, ManageError};
 const NEW: &str = "/ui/new";
 
 /// The fields beside which their problems are said.
-const FIELDS: [&str; 2] = ["name", "source"];
+const FIELDS: [&str; 4] = ["name", "description", "licence", "source"];
 
 #[derive(Template)]
 #[template(path = "new.html")]
@@ -26,6 +26,9 @@ struct NewPage {
     action: &'static str,
     problem: Problem,
     name: String,
+    description: String,
+    licence: String,
+    listed: bool,
     fetched: bool,
     source: String,
     private: bool,
@@ -42,13 +45,17 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 }
 
 fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>) -> Result<Reply, HttpError> {
+    let trimmed = |name| sent.map(|sent| sent.trimmed(name).to_owned()).unwrap_or_default();
     let page = NewPage {
         shell: visit.shell("New dataset"),
         action: NEW,
         problem,
-        name: sent.map(|sent| sent.trimmed("name").to_owned()).unwrap_or_default(),
+        name: trimmed("name"),
+        description: trimmed("description"),
+        licence: trimmed("licence"),
+        listed: sent.is_some_and(|sent| sent.ticked("listed")),
         fetched: sent.is_some_and(|sent| sent.trimmed("from") == "url"),
-        source: sent.map(|sent| sent.trimmed("source").to_owned()).unwrap_or_default(),
+        source: trimmed("source"),
         private: sent.is_some_and(|sent| sent.ticked("private")),
     };
     render(status, &page)
@@ -76,8 +83,15 @@ async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
         "url" => DatasetSource::Url(sent.trimmed("source").to_owned()),
         _ => DatasetSource::Push,
     };
-    let settings =
-        DatasetSettings { private: Some(sent.ticked("private")), source: Some(source), ..DatasetSettings::default() };
+    let text = |name| sent.optional(name).map(|text| Some(text.to_owned()));
+    let settings = DatasetSettings {
+        description: text("description"),
+        licence: text("licence"),
+        listed: Some(sent.ticked("listed")),
+        private: Some(sent.ticked("private")),
+        source: Some(source),
+        ..DatasetSettings::default()
+    };
     let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;
     // Its first version is made there.
     Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).refresh()))

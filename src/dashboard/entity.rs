@@ -63,17 +63,14 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
         // Past all that there are.
         (true, Err(_)) => u64::MAX,
         _ => {
-            let text = format!("The position is {}; valid: a whole number from 0.", quoted(asked));
+            let text = format!("The position is {}; valid: a whole number, 0 for the first entity.", quoted(asked));
             return Err(wrong(StatusCode::BAD_REQUEST, text));
         }
     };
     let opened = open(visit, &place, place.alt).await?;
     let entities = opened.admitted.file.entity_count;
     if position >= entities {
-        let text = format!(
-            "This version has {}, at the positions from 0. None is at {position}.",
-            figures::counted(entities, "entity", "entities")
-        );
+        let text = figures::no_position(position, "version", entities);
         return Err(wrong(StatusCode::NOT_FOUND, text));
     }
     let request = ReadRequest {
@@ -95,7 +92,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == opened.dataset.owner);
     let edit = Query::default().and("position", position).at(&place.alternate_action("edit"));
     let page = EntityPage {
-        shell: visit.shell(format!("Entity {position}, {}", opened.dataset.name.as_str())),
+        shell: visit.shell(format!("Entity at {position}, {}", opened.dataset.name.as_str())),
         heading: Heading::of(visit, &opened, &place, Tab::Data),
         position: figures::grouped(position),
         of: figures::counted(entities, "entity", "entities"),

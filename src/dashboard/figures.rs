@@ -42,6 +42,28 @@ pub(super) fn duration(microseconds: u64) -> String {
     }
 }
 
+/// That an entity is not there, of a version or a list.
+pub(super) fn no_position(position: u64, what: &str, entities: u64) -> String {
+    let there_are = counted(entities, "entity", "entities");
+    match entities.checked_sub(1) {
+        None => format!("This {what} has no entities, so none is at position {position}."),
+        Some(0) => format!("This {what} has {there_are}, at position 0. None is at {position}."),
+        Some(last) => {
+            format!("This {what} has {there_are}, at positions 0 to {}. None is at {position}.", grouped(last))
+        }
+    }
+}
+
+/// How long something took that may take long.
+pub(super) fn took(milliseconds: u64) -> String {
+    match milliseconds {
+        0 => "less than 1 ms".to_owned(),
+        1..1_000 => format!("{milliseconds} ms"),
+        1_000..60_000 => format!("{:.1} s", milliseconds as f64 / 1e3),
+        _ => format!("{} min {} s", milliseconds / 60_000, milliseconds / 1_000 % 60),
+    }
+}
+
 /// What has changed, with its sign: `+12`, `−3`, `±0`.
 pub(super) fn change(before: u64, now: u64) -> String {
     match now.cmp(&before) {
@@ -116,6 +138,29 @@ fn ago(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn positions_and_spans_are_told_from_the_first_to_the_last() {
+        for (position, entities, text) in [
+            (0, 0, "This list has no entities, so none is at position 0."),
+            (1, 1, "This list has 1 entity, at position 0. None is at 1."),
+            (2_000, 2_000, "This list has 2,000 entities, at positions 0 to 1,999. None is at 2000."),
+        ] {
+            assert_eq!(no_position(position, "list", entities), text);
+        }
+        // What took a few milliseconds took 0.0 s.
+        for (milliseconds, text) in [
+            (0, "less than 1 ms"),
+            (1, "1 ms"),
+            (999, "999 ms"),
+            (1_000, "1.0 s"),
+            (59_949, "59.9 s"),
+            (61_000, "1 min 1 s"),
+            (7_200_000, "120 min 0 s"),
+        ] {
+            assert_eq!(took(milliseconds), text);
+        }
+    }
 
     #[test]
     fn numbers_read_well() {

@@ -90,6 +90,23 @@ impl DocumentError {
         }
     }
 
+    /// Whether the text is no JSON at all, not JSON that no entity may be; unknown where all that is known is that it is
+    /// no object.
+    pub fn is_not_json(&self) -> Option<bool> {
+        match self {
+            DocumentError::NotAnObject { .. } => None,
+            // JSON's grammar allows both.
+            DocumentError::LoneSurrogate { .. } | DocumentError::TooDeep { .. } => Some(false),
+            DocumentError::NotUtf8 { .. }
+            | DocumentError::Ends { .. }
+            | DocumentError::Unexpected { .. }
+            | DocumentError::Number { .. }
+            | DocumentError::Escape { .. }
+            | DocumentError::ControlCharacter { .. }
+            | DocumentError::TrailingText { .. } => Some(true),
+        }
+    }
+
     /// What is wrong, without the byte at which it is.
     pub fn problem(&self) -> String {
         let text = self.to_string();

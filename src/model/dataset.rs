@@ -28,6 +28,21 @@ pub struct About {
     pub listed: bool,
 }
 
+impl About {
+    /// The first of these texts that cannot be used: its field, and what is wrong with it.
+    pub fn problem(description: Option<&str>, licence: Option<&str>) -> Option<(&'static str, String)> {
+        [("description", description, limits::DESCRIPTION_CHARACTERS), ("licence", licence, limits::LICENCE_CHARACTERS)]
+            .into_iter()
+            .find_map(|(field, text, characters)| match text {
+                Some(text) if text.contains('\0') => Some((field, "it must not hold the character U+0000".to_owned())),
+                Some(text) if text.chars().nth(characters).is_some() => {
+                    Some((field, format!("it is longer than {characters} characters")))
+                }
+                _ => None,
+            })
+    }
+}
+
 /// A named collection of entities, without its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {

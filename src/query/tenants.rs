@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool
 use datafusion::execution::{SpillFile, SpillWriter, TaskContext, TempFileFactory};
 use futures::Stream;
 
+use crate::storage::durable;
 use crate::storage::free_space::DiskReserve;
 
 /// For whom a query runs.
@@ -211,6 +212,10 @@ impl SharedMemory {
     }
 }
 
+/// Directories above the engine's own that are made again with it: those of the process, and of all processes. The data
+/// directory is none of them.
+const ABOVE: usize = 2;
+
 /// The temporary files of one tenant.
 pub(super) struct TenantFiles {
     pub all: Arc<DiskManager>,
@@ -235,7 +240,8 @@ impl TempFileFactory for TenantFiles {
         let file = match self.all.create_tmp_file(description) {
             // Somebody has removed the directory.
             Err(DataFusionError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {
-                self.all.temp_dir_paths().iter().try_for_each(std::fs::create_dir_all)?;
+                let again = |path: &PathBuf| durable::restore_directory(path, ABOVE);
+                self.all.temp_dir_paths().iter().try_for_each(again)?;
                 self.all.create_tmp_file(description)?
             }
             outcome => outcome?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::catalog::{Catalog, CatalogError};
-use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, InvalidDatasetName};
+use crate::model::dataset::{About, Dataset, DatasetName, InvalidDatasetName};
 use crate::model::ids::DatasetId;
 use crate::model::path::{Path as FieldPath, PathError};
 use crate::model::scope::Scope;
@@ -197,9 +197,8 @@ impl Demo {
         }
         let mut loaded = Vec::new();
         for entry in entries.dataset {
-            let request = request(fixtures, &entry).map_err(|error| wrong(error.into()))?;
-            let about = About { description: entry.description, licence: entry.licence, listed: entry.listed };
-            loaded.push(self.load_entry(request, about).await?);
+            let request = request(fixtures, entry).map_err(|error| wrong(error.into()))?;
+            loaded.push(self.load_entry(request).await?);
         }
         Ok(loaded)
     }
@@ -221,7 +220,7 @@ impl Demo {
         Ok(DemoCredentials { password: Secret::from_stored(password), token })
     }
 
-    async fn load_entry(&self, request: ImportRequest, about: About) -> Result<DemoDataset, DemoError> {
+    async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
         let name = request.name.clone();
         let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
         if let Some(owner) = self.catalog.user_by_email(DEMO_OWNER).await? {
@@ -238,14 +237,6 @@ impl Demo {
             }
         }
         let imported = self.imports.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
-        let About { description, licence, listed } = about;
-        let change = DatasetChange {
-            description: Some(description),
-            licence: Some(licence),
-            listed: Some(listed),
-            ..DatasetChange::default()
-        };
-        self.catalog.update_dataset(imported.dataset_id, &change).await?;
         Ok(DemoDataset {
             dataset_id: imported.dataset_id,
             name_slug: imported.name_slug,
@@ -255,11 +246,12 @@ impl Demo {
     }
 }
 
-fn request(fixtures: &Path, entry: &Entry) -> Result<ImportRequest, EntryError> {
+fn request(fixtures: &Path, entry: Entry) -> Result<ImportRequest, EntryError> {
     let _: DatasetName = entry.name.parse()?;
     Ok(ImportRequest {
         source: fixtures.join(&entry.file).to_string_lossy().into_owned(),
-        name: entry.name.clone(),
+        name: entry.name,
+        about: About { description: entry.description, licence: entry.licence, listed: entry.listed },
         owner_email: DEMO_OWNER.to_owned(),
         private: entry.private,
         format: entry.format.as_deref().map(str::parse).transpose()?,

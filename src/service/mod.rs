@@ -78,9 +78,9 @@ pub use rate_limit::{
     SystemClock,
 };
 pub use read::ahead::ExportsAhead;
+pub use read::hints::deep_sort_hint;
 pub use read::observer::StageName;
 pub use read::{Answer, AnswerBody, Reads};
-pub use refresh::Refreshes;
 pub use refresh::decoding::ImportProgress;
 pub use refresh::error::RefreshError;
 pub use refresh::import::{ImportError, ImportRequest, Imported, Imports, local_path};
@@ -89,6 +89,7 @@ pub use refresh::push::Push;
 pub use refresh::running::{RefreshProgress, Watch};
 pub use refresh::scheduler::Schedules;
 pub use refresh::stage::RefreshStage;
+pub use refresh::{Refreshed, Refreshes};
 pub use usage::{Usage, UsageMeter};
 pub use webhook::Webhooks;
 pub use webhook::deliveries::{Deliveries, DeliveryError};

@@ -33,6 +33,7 @@ pub(super) struct DelimitedDecoder {
     columns: Vec<Column>,
     /// The cells that no entity shows, because a later column has the same name.
     hidden: Vec<usize>,
+    warning: Option<String>,
     width: usize,
     rows: u64,
     /// The line on which the unread part of the window begins, from 1.
@@ -75,6 +76,7 @@ impl DelimitedDecoder {
             infers,
             columns: Vec::new(),
             hidden: Vec::new(),
+            warning: None,
             width: 0,
             rows: 0,
             line: 1,
@@ -116,7 +118,8 @@ impl DelimitedDecoder {
             && let Some(found) = foreign_delimiter(name)
         {
             let wanted = if self.delimiter == b'\t' { "tabs" } else { "commas" };
-            tracing::warn!("the table has one column, whose name holds {found}: only {wanted} separate cells here");
+            self.warning =
+                Some(format!("The table has one column, whose name holds {found}: only {wanted} separate cells here."));
         }
         self.consume(row);
         Ok(())
@@ -127,7 +130,7 @@ impl DelimitedDecoder {
         loop {
             let limit_bytes = self.writer.limit_bytes();
             let unread = self.window.unread();
-            let place = Place { item: self.rows + 1, line: Some(self.line) };
+            let place = Place { item: self.rows + 1, line: Some(self.line), column: None };
             let ended = self.window.has_ended();
             match parse_row(unread, self.delimiter, ended, self.columns_max, &mut self.cells) {
                 Parsed::Row(row) if row.length > limit_bytes.saturating_add(2) => {
@@ -159,12 +162,16 @@ impl DelimitedDecoder {
 }
 
 impl Decode for DelimitedDecoder {
+    fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         let Some(row) = self.next_row()? else {
             return Ok(false);
         };
         self.rows += 1;
-        let place = Place { item: self.rows, line: Some(self.line) };
+        let place = Place { item: self.rows, line: Some(self.line), column: None };
         if row.cells != self.width {
             let reason = format!(
                 "the row has {} {}, the header has {}",

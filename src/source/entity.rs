@@ -14,6 +14,9 @@ pub(super) struct EntityWriter {
     source_member: Option<Vec<u8>>,
 }
 
+/// The canonical text of an entity is longer than it may be.
+struct TooLarge;
+
 /// The key that holds an entity's origin, as it stands in canonical text.
 const SOURCE_MEMBER_START: &[u8] = b"\"_source\":";
 const SOURCE_KEY: &str = "_source";
@@ -44,6 +47,24 @@ impl EntityWriter {
         self.finish(start, place, out)
     }
 
+    /// As [`EntityWriter::write_json`], where `locate` tells the place of a byte of the item.
+    pub(super) fn write_located(
+        &mut self,
+        item: &[u8],
+        locate: impl Fn(usize) -> Place,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SourceError> {
+        if item.len() > self.limit_bytes {
+            return Err(SourceError::too_large(locate(0), self.limit_bytes));
+        }
+        let start = out.len();
+        self.canonicalizer
+            .canonicalize(item, out)
+            .map_err(|error| SourceError::item(locate(error.offset().unwrap_or(0)), error.problem()))?;
+        self.add_source(start, out).map_err(|TooLarge| SourceError::too_large(locate(0), self.limit_bytes))?;
+        self.count(start, out)
+    }
+
     /// Appends an entity that is canonical already.
     pub(super) fn write_canonical(
         &mut self,
@@ -57,15 +78,19 @@ impl EntityWriter {
     }
 
     fn finish(&mut self, start: usize, place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
-        self.add_source(start, place, out)?;
+        self.add_source(start, out).map_err(|TooLarge| SourceError::too_large(place, self.limit_bytes))?;
+        self.count(start, out)
+    }
+
+    fn count(&mut self, start: usize, out: &[u8]) -> Result<(), SourceError> {
         self.text_bytes += (out.len() - start) as u64;
         self.expansion.check(self.text_bytes)
     }
 
-    fn add_source(&self, start: usize, place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+    fn add_source(&self, start: usize, out: &mut Vec<u8>) -> Result<(), TooLarge> {
         let entity = &out[start..];
         if entity.len() > self.limit_bytes {
-            return Err(SourceError::too_large(place, self.limit_bytes));
+            return Err(TooLarge);
         }
         let Some(member) = &self.source_member else {
             return Ok(());

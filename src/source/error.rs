@@ -73,15 +73,18 @@ pub enum SourceError {
 pub struct Place {
     /// The position of the item among the items, from 1.
     pub item: u64,
-    /// The line on which the item begins, from 1, in the formats that have lines.
+    /// The line on which the item begins, from 1, in the formats that have lines; in JSON the line of what is wrong.
     pub line: Option<u64>,
+    /// The character of the line at which that is, from 1, in JSON.
+    pub column: Option<u64>,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(formatter, "item {} (line {line})", self.item),
-            None => write!(formatter, "item {}", self.item),
+        match (self.line, self.column) {
+            (Some(line), Some(column)) => write!(formatter, "item {} (line {line}, column {column})", self.item),
+            (Some(line), None) => write!(formatter, "item {} (line {line})", self.item),
+            (None, _) => write!(formatter, "item {}", self.item),
         }
     }
 }

@@ -28,6 +28,31 @@ pub(super) struct JsonDecoder {
     envelope: Option<EnvelopeFields>,
     state: State,
     items: u64,
+    position: Position,
+}
+
+/// A place in the text, as editors tell it: lines and characters from 1.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    line: u64,
+    column: u64,
+}
+
+impl Position {
+    const START: Position = Position { line: 1, column: 1 };
+
+    /// The place after these bytes.
+    fn after(self, bytes: &[u8]) -> Position {
+        // A character is told by its first byte.
+        let characters = |bytes: &[u8]| bytes.iter().filter(|byte| (**byte & 0xc0) != 0x80).count() as u64;
+        match memchr::memrchr(b'\n', bytes) {
+            None => Position { column: self.column + characters(bytes), ..self },
+            Some(last) => Position {
+                line: self.line + memchr::memchr_iter(b'\n', bytes).count() as u64,
+                column: 1 + characters(&bytes[last + 1..]),
+            },
+        }
+    }
 }
 
 /// What a key beside or on the path leads to.
@@ -55,13 +80,26 @@ impl JsonDecoder {
     /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array.
     pub(super) fn new(window: Window, writer: EntityWriter, records_path: Option<&Path>) -> Self {
         let path = records_path.map(|path| path.keys().to_vec()).unwrap_or_default();
-        Self { window, writer, path, envelope: None, state: State::Start, items: 0 }
+        Self { window, writer, path, envelope: None, state: State::Start, items: 0, position: Position::START }
     }
 
     /// Reads nothing yet. The document is the body of a push. `fields` gets the wanted members beside its entities.
     pub(super) fn enveloped(window: Window, writer: EntityWriter, fields: EnvelopeFields) -> Self {
         let path = vec![ENTITIES.to_owned()];
-        Self { window, writer, path, envelope: Some(fields), state: State::Start, items: 0 }
+        Self { window, writer, path, envelope: Some(fields), state: State::Start, items: 0, position: Position::START }
+    }
+
+    /// Steps over bytes.
+    fn consume(&mut self, count: usize) {
+        self.position = self.position.after(&self.window.unread()[..count]);
+        self.window.consume(count);
+    }
+
+    /// The place of the next item, or of a byte of it.
+    fn place(&self, offset: usize) -> Place {
+        let unread = self.window.unread();
+        let Position { line, column } = self.position.after(&unread[..offset.min(unread.len())]);
+        Place { item: self.items + 1, line: Some(line), column: Some(column) }
     }
 
     /// The document as a whole is bad, or the envelope around its entities.
@@ -76,13 +114,13 @@ impl JsonDecoder {
     fn walk_down(&mut self) -> Result<(), SourceError> {
         for level in 0..self.path.len() {
             match self.peek()? {
-                Some(b'{') => self.window.consume(1),
+                Some(b'{') => self.consume(1),
                 found => return Err(self.misplaced(level, found, "an object")),
             }
             self.find_key(level)?;
         }
         match self.peek()? {
-            Some(b'[') => self.window.consume(1),
+            Some(b'[') => self.consume(1),
             found => return Err(self.misplaced(self.path.len(), found, "an array")),
         }
         Ok(())
@@ -100,7 +138,7 @@ impl JsonDecoder {
                 Member::Other => self.skip_value()?,
             }
             match self.peek()? {
-                Some(b',') => self.window.consume(1),
+                Some(b',') => self.consume(1),
                 Some(b'}') => return Err(self.missing(level)),
                 found => return Err(self.unexpected(found, "a comma or a closing brace")),
             }
@@ -112,7 +150,7 @@ impl JsonDecoder {
         for level in (0..self.path.len()).rev() {
             loop {
                 match self.peek()? {
-                    Some(b',') => self.window.consume(1),
+                    Some(b',') => self.consume(1),
                     Some(b'}') => break,
                     found => return Err(self.unexpected(found, "a comma or a closing brace")),
                 }
@@ -128,7 +166,7 @@ impl JsonDecoder {
                     Member::Other => self.skip_value()?,
                 }
             }
-            self.window.consume(1);
+            self.consume(1);
         }
         match self.peek()? {
             None => Ok(()),
@@ -159,7 +197,7 @@ impl JsonDecoder {
 
     fn take_colon(&mut self, member: Member) -> Result<Member, SourceError> {
         match self.peek()? {
-            Some(b':') => self.window.consume(1),
+            Some(b':') => self.consume(1),
             found => return Err(self.unexpected(found, "a colon")),
         }
         Ok(member)
@@ -189,7 +227,7 @@ impl JsonDecoder {
         loop {
             let unread = self.window.unread();
             let length = scanner.feed(unread).map_err(|error| self.bad(error.to_string()))?;
-            self.window.consume(length.unwrap_or(unread.len()));
+            self.consume(length.unwrap_or(unread.len()));
             if length.is_some() {
                 return Ok(());
             }
@@ -202,7 +240,7 @@ impl JsonDecoder {
     /// Steps over a string, number or literal, checks it, and gives it as the value of the one member of a canonical
     /// object.
     fn take_scalar(&mut self) -> Result<Vec<u8>, SourceError> {
-        let length = self.value_length(None)?;
+        let length = self.value_length(false)?;
         let mut object = b"{\"\":".to_vec();
         object.extend_from_slice(&self.window.unread()[..length]);
         object.push(b'}');
@@ -212,42 +250,39 @@ impl JsonDecoder {
             let start: String = text.chars().take(40).collect();
             self.bad(format!("not a JSON document: {start:?} beside the array of records"))
         })?;
-        self.window.consume(length);
+        self.consume(length);
         Ok(canonical)
     }
 
-    /// The length of the value that the window begins with, reading on until it holds all of it. `item` is its place
-    /// if it is one.
-    fn value_length(&mut self, item: Option<Place>) -> Result<usize, SourceError> {
-        let is_enveloped = self.envelope.is_some();
-        let bad = |reason: String| match item {
-            None if is_enveloped => SourceError::BadBody { reason },
-            place => SourceError::BadDocument { place, reason },
-        };
+    /// The length of the value that the window begins with, reading on until it holds all of it.
+    fn value_length(&mut self, is_item: bool) -> Result<usize, SourceError> {
         let limit_bytes = self.writer.limit_bytes();
         let mut scanner = ValueScanner::new();
         let mut scanned_bytes = 0;
         loop {
             let unread = self.window.unread();
-            let end = scanner.feed(&unread[scanned_bytes..]).map_err(|error| bad(error.to_string()))?;
+            let end = scanner.feed(&unread[scanned_bytes..]).map_err(|error| match is_item {
+                true => SourceError::item(self.place(error.offset().unwrap_or(0)), error.problem()),
+                false => self.bad(error.to_string()),
+            })?;
             if let Some(end) = end {
                 return Ok(scanned_bytes + end);
             }
             scanned_bytes = unread.len();
             if scanned_bytes > limit_bytes {
-                return Err(match item {
-                    Some(place) => SourceError::too_large(place, limit_bytes),
-                    None => {
-                        bad(format!("a text beside the records is larger than limits.entity_bytes ({limit_bytes})"))
-                    }
+                return Err(match is_item {
+                    true => SourceError::too_large(self.place(0), limit_bytes),
+                    false => self
+                        .bad(format!("a text beside the records is larger than limits.entity_bytes ({limit_bytes})")),
                 });
             }
             if !self.window.fill()? {
                 let is_whole = scanner.may_end();
-                return if is_whole {
-                    Ok(scanned_bytes)
-                } else {
-                    Err(bad("the document ends in the middle of it".to_owned()))
+                let cut = "the document ends in the middle of it";
+                return match is_item {
+                    _ if is_whole => Ok(scanned_bytes),
+                    true => Err(SourceError::item(self.place(0), cut)),
+                    false => Err(self.bad(cut.to_owned())),
                 };
             }
         }
@@ -259,7 +294,7 @@ impl JsonDecoder {
             let unread = self.window.unread();
             let blanks = unread.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
             let found = unread.get(blanks).copied();
-            self.window.consume(blanks);
+            self.consume(blanks);
             if found.is_some() || !self.window.fill()? {
                 return Ok(found);
             }
@@ -311,7 +346,10 @@ impl JsonDecoder {
         }
     }
 
+    /// The error for a byte that the window begins with, or for the end.
     fn unexpected(&self, found: Option<u8>, wanted: &str) -> SourceError {
+        let Position { line, column } = self.position;
+        let at = found.map_or_else(String::new, |_| format!(" (line {line}, column {column})"));
         let found = match found {
             None => "the document ends".to_owned(),
             Some(byte) if byte.is_ascii_graphic() => format!("there is {:?}", char::from(byte)),
@@ -321,7 +359,7 @@ impl JsonDecoder {
             0 => String::new(),
             items => format!(" after item {items}"),
         };
-        self.bad(format!("not a JSON document: {found}{after} where {wanted} should be"))
+        self.bad(format!("not a JSON document: {found}{after} where {wanted} should be{at}"))
     }
 
     /// The first `length` keys of the path, as they are written.
@@ -344,7 +382,7 @@ impl Decode for JsonDecoder {
         }
         let mut found = self.peek()?;
         if found == Some(b']') {
-            self.window.consume(1);
+            self.consume(1);
             self.walk_up()?;
             self.state = State::End;
             return Ok(false);
@@ -353,18 +391,22 @@ impl Decode for JsonDecoder {
             if found != Some(b',') {
                 return Err(self.unexpected(found, "a comma or a closing bracket"));
             }
-            self.window.consume(1);
+            self.consume(1);
             found = self.peek()?;
         }
-        let place = Place { item: self.items + 1, line: None };
         let length = match found {
-            Some(b'{') => self.value_length(Some(place))?,
+            Some(b'{') => self.value_length(true)?,
             Some(byte) if kind_of(byte).is_some() => 1,
             _ => return Err(self.unexpected(found, "an item")),
         };
         // What is no object is refused by its first byte.
-        self.writer.write_json(&self.window.unread()[..length], place, out)?;
-        self.window.consume(length);
+        let item = &self.window.unread()[..length];
+        let locate = |offset: usize| {
+            let Position { line, column } = self.position.after(&item[..offset.min(length)]);
+            Place { item: self.items + 1, line: Some(line), column: Some(column) }
+        };
+        self.writer.write_located(item, locate, out)?;
+        self.consume(length);
         self.items += 1;
         self.state = State::NextItem;
         Ok(true)

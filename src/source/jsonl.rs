@@ -33,7 +33,7 @@ impl JsonlDecoder {
             }
             searched = unread.len();
             if searched > self.writer.limit_bytes() {
-                let place = Place { item: self.items + 1, line: Some(self.lines + 1) };
+                let place = Place { item: self.items + 1, line: Some(self.lines + 1), column: None };
                 return Err(SourceError::too_large(place, self.writer.limit_bytes()));
             }
             if !self.window.fill()? && self.window.has_ended() {
@@ -62,7 +62,7 @@ impl Decode for JsonlDecoder {
                 continue;
             }
             self.items += 1;
-            let place = Place { item: self.items, line: Some(self.lines) };
+            let place = Place { item: self.items, line: Some(self.lines), column: None };
             self.writer.write_json(text, place, out)?;
             self.window.consume(length_with_end);
             return Ok(true);

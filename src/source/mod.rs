@@ -63,6 +63,11 @@ pub trait Decode: Send {
     /// After an error the source cannot be used. Drop the bytes that `out` got in that call, and all earlier entities:
     /// a source gives a whole version or none (docs/semantics.md, A version or nothing).
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError>;
+
+    /// What whoever sends the source should know of it, although it can be decoded. Known from the beginning.
+    fn warning(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// How a source is to be decoded.

@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use super::DirectoryGone;
+
 /// Makes a directory and those above it that are missing, and synchronises the entries of all of them: those made just
 /// now, and those that an earlier process made and had no time to synchronise. Costs a system call per level where
 /// nothing is new.
@@ -25,6 +27,29 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a directory again that somebody has removed, and at most so many above it that went with it. What lies above
+/// them is never made: a disk may be mounted there.
+///
+/// # Errors
+/// When the disk refuses; one of [`DirectoryGone`] where more is missing.
+pub fn restore_directory(path: &Path, above: usize) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(_) if path.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
+            Some(parent) if above > 0 => {
+                restore_directory(parent, above - 1)?;
+                match fs::create_dir(path) {
+                    // Another one has made it meanwhile.
+                    Err(_) if path.is_dir() => Ok(()),
+                    outcome => outcome,
+                }
+            }
+            _ => Err(DirectoryGone.into()),
+        },
+        outcome => outcome,
+    }
 }
 
 /// Waits until what was made, renamed or removed in a directory is on the disk.
@@ -48,4 +73,28 @@ pub fn synchronise_file(file: &Path, root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_made_again_than_went() {
+        let root = tempfile::tempdir().expect("a directory");
+        let data = root.path().join("data");
+        let (temporary, own) = (data.join("tmp"), data.join("tmp/process"));
+        let gone = restore_directory(&own, 1).expect_err("the data directory is not there");
+        assert!(gone.get_ref().is_some_and(|inner| inner.is::<DirectoryGone>()), "{gone:?}");
+        assert!(!data.exists());
+        fs::create_dir(&data).expect("made");
+        for _ in 0..2 {
+            restore_directory(&own, 1).expect("made again");
+            assert!(own.is_dir());
+        }
+        fs::remove_dir_all(&temporary).expect("removed");
+        fs::write(&temporary, "no directory").expect("written");
+        restore_directory(&own, 1).expect_err("a file is in its place");
+        restore_directory(&temporary, 1).expect_err("a file is in its place");
+    }
 }

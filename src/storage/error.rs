@@ -73,6 +73,17 @@ pub struct StoreGone {
     pub reason: &'static str,
 }
 
+/// The directory that all local files lie in is not there. Carried by an [`io::Error`].
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the data directory is missing")]
+pub struct DirectoryGone;
+
+impl From<DirectoryGone> for io::Error {
+    fn from(gone: DirectoryGone) -> io::Error {
+        io::Error::new(io::ErrorKind::NotFound, gone)
+    }
+}
+
 impl StorageError {
     /// Why a task ended before its work was done.
     pub fn of_task(ended: JoinError) -> StorageError {

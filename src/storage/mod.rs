@@ -58,4 +58,4 @@ pub mod unfinished;
 pub mod verify;
 pub mod writer;
 
-pub use error::{StorageError, StoreGone};
+pub use error::{DirectoryGone, StorageError, StoreGone};

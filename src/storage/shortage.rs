@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::{StorageError, StoreGone};
+use super::{DirectoryGone, StorageError, StoreGone};
 
 /// What is missing at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum Shortage {
     Unreachable,
     /// The store's directory is not there.
     Gone,
+    /// The directory of all local files is not there.
+    NoDirectory,
 }
 
 /// `ENFILE` and `EMFILE`; the library has no kind for them.
@@ -53,7 +55,12 @@ impl Shortage {
     /// Seconds after which it is worth another try.
     pub fn retry_after_s(self) -> u64 {
         match self {
-            Shortage::Descriptors | Shortage::Memory | Shortage::Threads | Shortage::Unreachable | Shortage::Gone => 5,
+            Shortage::Descriptors
+            | Shortage::Memory
+            | Shortage::Threads
+            | Shortage::Unreachable
+            | Shortage::Gone
+            | Shortage::NoDirectory => 5,
             Shortage::DiskFull | Shortage::Denied | Shortage::Forbidden(_) | Shortage::Credentials => 30,
         }
     }
@@ -77,6 +84,7 @@ impl fmt::Display for Shortage {
             Shortage::Credentials => "the S3 store of the version files does not accept the credentials",
             Shortage::Unreachable => "the store of the version files does not answer",
             Shortage::Gone => "the store of the version files is missing",
+            Shortage::NoDirectory => "the data directory is missing",
         })
     }
 }
@@ -100,6 +108,9 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<Shortage> {
     }
     if error.is::<StoreGone>() {
         return Some(Shortage::Gone);
+    }
+    if error.is::<DirectoryGone>() {
+        return Some(Shortage::NoDirectory);
     }
     match error.downcast_ref::<object_store::Error>()? {
         // A server's answers that say what is wrong have variants of their own. The rest is a connection that fails, an
@@ -194,6 +205,7 @@ mod tests {
             ),
             (StorageError::Shared(std::sync::Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
             (StorageError::gone("another"), Some(Shortage::Gone)),
+            (io::Error::from(DirectoryGone).into(), Some(Shortage::NoDirectory)),
             (StorageError::Shared(std::sync::Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
             (StorageError::Worker, None),
             (StorageError::Io(io::ErrorKind::PermissionDenied.into()), Some(Shortage::Denied)),

@@ -10,10 +10,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::StorageError;
 use super::budget::SpoolCharge;
 use super::checksums::Running;
 use super::profile::ProfileBuilder;
+use super::{StorageError, durable};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -36,12 +36,12 @@ pub struct Spooled {
 }
 
 impl Spool {
-    /// An empty spool in `directory`, which is made when missing. Its bytes are added to `charge`.
+    /// An empty spool in `directory`, which is made when missing, alone. Its bytes are added to `charge`.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn create(directory: &Path, charge: SpoolCharge) -> Result<Spool, StorageError> {
-        std::fs::create_dir_all(directory)?;
+        durable::restore_directory(directory, 0)?;
         let file = tempfile::tempfile_in(directory)?;
         Ok(Spool {
             charge,

@@ -67,7 +67,7 @@ pub(super) fn position(text: Option<&str>) -> Result<u64, HttpError> {
         // Past all that there are.
         true => Ok(text.parse().unwrap_or(u64::MAX)),
         false => {
-            let text = format!("The position is {}; valid: a whole number from 0.", quoted(text));
+            let text = format!("The position is {}; valid: a whole number, 0 for the first entity.", quoted(text));
             Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
         }
     }

@@ -142,10 +142,7 @@ fn base_text(entity: &[u8]) -> String {
 }
 
 fn none_there(list: &List, position: u64) -> HttpError {
-    let text = format!(
-        "This list has {}, at the positions from 0. None is at {position}.",
-        figures::counted(list.length, "entity", "entities")
-    );
+    let text = figures::no_position(position, "list", list.length);
     HttpError::Invalid { status: StatusCode::NOT_FOUND, text }
 }
 

@@ -114,11 +114,8 @@ async fn page(
         None => {}
         Some(Err(mistake)) => (status, problem) = (StatusCode::BAD_REQUEST, Some(format!("{mistake}."))),
         Some(Ok(positions)) if positions.last().is_some_and(|last| *last >= current.length) => {
-            let entities = figures::counted(current.length, "entity", "entities");
-            (status, problem) = (
-                StatusCode::NOT_FOUND,
-                Some(format!("The list has {entities}, at the positions from 0. Not all of these are there.")),
-            );
+            let last = positions.last().copied().unwrap_or_default();
+            (status, problem) = (StatusCode::NOT_FOUND, Some(figures::no_position(last, "list", current.length)));
         }
         Some(Ok(positions)) => checked = Some(check(visit, target, &positions).await?),
     }
@@ -145,7 +142,7 @@ async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Chec
         let found = list(visit, &target.place, Some(*position)).await?;
         // That of the first: what changes while the page is made is stale when it is sent.
         etag.get_or_insert(found.etag);
-        let caption = format!("Entity {}", figures::grouped(*position));
+        let caption = format!("Entity at position {}", figures::grouped(*position));
         let titles = Titles { caption: &caption, old: "Now", new: "Then" };
         let compared = match &found.entity {
             Found::Entity(entity) => {

@@ -42,7 +42,7 @@ use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use crate::model::path::Path;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::{VersionNumber, VersionSelector};
-use crate::service::{App, UnknownCause};
+use crate::service::{App, UnknownCause, deep_sort_hint};
 pub(super) use entities::Entities;
 use fields::Fields;
 pub(super) use fields::{text as value_text, types};
@@ -407,7 +407,7 @@ async fn unknown_fields(visit: &Visit, opened: &Opened, request: &ReadRequest) -
     let unknown = visit.app.reads().explained_unknown_fields(&opened.admitted, request).await.unwrap_or_default();
     let hint = |field: crate::service::UnknownField| {
         if let Some(nearest) = field.deep_sort() {
-            return format!("sort takes one top-level field, and {} is a path.", quoted(nearest));
+            return deep_sort_hint(quoted(nearest));
         }
         let path = quoted(&field.path.to_string());
         match field.cause {

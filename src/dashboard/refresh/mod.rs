@@ -85,6 +85,7 @@ struct Made {
     number: u64,
     href: String,
     entities: String,
+    warnings: Vec<String>,
 }
 
 /// How far a refresh is, in words.
@@ -100,11 +101,12 @@ struct ProgressView {
 struct AttemptRow {
     trigger: &'static str,
     began: Time,
-    /// `3.0 s`.
+    /// `320 ms`, `3.0 s`.
     took: Option<String>,
     outcome: String,
     /// The version that it made.
     version: Option<String>,
+    warnings: Vec<String>,
     failed: bool,
 }
 
@@ -173,6 +175,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     });
     let fetched = matches!(dataset.source, DatasetSource::Url(_));
     let (mut notice, mut made, mut problem) = (said.notice, None, said.problem);
+    let warnings = ended.map(|attempt| attempt.warnings.clone()).unwrap_or_default();
     match ended.and_then(|attempt| attempt.outcome.as_ref()) {
         Some(AttemptOutcome::Published(number)) => {
             let record = own.view.versions.iter().find(|record| record.version.number == *number);
@@ -180,6 +183,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
                 number: number.get(),
                 href: place.number(*number).browse(),
                 entities: figures::counted(record.version.file.entity_count, "entity", "entities"),
+                warnings,
             });
             notice = notice.filter(|_| made.is_none());
         }
@@ -281,7 +285,8 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
             other => other,
         },
         began: Time::new(attempt.started_at, now),
-        took: took.map(|took| format!("{:.1} s", took.num_milliseconds() as f64 / 1_000.0)),
+        took: took.map(|took| figures::took(took.num_milliseconds().unsigned_abs())),
+        warnings: attempt.warnings.clone(),
         outcome,
         version,
         failed,

@@ -38,17 +38,22 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     visit.user()?;
     visit::check_origin(&visit.app, &visit.head)?;
     let place = own(visit).await?.place;
-    let mut upload =
-        Upload::begin(&visit.app, &visit.head.headers, body, (&[forms::TOKEN, FORMAT, INFER_TYPES], FILE))?;
+    let fields: (&[&str], _) = (&[forms::TOKEN, FORMAT, INFER_TYPES], FILE);
+    let mut upload = Upload::begin(&visit.app, &visit.head.headers, body, fields)?;
     let (mut is_ours, mut format, mut infers) = (false, String::new(), false);
     let file = loop {
-        match upload.next().await? {
-            Some(Part::Field(name, value)) if name == forms::TOKEN => is_ours = visit.is_token(&value),
-            Some(Part::Field(name, _)) if name == INFER_TYPES => infers = true,
-            Some(Part::Field(_, value)) => format = value,
-            Some(Part::File(file)) => break Some(*file),
-            None => break None,
-        }
+        upload = match upload.next().await? {
+            Part::Field(name, value, rest) => {
+                match name.as_str() {
+                    forms::TOKEN => is_ours = visit.is_token(&value),
+                    INFER_TYPES => infers = true,
+                    _ => format = value,
+                }
+                *rest
+            }
+            Part::File(file) => break Some(*file),
+            Part::End => break None,
+        };
     };
     // Nothing of the file is looked at before.
     if !is_ours {

@@ -93,6 +93,12 @@ pub enum CallError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The message to the tools is no JSON.
+    #[error("Invalid body: {problem}.")]
+    NotJsonText {
+        /// Where it is none.
+        problem: String,
+    },
     /// A field of the body, or a parameter, is missing or cannot be used.
     #[error("Invalid request: {field}: {problem}.")]
     Field {
@@ -157,6 +163,7 @@ impl CallError {
             CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             CallError::Cut
             | CallError::Body { .. }
+            | CallError::NotJsonText { .. }
             | CallError::Field { .. }
             | CallError::Edit { .. }
             | CallError::InQuery { .. }

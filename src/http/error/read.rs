@@ -6,7 +6,7 @@ use super::shared::{busy, catalog_unavailable, no_version_of};
 use crate::http::text::quoted;
 use crate::model::causes::Causes;
 use crate::model::version::{VersionNumber, VersionSelector, there_are};
-use crate::service::{ReadError, UnknownCause, UnknownField};
+use crate::service::{ReadError, UnknownCause, UnknownField, deep_sort_hint};
 
 /// The status and the text for a read that the service could not answer.
 pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
@@ -93,7 +93,7 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
             quoted(&path),
             match cause {
                 UnknownCause::Absent { nearest: Some(nearest) } if deep_sort.is_some() => {
-                    format!("sort takes one top-level field, and {} is a path.", quoted(nearest))
+                    deep_sort_hint(quoted(nearest))
                 }
                 UnknownCause::Absent { nearest: Some(nearest) } => {
                     format!("no entity of this version has it. Did you mean {}?", quoted(nearest))

@@ -14,7 +14,7 @@ use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::client_ip;
 use crate::http::read::rate;
-use crate::service::{App, Bucket, RateLimitStatus, RefreshError};
+use crate::service::{App, Bucket, RateLimitStatus, RefreshError, Refreshed};
 
 /// The path before the token.
 const PREFIX: &str = "/ping/";
@@ -60,7 +60,7 @@ async fn answer(app: &App, head: &Parts, status: &mut Option<RateLimitStatus>) -
     *status = rate::count(app, client, Bucket::Public).await;
     rate::check(status.as_ref())?;
     let token = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let mut record = app.refreshes().ping(token).await.map_err(|error| match error {
+    let Refreshed { mut record, .. } = app.refreshes().ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,
         error => HttpError::Refresh(error),
     })?;

@@ -44,6 +44,9 @@ pub struct AttemptRecord {
     pub version: Option<u64>,
     /// Why it made none.
     pub error: Option<String>,
+    /// What is perhaps a mistake in the version that it made, sentences for people; left out where there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 impl From<&Attempt> for AttemptRecord {
@@ -60,6 +63,7 @@ impl From<&Attempt> for AttemptRecord {
             ok,
             version,
             error,
+            warnings: attempt.warnings.clone(),
         }
     }
 }

@@ -19,18 +19,20 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::routing::on;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::DATASET_ID;
 use super::body::OBJECT_FORM;
-use super::records::VersionAnswer;
+use super::records::VersionRecord;
 use super::{Caller, JsonBody, QueryString, body, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::source::SourceFormat;
-use crate::service::{App, Push};
+use crate::service::{App, Push, Refreshed};
 use crate::source::InferTypes;
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
@@ -70,10 +72,23 @@ static REFRESH: Endpoint = Endpoint {
             ),
         ],
     },
-    answer: Answer::record::<VersionAnswer>("The version as it is now."),
+    answer: Answer::record::<RefreshAnswer>("The version as it is now, and what to know of it."),
     errors: &[404, 409, 422, 502, 503],
     handler: |method| on(method, refresh),
 };
+
+/// The envelope of a version that was just made.
+#[derive(Serialize, ToSchema)]
+struct RefreshAnswer {
+    /// Always true.
+    ok: bool,
+    /// The version.
+    version: VersionRecord,
+    /// What is perhaps a mistake in the entities, such as a table whose cells other characters separate: sentences for
+    /// people. Left out where there is nothing. None refuses a version.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
 
 /// The handler. Answers when the refresh is over; a client that leaves does not cancel it.
 async fn refresh(
@@ -81,7 +96,7 @@ async fn refresh(
     State(app): State<App>,
     query: QueryString,
     request: Request,
-) -> Result<Json<VersionAnswer>, HttpError> {
+) -> Result<Json<RefreshAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
     body::check_announced(&app, request.body())?;
     let query = query.of(&REFRESH)?;
@@ -129,7 +144,7 @@ async fn refresh(
     if infer_types == Some(true) && (fetched.is_some() || enveloped) {
         return Err(for_tables(if enveloped { "a JSON object" } else { "a fetch" }).into());
     }
-    let record = match fetched {
+    let Refreshed { record, warnings } = match fetched {
         Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
         None => {
             let (content_type, body) = (announced.content_type, taken.into_stream());
@@ -139,7 +154,7 @@ async fn refresh(
                 .await?
         }
     };
-    Ok(Json(VersionAnswer::from(&record)))
+    Ok(Json(RefreshAnswer { ok: true, version: (&record).into(), warnings }))
 }
 
 /// What the headers say of the body.

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use axum::body::Bytes;
+use serde::de::IgnoredAny;
 
 use crate::document::{self, DocumentError, member};
 use crate::http::error::CallError;
@@ -31,16 +32,12 @@ impl Message {
     /// Checks all of the text, so that its parts are canonical.
     ///
     /// # Errors
+    /// [`CallError::NotJsonText`]: it is no JSON.
     /// [`CallError::Body`]: it is no JSON object, or not one that entities can be taken from.
     /// [`CallError::MessageTooLarge`]: it is too large even without the entities.
     pub(super) fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
-        document::canonicalize(body, &mut message).map_err(|error| CallError::Body {
-            problem: match error {
-                DocumentError::NotAnObject { .. } => EXPECTED.to_owned(),
-                error => format!("{EXPECTED}: {error}"),
-            },
-        })?;
+        document::canonicalize(body, &mut message).map_err(|error| not_a_message(body, &error))?;
         let message = Bytes::from(message);
         let object = |text: &&[u8]| text.starts_with(b"{");
         let params = member(&message, "params").filter(object);
@@ -69,6 +66,19 @@ impl Message {
             return Err(CallError::MessageTooLarge { limit: BYTES as u64 });
         }
         Ok(Message { arguments: arguments.map(|arguments| message.slice_ref(arguments)), without_entities })
+    }
+}
+
+/// JSON-RPC tells what is no JSON from JSON that is no message.
+fn not_a_message(body: &[u8], error: &DocumentError) -> CallError {
+    let problem = match error {
+        DocumentError::NotAnObject { .. } => EXPECTED.to_owned(),
+        error => format!("{EXPECTED}: {error}"),
+    };
+    let is_not_json = || serde_json::from_slice::<IgnoredAny>(body).is_err();
+    match error.is_not_json().unwrap_or_else(is_not_json) {
+        true => CallError::NotJsonText { problem },
+        false => CallError::Body { problem },
     }
 }
 

@@ -121,11 +121,15 @@ async fn authenticated(app: &App, head: &Parts) -> Result<TokenUser, HttpError> 
 /// A message that is not taken.
 fn refused(error: HttpError) -> Response {
     let (status, text) = error.told();
-    refusal(status, &text)
+    let code = match error {
+        HttpError::Call(CallError::NotJsonText { .. }) => ErrorCode::PARSE_ERROR,
+        _ => ErrorCode::INVALID_REQUEST,
+    };
+    refusal(status, code, &text)
 }
 
-fn refusal(status: StatusCode, text: &str) -> Response {
-    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": ErrorCode::INVALID_REQUEST.0, "message": text}});
+fn refusal(status: StatusCode, code: ErrorCode, text: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": code.0, "message": text}});
     (status, Json(error)).into_response()
 }
 
@@ -160,7 +164,7 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
                 Ok(text) => text.to_bytes(),
                 Err(never) => match never {},
             };
-            Ok(refusal(status, &String::from_utf8_lossy(&text)))
+            Ok(refusal(status, ErrorCode::INVALID_REQUEST, &String::from_utf8_lossy(&text)))
         }
         _ => Ok(response.map(Body::new)),
     }

@@ -18,7 +18,7 @@ use crate::http::read::rate;
 use crate::http::text::quoted;
 use crate::model::limits;
 use crate::model::request::{Format, ReadRequest};
-use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag};
+use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag, deep_sort_hint};
 
 /// Entities in an answer, unless asked otherwise.
 const ENTITIES: u64 = 20;
@@ -28,6 +28,9 @@ const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
 /// The argument that asks for positions, too.
 const POSITIONS: &str = "positions";
+
+/// The member of the result that says what was perhaps meant.
+const HINTS: &str = "hints";
 
 const INSTEAD: &str =
     "Ask for less: a smaller limit, only some fields with keep_field, or count=true for their number.";
@@ -164,12 +167,11 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         if let (Value::Object(about), Value::Object(unknown)) = (&mut about, unknown) {
             about.extend(unknown);
         }
-        // A range filter of the other type finds nothing.
         if total == 0 {
-            let hints = caller.app.reads().range_hints(&admitted, &request).await.unwrap_or_default();
+            let hints = caller.app.reads().hints(&admitted, &request).await.unwrap_or_default();
             if !hints.is_empty() {
-                let before = about["hints"].as_array().cloned().unwrap_or_default();
-                about["hints"] = before.into_iter().chain(hints.into_iter().map(Value::from)).collect();
+                let before = about[HINTS].as_array().cloned().unwrap_or_default();
+                about[HINTS] = before.into_iter().chain(hints.into_iter().map(Value::from)).collect();
             }
         }
         if with_positions {
@@ -214,7 +216,7 @@ async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequ
         told["did_you_mean"] = meant.into();
     }
     if let Some(nearest) = unknown.iter().find_map(UnknownField::deep_sort) {
-        told["hints"] = json!([format!("sort takes one top-level field, and {} is a path.", quoted(nearest))]);
+        told[HINTS] = json!([deep_sort_hint(quoted(nearest))]);
     }
     told
 }

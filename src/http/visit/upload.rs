@@ -6,17 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::{Body, BodyDataStream};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt, future, stream};
 use multer::{Constraints, Field, Multipart, SizeLimit};
 
 use crate::http::error::{CallError, HttpError};
 use crate::http::management::body;
+use crate::http::text::quoted;
 use crate::model::limits::FORM_BYTES;
 use crate::service::App;
+use crate::source::SourceError;
 
 /// Bytes of a field that is no file.
 const FIELD_BYTES: u64 = 4 << 10;
@@ -27,17 +30,22 @@ const PIECE_BYTES: usize = 1 << 10;
 /// The fields of a form that come before its file.
 pub(crate) struct Upload {
     form: Multipart<'static>,
+    texts: &'static [&'static str],
     file: &'static str,
+    /// The fields that have come.
+    seen: Vec<String>,
     file_begun: Arc<AtomicBool>,
     patience: Duration,
 }
 
 /// What comes next in a form.
 pub(crate) enum Part {
-    /// A field and its value.
-    Field(String, String),
+    /// A field, its value, and what comes next.
+    Field(String, String, Box<Upload>),
     /// The file.
     File(Box<File>),
+    /// Nothing more.
+    End,
 }
 
 /// A file as it comes.
@@ -45,6 +53,8 @@ pub(crate) struct File {
     /// Its name, if it has one.
     pub(crate) name: Option<String>,
     field: Field<'static>,
+    /// What comes after it, which should be nothing.
+    rest: Upload,
 }
 
 impl Upload {
@@ -56,7 +66,7 @@ impl Upload {
         app: &App,
         headers: &HeaderMap,
         body: Body,
-        (texts, file): (&[&'static str], &'static str),
+        (texts, file): (&'static [&'static str], &'static str),
     ) -> Result<Upload, HttpError> {
         body::check_announced(app, &body)?;
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -65,8 +75,7 @@ impl Upload {
             text: "The body must be a form with a file, with Content-Type: multipart/form-data.".to_owned(),
         })?;
         let limits = texts.iter().fold(SizeLimit::new(), |limits, text| limits.for_field(*text, FIELD_BYTES));
-        let allowed = texts.iter().copied().chain([file]).collect();
-        let constraints = Constraints::new().allowed_fields(allowed).size_limit(limits);
+        let constraints = Constraints::new().size_limit(limits);
         let file_begun = Arc::new(AtomicBool::new(false));
         let chunks = Chunks {
             body: body.into_data_stream(),
@@ -76,40 +85,80 @@ impl Upload {
             rests: false,
         };
         let patience = Duration::from_secs(app.config().limits.body_timeout_s);
-        Ok(Upload { form: Multipart::with_constraints(chunks, boundary, constraints), file, file_begun, patience })
+        let form = Multipart::with_constraints(chunks, boundary, constraints);
+        Ok(Upload { form, texts, file, seen: Vec::new(), file_begun, patience })
     }
 
-    /// The next part; `None` at the end.
+    /// The next part.
     ///
     /// # Errors
     /// 400 for what is no such form, 408 for one that comes too slowly.
-    pub(crate) async fn next(&mut self) -> Result<Option<Part>, HttpError> {
+    pub(crate) async fn next(mut self) -> Result<Part, HttpError> {
+        let patience = self.patience;
         let next = async {
-            let Some(field) = self.form.next_field().await? else { return Ok(None) };
+            let Some(field) = self.form.next_field().await? else { return Ok(Ok(Part::End)) };
             let name = field.name().unwrap_or_default().to_owned();
+            if let Some(problem) = self.problem_of(&name) {
+                return Ok(Err(problem));
+            }
             if name != self.file {
-                return Ok(Some(Part::Field(name, field.text().await?)));
+                let value = field.text().await?;
+                self.seen.push(name.clone());
+                return Ok(Ok(Part::Field(name, value, Box::new(self))));
             }
             self.file_begun.store(true, Ordering::Relaxed);
             let name = field.file_name().filter(|name| !name.is_empty()).map(str::to_owned);
-            Ok(Some(Part::File(Box::new(File { name, field }))))
+            Ok(Ok(Part::File(Box::new(File { name, field, rest: self }))))
         };
-        let next = tokio::time::timeout(self.patience, next).await;
-        let next = next.map_err(|_| CallError::TooSlow { seconds: self.patience.as_secs() })?;
-        next.map_err(|error: multer::Error| match error {
-            multer::Error::StreamReadFailed(_) | multer::Error::IncompleteStream => CallError::Cut.into(),
-            error => {
-                let text = format!("The body is not the form of this page: {error}.");
-                HttpError::Invalid { status: StatusCode::BAD_REQUEST, text }
+        let invalid = |problem: &dyn std::fmt::Display| HttpError::Invalid {
+            status: StatusCode::BAD_REQUEST,
+            text: format!("The body is not the form of this page: {problem}."),
+        };
+        let next = tokio::time::timeout(patience, next).await;
+        let next = next.map_err(|_| CallError::TooSlow { seconds: patience.as_secs() })?;
+        match next {
+            Ok(part) => part.map_err(|problem| invalid(&problem)),
+            Err(multer::Error::StreamReadFailed(_) | multer::Error::IncompleteStream) => Err(CallError::Cut.into()),
+            Err(error) => Err(invalid(&error)),
+        }
+    }
+
+    /// What is wrong with a field of this name here: nothing that is sent is dropped without a word.
+    fn problem_of(&self, name: &str) -> Option<String> {
+        if name != self.file && !self.texts.contains(&name) {
+            let known = self.texts.iter().copied().chain([self.file]).collect::<Vec<_>>().join(", ");
+            return Some(format!("there is no field {} in it; valid: {known}", quoted(name)));
+        }
+        self.seen.iter().any(|seen| seen == name).then(|| format!("the field {} comes twice", quoted(name)))
+    }
+
+    /// Whether nothing comes after the file.
+    ///
+    /// # Errors
+    /// [`SourceError::BadBody`], and those of the parser.
+    async fn ended(&mut self) -> Result<(), BoxError> {
+        // What follows is bounded as what came before.
+        self.file_begun.store(false, Ordering::Relaxed);
+        let Some(field) = self.form.next_field().await? else { return Ok(()) };
+        let name = field.name().unwrap_or_default();
+        let reason = match self.problem_of(name) {
+            Some(problem) => problem,
+            None if name == self.file => {
+                format!("the field {} comes twice: one file makes a version", quoted(name))
             }
-        })
+            None => format!("the field {} comes after the file; valid: before it", quoted(name)),
+        };
+        Err(SourceError::BadBody { reason }.into())
     }
 }
 
 impl File {
-    /// Its bytes.
-    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Bytes, multer::Error>> + Send + 'static {
-        self.field
+    /// Its bytes. Where another field follows them, the end is an error.
+    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+        let (field, mut rest) = (self.field, self.rest);
+        // The field is dropped by then: the parser reads one at a time.
+        let end = stream::once(async move { rest.ended().await.map(|()| None) });
+        field.map(|bytes| bytes.map(Some).map_err(BoxError::from)).chain(end).try_filter_map(future::ok)
     }
 }
 
@@ -146,7 +195,7 @@ impl Stream for Chunks {
         let piece_bytes = self.left.len().min(PIECE_BYTES);
         self.taken_bytes += piece_bytes;
         if self.taken_bytes > FORM_BYTES {
-            return Poll::Ready(Some(Err("too much stands before the file".into())));
+            return Poll::Ready(Some(Err("too much stands beside the file".into())));
         }
         let piece = self.left.split_to(piece_bytes);
         Poll::Ready(Some(Ok(piece)))

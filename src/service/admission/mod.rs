@@ -27,7 +27,8 @@
 //!
 //! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, those before
 //! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused,
-//! which is 503.
+//! which is 503. So is one whose body cannot be begun for so long because it gets no unit. A body that has begun is not
+//! refused any more.
 //!
 //! [`Engine::spawn_apart`]: crate::query::Engine::spawn_apart
 
@@ -67,9 +68,6 @@ const LEAST_HEAVY: u64 = 4;
 
 /// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
 pub(in crate::service) const WHOLE_BYTES: u64 = 64 << 10;
-
-/// What units and their bytes may wait: they need nobody to go on, so that this is never reached.
-const PATIENCE_S: u64 = 86_400;
 
 /// The admission of one service, for one who asks. Clones share everything.
 #[derive(Clone)]
@@ -167,6 +165,10 @@ impl Admission {
             FairSemaphore::new(Gate { name, what }, &Bounds::new(units, fair, queue, wait_s))
         };
         let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
+        let units = |name| {
+            // Whoever waits has a permit of its query, or a place among the streams: they are bounded already.
+            gate(name, "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, query.heavy_wait_s)
+        };
         let light = or(query.light_queries, threads * LIGHT_PER_THREAD);
         let medium = or(query.medium_queries, (threads * MEDIUM_PER_THREAD).max(LEAST_MEDIUM));
         let shared = Shared {
@@ -176,8 +178,8 @@ impl Admission {
             diffs: bounded("diff", "comparisons of versions", or(query.diffs, heavy.div_ceil(2))),
             streams: bounded("stream", "streamed answers", query.streams),
             parquet: bounded("parquet", "Parquet files in the making", memory_bytes / 2),
-            units: gate("unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
-            long_units: gate("long_unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
+            units: units("unit"),
+            long_units: units("long_unit"),
             ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
             buffered_bytes: Arc::default(),
         };
@@ -245,10 +247,18 @@ impl Admission {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
-    /// A permit to encode a unit of a streamed body, or a large whole one, on a thread of its own. Waits for other
-    /// units, which need nobody to go on. Those of `long` streams, whose threads give way, have permits of their own:
-    /// others would wait for them.
-    pub(in crate::service) async fn unit(&self, long: bool) -> Permit {
+    /// A permit to encode the first unit of a streamed body, or a large whole one, on a thread of its own. Waits for
+    /// other units, which need nobody to go on.
+    ///
+    /// # Errors
+    /// As [`Admission::query`].
+    pub(in crate::service) async fn unit(&self) -> Result<Permit, Refused> {
+        self.shared.units.acquire(self.holder, 1).await
+    }
+
+    /// As [`Admission::unit`], for a body that has begun, which is not cut for a wait: `server.answer_timeout_s` bounds
+    /// it. Units of `long` streams, whose threads give way, have permits of their own: others would wait for them.
+    pub(in crate::service) async fn unit_again(&self, long: bool) -> Permit {
         let units = if long { &self.shared.long_units } else { &self.shared.units };
         units.acquire_patiently(self.holder, 1).await
     }
@@ -387,6 +397,29 @@ mod tests {
         let _permit = admission.query(Weight::Heavy).await.expect("a permit");
         assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
+    }
+
+    /// The wait for a unit had no end. An answer that had not begun hung as long as its client waited.
+    #[tokio::test]
+    async fn what_has_not_begun_waits_for_a_unit_as_long_as_for_others() {
+        let admission = admission(|query| query.heavy_wait_s = 0);
+        let mut held = Vec::new();
+        while let Ok(permit) = admission.unit().await {
+            held.push(permit);
+        }
+        let late = admission.unit().await.err().expect("all are taken");
+        assert_eq!((late.gate.name, late.waited), ("unit", Some(std::time::Duration::ZERO)));
+        // One that has begun goes on.
+        let goes_on = tokio::spawn({
+            let admission = admission.clone();
+            async move { drop(admission.unit_again(false).await) }
+        });
+        while admission.shared.units.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        goes_on.await.expect("it has its unit");
+        assert!(admission.unit().await.is_ok());
     }
 
     #[tokio::test]

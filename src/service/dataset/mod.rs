@@ -106,6 +106,20 @@ impl Datasets {
         Ok(self.catalog.datasets(after, limit).await?)
     }
 
+    /// The size of the file of a dataset's active version; `None` where there is none, or its record is damaged.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn active_file_bytes(&self, dataset: &Dataset) -> Result<Option<u64>, ManageError> {
+        let Some(number) = dataset.active_version() else { return Ok(None) };
+        match self.catalog.version(dataset.id, number).await {
+            Ok(record) => Ok(Some(record.version.file.size_bytes)),
+            // Whoever looks for what is damaged wants the rest of the list.
+            Err(CatalogError::Unverified { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Creates a dataset: unless said otherwise public, pushed by its owner, and on the nightly schedule.
     ///
     /// # Errors
@@ -357,19 +371,10 @@ impl Datasets {
     /// What can be wrong with settings whatever the dataset; looks the name in the source's address up.
     async fn check_settings(&self, owner: &User, settings: &DatasetSettings) -> Result<(), ManageError> {
         let invalid = |field, problem: String| Err(ManageError::Invalid { field, problem });
-        for (field, text, characters) in [
-            ("description", &settings.description, limits::DESCRIPTION_CHARACTERS),
-            ("licence", &settings.licence, limits::LICENCE_CHARACTERS),
-        ] {
-            match text {
-                Some(Some(text)) if text.contains('\0') => {
-                    return invalid(field, "it must not hold the character U+0000".to_owned());
-                }
-                Some(Some(text)) if text.chars().nth(characters).is_some() => {
-                    return invalid(field, format!("it is longer than {characters} characters"));
-                }
-                _ => {}
-            }
+        let description = settings.description.as_ref().and_then(Option::as_deref);
+        let licence = settings.licence.as_ref().and_then(Option::as_deref);
+        if let Some((field, problem)) = About::problem(description, licence) {
+            return invalid(field, problem);
         }
         if let Some(Some(path)) = &settings.records_path {
             if path.len() > RECORDS_PATH_BYTES {

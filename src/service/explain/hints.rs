@@ -13,7 +13,7 @@ use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::AccessName;
-use crate::service::read::range_types::{self, Comparable};
+use crate::service::read::hints::{self, Comparable, deep_sort_hint};
 use crate::storage::profile::{StoredProfile, TypeCounts};
 use crate::storage::reader::VersionReader;
 
@@ -46,8 +46,7 @@ pub(super) fn hints(
     hints.extend(profile.and_then(one_column));
     let absent = absent(request, profile, &mut hints);
     predicates(explanation, request, reader, &absent, &mut hints);
-    hints.extend(comparisons(explanation, request));
-    hints.extend(ranges(request, profile, &absent));
+    hints.extend(conditions(explanation, request, profile, &absent));
     keys(explanation, reader, &absent, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
@@ -127,7 +126,7 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
                 let instead = match nearest {
                     None => "The profile lists the existing paths.".to_owned(),
                     Some(nearest) if step == "sort" && Path::is_deep(nearest) => {
-                        format!("sort takes one top-level field, and `{nearest}` is a path.")
+                        deep_sort_hint(format_args!("`{nearest}`"))
                     }
                     Some(nearest) => format!("Did you mean `{nearest}`?"),
                 };
@@ -154,36 +153,18 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
     absent
 }
 
-/// What is said of filters whose values look like comparisons, where nothing is found.
-fn comparisons<'a>(explanation: &'a Explanation, request: &'a ReadRequest) -> impl Iterator<Item = String> + 'a {
-    let filters = request.filters.iter().filter(|_| explanation.answer.total == 0);
-    filters.filter_map(|PathValue { path, value }| {
-        let (parameter, rest) = if let Some(rest) = value.strip_prefix(">=") {
-            ("filter_gte", rest)
-        } else if let Some(rest) = value.strip_prefix("<=") {
-            ("filter_lte", rest)
-        } else if let Some(rest) = value.strip_prefix('>') {
-            ("filter_gt", rest)
-        } else if let Some(rest) = value.strip_prefix('<') {
-            ("filter_lt", rest)
-        } else {
-            ("filter", value.strip_prefix('=')?.trim_start_matches('='))
-        };
-        Some(format!(
-            "`filter={path}:{value}` finds the text `{value}` alone. Did you mean `{parameter}={path}:{}`?",
-            rest.trim_start()
-        ))
-    })
-}
-
-/// What is said of range filters that compare with a type that their path does not hold.
-fn ranges(request: &ReadRequest, profile: Option<&StoredProfile>, absent: &[Path]) -> Vec<String> {
-    let Some(profile) = profile.filter(|_| request.ranges.iter().any(|filters| !filters.is_empty())) else {
-        return Vec::new();
-    };
-    let types: HashMap<&str, &TypeCounts> =
-        profile.paths.iter().map(|record| (record.path.as_str(), &record.types)).collect();
-    range_types::hints(request, |path| {
+/// What is said of conditions that were perhaps meant otherwise.
+fn conditions(
+    explanation: &Explanation,
+    request: &ReadRequest,
+    profile: Option<&StoredProfile>,
+    absent: &[Path],
+) -> Vec<String> {
+    // Only range filters ask for types.
+    let profile = profile.filter(|_| request.ranges.iter().any(|filters| !filters.is_empty()));
+    let paths = profile.into_iter().flat_map(|profile| &profile.paths);
+    let types: HashMap<&str, &TypeCounts> = paths.map(|record| (record.path.as_str(), &record.types)).collect();
+    hints::of_conditions(request, explanation.answer.total == 0, |path| {
         let types = types.get(path.to_string().as_str()).filter(|_| !absent.contains(path))?;
         Some(Comparable { numbers: types.number > 0, texts: types.string > 0 })
     })

@@ -132,12 +132,12 @@ impl Damage {
     /// # Errors
     /// When the store, or this process, cannot read at the moment.
     pub(in crate::service) fn lasting(self) -> Result<Damage, StorageError> {
-        use Shortage::{Credentials, Descriptors, Gone, Memory, Threads, Unreachable};
+        use Shortage::{Credentials, Descriptors, Gone, Memory, NoDirectory, Threads, Unreachable};
         match self {
             Damage::Unreadable(error)
                 if matches!(
                     Shortage::of(&error),
-                    Some(Unreachable | Credentials | Descriptors | Memory | Threads | Gone)
+                    Some(Unreachable | Credentials | Descriptors | Memory | Threads | Gone | NoDirectory)
                 ) =>
             {
                 Err(error)

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::storage::durable;
+
 /// The prefix of the directories' names.
 const PREFIX: &str = "process-";
 
@@ -21,6 +23,9 @@ const LOCKED_WITHIN: Duration = Duration::from_secs(3_600);
 
 /// The folder of spools and spilled sorts in the data directory.
 pub(in crate::service) const TEMPORARY_FOLDER: &str = "tmp";
+
+/// Directories above a process's that are made when missing: the folder. The data directory is none of them.
+const ABOVE: usize = 1;
 
 /// The folder of Parquet exports in the data directory.
 pub(in crate::service) const EXPORTS_FOLDER: &str = "exports";
@@ -61,7 +66,8 @@ impl Scratch {
         Scratch { path, locked: Mutex::new(None) }
     }
 
-    /// Makes the directory if it is not there: somebody may have removed it. One system call when it is.
+    /// Makes the directory if it is not there: somebody may have removed it. One system call when it is. Where the data
+    /// directory itself is gone, nothing is made.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -72,7 +78,7 @@ impl Scratch {
             return Ok(());
         }
         *locked = None;
-        fs::create_dir_all(&self.path)?;
+        durable::restore_directory(&self.path, ABOVE)?;
         // Locked before it has the name by which others look for it.
         let unlocked = self.path.join("unlocked");
         let file = File::create(&unlocked)?;

@@ -218,20 +218,23 @@ async fn text(
 
 /// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that
 /// pages wait for nothing, else as a unit of a streamed body, which others do not wait for.
+///
+/// # Errors
+/// [`ReadError::Busy`] where there is no unit for too long; [`ReadError`] of the engine.
 pub(in crate::service) async fn encoded<T: Send + 'static>(
     capacity: &Capacity,
     size_bytes: u64,
     work: impl Future<Output = T> + Send + 'static,
-) -> Result<T, QueryError> {
+) -> Result<T, ReadError> {
     if size_bytes <= WHOLE_BYTES {
-        return Ok(capacity.engine().spawn(work).await?);
+        return Ok(capacity.engine().spawn(work).await.map_err(QueryError::from)?);
     }
-    let permit = capacity.admission().unit(false).await;
+    let permit = capacity.admission().unit().await?;
     let work = async move {
         let _permit = permit;
         work.await
     };
-    capacity.engine().spawn_apart(work).await
+    Ok(capacity.engine().spawn_apart(work).await?)
 }
 
 /// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.

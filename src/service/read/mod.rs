@@ -6,14 +6,15 @@ pub(in crate::service) mod ahead;
 pub(in crate::service) mod body;
 pub(in crate::service) mod column_types;
 pub(in crate::service) mod fields;
+pub(in crate::service) mod hints;
 pub(in crate::service) mod observer;
 pub(in crate::service) mod parquet;
-pub(in crate::service) mod range_types;
 pub(in crate::service) mod responses;
 pub(in crate::service) mod single_flight;
 pub(in crate::service) mod source;
 pub(in crate::service) mod stream;
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,6 +37,7 @@ use crate::service::read::responses::{Responses, coded};
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
+use crate::storage::{DirectoryGone, StorageError};
 
 /// An answer to a read.
 pub struct Answer {
@@ -109,6 +111,10 @@ impl Reads {
     ) -> Result<Answer, ReadError> {
         let capacity = || self.capacity.of(admitted.holder);
         if request.format == Format::Parquet && !request.count {
+            // Where it is made, and waits for its reader: not told only after the first bytes.
+            if !self.config.data.directory.is_dir() {
+                return Err(StorageError::from(io::Error::from(DirectoryGone)).into());
+            }
             let (capacity, request) = (capacity(), request.clone());
             return match key {
                 Some(key) => Box::pin(self.export(capacity, key, admitted, request)).await,

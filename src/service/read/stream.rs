@@ -158,12 +158,17 @@ where
             most_bytes = SMALL_BYTES * EXPANSION;
         }
         let unit = Unit { places: places.start..until };
+        // Before any byte is sent, there is still an answer that says why.
+        let is_first = places.start == 0;
         let work = (self.paced.encode)(unit.clone(), most_bytes);
         let sent_bytes = places.start.saturating_mul(self.entity_bytes);
         let (capacity, long) = (self.paced.capacity.clone(), sent_bytes > SHORT_BYTES);
         let capacity = if long { capacity.at(Priority::Long) } else { capacity };
         let task = capacity.engine().clone().spawn(async move {
-            let permit = capacity.admission().unit(long).await;
+            let permit = match is_first {
+                true => capacity.admission().unit().await?,
+                false => capacity.admission().unit_again(long).await,
+            };
             // Abandoned work keeps its permit until it has stopped.
             let work = async move {
                 let _permit = permit;

@@ -49,10 +49,17 @@ impl ImportProgress {
     }
 }
 
+/// The entities of a document.
+pub(in crate::service) struct Decoded {
+    pub spooled: Spooled,
+    /// What whoever sent it should know.
+    pub warnings: Vec<String>,
+}
+
 /// A document that is being decoded. Dropping it ends the decoding.
 pub(in crate::service) struct Decoding {
-    work: BoxFuture<'static, Result<Result<Spooled, RefreshError>, RefreshError>>,
-    done: Option<Spooled>,
+    work: BoxFuture<'static, Result<Result<Decoded, RefreshError>, RefreshError>>,
+    done: Option<Decoded>,
     begun: oneshot::Receiver<EnvelopeFields>,
     _end: DropGuard,
 }
@@ -73,7 +80,7 @@ impl Decoding {
     }
 
     /// The entities, once all are decoded.
-    pub(in crate::service) async fn finish(mut self) -> Result<Spooled, RefreshError> {
+    pub(in crate::service) async fn finish(mut self) -> Result<Decoded, RefreshError> {
         self.wait().await?;
         self.done.ok_or(RefreshError::Worker)
     }
@@ -147,7 +154,7 @@ fn decode(
     charge: SpoolCharge,
     progress: &ImportProgress,
     ended: &CancellationToken,
-) -> Result<Spooled, RefreshError> {
+) -> Result<Decoded, RefreshError> {
     let read: Progress = input.progress();
     progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
     let mut spool = Spool::create(directory, charge)?;
@@ -163,6 +170,7 @@ fn decode(
         Ok(())
     };
     let (mut decoder, begin) = open(input)?;
+    let mut warnings: Vec<String> = decoder.warning().map(str::to_owned).into_iter().collect();
     let mut first = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
     let more = decoder.next(&mut first);
     if let Some((begin, fields)) = begin {
@@ -177,7 +185,8 @@ fn decode(
     // What ends in its first block is not worth a further thread.
     if !more {
         add(&first)?;
-        return Ok(spool.finish()?);
+        warnings.extend(no_entities(&spool));
+        return Ok(Decoded { spooled: spool.finish()?, warnings });
     }
     let (blocks, received) = sync_channel::<Vec<u8>>(2);
     std::thread::scope(|scope| {
@@ -198,7 +207,12 @@ fn decode(
         decoding.join().map_err(|_| RefreshError::Worker)??;
         spooled
     })?;
-    Ok(spool.finish()?)
+    Ok(Decoded { spooled: spool.finish()?, warnings })
+}
+
+/// No entities are a valid version, and often a mistake of whatever makes the source.
+fn no_entities(spool: &Spool) -> Option<String> {
+    (spool.entities() == 0).then(|| "The source holds no entities, so the version has none.".to_owned())
 }
 
 #[cfg(test)]

@@ -7,10 +7,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::catalog::{Catalog, CatalogError};
+use chrono::{DateTime, Utc};
+
+use crate::catalog::{Catalog, CatalogError, FirstAttempt};
 use crate::config::Config;
 use crate::model::dataset::{
-    About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
+    About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName, NewDataset,
+    RefreshTrigger,
 };
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
@@ -20,12 +23,12 @@ use crate::model::source::SourceFormat;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
 use crate::service::lookup::Lookups;
-use crate::service::refresh::decoding::ImportProgress;
+use crate::service::refresh::decoding::{Decoded, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest};
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
-use crate::service::refresh::{Entities, Refreshes, not_asked};
+use crate::service::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
 use crate::source::{InferTypes, Opened, SourceError, SourceInput};
 
 /// The source of an import, and the owner.
@@ -37,6 +40,8 @@ pub struct ImportRequest {
     pub name: String,
     /// The owner.
     pub owner_email: String,
+    /// What the dataset is, where that is said, whether it is created or not; nothing unsays it.
+    pub about: About,
     /// Whether a dataset that is created is private.
     pub private: bool,
     /// The source's format; `None` detects it.
@@ -64,6 +69,8 @@ pub struct Imported {
     pub entity_count: u64,
     /// The key for reading the dataset, where it is private.
     pub private_key: Option<Secret>,
+    /// What its owner should know of the version.
+    pub warnings: Vec<String>,
 }
 
 /// An import failed; nothing of it is left.
@@ -78,6 +85,14 @@ pub enum ImportError {
     /// The dataset exists and is public, so it cannot become private this way.
     #[error("the dataset exists and is public: --private is for new datasets")]
     NotPrivate,
+    /// What is said of the dataset cannot be said.
+    #[error("--{field}: {problem}")]
+    About {
+        /// What.
+        field: &'static str,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
     /// The owner's plan allows no more datasets.
     #[error("the owner's plan allows at most {limit} active datasets")]
     PlanLimit {
@@ -150,9 +165,16 @@ impl Imports {
         let owner = self.catalog.user_by_email(&request.owner_email).await?;
         let owner = owner.ok_or_else(|| ImportError::NoOwner(request.owner_email.clone()))?;
         let name: DatasetName = request.name.parse()?;
+        let About { description, licence, .. } = &request.about;
+        if let Some((field, problem)) = About::problem(description.as_deref(), licence.as_deref()) {
+            return Err(ImportError::About { field, problem });
+        }
+        let started_at = self.catalog.now();
         let Some(dataset) = self.catalog.dataset_by_name(owner.id, &name).await? else {
             let created = tokio::select! {
-                file = self.new_file(owner.id, request, progress) => self.publish_new(&owner, name, request, file?).await,
+                file = self.new_file(owner.id, request, progress) => {
+                    self.publish_new(&owner, name, request, file?, started_at).await
+                }
                 () = self.tasks.stopped() => Err(RefreshError::Stopping.into()),
             };
             self.lookups.catalog_changed();
@@ -165,9 +187,20 @@ impl Imports {
             return Err(RefreshError::Frozen.into());
         }
         let entities = Entities::Imported(Box::new(request.clone()));
-        let published =
+        let Refreshed { record, warnings } =
             self.refreshes.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
-        Ok(imported(dataset, &published.version))
+        let About { description, licence, listed } = &request.about;
+        let change = DatasetChange {
+            description: description.clone().map(Some),
+            licence: licence.clone().map(Some),
+            listed: listed.then_some(true),
+            ..DatasetChange::default()
+        };
+        if request.about != About::default() {
+            self.catalog.update_dataset(dataset.id, &change).await?;
+            self.lookups.catalog_changed();
+        }
+        Ok(imported(dataset, &record.version, warnings))
     }
 
     /// The source's entities as the file of a dataset that is not there yet.
@@ -176,11 +209,12 @@ impl Imports {
         owner: UserId,
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
-    ) -> Result<WrittenFile, RefreshError> {
+    ) -> Result<(WrittenFile, Vec<String>), RefreshError> {
         let permit = self.ingest.permit(owner).await?;
         let document = self.ingest.open_import(owner, request).await?;
-        let spooled = self.ingest.decode(document, &permit, progress).finish().await?;
-        self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await
+        let Decoded { spooled, warnings } = self.ingest.decode(document, &permit, progress).finish().await?;
+        let file = self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await?;
+        Ok((file, warnings))
     }
 
     async fn publish_new(
@@ -188,13 +222,14 @@ impl Imports {
         owner: &User,
         name: DatasetName,
         request: &ImportRequest,
-        file: WrittenFile,
+        (file, warnings): (WrittenFile, Vec<String>),
+        started_at: DateTime<Utc>,
     ) -> Result<Imported, ImportError> {
         let url = is_url(&request.source);
         let new = NewDataset {
             owner: owner.id,
             name,
-            about: About::default(),
+            about: request.about.clone(),
             private_key: request.private.then(|| Secret::private_key(rand::random())),
             source: if url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
             format: request.format,
@@ -208,9 +243,11 @@ impl Imports {
         };
         let limit = self.config.plans.active_datasets(owner.plan);
         let new_file = file.new.clone();
-        let creating = self.catalog.create_dataset_with_version(&new, limit, RefreshTrigger::Import, &new_file);
+        let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at, warnings: &warnings };
+        let creating = self.catalog.create_dataset_with_version(&new, limit, attempt, &new_file);
         let (dataset, published) = file.record(creating).await?;
-        Ok(imported(dataset, &published.version))
+        log_warnings(dataset.id, &warnings);
+        Ok(imported(dataset, &published.version, warnings))
     }
 }
 
@@ -260,12 +297,13 @@ fn is_url(source: &str) -> bool {
     matches!(scheme.as_deref(), Some("http" | "https" | "s3" | "store"))
 }
 
-fn imported(dataset: Dataset, version: &Version) -> Imported {
+fn imported(dataset: Dataset, version: &Version, warnings: Vec<String>) -> Imported {
     Imported {
         dataset_id: dataset.id,
         name_slug: dataset.name.slug().to_owned(),
         version: version.number,
         entity_count: version.file.entity_count,
         private_key: dataset.private_key,
+        warnings,
     }
 }

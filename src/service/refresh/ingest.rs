@@ -238,7 +238,7 @@ impl Ingest {
         let permit = self.permit(owner).await?;
         let mut decoding = self.decode(document, &permit, &Arc::default());
         let members = decoding.fields().await;
-        let spooled = decoding.finish().await?;
+        let spooled = decoding.finish().await?.spooled;
         let members = members.ok_or(RefreshError::Worker)?;
         Ok(Pushed { members, entities: PushedEntities { spooled, permit } })
     }

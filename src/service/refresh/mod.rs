@@ -44,7 +44,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::catalog::{Catalog, FetchedState, RefreshLease, VersionContent, VersionRecord};
+use crate::catalog::{Catalog, FetchedState, PublishingAttempt, RefreshLease, VersionContent, VersionRecord};
 use crate::crash;
 use crate::metrics::metrics;
 use crate::model::dataset::{Dataset, DatasetSource, RefreshTrigger};
@@ -54,7 +54,7 @@ use crate::model::source::Validators;
 use crate::model::version::VersionFile;
 use crate::service::admission::semaphore::Permit;
 use crate::service::refresh::attempts::Attempts;
-use crate::service::refresh::decoding::{Decoding, ImportProgress};
+use crate::service::refresh::decoding::{Decoded, Decoding, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
 use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
@@ -64,7 +64,6 @@ use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{InferTypes, Opened, SourceError};
 use crate::storage::budget::SpoolCharge;
-use crate::storage::spool::Spooled;
 
 /// Where the entities of a refresh come from.
 pub(in crate::service) enum Entities {
@@ -85,10 +84,27 @@ pub(in crate::service) enum Entities {
     Decoded(Box<Decoding>, RefreshPermit),
 }
 
+/// A version that was made.
+#[derive(Debug)]
+pub struct Refreshed {
+    /// It.
+    pub record: VersionRecord,
+    /// What its owner should know of it.
+    pub warnings: Vec<String>,
+}
+
 /// The entities of the version to be.
-enum Made {
+enum Content {
     New(WrittenFile),
     Shared(VersionFile),
+}
+
+/// The version to be.
+struct Made {
+    content: Content,
+    /// What to ask its source by next time.
+    validators: Option<Validators>,
+    warnings: Vec<String>,
 }
 
 /// Makes versions.
@@ -117,7 +133,7 @@ impl Refreshes {
     ///
     /// # Errors
     /// [`RefreshError`]; the dataset is as it was then, and the reason is recorded for the owner.
-    pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<VersionRecord, RefreshError> {
+    pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<Refreshed, RefreshError> {
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
         self.fetch_into(&dataset, RefreshTrigger::Manual).await
     }
@@ -126,7 +142,7 @@ impl Refreshes {
     ///
     /// # Errors
     /// As there; [`RefreshError::NotFound`] for an unknown token.
-    pub async fn ping(self: &Arc<Self>, token: &str) -> Result<VersionRecord, RefreshError> {
+    pub async fn ping(self: &Arc<Self>, token: &str) -> Result<Refreshed, RefreshError> {
         let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;
         self.fetch_into(&dataset, RefreshTrigger::Ping).await
     }
@@ -135,7 +151,7 @@ impl Refreshes {
         self: &Arc<Self>,
         dataset: &Dataset,
         trigger: RefreshTrigger,
-    ) -> Result<VersionRecord, RefreshError> {
+    ) -> Result<Refreshed, RefreshError> {
         if dataset.frozen {
             return Err(RefreshError::Frozen);
         }
@@ -153,7 +169,7 @@ impl Refreshes {
         dataset: DatasetId,
         trigger: RefreshTrigger,
         entities: Entities,
-    ) -> Result<VersionRecord, RefreshError> {
+    ) -> Result<Refreshed, RefreshError> {
         self.make_version_reporting(dataset, trigger, entities, &Arc::default()).await
     }
 
@@ -164,7 +180,7 @@ impl Refreshes {
         trigger: RefreshTrigger,
         entities: Entities,
         progress: &Arc<ImportProgress>,
-    ) -> Result<VersionRecord, RefreshError> {
+    ) -> Result<Refreshed, RefreshError> {
         let lease = self.attempts.acquire(dataset, trigger).await?;
         let started = Instant::now();
         // The lease is that of one attempt at a time.
@@ -178,10 +194,14 @@ impl Refreshes {
             () = self.attempts.hold(lease.attempt) => Err(RefreshError::LeaseLost),
         };
         let outcome = match made {
-            Err(error) => self.attempts.fail(&lease, error, None).await,
-            Ok((made, validators)) => {
+            Err(error) => {
+                let published = self.attempts.fail(&lease, error, None).await;
+                published.map(|record| Refreshed { record, warnings: Vec::new() })
+            }
+            Ok(Made { content, validators, warnings }) => {
                 progress.stage.set(RefreshStage::Publishing);
-                self.publish(&lease, made, validators.as_ref()).await
+                let published = self.publish(&lease, content, validators.as_ref(), &warnings).await;
+                published.map(|record| Refreshed { record, warnings })
             }
         };
         // Also after a failure, which may have come after a write.
@@ -190,13 +210,16 @@ impl Refreshes {
         metrics().refreshes.of([trigger.name().into(), ended.into()]).increment(1);
         metrics().refresh_seconds.record(started.elapsed());
         match &outcome {
-            Ok(record) => tracing::info!(
-                dataset_id = dataset.get(),
-                trigger = trigger.name(),
-                version = record.version.number.get(),
-                entities = record.version.file.entity_count,
-                "a new version"
-            ),
+            Ok(Refreshed { record, warnings }) => {
+                tracing::info!(
+                    dataset_id = dataset.get(),
+                    trigger = trigger.name(),
+                    version = record.version.number.get(),
+                    entities = record.version.file.entity_count,
+                    "a new version"
+                );
+                log_warnings(dataset, warnings);
+            }
             // The scheduler logs it, louder.
             Err(_) if trigger == RefreshTrigger::Schedule => {}
             Err(error) => {
@@ -211,13 +234,13 @@ impl Refreshes {
         outcome
     }
 
-    /// The content of the next version, and what to ask its source by next time.
+    /// The next version, before it is published.
     async fn make(
         &self,
         lease: &RefreshLease,
         entities: Entities,
         progress: &Arc<ImportProgress>,
-    ) -> Result<(Made, Option<Validators>), RefreshError> {
+    ) -> Result<Made, RefreshError> {
         let owner = lease.dataset.owner;
         let before = self.files.reusable(&lease.dataset).await?;
         let (document, validators) = match entities {
@@ -264,7 +287,11 @@ impl Refreshes {
                 if let Opened::NotModified(validators) = opened {
                     match before {
                         Some(file) if self.files.is_sound(&file).await? => {
-                            return Ok((Made::Shared(file), Some(validators)));
+                            return Ok(Made {
+                                content: Content::Shared(file),
+                                validators: Some(validators),
+                                warnings: Vec::new(),
+                            });
                         }
                         // What the source would give again is needed now.
                         Some(_) => opened = self.ingest.source_client(owner).open(url, None).await?,
@@ -296,61 +323,63 @@ impl Refreshes {
         progress.stage.set(RefreshStage::Decoding);
         let mut decoding = self.ingest.decode(document, &permit, progress);
         let fields = decoding.fields().await;
-        let spooled = decoding.finish().await?;
+        let decoded = decoding.finish().await?;
         let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
         if let Some(other) = named.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
             let reason =
                 format!("the request is for the dataset {}, and the body names the dataset {other}", lease.dataset.id);
             return Err(SourceError::BadBody { reason }.into());
         }
-        self.write_version(lease, spooled, before, validators, permit, progress).await
+        self.write_version(lease, decoded, before, validators, permit, progress).await
     }
 
     /// The entities as a file, written holding the permit: the one of the version before, or a new one.
     async fn write_version(
         &self,
         lease: &RefreshLease,
-        spooled: Spooled,
+        Decoded { spooled, warnings }: Decoded,
         before: Option<VersionFile>,
         validators: Option<Validators>,
         permit: RefreshPermit,
         progress: &Arc<ImportProgress>,
-    ) -> Result<(Made, Option<Validators>), RefreshError> {
+    ) -> Result<Made, RefreshError> {
         crash::point("refresh.spooled");
         progress.stage.set(RefreshStage::Writing);
         let alike = before.filter(|file| file.content_hash == spooled.content_sha256());
         if let Some(file) = alike
             && self.files.is_sound(&file).await?
         {
-            return Ok((Made::Shared(file), validators));
+            return Ok(Made { content: Content::Shared(file), validators, warnings });
         }
         let reserved = self.files.reserved_with(lease);
         let file = reserved.write(spooled, lease.dataset.index.clone(), &permit, progress).await?;
-        Ok((Made::New(file), validators))
+        Ok(Made { content: Content::New(file), validators, warnings })
     }
 
     async fn publish(
         &self,
         lease: &RefreshLease,
-        made: Made,
+        made: Content,
         validators: Option<&Validators>,
+        warnings: &[String],
     ) -> Result<VersionRecord, RefreshError> {
         let content = match &made {
-            Made::New(file) => VersionContent::New(&file.new),
-            Made::Shared(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
+            Content::New(file) => VersionContent::New(&file.new),
+            Content::Shared(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
         };
         let fetched = validators.map(|validators| FetchedState { dataset: &lease.dataset, validators });
         // Where a directory is gone, what was written is, too.
         let published = match self.files.verify_store().await {
             Ok(()) => {
-                let published = self.catalog.publish_version(lease.dataset.id, content, fetched, lease.attempt).await;
+                let attempt = PublishingAttempt { id: lease.attempt, warnings };
+                let published = self.catalog.publish_version(lease.dataset.id, content, fetched, attempt).await;
                 published.map_err(RefreshError::from)
             }
             Err(error) => Err(error.into()),
         };
         let file = match made {
-            Made::New(file) => Some(file),
-            Made::Shared(_) => None,
+            Content::New(file) => Some(file),
+            Content::Shared(_) => None,
         };
         match published {
             Ok(record) => {
@@ -366,6 +395,13 @@ impl Refreshes {
     /// Begins no more refreshes, and waits for those that run: for `limit`, then tells them to stop and to record it.
     pub async fn finish(&self, limit: Duration) {
         self.tasks.finish(limit).await;
+    }
+}
+
+/// Tells the operator what the owner should know.
+pub(in crate::service) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!(dataset_id = dataset.get(), "{warning}");
     }
 }
 

@@ -6,13 +6,12 @@ use bytes::Bytes;
 use futures::Stream;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::VersionRecord;
 use crate::model::dataset::{DatasetSource, RefreshTrigger};
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::source::SourceFormat;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{DATASET_ID, Document};
-use crate::service::refresh::{Entities, Refreshes};
+use crate::service::refresh::{Entities, Refreshed, Refreshes};
 use crate::source::{InferTypes, SourceError};
 use crate::storage::budget::SpoolCharge;
 
@@ -41,7 +40,7 @@ impl Refreshes {
     ///
     /// # Errors
     /// As [`Refreshes::fetch`]. A body that does not say which dataset it is for leaves no record.
-    pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<VersionRecord, RefreshError>
+    pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<Refreshed, RefreshError>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
@@ -96,7 +95,7 @@ impl Refreshes {
     }
 
     /// Makes a version of a body that names its dataset behind its beginning.
-    async fn push_unnamed(self: &Arc<Self>, owner: UserId, document: Document) -> Result<VersionRecord, RefreshError> {
+    async fn push_unnamed(self: &Arc<Self>, owner: UserId, document: Document) -> Result<Refreshed, RefreshError> {
         let permit = self.ingest.permit(owner).await?;
         let mut decoding = self.ingest.decode(document, &permit, &Arc::default());
         let fields = decoding.fields().await;

@@ -236,7 +236,7 @@ impl ParquetDecoder {
     }
 
     fn place_of_next(&self) -> Place {
-        Place { item: self.rows + 1, line: None }
+        Place { item: self.rows + 1, line: None, column: None }
     }
 }
 

@@ -64,6 +64,7 @@ impl Lab {
                     source: source.to_string_lossy().into_owned(),
                     name: "data".to_owned(),
                     owner_email: owner.to_owned(),
+                    about: strata::model::dataset::About::default(),
                     private: false,
                     format: Some(strata::model::source::SourceFormat::Jsonl),
                     records_path: None,

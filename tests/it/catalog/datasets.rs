@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rand::random;
-use strata::catalog::CatalogError;
+use strata::catalog::{CatalogError, FirstAttempt};
 use strata::model::dataset::{Dataset, DatasetChange, DatasetSource, NewClone, NewDataset, RefreshTrigger, Visibility};
 use strata::model::ids::{DatasetId, UserId};
 use strata::model::index::IndexSettings;
@@ -192,8 +192,11 @@ async fn a_rotated_key_or_token_replaces_the_old(database: Database) {
 
 async fn a_first_import_leaves_all_or_nothing(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
+    let began = catalog.now() - chrono::TimeDelta::seconds(90);
     let import = async |text: &str, path: &str, limit| {
-        catalog.create_dataset_with_version(&new_dataset(owner, text), limit, RefreshTrigger::Import, &file(path)).await
+        let warnings = ["odd\0".to_owned(), "empty".to_owned()];
+        let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at: began, warnings: &warnings };
+        catalog.create_dataset_with_version(&new_dataset(owner, text), limit, attempt, &file(path)).await
     };
     let imported = import("a", "f", 1).await;
     assert!(matches!(imported, Err(CatalogError::ReservationLost)), "{imported:?}");
@@ -207,7 +210,11 @@ async fn a_first_import_leaves_all_or_nothing(database: Database) {
     assert!(first.is_active);
     let view = catalog.dataset_view(dataset.id).await.unwrap().unwrap();
     assert_eq!((&view.dataset, &view.versions[..]), (&dataset, &[first][..]));
-    assert_eq!(view.last_attempts.len(), 1);
+    // It took no time: it was said to have begun when it ended.
+    let [attempt] = &view.last_attempts[..] else { panic!("one attempt: {:?}", view.last_attempts) };
+    assert_eq!(attempt.started_at, began);
+    assert!(attempt.finished_at.is_some_and(|finished| finished >= began + chrono::TimeDelta::seconds(90)));
+    assert_eq!(attempt.warnings, ["odd\0", "empty"]);
     // Nothing keeps the next refresh from beginning.
     assert_eq!(publish(&catalog, dataset.id, "g").await.unwrap().number, VersionNumber::new(2));
 }

@@ -184,7 +184,10 @@ fn tokens_are_made_for_users_who_are_there() {
     let make = |options: &[&str]| machine.run(&[&["user", "token", "ada@example.test", "--name"], options].concat());
     let token = |output: std::process::Output| succeeded(&output).lines().last().expect("a token").to_owned();
     let printed = succeeded(&make(&["ci"]));
-    assert!(printed.starts_with("made the token ci of ada@example.test with the scope write\nstrata_"), "{printed}");
+    assert!(
+        printed.starts_with("made the token ci of ada@example.test with the scope write; it does not expire\nstrata_"),
+        "{printed}"
+    );
     let (all, reads) = (printed.lines().last().expect("a token"), token(make(&["bi", "--scope", "read"])));
     let short = token(make(&["short", "--expires-in", "1h"]));
     for (options, words) in [
@@ -474,6 +477,36 @@ fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
 }
 
 #[test]
+fn an_import_says_what_the_dataset_is_and_when_it_began() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    let listed = || -> Value {
+        let server = Server::start(&machine, &[], &[]);
+        let (_, body) = get(&format!("{}/datasets", server.base_url), None);
+        serde_json::from_str::<Value>(&body).expect("JSON")["datasets"].clone()
+    };
+    let about = ["--description", "Small things", "--licence", "CC0-1.0", "--listed"];
+    one_json_line(&machine.import("one.jsonl", &about));
+    let datasets = listed();
+    assert_eq!(
+        (&datasets[0]["description"], &datasets[0]["licence"], &datasets[0]["version"]),
+        (&json!("Small things"), &json!("CC0-1.0"), &json!(1))
+    );
+    // The next import says what it says anew, and unsays nothing.
+    one_json_line(&machine.import("one.jsonl", &["--description", "Smaller things"]));
+    let datasets = listed();
+    assert_eq!(
+        (&datasets[0]["description"], &datasets[0]["licence"], &datasets[0]["version"]),
+        (&json!("Smaller things"), &json!("CC0-1.0"), &json!(2))
+    );
+    let long = "x".repeat(1_001);
+    let message = failed(&machine.import("one.jsonl", &["--licence", &long]));
+    assert!(message.ends_with("--licence: it is longer than 1000 characters"), "{message}");
+    assert_eq!(machine.import("one.jsonl", &["--listed", "--private"]).status.code(), Some(2));
+    assert_eq!(listed()[0]["version"], json!(2), "nothing is made");
+}
+
+#[test]
 fn a_table_with_another_delimiter_is_told_to_its_owner() {
     let machine = Machine::with_user();
     machine.write("semicolons.csv", "name;age\nAda;36\n");
@@ -594,24 +627,31 @@ fn users_and_datasets_are_listed() {
     assert!(failed(&Machine::new().run(&["list"])).contains("there is no catalog"));
     assert_eq!(
         succeeded(&machine.run(&["list"])),
-        "ID  SLUG  OWNER  VERSIONS  ACTIVE  PINNED  PRIVATE  FROZEN  NAME\n"
+        "ID  SLUG  OWNER  VERSIONS  ACTIVE  SIZE  PINNED  PRIVATE  FROZEN  NAME\n"
     );
     machine.write("one.jsonl", "{\"a\":1}\n");
     one_json_line(&machine.import("one.jsonl", &[]));
     one_json_line(&machine.import("one.jsonl", &[]));
     let private = ["import", "one.jsonl", "--name", "Hidden", "--owner", "ada@example.test", "--private"];
     one_json_line(&machine.run(&private));
-    let expected = concat!(
-        "ID  SLUG          OWNER             VERSIONS  ACTIVE  PINNED  PRIVATE  FROZEN  NAME\n",
-        " 1  small-things  ada@example.test         2  v2      no      no       no      Small Things\n",
-        " 2  hidden        ada@example.test         1  v1      no      yes      no      Hidden\n",
-    );
-    assert_eq!(succeeded(&machine.run(&["list"])), expected);
     let lines = succeeded(&machine.run(&["list", "--json"]));
-    let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    let mut first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    // As much as its file has.
+    let bytes = first["file_size_bytes"].take().as_u64().expect("a number");
     let record = json!({"dataset_id": 1, "name_slug": "small-things", "name": "Small Things", "owner": "ada@example.test",
-                        "versions": 2, "active_version": 2, "pinned": false, "private": false, "frozen": false});
+                        "versions": 2, "active_version": 2, "file_size_bytes": null, "pinned": false, "private": false,
+                        "frozen": false});
     assert_eq!((lines.lines().count(), first), (2, record));
+    let files = crate::support::files(&machine.path("strata-data/store/versions"));
+    assert!(files.iter().any(|file| file.metadata().expect("a file").len() == bytes), "{bytes}: {files:?}");
+    let size = format!("{:.2} KiB", bytes as f64 / 1_024.0);
+    let expected = [
+        "ID  SLUG          OWNER             VERSIONS  ACTIVE      SIZE  PINNED  PRIVATE  FROZEN  NAME".to_owned(),
+        format!(" 1  small-things  ada@example.test         2  v2      {size}  no      no       no      Small Things"),
+        format!(" 2  hidden        ada@example.test         1  v1      {size}  no      yes      no      Hidden"),
+    ];
+    let text = succeeded(&machine.run(&["list"]));
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 
     succeeded(&machine.run_with_input(&["user", "add", "bob@example.test", "--plan", "pro"], "battery staple\n"));
     // They waited for a store that they do not need.

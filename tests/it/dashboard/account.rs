@@ -20,6 +20,7 @@ async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
     let bearer = format!("Bearer {token}");
     assert_eq!(service.send("GET", "/dataset/list", Some(&bearer)).await.status, 200);
     assert_eq!(service.send("POST", "/dataset/unpin", Some(&bearer)).await.status, 403, "it reads alone");
+    assert!(page.words("[role=status]").contains("with the scope read. It does not expire."), "{}", page.text);
     let page = owner.page("/ui/account").await;
     assert!(!page.text.contains(&token), "it is shown once");
     assert_eq!(page.words("section[aria-labelledby=tokens] tbody th"), "ci <b>");
@@ -36,6 +37,25 @@ async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
     let visitor = Browser::visitor(&service);
     visitor.error("/ui/account", 401).await;
     Page::of(&visitor.post("/ui/account/create-token", &[("name", "x")]).await, 401);
+}
+
+#[tokio::test]
+async fn a_token_lasts_as_long_as_its_form_says() {
+    let service = TestService::start().await;
+    let owner = Browser::user(&service, OWNER).await;
+    let offered = owner.page("/ui/account").await.all_words("#expires option");
+    assert_eq!(offered, ["never", "in 7 days", "in 30 days", "in 90 days", "in a year"]);
+    let made = sent(&owner, "create-token", &[("name", "ci"), ("scope", "write"), ("expires", "30")]).await;
+    let page = Page::of(&made, 200);
+    let expires = page.one(".done time").attr("datetime").expect("a time").to_owned();
+    let expires: chrono::DateTime<chrono::Utc> = expires.parse().expect("a time");
+    let days = (expires - chrono::Utc::now()).num_hours().div_euclid(24);
+    assert!((29..=30).contains(&days), "{expires}");
+    for wrong in ["soon", "-1", "0", "99999999999999999999", "40000"] {
+        let fields = [("name", "other"), ("scope", "read"), ("expires", wrong)];
+        Page::of(&sent(&owner, "create-token", &fields).await, 400);
+    }
+    assert!(!owner.page("/ui/account").await.words("section[aria-labelledby=tokens] tbody").contains("other"));
 }
 
 #[tokio::test]

@@ -141,7 +141,10 @@ async fn entities_are_added_and_removed() {
 
     let remove = owner.page(&owner.page(&base).await.link("Remove entities")).await;
     let checked = Page::of(&send(&owner, &remove, &[("positions", "0, 4-5"), ("do", "preview")]).await, 200);
-    assert_eq!(checked.all_words(".editor h4"), ["Entity 0", "Entity 4", "Entity 5"]);
+    assert_eq!(
+        checked.all_words(".editor h4"),
+        ["Entity at position 0", "Entity at position 4", "Entity at position 5"]
+    );
     assert_eq!(compared(&checked)[0], "first removed true missing");
     // What was looked at goes, and nothing else.
     let other = send(&owner, &checked, &[("positions", "1"), ("do", "save")]).await;

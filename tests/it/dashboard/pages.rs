@@ -147,7 +147,7 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
         ("/ui/9/ten/v1/", 404, "There is no dataset with this dataset_id and name_slug."),
         ("/ui/1/ten/v2/", 404, "its only version is 1"),
         ("/ui/1/ten/v1/alt/", 404, "Version 1 of this dataset has no alternate."),
-        ("/ui/1/ten/v1/entity/1", 404, "This version has 1 entity, at the positions from 0. None is at 1."),
+        ("/ui/1/ten/v1/entity/1", 404, "This version has 1 entity, at position 0. None is at 1."),
         ("/ui/1/ten/v1/entity/99999999999999999999999", 404, "None is at"),
         ("/ui/1/ten/v1/entity/-1", 400, "The position is \"-1\""),
         ("/ui/1/ten/v1/entity/%3Cscript%3E", 400, "The position is"),

@@ -113,6 +113,60 @@ async fn cells_of_a_table_become_numbers_where_the_box_is_ticked() {
     assert!(wrong.one("input[name=infer_types]").attr("checked").is_some(), "what was chosen is kept");
 }
 
+/// What came after the file, and all but the last of equal fields, was dropped without a word.
+#[tokio::test]
+async fn an_upload_with_more_than_its_form_has_is_refused_by_name() {
+    let owned = pushed().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let token = owner.token(REFRESH).await;
+    let (ours, json) = (field("token", &token), "[{\"n\":2}]".to_owned());
+    let one = || [ours.clone(), file("a.json"), json.clone()].concat();
+    for (body, told) in [
+        ([one(), "\r\n".to_owned(), file("b.json"), json.clone(), end()].concat(), "the field \"file\" comes twice"),
+        (
+            [one(), "\r\n".to_owned(), field("format", "json"), end()].concat(),
+            "the field \"format\" comes after the file",
+        ),
+        ([one(), "\r\n".to_owned(), field("token", &token), end()].concat(), "the field \"token\" comes twice"),
+        (
+            [one(), "\r\n".to_owned(), field("<b>", "x"), end()].concat(),
+            "there is no field \"<b>\" in it; valid: token, ",
+        ),
+        ([field("format", "json"), field("format", "csv"), one(), end()].concat(), "the field \"format\" comes twice"),
+        ([ours.clone(), one(), end()].concat(), "the field \"token\" comes twice"),
+        ([field("notes", ""), one(), end()].concat(), "there is no field \"notes\" in it; valid: token, "),
+    ] {
+        let answer = sent(&owner, body.into()).await;
+        let page = Page::of(&answer, 400);
+        assert!(page.text.contains(told) || answer.text().contains(told), "{told}: {}", page.text);
+        assert_eq!(owned.versions(1).await.len(), 1, "nothing is made: {told}");
+    }
+    // A header without an end is not kept in memory without an end.
+    let endless = format!("\r\n--{BOUNDARY}\r\nx: {}", "x".repeat(4 << 20));
+    Page::of(&sent(&owner, [one(), endless].concat().into()).await, 400);
+    assert_eq!(owned.versions(1).await.len(), 1);
+    leads_to(&sent(&owner, [one(), end()].concat().into()).await, "/ui/1/ten/refresh?done=made");
+}
+
+#[tokio::test]
+async fn what_is_perhaps_a_mistake_is_told_with_the_version_and_in_the_history() {
+    let owned = pushed().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for (name, text, told) in [
+        ("a.csv", "name;<b>age\nAda;36\n", "The table has one column, whose name holds semicolons: only commas"),
+        ("b.jsonl", "", "The source holds no entities, so the version has none."),
+    ] {
+        let format = name.split('.').next_back().expect("a format");
+        leads_to(&uploaded(&owner, format, name, text).await, "/ui/1/ten/refresh?done=made");
+        let page = owner.page("/ui/1/ten/refresh?done=made").await;
+        assert!(page.words("[role=alert]").starts_with(told), "{}", page.text);
+        assert!(page.words("tbody tr:first-child .note").starts_with(told), "{}", page.text);
+    }
+    leads_to(&uploaded(&owner, "csv", "c.csv", "a;b,c\n1,2\n").await, "/ui/1/ten/refresh?done=made");
+    let page = owner.page("/ui/1/ten/refresh?done=made").await;
+    assert!(page.select("[role=alert]").is_empty() && page.select("tbody tr:first-child .note").is_empty());
+}
+
 #[tokio::test]
 async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
     let owned = pushed().await;
@@ -217,8 +271,12 @@ async fn a_refresh_is_begun_and_what_failed_is_told() {
     let (owned, _server) = fetched(|| ok("content-type: application/json\r\n", b"[{\"n\":1},\n{\"n\":<b>}]")).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let failed = Page::of(&owner.submit(&owner.page(REFRESH).await, "/ui/1/ten/refresh/now").await, 422);
-    assert!(failed.words("section[aria-labelledby=now] .problem").contains("item 2: byte 5"), "{}", failed.text);
-    assert!(failed.words("td.failed").contains("item 2: byte 5"));
+    assert!(
+        failed.words("section[aria-labelledby=now] .problem").contains("item 2 (line 2, column 6)"),
+        "{}",
+        failed.text
+    );
+    assert!(failed.words("td.failed").contains("item 2 (line 2, column 6)"));
     // Whoever saw it run is told once more.
     for query in ["ended=1", "done=begun"] {
         let page = owner.page(&format!("{REFRESH}?{query}")).await;

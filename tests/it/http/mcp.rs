@@ -434,14 +434,19 @@ async fn results_and_messages_are_bounded_and_say_what_to_do() {
 
     let push = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": [{"a": "x".repeat(100_000)}]});
     let answer = owned.tool("push_alt_version", push).await;
-    let refused = |answer: &Answer, status: u16, words: &str| {
+    let refused_as = |code: i32, answer: &Answer, status: u16, words: &str| {
         assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")));
         let message: Value = serde_json::from_str(answer.text()).expect("JSON");
-        assert_eq!((&message["id"], &message["error"]["code"]), (&Value::Null, &json!(-32_600)), "{message}");
+        assert_eq!((&message["id"], &message["error"]["code"]), (&Value::Null, &json!(code)), "{message}");
         assert!(message["error"]["message"].as_str().is_some_and(|text| text.contains(words)), "{message}");
     };
+    let refused = |answer: &Answer, status: u16, words: &str| refused_as(-32_600, answer, status, words);
     refused(&answer, 413, "POST /agent/push_alt_version");
-    for body in ["", "{", "[]", "{}", "null", r#"{"jsonrpc":"1.0","id":7,"method":"tools/list"}"#, "\u{0}"] {
+    // Text that is no JSON was told as JSON that is no request.
+    for body in ["", "{", "[{]", "nul", "\u{0}", "tools/list", r#"{"jsonrpc":"2.0","id":01}"#, "{}{}", "[1]]", "\"a"] {
+        refused_as(-32_700, &message(&owned, Some(&owned.token), body).await, 400, "JSON-RPC 2.0");
+    }
+    for body in ["[]", "{}", "null", "7", r#"{"jsonrpc":"1.0","id":7,"method":"tools/list"}"#, r#"{"id":"\ud800"}"#] {
         refused(&message(&owned, Some(&owned.token), body).await, 400, "JSON-RPC 2.0");
     }
     let batch = format!("[{}]", calling("list_datasets", "{}"));

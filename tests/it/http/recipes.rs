@@ -110,6 +110,7 @@ async fn import(app: &App, name: &str, source: &Path, records_path: Option<&str>
         source: source.to_string_lossy().into_owned(),
         name: name.to_owned(),
         owner_email: OWNER.to_owned(),
+        about: strata::model::dataset::About::default(),
         private,
         format: None,
         records_path: records_path.map(|path| FieldPath::parse(path).expect("a path")),

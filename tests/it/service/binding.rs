@@ -214,6 +214,46 @@ async fn temporary_directories_that_somebody_removes_are_made_anew() {
     assert!(owned.service.directory().join("exports").read_dir().expect("readable").count() > 0);
 }
 
+/// An export made the data directory anew, and everything went on half-way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_data_directory_that_goes_is_not_made_anew() {
+    // With its store elsewhere, exports can be made but not kept.
+    for beside in [false, true] {
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        let owned = Owned::start(|config| {
+            if beside {
+                let store = elsewhere.path().join("store").display().to_string();
+                config.store.url = Some(StoreUrl::try_from(store).expect("a URL"));
+            }
+        })
+        .await;
+        let id = owned.dataset("Things", json!({}), &[r#"[{"a":1},{"a":2}]"#]).await;
+        let url = |query: &str| format!("/api/{id}/things/v1/?{query}");
+        // Its documents are in memory.
+        assert_eq!(owned.service.get(&url("format=jsonl")).await.status, 200);
+        assert_eq!(owned.service.get(&url("format=parquet")).await.status, 200);
+        let data = owned.service.directory();
+        let away = elsewhere.path().join("away");
+        fs::rename(data, &away).expect("moved");
+        for query in
+            ["format=parquet", "format=parquet&limit=1", "format=parquet&sample=1", "format=parquet&typed=true"]
+        {
+            let export = owned.service.get(&url(query)).await;
+            export.is_error(503);
+            assert!(export.text().contains("the data directory is missing"), "{}", export.text());
+        }
+        let push = try_push(&owned, id, r#"[{"b":1}]"#).await;
+        push.is_error(503);
+        assert!(push.header("retry-after").is_some(), "{}", push.text());
+        assert!(!data.exists(), "it is not made anew");
+        fs::rename(&away, data).expect("moved");
+        for query in ["format=parquet", "format=parquet&limit=1", "format=parquet&sample=1"] {
+            assert_eq!(owned.service.get(&url(query)).await.status, 200);
+        }
+        assert_eq!(try_push(&owned, id, r#"[{"b":1}]"#).await.status, 200);
+    }
+}
+
 #[tokio::test]
 async fn an_identity_that_a_power_failure_has_cut_is_written_again() {
     for cut in ["", "0123", "\0\0\0\0", "0123\0\0"] {

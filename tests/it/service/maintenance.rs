@@ -255,7 +255,7 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
             enveloped: true,
         };
         let published = restored.refreshes().push(owned.user.id, push).await.expect("a version");
-        assert_eq!(published.version.number.get(), 3);
+        assert_eq!(published.record.version.number.get(), 3);
     }
     assert_eq!(owned.versions(id).await.len(), 2);
 }

@@ -193,6 +193,7 @@ async fn every_version_and_alternate_written_from_then_on_has_the_shredded_colum
         source: source.path().to_string_lossy().into_owned(),
         name: "Other".to_owned(),
         owner_email: "ada@strata.test".to_owned(),
+        about: strata::model::dataset::About::default(),
         private: false,
         format: None,
         records_path: None,

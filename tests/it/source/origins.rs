@@ -213,7 +213,11 @@ async fn a_source_is_bounded_before_and_after_decompression() {
     }
     let options = DecodeOptions { entity_limit_bytes: 20, ..DecodeOptions::default() };
     let input = SourceInput::stream(io::Cursor::new(format!("[{{}},{{\"a\":\"{}\"}}]", "x".repeat(40))));
-    check_error(decode(input, options).await, 413, "item 2: the entity is larger than limits.entity_bytes (20)");
+    check_error(
+        decode(input, options).await,
+        413,
+        "item 2 (line 1, column 5): the entity is larger than limits.entity_bytes (20)",
+    );
 }
 
 // ------------------------------------------------------------------------------------------- objects
@@ -445,9 +449,13 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
         (r#"{dataset_id:7}"#, 400, "a key in quotes"),
         (r#"{"x":{},"entities":[]}"#, 400, "unknown field \"x\"; valid: dataset_id, etag, alt, entities"),
         (r#"{"entities":[{}],"dataset_di":7}"#, 400, "did you mean dataset_id?"),
-        (r#"{"entities":[{"a":1},[3]]}"#, 422, "item 2: an entity must be a JSON object; this is an array"),
-        (r#"{"entities":[{"a":1},{"a":01}]}"#, 422, "item 2: byte 6: not a JSON number"),
-        (r#"{"entities":[{"a":1},{"a""#, 422, "item 2: the document ends in the middle of it"),
+        (
+            r#"{"entities":[{"a":1},[3]]}"#,
+            422,
+            "item 2 (line 1, column 22): an entity must be a JSON object; this is an array",
+        ),
+        (r#"{"entities":[{"a":1},{"a":01}]}"#, 422, "item 2 (line 1, column 28): not a JSON number"),
+        (r#"{"entities":[{"a":1},{"a""#, 422, "item 2 (line 1, column 22): the document ends in the middle of it"),
     ] {
         check_error(push(pieces(text.as_bytes(), 4)).await, expected_status, expected);
     }

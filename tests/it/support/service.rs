@@ -105,6 +105,7 @@ impl TestService {
             source: source.path().to_string_lossy().into_owned(),
             name: name.to_owned(),
             owner_email: OWNER.to_owned(),
+            about: strata::model::dataset::About::default(),
             private,
             format: None,
             records_path: None,

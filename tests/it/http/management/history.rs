@@ -10,12 +10,52 @@ use super::{Owners, ok, refused};
 on_both_databases! {
     Owners:
     attempts_are_listed_newest_first
+    warnings_come_with_a_version_and_stay_in_the_history
     deliveries_are_listed_newest_first_and_stay
 }
 
 #[track_caller]
 fn keys(record: &Value) -> Vec<&str> {
     record.as_object().expect("a record").keys().map(String::as_str).collect()
+}
+
+async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
+    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = made["dataset"]["dataset_id"].as_u64().expect("an id");
+    let key = owners.scale.clone();
+    let push = async |format: &str, text: &str| {
+        let headers = [("authorization", key.as_str()), ("content-type", "application/octet-stream")];
+        let uri = format!("/dataset/refresh?dataset_id={id}&format={format}");
+        ok(&owners.raw("POST", &uri, &headers, text.into()).await)
+    };
+    let one_column = json!(["The table has one column, whose name holds semicolons: only commas separate cells here."]);
+    let of_tabs = json!(["The table has one column, whose name holds commas: only tabs separate cells here."]);
+    let nothing = json!(["The source holds no entities, so the version has none."]);
+    let told = [
+        ("csv", "name;age\nAda;36\n", one_column),
+        ("tsv", "name,age\nAda,36\n", of_tabs),
+        ("jsonl", "", nothing.clone()),
+        ("json", "[]", nothing.clone()),
+        ("csv", "a,b\n", nothing),
+        // One that has none has no member of this name.
+        ("csv", "name,age;years\nAda,36\n", Value::Null),
+        ("csv", "name\nAda;36\n", Value::Null),
+        ("jsonl", "{\"name;age\":1}\n", Value::Null),
+    ];
+    for (version, (format, text, warnings)) in told.iter().enumerate() {
+        let answer = push(format, text).await;
+        assert_eq!(answer["version"]["version_number"], json!(version + 1));
+        assert_eq!(answer["warnings"], *warnings, "{format} {text:?}");
+    }
+    let attempts = ok(&owners.get(&format!("/dataset/attempts?dataset_id={id}")).await)["attempts"].clone();
+    let attempts = attempts.as_array().expect("attempts");
+    for (attempt, (format, text, warnings)) in attempts.iter().rev().zip(&told) {
+        assert_eq!(attempt["warnings"], *warnings, "{format} {text:?}");
+        assert_eq!((&attempt["ok"], &attempt["error"]), (&json!(true), &Value::Null));
+    }
+    // The empty one that shares the file of the version before is told, too.
+    push("json", "[]").await;
+    assert_eq!(push("jsonl", "").await["warnings"][0], told[2].2[0]);
 }
 
 async fn attempts_are_listed_newest_first(owners: Owners) {

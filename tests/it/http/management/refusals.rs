@@ -17,11 +17,49 @@ on_both_databases! {
     Owners:
     what_a_get_does_not_know_is_refused
     a_query_beside_entities_is_refused
+    head_is_get_without_a_body
     every_operation_refuses_in_the_same_order
     every_operation_takes_all_fields_that_it_lists
     every_operation_refuses_a_field_that_it_does_not_know
     foreign_pages_cannot_use_a_cookie
     hostile_bodies_never_make_a_server_error
+}
+
+/// Reads take GET alone; all other GETs of the service answer HEAD as HTTP has it.
+async fn head_is_get_without_a_body(owners: Owners) {
+    let id = owners.dataset("Things", false, 2).await;
+    let key = Some(owners.scale.as_str());
+    let of = |path: &str, more: &str| format!("{path}?dataset_id={id}{more}");
+    let mut uris: Vec<String> = ["/session/me", "/session/list", "/token/list", "/dataset/list", "/datasets"]
+        .into_iter()
+        .chain(["/healthz", "/readyz", "/openapi.json"])
+        .map(str::to_owned)
+        .collect();
+    for path in ["/dataset/view", "/dataset/attempts", "/dataset/usage", "/dataset/profile", "/dataset/explain"] {
+        uris.push(of(path, ""));
+    }
+    uris.extend([of("/webhook/view", ""), of("/webhook/deliveries", ""), of("/dataset/diff", "&v1=1&v2=2")]);
+    uris.extend(["/dataset/view".to_owned(), "/dataset/view?dataset_id=99".to_owned()]);
+    for uri in uris {
+        let (get, head) = (owners.service.send("GET", &uri, key).await, owners.service.send("HEAD", &uri, key).await);
+        assert_eq!((head.status, head.body.len()), (get.status, 0), "{uri}");
+        // What differs from one request to the next, or is the length of what explain says of this one.
+        let steady = |answer: &crate::support::Answer| {
+            let names = answer.headers.iter().map(|(name, value)| (name.to_string(), format!("{value:?}")));
+            let own = |name: &str| {
+                matches!(name, "content-length" | "date" | "x-request-id") || name.starts_with("x-ratelimit-")
+            };
+            names.filter(|(name, _)| !own(name)).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(steady(&head), steady(&get), "{uri}");
+        if let Some(length) = head.header("content-length").filter(|_| !uri.starts_with("/dataset/explain")) {
+            assert_eq!(length, get.body.len().to_string(), "{uri}");
+        }
+    }
+    let read = owners.service.send("HEAD", &format!("/api/{id}/things/v1/"), None).await;
+    assert_eq!((read.status, read.header("allow")), (405, Some("GET")));
+    assert_eq!(owners.service.send("GET", "/token/list", None).await.status, 401);
+    assert_eq!(owners.service.send("HEAD", "/token/list", None).await.status, 401);
 }
 
 async fn what_a_get_does_not_know_is_refused(owners: Owners) {

@@ -17,7 +17,7 @@ fn an_entity_larger_than_its_limit_is_refused_in_every_format() {
     let fits = format!("{{\"a\":\"{}\"}}", "x".repeat(40 - 8));
     let too_long = format!("{{\"a\":\"{}\"}}", "x".repeat(41 - 8));
     let endless = format!("{{\"a\":\"{}", "x".repeat(5_000));
-    let expected = format!("{fits}\n! item 2: {refusal}");
+    let expected = format!("{fits}\n! item 2 (line 1, column 43): {refusal}");
     check_with(&options, "a.json", format!("[{fits},{too_long}]"), &expected);
     check_with(&options, "a.json", format!("[{fits},{endless}"), &expected);
     let expected = format!("{fits}\n! item 2 (line 2): {refusal}");

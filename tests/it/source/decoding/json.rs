@@ -28,23 +28,48 @@ fn json_items_that_are_bad_are_named_by_position() {
         r#"[{"a":1},{"a":2},[3]]"#,
         r#"{"a":1}
            {"a":2}
-           ! item 3: an entity must be a JSON object; this is an array"#,
+           ! item 3 (line 1, column 18): an entity must be a JSON object; this is an array"#,
     );
     for (item, kind) in [("null", "null"), ("\"x\"", "a string"), ("-1", "a number"), ("true", "a boolean")] {
-        let expected = format!("! item 1: an entity must be a JSON object; this is {kind}");
+        let expected = format!("! item 1 (line 1, column 2): an entity must be a JSON object; this is {kind}");
         check("a.json", format!("[{item}]"), &expected);
     }
-    check("a.json", r#"[{"a":01}]"#, "! item 1: byte 6: not a JSON number");
-    check("a.json", r#"[{"a":"\ud800"}]"#, "! item 1: byte 6: half of a surrogate pair, which is no character");
-    check("a.json", b"[{\"a\":\"\xff\"}]", "! item 1: byte 6: not UTF-8");
-    check("a.json", r#"[{"a":[}]"#, "! item 1: byte 6: found '}' where a value should stand");
+    check("a.json", r#"[{"a":01}]"#, "! item 1 (line 1, column 8): not a JSON number");
+    check(
+        "a.json",
+        r#"[{"a":"\ud800"}]"#,
+        "! item 1 (line 1, column 8): half of a surrogate pair, which is no character",
+    );
+    check("a.json", b"[{\"a\":\"\xff\"}]", "! item 1 (line 1, column 8): not UTF-8");
+    check("a.json", r#"[{"a":[}]"#, "! item 1 (line 1, column 8): found '}' where a value should stand");
+}
+
+/// The byte of an item told nobody where in a document it was.
+#[test]
+fn json_errors_name_the_line_and_the_character() {
+    let document = "[\n  {\"a\": \"ä\"},\r\n\n  {\"ö\": {\n    \"ü\": nul}}\n]";
+    check("a.json", document, "{\"a\":\"ä\"}\n! item 2 (line 5, column 10): found 'n' where a value should stand");
+    let document = "{\"é\":\n 1, \"rows\": [ {},\n\t7]}";
+    check_with(
+        &at_path("rows"),
+        "a.json",
+        document,
+        "{}\n! item 2 (line 3, column 2): an entity must be a JSON object; this is a number",
+    );
+    let blanks = format!("[{}{{}}{}x]", "\n".repeat(300_000), " ".repeat(300_000));
+    check(
+        "a.json",
+        blanks,
+        "{}\n! not a JSON document: there is 'x' after item 1 where a comma or a closing bracket should be (line \
+         300001, column 300003)",
+    );
 }
 
 #[test]
 fn json_documents_that_are_cut_or_go_on_are_bad() {
     check("a.json", "", "! not a JSON document: the document ends where an array should be");
     check("a.json", "[", "! not a JSON document: the document ends where an item should be");
-    check("a.json", r#"[{"a":1"#, "! item 1: the document ends in the middle of it");
+    check("a.json", r#"[{"a":1"#, "! item 1 (line 1, column 2): the document ends in the middle of it");
     check(
         "a.json",
         r#"[{"a":1}"#,
@@ -55,17 +80,21 @@ fn json_documents_that_are_cut_or_go_on_are_bad() {
         "a.json",
         r#"[{"a":1},]"#,
         r#"{"a":1}
-           ! not a JSON document: there is ']' after item 1 where an item should be"#,
+           ! not a JSON document: there is ']' after item 1 where an item should be (line 1, column 10)"#,
     );
     check(
         "a.json",
         r#"[{"a":1} {"a":2}]"#,
         r#"{"a":1}
-           ! not a JSON document: there is '{' after item 1 where a comma or a closing bracket should be"#,
+           ! not a JSON document: there is '{' after item 1 where a comma or a closing bracket should be (line 1, column 10)"#,
     );
-    check("a.json", "[] []", "! not a JSON document: there is '[' where the end of the document should be");
-    check("a.json", "[,]", "! not a JSON document: there is ',' where an item should be");
-    check("a.json", "<html>", "! not a JSON document: there is '<' where an array should be");
+    check(
+        "a.json",
+        "[] []",
+        "! not a JSON document: there is '[' where the end of the document should be (line 1, column 4)",
+    );
+    check("a.json", "[,]", "! not a JSON document: there is ',' where an item should be (line 1, column 2)");
+    check("a.json", "<html>", "! not a JSON document: there is '<' where an array should be (line 1, column 1)");
 }
 
 #[test]
@@ -74,7 +103,10 @@ fn json_nests_as_deep_as_entities_may() {
     let deepest = nested(128);
     check("a.json", &deepest, &deepest[1..deepest.len() - 1]);
     let text = decode(SourceInput::stream(io::Cursor::new(nested(129))).with_name("a.json"), &DecodeOptions::default());
-    assert!(text.starts_with("! item 1: byte ") && text.ends_with("nested deeper than 128 levels\n"), "{text}");
+    assert!(
+        text.starts_with("! item 1 (line 1, column ") && text.ends_with("nested deeper than 128 levels\n"),
+        "{text}"
+    );
     // Hundreds of thousands of levels must not exhaust the stack.
     let text = decode(
         SourceInput::stream(io::Cursor::new("[{\"a\":".to_owned() + &"[".repeat(300_000))).with_name("a.json"),

@@ -1,5 +1,12 @@
-//! Range filters that find nothing in a version whatever their limit: they compare with a type that no value at their
-//! path has (docs/semantics.md, Range filters). `strict` does not refuse them, because their fields exist.
+//! What is said of the conditions of a read that were perhaps meant otherwise, in `explain`, by the tool `read` and on
+//! pages:
+//!
+//! - filters whose value looks like a comparison, where nothing is found;
+//! - range filters that find nothing in a version whatever their limit: they compare with a type that no value at their
+//!   path has (docs/semantics.md, Range filters). `strict` does not refuse them, because their fields exist;
+//! - a sort by a path.
+
+use std::fmt::Display;
 
 use crate::document::{NumericValue, RangeLimit};
 use crate::model::path::Path;
@@ -23,9 +30,42 @@ pub(in crate::service) struct Comparable {
     pub texts: bool,
 }
 
-/// A sentence for each range filter whose path holds no value of its limit's type. `types` tells what a path holds, and
-/// nothing of one that it does not know.
-pub(in crate::service) fn hints(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<String> {
+/// A sentence for a sort by a path, which is perhaps this one.
+pub fn deep_sort_hint(nearest: impl Display) -> String {
+    format!("sort takes one top-level field, and {nearest} is a path.")
+}
+
+/// A sentence for each filter that looks like a comparison, of a read that finds nothing, and for each range filter
+/// whose path holds no value of its limit's type. `types` tells what a path holds, and nothing of one that it does not
+/// know.
+pub(in crate::service) fn of_conditions(
+    request: &ReadRequest,
+    finds_nothing: bool,
+    types: impl Fn(&Path) -> Option<Comparable>,
+) -> Vec<String> {
+    let comparisons = request.filters.iter().filter(|_| finds_nothing).filter_map(comparison);
+    comparisons.take(HINTS).chain(ranges(request, types)).collect()
+}
+
+/// What is said of a filter whose value looks like a comparison.
+fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
+    let (parameter, rest) = if let Some(rest) = value.strip_prefix(">=") {
+        ("filter_gte", rest)
+    } else if let Some(rest) = value.strip_prefix("<=") {
+        ("filter_lte", rest)
+    } else if let Some(rest) = value.strip_prefix('>') {
+        ("filter_gt", rest)
+    } else if let Some(rest) = value.strip_prefix('<') {
+        ("filter_lt", rest)
+    } else {
+        ("filter", value.strip_prefix('=')?.trim_start_matches('='))
+    };
+    let (shown, rest) = (shorten(value), shorten(rest.trim_start()));
+    Some(format!("`filter={path}:{shown}` finds the text `{shown}` alone. Did you mean `{parameter}={path}:{rest}`?"))
+}
+
+/// A sentence for each range filter whose path holds no value of its limit's type.
+fn ranges(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<String> {
     let filters = RangeBound::ALL.into_iter().flat_map(|bound| {
         let filters = request.ranges[bound as usize].iter();
         filters.map(move |filter| (bound.parameter(), filter))
@@ -82,14 +122,14 @@ fn shorten(value: &str) -> String {
 }
 
 impl Reads {
-    /// What is to be said of range filters that compare with a type that their path does not hold; nothing where the
-    /// profile does not tell. Reads the paths of the profile. Waits for nobody: a hint is not worth it.
+    /// What is to be said of the conditions of a read that finds nothing. Nothing of types where the profile does not
+    /// tell them. Reads the paths of the profile for range filters. Waits for nobody: a hint is not worth it.
     ///
     /// # Errors
     /// [`ReadError`], of the file.
-    pub async fn range_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<String>, ReadError> {
+    pub async fn hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<String>, ReadError> {
         if request.ranges.iter().all(|filters| filters.is_empty()) {
-            return Ok(Vec::new());
+            return Ok(of_conditions(request, true, |_| None));
         }
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
         let index = match reader.cached_paths().await {
@@ -99,9 +139,8 @@ impl Reads {
                 None => None,
             },
         };
-        let Some(index) = index else { return Ok(Vec::new()) };
-        Ok(hints(request, |path| {
-            let facts = index.get(&path.to_string())?;
+        Ok(of_conditions(request, true, |path| {
+            let facts = index.as_ref()?.get(&path.to_string())?;
             Some(Comparable { numbers: facts.has_number?, texts: facts.has_string? })
         }))
     }
@@ -137,5 +176,26 @@ mod tests {
             }
         }
         assert_eq!(shorten(&"ä".repeat(100)).chars().count(), SHOWN_CHARACTERS + 1);
+    }
+
+    #[test]
+    fn a_filter_that_looks_like_a_comparison_is_told_as_one() {
+        for (value, meant) in [
+            (">5", Some("filter_gt=a:5")),
+            (">= 5", Some("filter_gte=a:5")),
+            ("<5", Some("filter_lt=a:5")),
+            ("<=5", Some("filter_lte=a:5")),
+            ("==5", Some("filter=a:5")),
+            ("5", None),
+            ("a>5", None),
+        ] {
+            let filter = PathValue { path: Path::parse("a").expect("a path"), value: value.to_owned() };
+            let request = ReadRequest { filters: vec![filter], ..ReadRequest::default() };
+            let hints = of_conditions(&request, true, |_| None);
+            let expected = meant
+                .map(|meant| format!("`filter=a:{value}` finds the text `{value}` alone. Did you mean `{meant}`?"));
+            assert_eq!(hints, Vec::from_iter(expected));
+            assert!(of_conditions(&request, false, |_| None).is_empty());
+        }
     }
 }
