@@ -16,6 +16,7 @@ use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::UsageCounts;
 use crate::http::error::HttpError;
+use crate::http::visit::quoted;
 use crate::model::limits;
 use crate::model::scope::Scope;
 use crate::model::user::User;
@@ -36,10 +37,44 @@ struct AccountPage {
     used: Used,
     /// A token that was just made: its name and itself. It is shown this once.
     made: Option<(String, String)>,
-    /// The name of a token that was typed, and not taken.
-    typed: String,
+    /// What was chosen for a token that was not taken.
+    typed: TokenForm,
+    /// Days after which a token may expire, as the form offers them.
+    lifetimes: [(&'static str, &'static str); 5],
     sessions: Vec<SessionRow>,
     tokens: Vec<TokenRow>,
+}
+
+/// Days until a token expires, in the words of the form; nothing is never.
+const LIFETIMES: [(&str, &str); 5] =
+    [("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")];
+
+/// The form of a new token.
+#[derive(Default)]
+struct TokenForm {
+    name: String,
+    writes: bool,
+    days: String,
+}
+
+impl TokenForm {
+    fn sent(sent: &Sent) -> TokenForm {
+        TokenForm {
+            name: sent.fields.first("name").unwrap_or_default().to_owned(),
+            writes: sent.fields.first("scope") == Some(Scope::Write.name()),
+            days: sent.trimmed("days").to_owned(),
+        }
+    }
+
+    /// Seconds until it expires; `None` is never.
+    fn lifetime_s(&self) -> Result<Option<u64>, HttpError> {
+        if self.days.is_empty() {
+            return Ok(None);
+        }
+        let days = self.days.parse().ok().and_then(|days: u64| days.checked_mul(DAY_S));
+        let problem = || format!("{} is no number of days", quoted(&self.days));
+        days.map(Some).ok_or_else(|| ManageError::Invalid { field: EXPIRES, problem: problem() }.into())
+    }
 }
 
 /// What of the plan is used, and what it allows.
@@ -71,11 +106,17 @@ struct DatasetRow {
 /// Datasets in the table.
 const DATASETS: usize = 50;
 
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
+
 /// Days over which their reads are counted.
 const DAYS: u64 = 30;
 
 /// The fields beside which their problems are said.
-const FIELDS: [&str; 3] = ["name", "old", "new"];
+const FIELDS: [&str; 4] = ["name", EXPIRES, "old", "new"];
+
+/// The field of the form in days, by its name in the operation, whose bound it has.
+const EXPIRES: &str = "expires_in_s";
 
 struct SessionRow {
     id: String,
@@ -119,8 +160,8 @@ struct Said {
     notice: Option<&'static str>,
     problem: Problem,
     made: Option<(String, String)>,
-    /// The name of a token that was typed, and not taken.
-    typed: String,
+    /// What was chosen for a token that was not taken.
+    typed: TokenForm,
 }
 
 async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
@@ -138,6 +179,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         used: used(app, &user).await?,
         made: said.made,
         typed: said.typed,
+        lifetimes: LIFETIMES,
         sessions: sessions
             .into_iter()
             .map(|session| SessionRow {
@@ -246,7 +288,7 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
                     Some(text) if sent.action == "password" => Problem::at("old", text),
                     _ => problem,
                 };
-                let typed = if sent.action == "create-token" { sent.trimmed("name").to_owned() } else { String::new() };
+                let typed = if sent.action == "create-token" { TokenForm::sent(&sent) } else { TokenForm::default() };
                 account(&visit, Said { status, problem, typed, ..Said::default() }).await
             }
         }
@@ -263,9 +305,10 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
         "end-session" => app.sessions().end_listed(&user, field("id")).await?,
         "delete-token" => app.accounts().delete_token(&user, field("name")).await?,
         "create-token" => {
-            let scope = if field("scope") == Scope::Write.name() { Scope::Write } else { Scope::Read };
-            let (token, _) = app.accounts().create_token(&user, field("name"), scope, None).await?;
-            return Ok(Some((field("name").to_owned(), token.expose().to_owned())));
+            let form = TokenForm::sent(sent);
+            let scope = if form.writes { Scope::Write } else { Scope::Read };
+            let (token, _) = app.accounts().create_token(&user, &form.name, scope, form.lifetime_s()?).await?;
+            return Ok(Some((form.name, token.expose().to_owned())));
         }
         "password" => {
             let current = visit.visitor.session().map(|id| id.expose());

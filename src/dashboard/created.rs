@@ -8,16 +8,17 @@ use axum::response::Response;
 
 use super::acting::{Problem, Sent, problem, received};
 use super::place::DatasetPlace;
+use super::settings::AboutForm;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource, InvalidDatasetName};
-use crate::service::{App, DatasetSettings, ManageError};
+use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
+use crate::service::{App, DatasetSettings};
 
 /// The path of the page.
 const NEW: &str = "/ui/new";
 
 /// The fields beside which their problems are said.
-const FIELDS: [&str; 2] = ["name", "source"];
+const FIELDS: [&str; 4] = ["name", "description", "licence", "source"];
 
 #[derive(Template)]
 #[template(path = "new.html")]
@@ -25,10 +26,9 @@ struct NewPage {
     shell: Shell,
     action: &'static str,
     problem: Problem,
-    name: String,
+    about: AboutForm,
     fetched: bool,
     source: String,
-    private: bool,
 }
 
 /// The handler of the page.
@@ -46,10 +46,9 @@ fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>
         shell: visit.shell("New dataset"),
         action: NEW,
         problem,
-        name: sent.map(|sent| sent.trimmed("name").to_owned()).unwrap_or_default(),
+        about: sent.map(AboutForm::sent).unwrap_or_default(),
         fetched: sent.is_some_and(|sent| sent.trimmed("from") == "url"),
         source: sent.map(|sent| sent.trimmed("source").to_owned()).unwrap_or_default(),
-        private: sent.is_some_and(|sent| sent.ticked("private")),
     };
     render(status, &page)
 }
@@ -70,14 +69,12 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
 }
 
 async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
-    let invalid = |problem: InvalidDatasetName| ManageError::Invalid { field: "name", problem: problem.to_string() };
-    let name = sent.trimmed("name").parse().map_err(invalid)?;
+    let (name, about) = AboutForm::sent(sent).checked()?;
     let source = match sent.trimmed("from") {
         "url" => DatasetSource::Url(sent.trimmed("source").to_owned()),
         _ => DatasetSource::Push,
     };
-    let settings =
-        DatasetSettings { private: Some(sent.ticked("private")), source: Some(source), ..DatasetSettings::default() };
+    let settings = DatasetSettings { source: Some(source), ..about };
     let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;
     // Its first version is made there.
     Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).refresh()))
