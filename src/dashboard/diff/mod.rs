@@ -127,9 +127,11 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let field = |name| query.first(name).unwrap_or_default().to_owned();
     // Until two are chosen: the version from whose page one came, or the last one, and the one before.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
-    let is_open = latest > 0 && query.first("v1").is_none() && query.first("v2").is_none();
+    let of_alternate = field("alt") == "true";
+    let has_two = latest > 1 || (of_alternate && latest > 0);
+    let is_open = has_two && query.first("v1").is_none() && query.first("v2").is_none();
     let of = query.first(COMPARED).and_then(|number| number.parse().ok());
-    let [v1, v2] = proposed(of, latest, field("alt") == "true");
+    let [v1, v2] = proposed(of, latest, of_alternate);
     let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
     let form = Form {
         action: place.diff(),
@@ -173,7 +175,7 @@ fn proposed(of: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
     match of {
         of if alt => [of, of],
         // The first one has none before it.
-        0 | 1 => [1, latest.clamp(1, 2)],
+        0 | 1 => [1, 2],
         of => [of - 1, of],
     }
 }

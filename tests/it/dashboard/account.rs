@@ -39,6 +39,33 @@ async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_token_expires_when_its_user_says_so() {
+    let service = TestService::start().await;
+    let owner = Browser::user(&service, OWNER).await;
+    let page = owner.page("/ui/account").await;
+    assert_eq!(page.all_words("#days option"), ["in 7 days", "in 30 days", "in 90 days", "in a year", "never"]);
+    assert_eq!(page.one("#days option[selected]").attr("value"), Some(""), "as the operation does");
+    for (name, days, seconds) in [("week", "7", Some(7 * 86_400)), ("always", "", None)] {
+        let made = Page::of(&sent(&owner, "create-token", &[("name", name), ("days", days)]).await, 200);
+        let bearer = format!("Bearer {}", made.one("#made").attr("value").expect("a token"));
+        let tokens = service.send("GET", "/token/list", Some(&bearer)).await;
+        let tokens: serde_json::Value = serde_json::from_str(&tokens.text()).expect("JSON");
+        let tokens = tokens["tokens"].as_array().expect("tokens").clone();
+        let token = tokens.iter().find(|token| token["name"] == name).expect("the token");
+        let time = |field: &str| token[field].as_str().and_then(|time| chrono::DateTime::parse_from_rfc3339(time).ok());
+        let lives = time("expires_at").map(|expires| (expires - time("created_at").expect("a time")).num_seconds());
+        assert_eq!(lives, seconds, "{token}");
+    }
+    for days in ["0", "-1", "x", "36501", "18446744073709551615"] {
+        let fields = [("name", "ci"), ("scope", "write"), ("days", days)];
+        let page = Page::of(&sent(&owner, "create-token", &fields).await, 400);
+        assert!(!page.words("#days-problem").is_empty(), "{days}");
+        assert_eq!(page.one("#token-name").attr("value"), Some("ci"));
+        assert_eq!(page.one("#scope option[selected]").attr("value"), Some("write"));
+    }
+}
+
+#[tokio::test]
 async fn sessions_are_ended_and_a_new_password_ends_all_others() {
     let service = TestService::configured(|config| config.limits.logins_per_minute = 0).await;
     let (owner, other) = (Browser::user(&service, OWNER).await, Browser::user(&service, OWNER).await);
