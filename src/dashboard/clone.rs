@@ -1,5 +1,5 @@
-//! `…/clone`: a dataset of the visitor's that begins with the newest version of this one. It says what it will do before
-//! it is done.
+//! `…/clone`: a dataset of the visitor's that begins with the newest version of this one. It says what it will do
+//! before it is done.
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -86,7 +86,9 @@ fn effects(dataset: &Dataset) -> Vec<String> {
         false => "It is public, and not listed until you say so in its settings.",
     };
     vec![
-        format!("You get a dataset of your own. Its version 1 is version {latest} of this one, with its alternate."),
+        format!(
+            "You get a dataset of your own. Its version 1 is version {latest} of this one, with its alternate if any."
+        ),
         "Its description and licence come with it, its source does not: it takes what you upload or push.".to_owned(),
         who.to_owned(),
         "It counts for your plan’s number of active datasets. This one does not change.".to_owned(),
