@@ -46,6 +46,9 @@ section! {
         /// Wrong passwords for one e-mail address in an hour. All clients from which nobody has logged in to it share
         /// them. 0 is any number.
         account_logins_per_hour: u64 = 100, within 0..=1_000_000_000;
+        /// Streams of all users together, open at the same time, that tell how far a refresh is. A user has four at
+        /// most.
+        refresh_streams: u64 = 1_000, within 1..=100_000;
         /// `redis://user:password@host:6379/0`, or `rediss://` with TLS: the Redis or Valkey in which all processes of
         /// a service count requests and log-ins together. When not given, each process counts for itself. It also does
         /// so while Redis does not answer.

@@ -35,14 +35,46 @@ struct AccountPage {
     notice: Option<&'static str>,
     problem: Problem,
     used: Used,
-    /// A token that was just made. It is shown this once.
-    made: Option<MadeToken>,
-    /// The name of a token that was typed, and not taken.
-    typed: String,
-    /// How long a new token may last, and in words.
-    lifetimes: &'static [(&'static str, &'static str)],
+    /// A token that was just made: its name and itself. It is shown this once.
+    made: Option<(String, String)>,
+    /// What was chosen for a token that was not taken.
+    typed: TokenForm,
+    /// Days after which a token may expire, as the form offers them.
+    lifetimes: [(&'static str, &'static str); 5],
     sessions: Vec<SessionRow>,
     tokens: Vec<TokenRow>,
+}
+
+/// Days until a token expires, in the words of the form; nothing is never.
+const LIFETIMES: [(&str, &str); 5] =
+    [("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")];
+
+/// The form of a new token.
+#[derive(Default)]
+struct TokenForm {
+    name: String,
+    writes: bool,
+    days: String,
+}
+
+impl TokenForm {
+    fn sent(sent: &Sent) -> TokenForm {
+        TokenForm {
+            name: sent.fields.first("name").unwrap_or_default().to_owned(),
+            writes: sent.fields.first("scope") == Some(Scope::Write.name()),
+            days: sent.trimmed("days").to_owned(),
+        }
+    }
+
+    /// Seconds until it expires; `None` is never.
+    fn lifetime_s(&self) -> Result<Option<u64>, HttpError> {
+        if self.days.is_empty() {
+            return Ok(None);
+        }
+        let days = self.days.parse().ok().and_then(|days: u64| days.checked_mul(DAY_S));
+        let problem = || format!("{} is no number of days", quoted(&self.days));
+        days.map(Some).ok_or_else(|| ManageError::Invalid { field: EXPIRES, problem: problem() }.into())
+    }
 }
 
 /// What of the plan is used, and what it allows.
@@ -74,14 +106,17 @@ struct DatasetRow {
 /// Datasets in the table.
 const DATASETS: usize = 50;
 
-/// Days over which their reads are counted.
-const DAYS: u64 = 30;
-
 /// Seconds of a day.
 const DAY_S: u64 = 86_400;
 
+/// Days over which their reads are counted.
+const DAYS: u64 = 30;
+
 /// The fields beside which their problems are said.
-const FIELDS: [&str; 3] = ["name", "old", "new"];
+const FIELDS: [&str; 4] = ["name", EXPIRES, "old", "new"];
+
+/// The field of the form in days, by its name in the operation, whose bound it has.
+const EXPIRES: &str = "expires_in_s";
 
 struct SessionRow {
     id: String,
@@ -89,19 +124,6 @@ struct SessionRow {
     used: Time,
     current: bool,
 }
-
-/// A new token.
-struct MadeToken {
-    name: String,
-    token: String,
-    scope: &'static str,
-    expires: Option<Moment>,
-}
-
-/// How long a new token lasts: days as the form sends them, and in words. The first is that of the API and the command
-/// line, too.
-const LIFETIMES: [(&str, &str); 5] =
-    [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")];
 
 struct TokenRow {
     name: String,
@@ -137,9 +159,9 @@ struct Said {
     status: StatusCode,
     notice: Option<&'static str>,
     problem: Problem,
-    made: Option<MadeToken>,
-    /// The name of a token that was typed, and not taken.
-    typed: String,
+    made: Option<(String, String)>,
+    /// What was chosen for a token that was not taken.
+    typed: TokenForm,
 }
 
 async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
@@ -157,7 +179,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         used: used(app, &user).await?,
         made: said.made,
         typed: said.typed,
-        lifetimes: &LIFETIMES,
+        lifetimes: LIFETIMES,
         sessions: sessions
             .into_iter()
             .map(|session| SessionRow {
@@ -266,7 +288,7 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
                     Some(text) if sent.action == "password" => Problem::at("old", text),
                     _ => problem,
                 };
-                let typed = if sent.action == "create-token" { sent.trimmed("name").to_owned() } else { String::new() };
+                let typed = if sent.action == "create-token" { TokenForm::sent(&sent) } else { TokenForm::default() };
                 account(&visit, Said { status, problem, typed, ..Said::default() }).await
             }
         }
@@ -275,30 +297,18 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
     visit.answer(outcome).await
 }
 
-/// Does what a form asks for; a new token, if it asks for one.
-async fn done(visit: &Visit, sent: &Sent) -> Result<Option<MadeToken>, HttpError> {
+/// Does what a form asks for; a new token and its name, if it asks for one.
+async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, HttpError> {
     let (app, user) = (&visit.app, visit.user()?);
     let field = |name| sent.fields.first(name).unwrap_or_default();
     match sent.action.as_str() {
         "end-session" => app.sessions().end_listed(&user, field("id")).await?,
         "delete-token" => app.accounts().delete_token(&user, field("name")).await?,
         "create-token" => {
-            let scope = if field("scope") == Scope::Write.name() { Scope::Write } else { Scope::Read };
-            let expires_in_s = match (field("expires"), sent.trimmed("expires").parse::<u64>()) {
-                ("", _) => None,
-                (_, Ok(days)) => Some(days.saturating_mul(DAY_S)),
-                (other, Err(_)) => {
-                    let problem = format!("{} is not valid; valid: a number of days, or nothing", quoted(other));
-                    return Err(ManageError::Invalid { field: "expires", problem }.into());
-                }
-            };
-            let (token, grant) = app.accounts().create_token(&user, field("name"), scope, expires_in_s).await?;
-            return Ok(Some(MadeToken {
-                name: field("name").to_owned(),
-                token: token.expose().to_owned(),
-                scope: scope.name(),
-                expires: grant.expires_at.map(Moment::new),
-            }));
+            let form = TokenForm::sent(sent);
+            let scope = if form.writes { Scope::Write } else { Scope::Read };
+            let (token, _) = app.accounts().create_token(&user, &form.name, scope, form.lifetime_s()?).await?;
+            return Ok(Some((form.name, token.expose().to_owned())));
         }
         "password" => {
             let current = visit.visitor.session().map(|id| id.expose());

@@ -8,10 +8,11 @@ use axum::response::Response;
 
 use super::acting::{Problem, Sent, problem, received};
 use super::place::DatasetPlace;
+use super::settings::AboutForm;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource, InvalidDatasetName};
-use crate::service::{App, DatasetSettings, ManageError};
+use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
+use crate::service::{App, DatasetSettings};
 
 /// The path of the page.
 const NEW: &str = "/ui/new";
@@ -25,13 +26,9 @@ struct NewPage {
     shell: Shell,
     action: &'static str,
     problem: Problem,
-    name: String,
-    description: String,
-    licence: String,
-    listed: bool,
+    about: AboutForm,
     fetched: bool,
     source: String,
-    private: bool,
 }
 
 /// The handler of the page.
@@ -45,18 +42,13 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 }
 
 fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>) -> Result<Reply, HttpError> {
-    let trimmed = |name| sent.map(|sent| sent.trimmed(name).to_owned()).unwrap_or_default();
     let page = NewPage {
         shell: visit.shell("New dataset"),
         action: NEW,
         problem,
-        name: trimmed("name"),
-        description: trimmed("description"),
-        licence: trimmed("licence"),
-        listed: sent.is_some_and(|sent| sent.ticked("listed")),
+        about: sent.map(AboutForm::sent).unwrap_or_default(),
         fetched: sent.is_some_and(|sent| sent.trimmed("from") == "url"),
-        source: trimmed("source"),
-        private: sent.is_some_and(|sent| sent.ticked("private")),
+        source: sent.map(|sent| sent.trimmed("source").to_owned()).unwrap_or_default(),
     };
     render(status, &page)
 }
@@ -77,21 +69,12 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
 }
 
 async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
-    let invalid = |problem: InvalidDatasetName| ManageError::Invalid { field: "name", problem: problem.to_string() };
-    let name = sent.trimmed("name").parse().map_err(invalid)?;
+    let (name, about) = AboutForm::sent(sent).checked()?;
     let source = match sent.trimmed("from") {
         "url" => DatasetSource::Url(sent.trimmed("source").to_owned()),
         _ => DatasetSource::Push,
     };
-    let text = |name| sent.optional(name).map(|text| Some(text.to_owned()));
-    let settings = DatasetSettings {
-        description: text("description"),
-        licence: text("licence"),
-        listed: Some(sent.ticked("listed")),
-        private: Some(sent.ticked("private")),
-        source: Some(source),
-        ..DatasetSettings::default()
-    };
+    let settings = DatasetSettings { source: Some(source), ..about };
     let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;
     // Its first version is made there.
     Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).refresh()))

@@ -12,6 +12,7 @@
 //! | `diff/` | what two versions, or a version and its alternate, differ in |
 //! | `alternates/` | the alternate of a version, edited by its owner |
 //! | `created` | a new dataset |
+//! | `clone` | a dataset that begins with another's newest version |
 //! | `settings` | what an owner says of a dataset, its source, its index, its private key |
 //! | `refresh/` | refreshes: now, by a file, by schedule, by ping; how far one is, and those before |
 //! | `webhook/` | the webhook of a dataset, what was sent, how a signature is checked |
@@ -41,6 +42,7 @@ mod alternates;
 mod assets;
 mod browse;
 mod catalogue;
+mod clone;
 mod closed;
 mod compared;
 mod created;
@@ -110,6 +112,7 @@ fn pages() -> Router<App> {
         .route("/ui/{dataset_id}/{name_slug}/", get(browse::active))
         .route("/ui/{dataset_id}/{name_slug}/versions", get(versions::show))
         .route("/ui/{dataset_id}/{name_slug}/diff", get(diff::show))
+        .route("/ui/{dataset_id}/{name_slug}/clone", get(clone::show).post(clone::act))
         .route("/ui/{dataset_id}/{name_slug}/{version}/alternate", get(alternates::show))
         .route("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", get(alternates::form).post(alternates::act))
         .route("/ui/{dataset_id}/{name_slug}/settings", get(settings::show))

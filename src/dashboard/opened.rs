@@ -1,6 +1,7 @@
 //! The dataset and the version that a page is about.
 
 use super::place::Place;
+use super::query::Query;
 use super::shown::Shown;
 use super::visit::Visit;
 use crate::http::error::HttpError;
@@ -56,6 +57,9 @@ pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<
     Ok(Opened { dataset, version, admitted })
 }
 
+/// The parameter of the page of differences that names the version whose page led there.
+pub(super) const COMPARED: &str = "of";
+
 /// What pages of a dataset say of it, and the way to its other pages.
 pub(super) struct Heading {
     pub(super) name: Shown,
@@ -70,8 +74,8 @@ pub(super) struct Heading {
     pub(super) versions: String,
     /// For the owner.
     pub(super) settings: Option<String>,
-    /// For the owner: refreshes, the webhook, the usage.
-    pub(super) owners: Option<[String; 3]>,
+    /// For the owner: what this version differs in from the one before, refreshes, the webhook, the usage.
+    pub(super) owners: Option<[String; 4]>,
     /// Which of its pages this is.
     pub(super) tab: Tab,
 }
@@ -82,6 +86,7 @@ pub(super) enum Tab {
     Data,
     Profile,
     Versions,
+    Compare,
     Settings,
     Refresh,
     Webhook,
@@ -99,7 +104,13 @@ impl Heading {
         if admitted.alt {
             shown.push_str(", alternate");
         }
-        Heading { version: Some(shown), ..Heading::around(visit, dataset, place, tab) }
+        let around = Heading::around(visit, dataset, place, tab);
+        let compare = |[_, refresh, webhook, usage]: [String; 4]| {
+            let query = Query::default().and(COMPARED, version.number);
+            let query = if admitted.alt { query.and("alt", true) } else { query };
+            [query.at(&place.dataset.diff()), refresh, webhook, usage]
+        };
+        Heading { version: Some(shown), owners: around.owners.map(compare), ..around }
     }
 
     /// That of a dataset whose pages of a version are those of this place.
@@ -116,7 +127,10 @@ impl Heading {
             profile: place.profile(),
             versions: place.dataset.versions(),
             settings: owned.then(|| place.dataset.settings()),
-            owners: owned.then(|| [place.dataset.refresh(), place.dataset.webhook(), place.dataset.usage()]),
+            owners: owned.then(|| {
+                let dataset = &place.dataset;
+                [dataset.diff(), dataset.refresh(), dataset.webhook(), dataset.usage()]
+            }),
             tab,
         }
     }
@@ -127,6 +141,7 @@ impl Heading {
             Tab::Data => "data",
             Tab::Profile => "profile",
             Tab::Versions => "versions",
+            Tab::Compare => "compare",
             Tab::Settings => "settings",
             Tab::Refresh => "refresh",
             Tab::Webhook => "webhook",

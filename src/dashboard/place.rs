@@ -78,6 +78,11 @@ impl DatasetPlace {
         self.below("/ui", &format!("manage/{action}"))
     }
 
+    /// The page that makes a clone.
+    pub(super) fn clone_page(&self) -> String {
+        self.below("/ui", "clone")
+    }
+
     /// The page that compares versions.
     pub(super) fn diff(&self) -> String {
         self.below("/ui", "diff")

@@ -230,7 +230,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let readable = seen.admitted.is_some();
     let card = |numbered| if readable { card(numbered) } else { card(numbered).without_reads() };
     let mut paths: Vec<PathCard> = matching[from..to].iter().enumerate().map(card).collect();
-    // Counting costs a read for each range, so it is done for one path, when it is asked for.
+    // Counting looks at all numbers of a path, so it is done for one, when it is asked for.
     if let (Some(_), [record], [card], Some(admitted)) =
         (one, &matching[from..to], paths.as_mut_slice(), &seen.admitted)
         && histogram::can_be_counted(record).is_ok()

@@ -14,7 +14,7 @@ use super::query::Query;
 use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{Dataset, DatasetSource, InvalidDatasetName};
+use crate::model::dataset::{Dataset, DatasetName, DatasetSource, InvalidDatasetName};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
@@ -40,16 +40,19 @@ struct SettingsPage {
     source_now: Option<String>,
     formats: [&'static str; SourceFormat::ALL.len()],
     index: IndexForm,
+    /// Where a clone is made, where one can be.
+    clone: Option<String>,
     empty: bool,
 }
 
+/// What an owner says of a dataset, here and when it is made.
 #[derive(Default)]
-struct AboutForm {
-    name: String,
-    description: String,
-    licence: String,
-    listed: bool,
-    private: bool,
+pub(super) struct AboutForm {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) licence: String,
+    pub(super) listed: bool,
+    pub(super) private: bool,
 }
 
 #[derive(Default)]
@@ -94,7 +97,7 @@ impl AboutForm {
         }
     }
 
-    fn sent(sent: &Sent) -> AboutForm {
+    pub(super) fn sent(sent: &Sent) -> AboutForm {
         AboutForm {
             name: sent.trimmed("name").to_owned(),
             description: sent.trimmed("description").to_owned(),
@@ -105,16 +108,22 @@ impl AboutForm {
     }
 
     fn settings(&self) -> Result<DatasetSettings, HttpError> {
+        let (name, settings) = self.checked()?;
+        Ok(DatasetSettings { name: Some(name), ..settings })
+    }
+
+    /// The name, and the settings without it.
+    pub(super) fn checked(&self) -> Result<(DatasetName, DatasetSettings), HttpError> {
         let text = |text: &str| Some(Some(text.to_owned()).filter(|text| !text.is_empty()));
         let invalid = |problem: InvalidDatasetName| invalid("name", problem.to_string());
-        Ok(DatasetSettings {
-            name: Some(self.name.parse().map_err(invalid)?),
+        let settings = DatasetSettings {
             description: text(&self.description),
             licence: text(&self.licence),
             listed: Some(self.listed),
             private: Some(self.private),
             ..DatasetSettings::default()
-        })
+        };
+        Ok((self.name.parse().map_err(invalid)?, settings))
     }
 }
 
@@ -229,6 +238,7 @@ async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         },
         formats: SourceFormat::ALL.map(SourceFormat::name),
         index: said.index.unwrap_or_else(|| IndexForm::of(&dataset.index)),
+        clone: (!dataset.frozen && !own.view.versions.is_empty()).then(|| own.place.clone_page()),
         empty: own.view.versions.is_empty(),
     };
     render(said.status, &page)

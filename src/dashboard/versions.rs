@@ -75,6 +75,8 @@ struct VersionsPage {
     /// Where two versions are compared, for the owner of more than one.
     diff: Option<Comparison>,
     total: String,
+    /// Where a user makes a clone.
+    clone: Option<String>,
     /// For the owner of a dataset without a version: where it gets one, by a file and by a source.
     begin: Option<[String; 2]>,
     versions: Vec<VersionCard>,
@@ -162,6 +164,7 @@ async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
     let dataset = &view.dataset;
     let from = view.versions.iter().position(|record| record.version.number.get() < before);
     let rest = from.map_or(&[][..], |from| &view.versions[from..]);
+    let signed_in = visit.visitor.user.is_some();
     let now = Utc::now();
     let cards = rest.iter().take(PAGE).enumerate();
     let cards = cards.map(|(at, record)| card(record, rest.get(at + 1), dataset, &place, owned, now));
@@ -183,6 +186,7 @@ async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
             _ => None,
         },
         total: figures::counted(view.versions.len() as u64, "version", "versions"),
+        clone: (signed_in && !dataset.frozen && !view.versions.is_empty()).then(|| place.clone_page()),
         begin: (owned && view.versions.is_empty()).then(|| [place.refresh(), place.settings()]),
         versions: cards.collect(),
         first: from.filter(|from| *from > 0).map(|_| place.versions()),

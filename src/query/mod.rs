@@ -20,6 +20,7 @@
 //! | `kept` | requests whose answer the cache holds already |
 //! | [`plan`] | requests as plans |
 //! | [`select`] | the run of a plan |
+//! | `spread` | how the numbers of a path are spread |
 //! | [`explain`] | what a query did |
 //! | [`cost`] | how much work a request is, before it runs |
 //!
@@ -35,6 +36,7 @@ mod pace;
 pub mod plan;
 pub mod scan;
 pub mod select;
+mod spread;
 pub mod tenants;
 
 pub use engine::{Engine, EngineOptions};

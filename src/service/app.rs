@@ -583,8 +583,14 @@ impl Rooms {
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
         let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
         let attempts = Arc::new(Attempts::new(catalog.clone(), lookups.clone(), deliveries.clone(), tasks.clone()));
-        let refreshes =
-            Arc::new(Refreshes::new(catalog.clone(), ingest.clone(), version_files.clone(), attempts, tasks.clone()));
+        let refreshes = Arc::new(Refreshes::new(
+            catalog.clone(),
+            ingest.clone(),
+            version_files.clone(),
+            attempts,
+            tasks.clone(),
+            usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX),
+        ));
         let imports = Arc::new(Imports::new(
             config.clone(),
             catalog.clone(),

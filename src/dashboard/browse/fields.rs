@@ -13,7 +13,7 @@ use crate::dashboard::visit::Visit;
 use crate::model::path::Path;
 use crate::model::request::RangeBound;
 use crate::model::version::VersionSelector;
-use crate::storage::profile::{PathRecord, TypeCounts};
+use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Paths that are shown.
 const PATHS: usize = 150;
@@ -55,9 +55,9 @@ struct Field {
     types: String,
     presence: String,
     values: Vec<FieldValue>,
-    /// Lead to the form with a condition begun: a part of its text, or a least number.
-    contains: Option<String>,
-    at_least: Option<String>,
+    /// Lead to the form with a condition begun, where it finds something: the whole value, a part of its text, the
+    /// least and the greatest number or date.
+    begun: Vec<(&'static str, String)>,
     /// Adds a filter for null, where there are nulls.
     null: Option<String>,
     ascending: Option<String>,
@@ -123,10 +123,16 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     let sorted = |direction| sort_field(record).and_then(|field| links.sorted(&field, direction));
     let null = (record.types.null > 0).then(|| links.with_condition("filter", &format!("{path}:null"))).flatten();
     let TypeCounts { boolean, number, string, .. } = record.types;
-    let begun = |operator, is_there| if is_there { links.with_begun(path, operator) } else { None };
+    let (has_scalars, is_ordered) = (boolean + number + string > 0, number > 0 || holds_dates(record));
+    let begun = [
+        ("is…", "filter", has_scalars),
+        ("contains…", "filter_contains", has_scalars),
+        ("at least…", RangeBound::GreaterOrEqual.parameter(), is_ordered),
+        ("at most…", RangeBound::LessOrEqual.parameter(), is_ordered),
+    ];
+    let begun = begun.into_iter().filter(|(_, _, is_there)| *is_there);
     Field {
-        contains: begun("filter_contains", boolean + number + string > 0),
-        at_least: begun(RangeBound::GreaterOrEqual.parameter(), number > 0),
+        begun: begun.filter_map(|(name, operator, _)| Some((name, links.with_begun(path, operator)?))).collect(),
         types: types(&record.types),
         presence: figures::percent(record.entities, entities),
         values: values.collect(),
@@ -134,6 +140,23 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
         ascending: sorted("asc"),
         descending: sorted("desc"),
     }
+}
+
+/// Whether the strings of a path are dates, as far as the first and the last one tell: texts that begin with a year, a
+/// month and a day are in the order of their times.
+fn holds_dates(record: &PathRecord) -> bool {
+    let is_date = |value: &Option<ValueRecord>| {
+        value.as_ref().and_then(|value| value.value.as_str()).is_some_and(|text| {
+            let date = text.as_bytes().first_chunk::<10>();
+            date.is_some_and(|date| {
+                date.iter().zip(b"0000-00-00").all(|(byte, shape)| match shape {
+                    b'0' => byte.is_ascii_digit(),
+                    _ => byte == shape,
+                })
+            })
+        })
+    };
+    is_date(&record.string_min) && is_date(&record.string_max)
 }
 
 /// The field of a path by which a read can be sorted: a top-level one that has scalars.

@@ -30,6 +30,9 @@ const OPERATORS: [(&str, &str); 7] = [
     (IS_NULL, "is null"),
 ];
 
+/// Stands for a condition in place of a field's name.
+const CONDITION: &str = "condition";
+
 /// Parameters that have a field of their own.
 const FIELDS: [&str; 15] = [
     COLUMNS,
@@ -92,9 +95,14 @@ pub(super) struct Form {
     /// Parameters without a field.
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,
-    /// Whether the request was refused.
-    pub(super) refused: bool,
+    /// What is wrong with the request.
+    pub(super) problem: Option<String>,
+    /// The field beside which that is said; empty where the form has none for it.
+    wrong: &'static str,
 }
+
+/// A parameter that was refused, and its value.
+pub(super) type Refused = (&'static str, String);
 
 /// A condition of the request.
 pub(super) struct Condition {
@@ -103,10 +111,19 @@ pub(super) struct Condition {
     pub(super) label: &'static str,
     pub(super) value: String,
     pub(super) remove: String,
+    /// Whether it is what is wrong with the request.
+    pub(super) wrong: bool,
 }
 
 impl Form {
-    pub(super) fn new(links: &Links<'_>, paths: Vec<String>, added: Added, refused: bool) -> Form {
+    /// The form of a page, beside whose fields it says what is wrong.
+    pub(super) fn new(
+        links: &Links<'_>,
+        paths: Vec<String>,
+        added: Added,
+        problem: Option<String>,
+        refused: Option<&Refused>,
+    ) -> Form {
         let query = &links.query;
         let text = |name| query.first(name).unwrap_or_default().to_owned();
         let list = |name| query.all(name).collect::<Vec<_>>().join(",");
@@ -118,9 +135,21 @@ impl Form {
         let conditions = query.pairs().iter().enumerate().filter_map(|(place, (name, value))| {
             let (_, label) = operator(name)?;
             let remove = links.here(&query.without_place(place).without(&["offset"]));
-            Some(Condition { id: place, name: name.clone(), label, value: value.clone(), remove })
+            Some(Condition { id: place, name: name.clone(), label, value: value.clone(), remove, wrong: false })
         });
-        let conditions: Vec<Condition> = conditions.collect();
+        let mut conditions: Vec<Condition> = conditions.collect();
+        let refused_condition = match refused {
+            Some((name, value)) => conditions.iter_mut().find(|one| one.name == *name && one.value == *value),
+            None => None,
+        };
+        let wrong = match (refused_condition, refused) {
+            (Some(condition), _) => {
+                condition.wrong = true;
+                CONDITION
+            }
+            (None, Some((name, _))) if FIELDS.contains(name) && *name != "offset" => *name,
+            _ => "",
+        };
         let hidden =
             query.pairs().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str()) && operator(name).is_none());
         let plain = query.without(&[VIEW]).pairs().is_empty();
@@ -149,8 +178,14 @@ impl Form {
             more: more.iter().any(|name| query.first(name).is_some()),
             hidden: hidden.cloned().collect(),
             paths,
-            refused,
+            problem,
+            wrong,
         }
+    }
+
+    /// Whether what is wrong is said beside this field.
+    pub(super) fn is_wrong(&self, name: &str) -> bool {
+        self.problem.is_some() && self.wrong == name
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The query string is that of a read, and the parser is the read endpoint's. A page shows what that read returns, but
 //! [`PAGE_ENTITIES`] and [`PAGE_BYTES`] at most, and [`PAGE`] entities where no limit is given. What is wrong with a
-//! parameter is said beside the form, in the words of the read endpoint.
+//! parameter is said beside its field, in the words of the read endpoint.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -91,8 +91,6 @@ struct BrowsePage {
     heading: Heading,
     form: Form,
     fields: Option<Fields>,
-    /// What is wrong with the request.
-    problem: Option<String>,
     hints: Vec<String>,
     found: Option<Found>,
     /// The call that makes this page: as people read it, and as a link where a browser can make it.
@@ -113,10 +111,22 @@ struct Found {
     /// `1 to 50 of 250 entities`.
     summary: String,
     count: Option<String>,
+    /// Where all that match are counted, if that would hold up this page.
+    counting: Option<Counting>,
     table: Option<Table>,
     json: Option<Vec<JsonRow>>,
     notes: Vec<String>,
     pages: Pages,
+}
+
+/// Counting all that match is left to whoever wants to know, or to the script.
+struct Counting {
+    /// This page with the count.
+    page: String,
+    /// The count as JSON.
+    call: String,
+    /// Entities of a page.
+    limit: u64,
 }
 
 /// The pages around one, each where there is one.
@@ -159,6 +169,18 @@ impl Links<'_> {
         self.repeated.then(|| self.here(&query) + form::ADD_ANCHOR)
     }
 
+    /// Where all that match are counted.
+    fn counting(&self, limit: u64) -> Counting {
+        // The key under which the count is kept knows nothing of pages and orders.
+        let count =
+            self.query.without(&[VIEW, COLUMNS, "format", "typed", "pretty", "sort", "offset", "limit", "total"]);
+        Counting {
+            page: self.here(&self.query.with("total", true)),
+            call: count.and("count", true).at(&self.place.download()),
+            limit,
+        }
+    }
+
     /// This page in another order, from its beginning.
     fn sorted(&self, field: &str, direction: &str) -> Option<String> {
         let query = self.query.without(&["offset"]).with("sort", format!("{field}:{direction}"));
@@ -187,6 +209,12 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     let links = Links { place: &place, query, repeated };
 
     let (mut status, mut problem, mut hints, mut found) = (StatusCode::OK, None, Vec::new(), None);
+    let refused = match &parsed {
+        Err(ParameterError::Invalid { name, value, .. } | ParameterError::GivenTwice { name, value }) => {
+            Some((*name, value.clone()))
+        }
+        _ => None,
+    };
     let outcome = match parsed {
         Ok((request, unknown)) => {
             hints.extend(unknown.iter().map(ignored));
@@ -221,9 +249,14 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let page = BrowsePage {
         shell: visit.shell(opened.dataset.name.as_str()),
-        form: Form::new(&links, fields.as_ref().map(Fields::names).unwrap_or_default(), added, problem.is_some()),
+        form: Form::new(
+            &links,
+            fields.as_ref().map(Fields::names).unwrap_or_default(),
+            added,
+            problem,
+            refused.as_ref(),
+        ),
         fields,
-        problem,
         hints,
         found,
         api: base.url(&api),
@@ -276,10 +309,15 @@ async fn find(
     }
     let asked = request.limit.unwrap_or(PAGE);
     let limit = asked.min(PAGE_ENTITIES as u64);
+    let is_counted = request.total
+        || request.count
+        || request.sample.is_some()
+        || is_plain(&request)
+        || !Box::pin(reads.is_count_heavy(admitted, &request)).await?;
     let shown = match request.count {
         true => ReadRequest { pretty: false, ..request.clone() },
         false => {
-            let paged = ReadRequest { limit: Some(limit), total: true, ..request.clone() };
+            let paged = ReadRequest { limit: Some(limit), total: is_counted, ..request.clone() };
             ReadRequest { format: Format::Jsonl, pretty: false, typed: false, ..paged }
         }
     };
@@ -298,13 +336,15 @@ async fn find(
         return Ok(Found {
             summary,
             count: Some(count),
+            counting: None,
             table: None,
             json: None,
             notes: Vec::new(),
             pages: Pages::default(),
         });
     }
-    let (returned, matches) = (answer.total, answer.matches);
+    let returned = answer.total;
+    let matches = answer.matches.or_else(|| shown.matches_told_by(returned));
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
     let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
     let columns = columns.iter().filter_map(|path| match path.keys() {
@@ -351,7 +391,8 @@ async fn find(
     let all = matches.map(|matches| request.sample.map_or(matches, |sample| sample.min(matches)));
     let pages = if drawn { Pages::default() } else { pages(links, &shown, fits, returned, all) };
     let summary = range(shown.offset, fits, all);
-    Ok(Found { summary, count: None, table, json, notes, pages })
+    let counting = all.is_none().then(|| links.counting(limit));
+    Ok(Found { summary, count: None, counting, table, json, notes, pages })
 }
 
 /// Which entities are shown, of how many.

@@ -16,7 +16,7 @@ use super::acting::own;
 use super::browse::Entities;
 use super::compared::{Compared, Equality, Paths, Room, Titles};
 use super::figures;
-use super::opened::{Heading, Tab};
+use super::opened::{COMPARED, Heading, Tab};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
@@ -125,14 +125,18 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let sent = Query::parse(uri.query());
     let query: Query = sent.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
     let field = |name| query.first(name).unwrap_or_default().to_owned();
-    // The last two, until two are chosen.
-    let last = dataset.latest_version.map_or(0, VersionNumber::get);
-    let is_open = last > 1 && query.first("v1").is_none() && query.first("v2").is_none();
+    // Until two are chosen: the version from whose page one came, or the last one, and the one before.
+    let latest = dataset.latest_version.map_or(0, VersionNumber::get);
+    let of_alternate = field("alt") == "true";
+    let has_two = latest > 1 || (of_alternate && latest > 0);
+    let is_open = has_two && query.first("v1").is_none() && query.first("v2").is_none();
+    let of = query.first(COMPARED).and_then(|number| number.parse().ok());
+    let [v1, v2] = proposed(of, latest, of_alternate);
     let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
     let form = Form {
         action: place.diff(),
-        v1: chosen("v1", last.saturating_sub(1)),
-        v2: chosen("v2", last),
+        v1: chosen("v1", v1),
+        v2: chosen("v2", v2),
         alt: matches!(field("alt").as_str(), "true" | "1"),
         change_type: field("change_type"),
         versions: dataset.latest_version.map_or_else(
@@ -157,12 +161,23 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let title = found.as_ref().map_or("Compare versions", |found: &Found| &found.title);
     let page = DiffPageHtml {
         shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
-        heading: own.heading(visit, Tab::Versions),
+        heading: own.heading(visit, Tab::Compare),
         form,
         problem,
         found,
     };
     render(status, &page)
+}
+
+/// The versions that the form proposes to compare: one with the one before, or with its own alternate.
+fn proposed(of: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
+    let of = of.filter(|number| (1..=latest).contains(number)).unwrap_or(latest);
+    match of {
+        of if alt => [of, of],
+        // The first one has none before it.
+        0 | 1 => [1, 2],
+        of => [of - 1, of],
+    }
 }
 
 /// Whether what was asked for cannot be compared.

@@ -22,6 +22,7 @@
 //! | `row_selection` | the selected rows of a row group |
 //! | `top_k` | the threshold below which a row may be among the first of an order |
 //! | `spec` | what a scan reads and gives |
+//! | `spread` | how many numbers of a path are not below some limits |
 //! | `wanted` | what its reader fetches ahead |
 //! | `in_flight` | work on several row groups at once |
 //! | `row_group` | what it gives of one row group |
@@ -50,6 +51,7 @@ pub(in crate::query) mod schema;
 mod shapes;
 pub(crate) mod sort_key;
 mod spec;
+pub(in crate::query) mod spread;
 mod top_k;
 pub(in crate::query) mod version_scan;
 mod wanted;

@@ -45,7 +45,7 @@ impl ScanSpec {
         range: &RangeNeedle,
     ) -> Result<BooleanBuffer, StorageError> {
         match range.limit() {
-            RangeLimit::Number(_) => self.numbers_by_range(row_group, shredded, range).await,
+            RangeLimit::Number(_) => numbers_within(&self.reader, row_group, shredded, range).await,
             RangeLimit::Text(limit) => {
                 let fits = |text: &[u8]| {
                     !(text.is_empty() && compare.ignores_empty()) && range.bound().admits(text.cmp(limit.as_bytes()))
@@ -55,44 +55,6 @@ impl ScanSpec {
         }
     }
 
-    async fn numbers_by_range(
-        &self,
-        row_group: usize,
-        shredded: usize,
-        range: &RangeNeedle,
-    ) -> Result<BooleanBuffer, StorageError> {
-        let reader = &self.reader;
-        let RangeLimit::Number(limit) = range.limit() else { return Err(misfit(shredded)) };
-        let doubles = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
-        let remainders = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
-        // A column without these parts holds no number.
-        let Some((doubles, remainders)) = doubles.zip(remainders) else {
-            return Ok(BooleanBuffer::new_unset(reader.row_groups()[row_group].rows));
-        };
-        let (doubles, remainders) = (Elements::of(&doubles), Elements::of(&remainders));
-        if doubles.len() != remainders.len() {
-            return Err(misfit(shredded));
-        }
-        let mut fitting = doubles.number_within(&remainders, range.bound(), limit.double_and_side());
-        if reader.kind_range(row_group, shredded).is_none_or(|(_, greatest)| greatest > NUMBER) {
-            let kinds = self.part(row_group, shredded, ShreddedPart::Kind).await?;
-            let texts = self.part(row_group, shredded, ShreddedPart::Text).await?;
-            let (kinds, texts) = (Elements::of(&kinds), Elements::of(&texts));
-            if kinds.len() != fitting.len() || texts.len() != fitting.len() {
-                return Err(misfit(shredded));
-            }
-            let long: Vec<usize> = kinds.kind_is(ShreddedKind::LongInteger).set_indices().collect();
-            let (mut fits, mut pace) = (vec![false; fitting.len()], Pace::default());
-            for element in long {
-                let text = texts.bytes_at(element).and_then(|text| std::str::from_utf8(text).ok());
-                pace.worked(text.map_or(0, str::len) + LONG_INTEGER_BYTES).await;
-                fits[element] = text.is_some_and(|text| range.admits_number(text));
-            }
-            fitting = &fitting | &BooleanBuffer::from(fits);
-        }
-        Ok(doubles.rows(fitting))
-    }
-
     async fn strings_that_fit(
         &self,
         row_group: usize,
@@ -100,7 +62,7 @@ impl ScanSpec {
         fits: &(dyn Fn(&[u8]) -> bool + Sync),
     ) -> Result<BooleanBuffer, StorageError> {
         let reader = &self.reader;
-        let texts = self.part(row_group, shredded, ShreddedPart::Text).await?;
+        let texts = part(reader, row_group, shredded, ShreddedPart::Text).await?;
         let texts = Elements::of(&texts);
         let mut fitting = texts.text_fits(fits);
         if let Some(exacts) = reader.shredded(row_group, shredded, ShreddedPart::Exact).await? {
@@ -116,7 +78,7 @@ impl ScanSpec {
             }
         }
         if reader.kind_range(row_group, shredded) != Some((STRING, STRING)) {
-            let kinds = self.part(row_group, shredded, ShreddedPart::Kind).await?;
+            let kinds = part(reader, row_group, shredded, ShreddedPart::Kind).await?;
             let strings = Elements::of(&kinds).kind_is(ShreddedKind::String);
             if strings.len() != fitting.len() {
                 return Err(misfit(shredded));
@@ -125,11 +87,54 @@ impl ScanSpec {
         }
         Ok(texts.rows(fitting))
     }
+}
 
-    /// A part that every shredded column has.
-    async fn part(&self, row_group: usize, shredded: usize, part: ShreddedPart) -> Result<ArrayRef, StorageError> {
-        self.reader.shredded(row_group, shredded, part).await?.ok_or_else(|| misfit(shredded))
+/// The rows that have a number on the right side of a limit, by a shredded column.
+pub(super) async fn numbers_within(
+    reader: &VersionReader,
+    row_group: usize,
+    shredded: usize,
+    range: &RangeNeedle,
+) -> Result<BooleanBuffer, StorageError> {
+    let RangeLimit::Number(limit) = range.limit() else { return Err(misfit(shredded)) };
+    let doubles = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
+    let remainders = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
+    // A column without these parts holds no number.
+    let Some((doubles, remainders)) = doubles.zip(remainders) else {
+        return Ok(BooleanBuffer::new_unset(reader.row_groups()[row_group].rows));
+    };
+    let (doubles, remainders) = (Elements::of(&doubles), Elements::of(&remainders));
+    if doubles.len() != remainders.len() {
+        return Err(misfit(shredded));
     }
+    let mut fitting = doubles.number_within(&remainders, range.bound(), limit.double_and_side());
+    if reader.kind_range(row_group, shredded).is_none_or(|(_, greatest)| greatest > NUMBER) {
+        let kinds = part(reader, row_group, shredded, ShreddedPart::Kind).await?;
+        let texts = part(reader, row_group, shredded, ShreddedPart::Text).await?;
+        let (kinds, texts) = (Elements::of(&kinds), Elements::of(&texts));
+        if kinds.len() != fitting.len() || texts.len() != fitting.len() {
+            return Err(misfit(shredded));
+        }
+        let long: Vec<usize> = kinds.kind_is(ShreddedKind::LongInteger).set_indices().collect();
+        let (mut fits, mut pace) = (vec![false; fitting.len()], Pace::default());
+        for element in long {
+            let text = texts.bytes_at(element).and_then(|text| std::str::from_utf8(text).ok());
+            pace.worked(text.map_or(0, str::len) + LONG_INTEGER_BYTES).await;
+            fits[element] = text.is_some_and(|text| range.admits_number(text));
+        }
+        fitting = &fitting | &BooleanBuffer::from(fits);
+    }
+    Ok(doubles.rows(fitting))
+}
+
+/// A part that every shredded column has.
+async fn part(
+    reader: &VersionReader,
+    row_group: usize,
+    shredded: usize,
+    part: ShreddedPart,
+) -> Result<ArrayRef, StorageError> {
+    reader.shredded(row_group, shredded, part).await?.ok_or_else(|| misfit(shredded))
 }
 
 fn misfit(shredded: usize) -> StorageError {

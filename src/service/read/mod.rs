@@ -12,6 +12,7 @@ pub(in crate::service) mod parquet;
 pub(in crate::service) mod responses;
 pub(in crate::service) mod single_flight;
 pub(in crate::service) mod source;
+mod spread;
 pub(in crate::service) mod stream;
 
 use std::io;
@@ -150,6 +151,20 @@ impl Reads {
         let mut positions = Vec::new();
         let answer = self.make(&capacity, admitted, request, (Taker::Client, None), Some(&mut positions)).await?;
         Ok((answer, positions))
+    }
+
+    /// Whether it is heavy work to count what matches a request, and the count is not kept.
+    ///
+    /// # Errors
+    /// [`ReadError`] of the file.
+    pub async fn is_count_heavy(&self, admitted: &Admitted, request: &ReadRequest) -> Result<bool, ReadError> {
+        let Matching { key, request } = Matching::of(admitted, request);
+        if self.responses.kept_count(key).await.is_some() {
+            return Ok(false);
+        }
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
+        let work_bytes = cost::work_bytes(&reader, &request).await;
+        Ok(Weight::of(work_bytes, &self.config.query) == Weight::Heavy)
     }
 
     /// The positions in the file of the entities that a read returns, in its order; not of a count or a sample. Runs

@@ -124,8 +124,9 @@ impl Refreshes {
         files: Arc<VersionFiles>,
         attempts: Arc<Attempts>,
         tasks: Arc<RefreshTasks>,
+        most_watches: usize,
     ) -> Refreshes {
-        Refreshes { catalog, ingest, files, attempts, tasks, running: Arc::default() }
+        Refreshes { catalog, ingest, files, attempts, tasks, running: Arc::new(Running::new(most_watches)) }
     }
 
     /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels

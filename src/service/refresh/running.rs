@@ -12,9 +12,6 @@ use crate::service::refresh::Refreshes;
 use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::stage::RefreshStage;
 
-/// Requests of all users together that may watch at the same time.
-const WATCHES: usize = 1_000;
-
 /// How far a refresh is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {
@@ -41,10 +38,11 @@ impl From<&ImportProgress> for RefreshProgress {
 }
 
 /// The refreshes that run, and how many of each user's requests watch them.
-#[derive(Default)]
 pub(in crate::service) struct Running {
     refreshes: Mutex<HashMap<DatasetId, Arc<ImportProgress>>>,
     watches: Mutex<HashMap<UserId, usize>>,
+    /// Requests of all users together that may watch at the same time: `limits.refresh_streams`.
+    most_watches: usize,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,6 +51,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Running {
+    pub(super) fn new(most_watches: usize) -> Running {
+        Running { refreshes: Mutex::default(), watches: Mutex::default(), most_watches }
+    }
+
     /// Shows how far a refresh is, until the guard is dropped.
     pub(super) fn enter(self: &Arc<Self>, dataset: DatasetId, progress: &Arc<ImportProgress>) -> Entered {
         locked(&self.refreshes).insert(dataset, progress.clone());
@@ -100,10 +102,12 @@ impl Refreshes {
         locked(&self.running.refreshes).get(&dataset).map(|progress| RefreshProgress::from(&**progress))
     }
 
-    /// Counts a request of a user that watches; `None` where there are as many as there may be.
+    /// Counts a request of a user that watches; `None` where there are as many as there may be, of the user or of all.
     pub fn watch(&self, user: UserId) -> Option<Watch> {
         let mut watches = locked(&self.running.watches);
-        if watches.values().sum::<usize>() >= WATCHES || watches.get(&user).copied() >= Some(REFRESH_STREAMS) {
+        if watches.values().sum::<usize>() >= self.running.most_watches
+            || watches.get(&user).copied() >= Some(REFRESH_STREAMS)
+        {
             return None;
         }
         *watches.entry(user).or_default() += 1;
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_refresh_is_shown_until_it_ends_and_the_one_that_took_over_stays() {
-        let (running, dataset) = (Arc::new(Running::default()), DatasetId::new(1));
+        let (running, dataset) = (Arc::new(Running::new(1)), DatasetId::new(1));
         let (one, other) = (Arc::new(ImportProgress::default()), Arc::new(ImportProgress::default()));
         let first = running.enter(dataset, &one);
         let second = running.enter(dataset, &other);

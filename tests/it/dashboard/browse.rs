@@ -123,26 +123,33 @@ async fn a_page_is_bounded_in_entities() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_parameter_is_said_beside_the_form() {
+async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
-    for query in [
-        "limit=x",
-        "filter=nocolon",
-        "filter=:x&keywords=a",
-        "sort=n:up",
-        "offset=-1",
-        "limit=1&limit=2",
-        "seed=1",
-        "unknown=1&strict=true",
-        "strict=true&filter=nothing:1",
-        "dedup=perhaps",
-        "filter=%FF:1",
+    for (query, field) in [
+        ("limit=x", Some("#limit")),
+        ("filter=k:1&filter=nocolon", Some("input[name=filter][value=nocolon]")),
+        ("filter=:x&keywords=a", Some("input[name=filter]")),
+        ("sort=n:up", Some("#sort")),
+        ("offset=-1", None),
+        ("limit=1&limit=2", Some("#limit")),
+        ("seed=1", Some("#seed")),
+        ("unknown=1&strict=true", None),
+        ("strict=true&filter=nothing:1", None),
+        ("dedup=perhaps", Some("input[name=dedup]")),
+        ("keywords=a&keywords_mode=xor", Some("input[name=keywords_mode]")),
+        ("filter=%FF:1", None),
     ] {
         let api = service.get(&format!("/api/1/ten/active/?{query}")).await;
         let page = visitor.error(&format!("{TEN}?{query}"), api.status).await;
         assert_eq!(page.words("form #problem"), api.text().split_whitespace().collect::<Vec<_>>().join(" "), "{query}");
-        assert_eq!(page.one("#keywords").attr("aria-describedby"), Some("problem"));
+        assert_eq!(page.select("form #problem").len(), 1, "{query}");
+        assert_eq!(page.select("form [aria-invalid]").len(), usize::from(field.is_some()), "{query}");
+        if let Some(field) = field {
+            let field = page.one(field);
+            assert_eq!((field.attr("aria-invalid"), field.attr("aria-describedby")), (Some("true"), Some("problem")));
+            assert!(page.select("details.more:not([open]) #problem").is_empty(), "{query}: nobody would see it");
+        }
         assert!(page.select("table").is_empty());
     }
     // The form holds what was sent, so that it can be corrected.
@@ -313,9 +320,55 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     let page = visitor.page("/ui/1/words/active/").await;
     assert_eq!(page.all_words(".fields li li > details > summary code"), ["two"]);
     assert_eq!(page.link("at least…"), "/ui/1/words/active/?add_path=n&add_operator=filter_gte#add_value");
+    assert_eq!(page.link("is…"), "/ui/1/words/active/?add_path=a&add_operator=filter#add_value");
     let begun = visitor.page("/ui/1/words/active/?add_path=n&add_operator=filter_gte").await;
     assert_eq!(begun.one("#add_path").attr("value"), Some("n"));
     assert_eq!(begun.one("#add_operator option[selected]").attr("value"), Some("filter_gte"));
+}
+
+#[tokio::test]
+async fn a_count_that_is_heavy_work_is_made_when_somebody_asks() {
+    let service = TestService::configured(|config| config.query.heavy_bytes = 4_000).await;
+    let entities: Vec<String> = (0..900).map(|n| format!("{{\"n\":{n},\"k\":{}}}", n % 2)).collect();
+    service.import("Many", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let summary = |page: &Page| page.words("h2#result");
+    let home = "/ui/1/many/active/";
+    // Nothing has to be looked at for these.
+    assert_eq!(summary(&visitor.page(home).await), "1 to 50 of 900 entities");
+    let page = visitor.page(&format!("{home}?filter=k:1&sort=n:desc&offset=50")).await;
+    assert_eq!(summary(&page), "51 to 100 Count all that match");
+    assert!(page.select("a[rel=next]").len() == 2 && !page.links().iter().any(|link| link.contains("offset=400")));
+    let counting = page.one("a.counting");
+    assert_eq!(counting.attr("href"), Some("/ui/1/many/active/?filter=k:1&sort=n:desc&offset=50&total=true"));
+    let call = counting.attr("data-count").expect("a call");
+    assert_eq!(call, "/ui/1/many/active/download?filter=k:1&count=true");
+    // The last page tells by itself how many there are.
+    let last = visitor.page(&format!("{home}?filter=k:0&offset=400&limit=100")).await;
+    assert_eq!(summary(&last), "401 to 450 of 450 entities");
+    // It is counted by the page that the link opens, and from then on known.
+    let total = visitor.page(&format!("{home}?filter=k:0&total=true")).await;
+    assert_eq!(summary(&total), "1 to 50 of 450 entities");
+    assert_eq!(summary(&visitor.page(&format!("{home}?filter=k:0&sort=n")).await), "1 to 50 of 450 entities");
+    // So does the call of the script.
+    let counted: serde_json::Value = serde_json::from_str(&service.get(call).await.text()).expect("JSON");
+    assert_eq!(counted["count"], 450);
+    assert_eq!(summary(&visitor.page(&format!("{home}?filter=k:1")).await), "1 to 50 of 450 entities");
+}
+
+#[tokio::test]
+async fn conditions_are_begun_for_what_a_field_holds() {
+    let service = TestService::start().await;
+    let dates = r#"{"date":"2026-01-31","time":"2025-12-01T06:00:00Z","n":1.5,"word":"2026","in":{"y":null}}"#;
+    let text = format!("[{dates},{}]", r#"{"date":"2026-02-01","time":"2026-12-01T06:00:00Z","n":2,"word":"x"}"#);
+    service.import("Words", &text).await;
+    let page = Browser::visitor(&service).page("/ui/1/words/active/").await;
+    let fields = page.all_words(".fields > ul > li > details > .sorts");
+    let sorts = "sort up sort down";
+    let ordered = format!("is… contains… at least… at most… {sorts}");
+    let plain = format!("is… contains… {sorts}");
+    assert_eq!(fields, [ordered.as_str(), &ordered, &ordered, &plain, ""], "dates and numbers have an order");
+    assert_eq!(page.all_words(".fields li li .sorts"), ["only null"]);
 }
 
 #[tokio::test]

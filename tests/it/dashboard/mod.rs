@@ -4,6 +4,7 @@ mod account;
 mod alternates;
 mod browse;
 mod catalogue;
+mod clone;
 mod crawl;
 mod created;
 mod diff;

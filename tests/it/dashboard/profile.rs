@@ -80,6 +80,44 @@ async fn a_histogram_counts_exactly_what_its_links_show() {
 }
 
 #[tokio::test]
+async fn each_range_of_a_histogram_has_as_many_as_its_page() {
+    let service = TestService::start().await;
+    let entity = |n: i64| {
+        let mixed = match n % 7 {
+            0 => "\"a text\"".to_owned(),
+            1 => "null".to_owned(),
+            2 => "[]".to_owned(),
+            _ => format!("{}.{}", n - 500, n % 10),
+        };
+        // Neighbours that share a double; and beyond 64 bits.
+        let (near, long) =
+            (9_007_199_254_740_993 + n * 1_001, (1_i128 << 64) + i128::from(n) * 100_000_000_000_000_001);
+        let half = if n % 2 == 0 { n * 1_000 } else { -n };
+        format!("{{\"mixed\":{mixed},\"near\":{near},\"long\":{long},\"half\":{half}}}")
+    };
+    let entities: Vec<String> = (0..1_000).map(entity).collect();
+    service.import("Numbers", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let mut ranges = 0;
+    for path in ["mixed", "near", "long", "half"] {
+        let page = visitor.page(&format!("/ui/1/numbers/active/profile?histogram={path}")).await;
+        for row in page.select("table:has(caption) tbody tr:has(.picture a)") {
+            let words = crate::support::html::words(row);
+            let cell = scraper::Selector::parse("th a").expect("a selector");
+            let link = row.select(&cell).next().and_then(|link| link.attr("href")).expect("a link");
+            let query = link.split_once('?').expect("a query").1;
+            let answer = service.get(&format!("/api/1/numbers/active/?{query}&count=true")).await;
+            let count: serde_json::Value = serde_json::from_str(&answer.text()).expect("JSON");
+            let counted = count["count"].as_u64().expect("a count").to_string();
+            let text = words.replace(',', "");
+            assert!(text.split(' ').any(|word| word == counted), "{path}: {text}: {counted}");
+            ranges += 1;
+        }
+    }
+    assert!(ranges >= 24, "{ranges}");
+}
+
+#[tokio::test]
 async fn the_lengths_of_strings_are_shown_and_the_empty_ones_found() {
     let service = TestService::start().await;
     let entities: Vec<String> = (0..40)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::channel::mpsc;
 use serde_json::{Value, json};
 use strata::config::Networks;
-use strata::model::ids::DatasetId;
+use strata::model::ids::{DatasetId, UserId};
 use strata::model::user::Plan;
 
 use super::{Browser, ORIGIN, leads_to};
@@ -254,6 +254,20 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
     let page = owner.page(&format!("{REFRESH}?ended=2")).await;
     assert_eq!(page.words("[role=status]"), "Version 2 is made: 2 entities.");
     assert_eq!(page.link("Version 2"), "/ui/1/ten/v2/");
+}
+
+#[tokio::test]
+async fn streams_are_bounded_for_a_user_and_for_all() {
+    let owned = Owned::start(|config| config.limits.refresh_streams = 6).await;
+    let refreshes = owned.service.app.refreshes();
+    let watch = |user| refreshes.watch(UserId::new(user));
+    let own: Vec<_> = (0..4).map(|_| watch(1).expect("a watch")).collect();
+    assert!(watch(1).is_none(), "a user has four");
+    let of_others = [watch(2).expect("a watch"), watch(3).expect("a watch")];
+    assert!(watch(4).is_none() && watch(2).is_none(), "all have six");
+    drop(own);
+    assert!(watch(4).is_some());
+    drop(of_others);
 }
 
 #[tokio::test]

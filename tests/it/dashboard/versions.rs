@@ -166,3 +166,30 @@ async fn the_last_two_versions_are_there_to_be_compared() {
         assert_eq!((page.one("#v1").attr("value"), page.one("#v2").attr("value")), (Some("2"), Some("3")));
     }
 }
+
+#[tokio::test]
+async fn a_version_leads_to_the_form_that_compares_it_with_the_one_before() {
+    let (owned, id) = three().await;
+    assert_eq!(owned.save(id, 3, "[{\"n\":9}]").await.status, 200);
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for (from, v1, v2, alt) in [
+        ("v2/", "1", "2", false),
+        ("v1/", "1", "2", false),
+        ("active/profile", "2", "3", false),
+        ("v3/alt/", "3", "3", true),
+        ("refresh", "2", "3", false),
+    ] {
+        let link = owner.page(&format!("/ui/{id}/ten/{from}")).await.link("Compare");
+        let page = owner.page(&link).await;
+        let given = ["#v1", "#v2"].map(|field| page.one(field).attr("value").unwrap_or_default().to_owned());
+        assert_eq!(given, [v1, v2], "{from}");
+        assert_eq!(page.one("input[name=alt]").attr("checked").is_some(), alt, "{from}");
+        assert!(page.select(".differences").is_empty(), "nothing is compared yet");
+    }
+    for of in ["0", "9", "x", "-1"] {
+        let page = owner.page(&format!("/ui/{id}/ten/diff?of={of}")).await;
+        assert_eq!(page.one("#v2").attr("value"), Some("3"), "{of}");
+    }
+    let visitor = Browser::visitor(&owned.service);
+    assert!(visitor.page(&format!("/ui/{id}/ten/v2/")).await.select("a[href*='/diff']").is_empty());
+}

@@ -58,6 +58,22 @@ async function columns() {
   assert.deepEqual((await heads()).slice(0, 3), ["#", first, second]);
 }
 
+async function fields() {
+  const panel = page.locator("details.fields");
+  await page.goto(countries);
+  assert.notEqual(await panel.getAttribute("open"), null, "there is room beside the entities");
+  await panel.locator("> summary").click();
+  await page.goto(countries);
+  assert.equal(await panel.getAttribute("open"), null, "it is remembered");
+  await panel.locator("> summary").click();
+  await page.goto(countries);
+  assert.notEqual(await panel.getAttribute("open"), null);
+  await page.setViewportSize({ width: 800, height: 900 });
+  await page.goto(countries);
+  assert.equal(await panel.getAttribute("open"), null, "the entities come first");
+  await page.setViewportSize({ width: 1200, height: 900 });
+}
+
 async function copying() {
   await page.goto(`${countries}?limit=2`);
   const call = page.locator(".call + .copy");
@@ -69,6 +85,35 @@ async function copying() {
   await page.locator(".snippet[open] .copy").click();
   await page.locator(".snippet[open] .copy", { hasText: "Copied" }).waitFor();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `curl '${copied}'`);
+}
+
+/** The count of a page that did not wait for it. */
+async function counts() {
+  const heading = page.locator("#result");
+  const query = "filter=region:europe";
+  const paths = { page: `${countries}?${query}`, call: `${countries}download?${query}&count=true` };
+  let answer = { status: 200, json: { count: 1234 } };
+  const isCall = (url) => url.pathname.endsWith("/download");
+  const isPage = (url) => url.pathname === countries;
+  await page.route(isCall, (route) => route.fulfill(answer));
+  const link = `<a href="${paths.page}&amp;total=true" data-count="${paths.call}" data-limit="50">Count</a>`;
+  await page.route(isPage, async (route) => {
+    const served = await route.fetch();
+    const html = (await served.text()).replace(/1 to 50 of \d+ entities/, () => `1 to 50 ${link}`);
+    await route.fulfill({ response: served, body: html.replaceAll(/<a [^>]*>Last<\/a>/g, "") });
+  });
+  await page.goto(paths.page);
+  await page.waitForFunction(() => document.querySelector("#result")?.textContent === "1 to 50 of 1,234 entities");
+  const last = page.getByRole("link", { name: "Last", exact: true });
+  assert.equal(await last.count(), 2);
+  assert.match(await last.first().getAttribute("href"), /filter=region%3Aeurope&offset=1200$/);
+  browser.expectErrors(page);
+  answer = { status: 503, body: "busy" };
+  await page.goto(paths.page);
+  await page.waitForLoadState("networkidle");
+  assert.equal(await heading.innerText(), "1 to 50 Count", "it still leads to the count");
+  await page.unroute(isCall);
+  await page.unroute(isPage);
 }
 
 /** A page with other elements in its place, which the script finds when it comes. */
@@ -132,7 +177,7 @@ async function events() {
   await page.unroute("**/ui/sign-in");
 }
 
-for (const part of [keys, columns, copying, json, events]) await part();
+for (const part of [keys, columns, fields, counts, copying, json, events]) await part();
 await context.close();
 await browser.end();
 console.log("done");

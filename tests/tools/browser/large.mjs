@@ -7,7 +7,7 @@
 
 import assert from "node:assert/strict";
 
-import { Browser, violations } from "./support.mjs";
+import { Browser, openFields, violations } from "./support.mjs";
 
 const [baseUrl, number] = process.argv.slice(2);
 const entities = Number(number);
@@ -65,7 +65,7 @@ async function pages() {
 
 async function filters() {
   await browser.open(page, `${home}/active/`);
-  await page.locator(".fields > summary").click();
+  await openFields(page);
   const group = page.locator(".fields > ul > li").filter({ has: page.locator("code", { hasText: /^group$/ }) });
   await group.locator("summary").click();
   await link("group 3", group);

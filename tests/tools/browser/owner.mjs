@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 
-import { Browser, operations, signIn } from "./support.mjs";
+import { Browser, openFields, operations, signIn } from "./support.mjs";
 
 const [baseUrl, email, firstPassword, token] = process.argv.slice(2);
 
@@ -50,12 +50,12 @@ async function browse(page, home) {
 
   // A field of the tree leads to a condition.
   await page.goto(`${home}/v2/`);
-  await page.locator(".fields > summary").click();
+  await openFields(page);
   await page.locator(".fields summary", { hasText: "city" }).click();
   await page.locator(".fields").getByRole("link", { name: "Paris" }).click();
   await page.waitForURL(/filter=city:Paris/);
   assert.equal(await result.innerText(), "1 to 50 of 60 entities");
-  await page.locator(".fields > summary").click();
+  await openFields(page);
   await page.locator(".fields summary", { hasText: "city" }).click();
   await page.locator(".fields").getByRole("link", { name: "contains…" }).first().click();
   assert.equal(await page.getByLabel("Field", { exact: true }).inputValue(), "city");

@@ -52,6 +52,8 @@ export const PAGES = [
   { name: "settings", path: `${COUNTRIES}/settings`, as: "owner", ready: "#description", picture: "settings" },
   { name: "settings of a private dataset", path: "/ui/7/palmer-penguins/settings", as: "owner", ready: "#key" },
   { name: "source that holds a key", path: "{fetched}/settings", as: "owner", ready: "#source" },
+  { name: "clone", path: `${COUNTRIES}/clone`, as: "owner", ready: "#name" },
+  { name: "comparison begun", path: "{pushed}/diff?of=2", as: "owner", ready: "#v2" },
   { name: "new dataset", path: "/ui/new", as: "owner", ready: "#source" },
   { name: "upload", path: "{pushed}/refresh", as: "owner", ready: "#file" },
   { name: "refresh", path: "{fetched}/refresh", as: "owner", ready: ".times", picture: "refresh" },

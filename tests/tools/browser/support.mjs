@@ -98,6 +98,12 @@ export async function signIn(page, email, password) {
   await page.getByRole("button", { name: "Sign out" }).waitFor();
 }
 
+/** Opens the paths beside the entities, as far as the script has not. */
+export async function openFields(page) {
+  const fields = page.locator("details.fields");
+  if ((await fields.getAttribute("open")) === null) await fields.locator("> summary").click();
+}
+
 /** Calls operations with a token: `(method, path, body)`. */
 export function operations(baseUrl, token) {
   return async (method, path, body) => {

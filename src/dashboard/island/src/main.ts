@@ -3,12 +3,16 @@
 
 import { chooseColumns } from "./columns";
 import { addCopyButtons } from "./copy";
+import { fillCounts } from "./count";
 import { followEvents } from "./events";
+import { openFields } from "./fields";
 import { checkJson } from "./json_fields";
 import { listenToKeys } from "./keys";
 
 chooseColumns();
+openFields();
 addCopyButtons();
+fillCounts();
 followEvents();
 checkJson();
 listenToKeys();

@@ -47,6 +47,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "limits.account_logins_per_hour",
         "http::management::sessions::many_clients_together_guess_slowly_and_keep_no_owner_out",
     ),
+    ("limits.refresh_streams", "dashboard::refresh::streams_are_bounded_for_a_user_and_for_all"),
     ("limits.redis_url", "resilience::shared_limits::processes_share_one_limit_to_the_last_request"),
     ("limits.redis_timeout_ms", "resilience::shared_limits::a_redis_that_hangs_is_waited_for_once"),
     ("limits.body_min_bytes_per_s", "resilience::hostile_sources::bodies::a_body_that_comes_too_slowly_is_refused"),

@@ -1,0 +1,51 @@
+//! How the numbers of a path are spread: for each of some limits, how many entities have a number that is not below it.
+//! The values are looked at for all limits while they are there, row group by row group.
+
+use crate::document::RangeLimit;
+use crate::metrics::metrics;
+use crate::model::path::Path;
+use crate::model::request::RangeBound;
+use crate::query::pace::Pace;
+use crate::query::scan::predicate::{Compare, Comparison};
+use crate::query::scan::range::numbers_within;
+use crate::query::scan::range_statistics::{Told, told};
+use crate::storage::StorageError;
+use crate::storage::reader::VersionReader;
+
+/// About the bytes that a value counts as work for a limit.
+const VALUE_BYTES: usize = 16;
+
+/// For each limit, the entities with a number at the path that is not below it, exactly as `filter_gte` counts them;
+/// `None` where the path has no shredded column, or a limit is no number.
+///
+/// # Errors
+/// When the store fails.
+pub(in crate::query) async fn not_below(
+    reader: &VersionReader,
+    path: &Path,
+    limits: &[String],
+) -> Result<Option<Vec<u64>>, StorageError> {
+    let Some(shredded) = reader.layout().shredded(path.keys()) else { return Ok(None) };
+    let bound = Comparison::Range(RangeBound::GreaterOrEqual);
+    let compares: Vec<Compare> = limits.iter().map(|limit| Compare::new(bound, path.clone(), limit, false)).collect();
+    let mut counts = vec![0; limits.len()];
+    let mut pace = Pace::default();
+    for (row_group, group) in reader.row_groups().iter().enumerate() {
+        for (compare, count) in compares.iter().zip(&mut counts) {
+            let Some(range) = compare.range().filter(|range| matches!(range.limit(), RangeLimit::Number(_))) else {
+                return Ok(None);
+            };
+            *count += match told(reader, row_group, shredded, compare) {
+                Told::NoRow => 0,
+                Told::EveryRow => group.rows as u64,
+                Told::Nothing => {
+                    let rows = numbers_within(reader, row_group, shredded, range).await?;
+                    pace.worked(group.rows * VALUE_BYTES).await;
+                    rows.count_set_bits() as u64
+                }
+            };
+        }
+        metrics().scanned_rows.increment(group.rows as u64);
+    }
+    Ok(Some(counts))
+}
