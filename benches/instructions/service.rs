@@ -147,6 +147,7 @@ impl Serving {
             records_path: None,
             publish_query: false,
             infer_types: false,
+            about: strata::model::dataset::About::default(),
         };
         let imported = self.app.imports().import(request, Arc::new(ImportProgress::default())).await;
         assert_eq!(imported.expect("an import").entity_count, IMPORTED);

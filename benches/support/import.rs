@@ -100,6 +100,7 @@ fn run(paths: &[PathBuf]) {
             records_path: None,
             publish_query: false,
             infer_types: false,
+            about: strata::model::dataset::About::default(),
         };
         // From here on, the peak counts anew. Where the system refuses, it includes hashing the password (20 MB).
         let _ = std::fs::write("/proc/self/clear_refs", "5");

@@ -49,7 +49,7 @@ async fn a_token_expires_when_its_user_says_so() {
         let made = Page::of(&sent(&owner, "create-token", &[("name", name), ("days", days)]).await, 200);
         let bearer = format!("Bearer {}", made.one("#made").attr("value").expect("a token"));
         let tokens = service.send("GET", "/token/list", Some(&bearer)).await;
-        let tokens: serde_json::Value = serde_json::from_str(&tokens.text()).expect("JSON");
+        let tokens: serde_json::Value = serde_json::from_str(tokens.text()).expect("JSON");
         let tokens = tokens["tokens"].as_array().expect("tokens").clone();
         let token = tokens.iter().find(|token| token["name"] == name).expect("the token");
         let time = |field: &str| token[field].as_str().and_then(|time| chrono::DateTime::parse_from_rfc3339(time).ok());

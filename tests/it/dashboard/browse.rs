@@ -351,7 +351,7 @@ async fn a_count_that_is_heavy_work_is_made_when_somebody_asks() {
     assert_eq!(summary(&total), "1 to 50 of 450 entities");
     assert_eq!(summary(&visitor.page(&format!("{home}?filter=k:0&sort=n")).await), "1 to 50 of 450 entities");
     // So does the call of the script.
-    let counted: serde_json::Value = serde_json::from_str(&service.get(call).await.text()).expect("JSON");
+    let counted: serde_json::Value = serde_json::from_str(service.get(call).await.text()).expect("JSON");
     assert_eq!(counted["count"], 450);
     assert_eq!(summary(&visitor.page(&format!("{home}?filter=k:1")).await), "1 to 50 of 450 entities");
 }

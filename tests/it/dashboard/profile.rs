@@ -107,7 +107,7 @@ async fn each_range_of_a_histogram_has_as_many_as_its_page() {
             let link = row.select(&cell).next().and_then(|link| link.attr("href")).expect("a link");
             let query = link.split_once('?').expect("a query").1;
             let answer = service.get(&format!("/api/1/numbers/active/?{query}&count=true")).await;
-            let count: serde_json::Value = serde_json::from_str(&answer.text()).expect("JSON");
+            let count: serde_json::Value = serde_json::from_str(answer.text()).expect("JSON");
             let counted = count["count"].as_u64().expect("a count").to_string();
             let text = words.replace(',', "");
             assert!(text.split(' ').any(|word| word == counted), "{path}: {text}: {counted}");
