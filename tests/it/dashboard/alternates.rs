@@ -152,7 +152,7 @@ async fn entities_are_added_and_removed() {
     leads_to(&send(&owner, &checked, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await, [ADA, "{\"n\":1}", "{\"n\":2}"]);
     for (positions, status, told) in [
-        ("3", 404, "The list has 3 entities"),
+        ("3", 404, "This list has 3 entities, at positions 0 to 2. None is at 3."),
         ("x", 400, "no position"),
         ("", 400, "No position"),
         ("0-99999", 400, "more than 1,000"),

@@ -138,7 +138,8 @@ async fn an_upload_with_more_than_its_form_has_is_refused_by_name() {
     ] {
         let answer = sent(&owner, body.into()).await;
         let page = Page::of(&answer, 400);
-        assert!(page.text.contains(told) || answer.text().contains(told), "{told}: {}", page.text);
+        let problems = page.all_words("[role=alert]").concat();
+        assert!(problems.contains(told) || page.text.contains(told), "{told}: {problems}");
         assert_eq!(owned.versions(1).await.len(), 1, "nothing is made: {told}");
     }
     // A header without an end is not kept in memory without an end.
