@@ -266,8 +266,8 @@ registry! {
     nodes: Gauges = "strata_nodes" ["state": &["alive", "lost"]];
     /// Those that are alive and have a role of `server.roles`. Alert on a `role` that none has.
     node_roles: Gauges = "strata_node_roles" ["role": &["http", "refresh", "query"]];
-    /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what it
-    /// had looked up. Only with PostgreSQL.
+    /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what
+    /// it had looked up. Only with PostgreSQL.
     heard_changes: Counter = "strata_heard_changes_total";
     /// Webhooks that were sent. `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
     webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];

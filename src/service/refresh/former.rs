@@ -1,8 +1,8 @@
 //! Refreshes of processes that are gone: their datasets need not wait for the end of a lease.
 //!
-//! A lease names its process, and the node of that process. The processes of a data directory, or of a node, have each a
-//! directory in `tmp/` with a lock that the system gives back when they end, however they do. So it is known at once
-//! whether one of them has ended. Of other processes it is not; their leases expire, or they count as lost.
+//! A lease names its process, and the node of that process. Each process of a data directory, or of a node, has a
+//! directory in `tmp/` with a lock that the system gives back when the process ends, however it does. So it is known at
+//! once whether one of them has ended. Of other processes it is not: their leases expire, or they count as lost.
 
 use std::sync::Arc;
 

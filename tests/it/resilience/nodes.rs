@@ -1,5 +1,6 @@
 //! Several servers on one catalog: which there are, what each does, and what one leaves behind when it is killed.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -320,7 +321,9 @@ fn roles_that_are_none_are_refused_at_the_start() {
 #[tokio::test]
 async fn an_unreadable_name_is_told() {
     let machine = Machine::new();
-    std::fs::create_dir(machine.path("strata-data")).expect("made");
+    let data = machine.path("strata-data");
+    std::fs::create_dir(&data).expect("made");
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).expect("made private");
     machine.write("strata-data/node.id", "two words\n");
     let database = Database::postgres().await;
     assert!(matches!(database.raw, Raw::Postgres { .. }));
