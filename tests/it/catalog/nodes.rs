@@ -68,7 +68,7 @@ async fn a_lease_names_who_holds_it(database: Database) {
         let held = catalog.held_refresh(dataset).await.unwrap().unwrap();
         assert_eq!((held.dataset, held.attempt, &held.holder), (dataset, lease.attempt, &Some(holder)));
         let later = catalog.now() + TimeDelta::hours(1);
-        assert_eq!(catalog.held_refreshes(later).await.unwrap(), [held.clone()]);
+        assert_eq!(catalog.held_refreshes(later).await.unwrap(), std::slice::from_ref(&held));
         assert_eq!(catalog.end_dead_refreshes(vec![held.clone()]).await.unwrap(), 1);
         // Once.
         assert_eq!(catalog.end_dead_refreshes(vec![held]).await.unwrap(), 0);
