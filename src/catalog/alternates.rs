@@ -96,5 +96,6 @@ async fn set_alternate(
     let checksum = version_checksum(version, dataset.created_at).finish();
     let values = &[version.dataset.into(), version.number.into(), alt, Value::Text(&checksum)];
     transaction.execute(sql, values).await?;
+    transaction.tell().await?;
     Ok(())
 }

@@ -67,6 +67,7 @@ impl Catalog {
         for (sql, values) in [
             ("DELETE FROM file_reservations", vec![]),
             ("DELETE FROM refresh_leases", vec![]),
+            ("DELETE FROM nodes", vec![]),
             ("DELETE FROM file_holds WHERE hold_id > 0", vec![]),
             ("UPDATE scrub_progress SET leased_until = 0", vec![]),
             ("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", vec![]),

@@ -193,6 +193,7 @@ impl Catalog {
         ] {
             transaction.execute(sql, &[id.into()]).await?;
         }
+        transaction.tell().await?;
         transaction.commit().await?;
         Ok(())
     }

@@ -165,6 +165,11 @@ impl Catalog {
                  WHERE writer > $1 ORDER BY writer LIMIT $2",
             ),
             (
+                "nodes",
+                "SELECT node_id, CAST(NULL AS BIGINT), started_at, seen_at FROM nodes
+                 WHERE node_id > $1 ORDER BY node_id LIMIT $2",
+            ),
+            (
                 "file_reservations",
                 "SELECT path, attempt_id, expires_at, expires_at FROM file_reservations
                  WHERE path > $1 ORDER BY path LIMIT $2",

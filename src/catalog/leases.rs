@@ -35,6 +35,29 @@ pub struct RefreshLease {
     pub expires_at: DateTime<Utc>,
 }
 
+/// The process that holds a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHolder {
+    /// The name of its node, if it has one.
+    pub node: Option<String>,
+    /// The name of the process, random.
+    pub process: String,
+}
+
+/// A refresh that holds its dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldRefresh {
+    /// The dataset.
+    pub dataset: DatasetId,
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Who holds it; `None` for a process of a former version, which did not say.
+    pub holder: Option<LeaseHolder>,
+}
+
+/// What a [`HeldRefresh`] is read from: dataset, attempt, node and process.
+type HeldRow = (i64, i64, Option<String>, Option<String>);
+
 /// Ends the attempt that holds the dataset, if its lease has expired.
 ///
 /// # Errors
@@ -83,8 +106,15 @@ impl Catalog {
         let expires_at = after(now, lease);
         transaction
             .execute(
-                "INSERT INTO refresh_leases (dataset_id, attempt_id, expires_at) VALUES ($1, $2, $3)",
-                &[dataset.id.into(), attempt.into(), from_time(expires_at)],
+                "INSERT INTO refresh_leases (dataset_id, attempt_id, expires_at, holder_node, holder_process)
+                 VALUES ($1, $2, $3, $4, $5)",
+                &[
+                    dataset.id.into(),
+                    attempt.into(),
+                    from_time(expires_at),
+                    Value::OptionalText(self.holder.as_ref().and_then(|holder| holder.node.as_deref())),
+                    Value::OptionalText(self.holder.as_ref().map(|holder| &*holder.process)),
+                ],
             )
             .await?;
         files::reserve(&mut transaction, path, Some(attempt), expires_at).await?;
@@ -134,19 +164,39 @@ impl Catalog {
         self.end_refreshes(expired, now).await
     }
 
-    /// The refreshes of any process that began before and hold their datasets: dataset and attempt, at most 1,000.
-    pub async fn held_refreshes(&self, before: DateTime<Utc>) -> Result<Vec<(DatasetId, AttemptId)>, CatalogError> {
-        let sql = "SELECT refresh_leases.dataset_id, refresh_leases.attempt_id
-                   FROM refresh_leases JOIN refresh_attempts ON refresh_attempts.attempt_id = refresh_leases.attempt_id
-                   WHERE refresh_attempts.started_at < $1 LIMIT $2";
+    /// The refreshes of any process that began before and hold their datasets, at most 1,000.
+    pub async fn held_refreshes(&self, before: DateTime<Utc>) -> Result<Vec<HeldRefresh>, CatalogError> {
+        let sql = "SELECT l.dataset_id, l.attempt_id, l.holder_node, l.holder_process
+                   FROM refresh_leases l JOIN refresh_attempts a ON a.attempt_id = l.attempt_id
+                   WHERE a.started_at < $1 LIMIT $2";
         let values = &[from_time(before), Value::Integer(EXPIRED_AT_ONCE.into())];
-        let held: Vec<(i64, i64)> = self.engine.fetch_all(sql, values).await?;
-        held.into_iter().map(ids).collect()
+        let held: Vec<HeldRow> = self.engine.fetch_all(sql, values).await?;
+        held.into_iter().map(HeldRefresh::try_from).collect()
+    }
+
+    /// The refresh that holds a dataset. One look-up by primary key.
+    pub async fn held_refresh(&self, dataset: DatasetId) -> Result<Option<HeldRefresh>, CatalogError> {
+        let sql = "SELECT dataset_id, attempt_id, holder_node, holder_process FROM refresh_leases
+                   WHERE dataset_id = $1";
+        let held: Option<HeldRow> = self.engine.fetch_optional(sql, &[dataset.into()]).await?;
+        held.map(HeldRefresh::try_from).transpose()
+    }
+
+    /// The refreshes of servers that have given no sign of life since then, at most 1,000.
+    pub async fn refreshes_of_lost_nodes(&self, seen_before: DateTime<Utc>) -> Result<Vec<HeldRefresh>, CatalogError> {
+        let sql = "SELECT l.dataset_id, l.attempt_id, l.holder_node, l.holder_process
+                   FROM refresh_leases l
+                   JOIN nodes n ON n.node_id = l.holder_node AND n.process = l.holder_process
+                   WHERE n.seen_at < $1 LIMIT $2";
+        let values = &[from_time(seen_before), Value::Integer(EXPIRED_AT_ONCE.into())];
+        let held: Vec<HeldRow> = self.engine.fetch_all(sql, values).await?;
+        held.into_iter().map(HeldRefresh::try_from).collect()
     }
 
     /// As [`Catalog::end_expired_refreshes`], for these refreshes of a process that has ended. They need not have
     /// expired.
-    pub async fn end_dead_refreshes(&self, held: Vec<(DatasetId, AttemptId)>) -> Result<u64, CatalogError> {
+    pub async fn end_dead_refreshes(&self, held: Vec<HeldRefresh>) -> Result<u64, CatalogError> {
+        let held = held.into_iter().map(|held| (held.dataset, held.attempt)).collect();
         self.end_refreshes(held, DateTime::<Utc>::MAX_UTC).await
     }
 
@@ -168,6 +218,16 @@ impl Catalog {
             }
         }
         Ok(ended)
+    }
+}
+
+impl TryFrom<HeldRow> for HeldRefresh {
+    type Error = CatalogError;
+
+    fn try_from((dataset, attempt, node, process): HeldRow) -> Result<Self, Self::Error> {
+        let (dataset, attempt) = ids((dataset, attempt))?;
+        let holder = process.map(|process| LeaseHolder { node, process });
+        Ok(HeldRefresh { dataset, attempt, holder })
     }
 }
 

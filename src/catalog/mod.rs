@@ -12,6 +12,7 @@
 //! which concurrent ones compete, so they wait for each other there. Such rows are always locked in one order: a user,
 //! a dataset, a lease, then files. So no two transactions wait for each other in a circle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -23,6 +24,7 @@ use crate::model::version::VersionNumber;
 mod alternates;
 mod attempts;
 mod best_effort;
+mod changes;
 mod checksums;
 mod clock;
 mod clones;
@@ -39,6 +41,7 @@ mod leases;
 mod link;
 mod listings;
 mod locks;
+mod nodes;
 mod outage;
 mod postgres;
 mod presence;
@@ -60,14 +63,16 @@ mod webhooks;
 
 pub use alternates::AlternateBase;
 pub use attempts::{Attempt, AttemptOutcome, FirstAttempt, PublishingAttempt};
+pub use changes::Changes;
 pub use clock::Clock;
 pub use datasets::DatasetView;
 pub use error::CatalogError;
 pub use failure::Unavailability;
 pub use files::{ListedFile, RecordedFile};
 pub use installation::Installation;
-pub use leases::RefreshLease;
+pub use leases::{HeldRefresh, LeaseHolder, RefreshLease};
 pub use listings::Listing;
+pub use nodes::{NewNode, Node};
 pub use references::FileReference;
 pub use rows::version::{Resolved, VersionRecord};
 pub use schedules::DueSchedule;
@@ -111,6 +116,8 @@ pub struct Catalog {
     engine: Engine,
     clock: Clock,
     best_effort: BestEffort,
+    /// Who holds what this handle takes.
+    holder: Option<Arc<LeaseHolder>>,
 }
 
 impl Catalog {
@@ -147,7 +154,7 @@ impl Catalog {
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        let catalog = Catalog { engine, clock: Clock::system(), best_effort: BestEffort::new() };
+        let catalog = Catalog { engine, clock: Clock::system(), best_effort: BestEffort::new(), holder: None };
         catalog.seal_records().await;
         Ok(catalog)
     }
@@ -155,6 +162,11 @@ impl Catalog {
     /// The same catalog with another clock: a test sets when leases, sessions and files expire.
     pub fn with_clock(self, clock: Clock) -> Catalog {
         Catalog { clock, ..self }
+    }
+
+    /// The same catalog for a process that says who it is: its leases name it.
+    pub fn held_by(self, holder: LeaseHolder) -> Catalog {
+        Catalog { holder: Some(Arc::new(holder)), ..self }
     }
 
     /// The present, by the catalog's clock.

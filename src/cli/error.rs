@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::catalog::CatalogError;
 use crate::config::ConfigError;
 use crate::http::ServeError;
 use crate::model::ids::DatasetId;
@@ -35,6 +36,9 @@ pub(super) enum CliError {
     /// The datasets cannot be listed.
     #[error("the datasets cannot be listed")]
     List(#[from] ManageError),
+    /// The nodes cannot be listed.
+    #[error("the nodes cannot be listed")]
+    Nodes(#[source] CatalogError),
     /// The import made no version.
     #[error("importing {from}")]
     Import {

@@ -19,6 +19,7 @@ mod log_lines;
 mod log_writer;
 mod logging;
 mod manual;
+mod nodes;
 mod progress;
 mod scrub;
 mod serve;
@@ -69,6 +70,7 @@ enum Command {
     Serve(serve::Arguments),
     User(user::Arguments),
     List(list::Arguments),
+    Nodes(nodes::Arguments),
     Import(import::Arguments),
     Explain(explain::Arguments),
     Diff(diff::Arguments),
@@ -137,6 +139,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Manual(arguments) => return manual::run(arguments),
         Command::User(_)
         | Command::List(_)
+        | Command::Nodes(_)
         | Command::Import(_)
         | Command::Explain(_)
         | Command::Diff(_)
@@ -159,6 +162,10 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::List(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(list::run(arguments, config))
+        }
+        Command::Nodes(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(nodes::run(arguments, config))
         }
         Command::Import(arguments) => {
             logging::start(&config.log, "warn")?;

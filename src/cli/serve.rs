@@ -13,6 +13,7 @@ use super::signals::Signals;
 use super::{closing, demo, print};
 use crate::config::Config;
 use crate::dashboard;
+use crate::model::node::Roles;
 use crate::service::App;
 
 /// Run the service
@@ -61,8 +62,13 @@ async fn serve(
         tracing::info!("no background work: schedules, webhooks, sweeps and scrubs are off (server.background)");
         print("no background work: schedules, webhooks, sweeps and scrubs are off\n")?;
     }
+    let roles = config.server.roles.roles();
+    if roles != Roles::all() {
+        print(&format!("roles: {roles}\n"))?;
+    }
     print(&format!("listening on {base_url}\n"))?;
-    tracing::info!(url = base_url, data = %config.data.directory.display(), background, "listening");
+    let node = app.nodes().own_name();
+    tracing::info!(url = base_url, data = %config.data.directory.display(), background, %roles, node, "listening");
 
     let (begin_shutdown, shutdown) = oneshot::channel::<()>();
     let background = app.start_background();

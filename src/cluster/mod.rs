@@ -2,6 +2,10 @@
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | `identity` | the name of this server |
+//! | `nodes` | the servers of the service: names, roles, signs of life |
 //! | `redis` | a connection to Redis that is kept up, and calls that never wait for long |
 
+pub mod identity;
+pub mod nodes;
 pub mod redis;

@@ -8,6 +8,7 @@
 
 mod cache;
 mod catalog;
+mod cluster;
 mod data;
 mod error;
 mod fair;
@@ -31,6 +32,7 @@ mod webhook;
 
 pub use cache::Cache;
 pub use catalog::{Catalog, CatalogUrl};
+pub use cluster::{Cluster, InternalAddress, NodeName, ServerRoles};
 pub use data::{CATALOG_FILE, Data, STORE_FOLDER};
 pub use error::ConfigError;
 pub use fair::Fair;
@@ -66,6 +68,8 @@ use option::{Section, Violation};
 pub struct Config {
     /// Where the service listens and how it treats connections.
     pub server: Server,
+    /// The process among others of the same service.
+    pub cluster: Cluster,
     /// Where the service keeps what it needs on local disk.
     pub data: Data,
     /// The database that knows users, datasets and versions.
@@ -103,6 +107,7 @@ impl Config {
     pub fn options() -> Vec<ConfigOption> {
         [
             Server::options(),
+            Cluster::options(),
             Data::options(),
             Catalog::options(),
             Store::options(),
@@ -154,6 +159,11 @@ impl Config {
         url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")).map(PathBuf::from)
     }
 
+    /// Whether servers are registered in the catalog as nodes: with PostgreSQL, or if `[cluster]` says anything.
+    pub fn has_nodes(&self) -> bool {
+        self.catalog_file().is_none() || self.cluster != Cluster::default()
+    }
+
     /// The store's URL: `store.url`, or the directory `store` in the data directory.
     pub fn store_url(&self) -> String {
         match &self.store.url {
@@ -185,6 +195,7 @@ impl Config {
 
     fn check(&self) -> Result<(), Violation> {
         self.server.check_ranges()?;
+        self.cluster.check_ranges()?;
         self.data.check_ranges()?;
         self.catalog.check_ranges()?;
         self.store.check_ranges()?;

@@ -12,6 +12,7 @@ use super::layers::drain::DrainLimits;
 use super::layers::{self, Layers};
 use super::{health, management, mcp, metrics, openapi, read};
 use crate::config;
+use crate::model::node::Role;
 use crate::service::App;
 
 /// The operations as one tower service, without pages.
@@ -19,7 +20,8 @@ pub fn router(app: App) -> Router {
     with_pages(app, Router::new())
 }
 
-/// The operations and these pages as one tower service. Pages have the same layers around them.
+/// The operations and these pages as one tower service. Pages have the same layers around them. A process without the
+/// role for requests tells only how it is.
 pub fn with_pages(app: App, pages: Router<App>) -> Router {
     let slow_request_ms = app.config().log.slow_request_ms;
     let log = LogOptions {
@@ -27,22 +29,28 @@ pub fn with_pages(app: App, pages: Router<App>) -> Router {
         trusted_proxies: app.config().server.trusted_proxies.clone(),
     };
     let limits = DrainLimits::from(&app.config().limits);
-    let modules =
-        [read::routes(), management::routes(), mcp::routes(), health::routes(), metrics::routes(), openapi::routes()];
-    let routes = modules.into_iter().fold(pages, Router::merge);
-    layered(routes.with_state(app), log, limits)
+    let watched = [health::routes(), metrics::routes()];
+    if !app.config().server.roles.roles().include(Role::Http) {
+        let routes = watched.into_iter().fold(Router::new(), Router::merge).fallback(async || HttpError::NotServed);
+        return layered(routes.with_state(app), log, limits);
+    }
+    let modules = [read::routes(), management::routes(), mcp::routes(), openapi::routes()];
+    let routes = modules.into_iter().chain(watched).fold(pages, Router::merge);
+    layered(unknown(routes.with_state(app)), log, limits)
 }
 
 /// Adds to the routes: answers for unknown paths and methods, and the layers.
 pub fn around(routes: Router) -> Router {
-    layered(routes, LogOptions::default(), DrainLimits::from(&config::Limits::default()))
+    layered(unknown(routes), LogOptions::default(), DrainLimits::from(&config::Limits::default()))
+}
+
+/// Adds the answer for unknown paths.
+fn unknown(routes: Router) -> Router {
+    routes.fallback(async || HttpError::NoSuchPath)
 }
 
 fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {
-    routes
-        .fallback(async || HttpError::NoSuchPath)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Layers::new(log, limits), layers::around))
+    routes.method_not_allowed_fallback(wrong_method).layer(from_fn_with_state(Layers::new(log, limits), layers::around))
 }
 
 /// 405. The router adds the header `Allow` where the document does not tell the methods.

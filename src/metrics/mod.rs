@@ -261,6 +261,14 @@ registry! {
     refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];
     /// Seconds of these refreshes, from holding the dataset to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
+    /// Servers that have registered in the catalog, as this one sees them. `state` is `alive`, or `lost` (no sign of
+    /// life for `cluster.lost_after_s`; forgotten after a day). 0 where servers do not register.
+    nodes: Gauges = "strata_nodes" ["state": &["alive", "lost"]];
+    /// Those that are alive and have a role of `server.roles`. Alert on a `role` that none has.
+    node_roles: Gauges = "strata_node_roles" ["role": &["http", "refresh", "query"]];
+    /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what
+    /// it had looked up. Only with PostgreSQL.
+    heard_changes: Counter = "strata_heard_changes_total";
     /// Webhooks that were sent. `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
     webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
     /// Reads that `/dataset/usage` does not count, because the catalog took no counts for long, or too many datasets
@@ -280,9 +288,9 @@ registry! {
     /// Heavy queries that wait for a permit.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
     /// Panics of the loops of the service. `loop` is the name: `scheduler`, `deliveries`, `sweep`, `scrub`, `exports`,
-    /// `usage` or `damage`. Each loop starts again after a pause.
+    /// `usage`, `nodes`, `changes` or `damage`. Each loop starts again after a pause.
     loop_panics: Counters = "strata_loop_panics_total"
-        ["loop": &["damage", "deliveries", "exports", "scheduler", "scrub", "sweep", "usage"]];
+        ["loop": &["changes", "damage", "deliveries", "exports", "nodes", "scheduler", "scrub", "sweep", "usage"]];
     /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`),
     /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
     /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`

@@ -5,6 +5,7 @@ pub mod dataset;
 pub mod ids;
 pub mod index;
 pub mod limits;
+pub mod node;
 pub mod path;
 pub mod request;
 pub mod schedule;

@@ -8,11 +8,14 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::catalog::{Catalog, CatalogError, CatalogOptions, Clock};
+use crate::catalog::{Catalog, CatalogError, CatalogOptions, Clock, LeaseHolder};
+use crate::cluster::identity::{NoNodeId, node_id};
+use crate::cluster::nodes::Nodes;
 use crate::cluster::redis::Redis;
 use crate::config::{Config, MemoryPlan};
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
+use crate::model::node::Role;
 use crate::net::Outgoing;
 use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
 use crate::service::account::Accounts;
@@ -48,6 +51,7 @@ use crate::service::read::ahead::ExportsAhead;
 use crate::service::read::responses::Responses;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::attempts::Attempts;
+use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::import::Imports;
 use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::outgoing::outgoing;
@@ -100,6 +104,7 @@ struct Rooms {
     readiness: Arc<Readiness>,
     bodies: Arc<LargeBodies>,
     demo: Arc<Demo>,
+    nodes: Arc<Nodes>,
 }
 
 /// The service cannot be opened.
@@ -131,6 +136,9 @@ pub enum OpenError {
         /// What was noticed first.
         reason: String,
     },
+    /// The server has no name among those of the service.
+    #[error(transparent)]
+    Node(#[from] NoNodeId),
     /// The store does not open.
     #[error("the store")]
     Store(#[from] StorageError),
@@ -274,6 +282,12 @@ impl App {
         let (exports, scratch) = (scratch(EXPORTS_FOLDER)?, scratch(TEMPORARY_FOLDER)?);
         let options = CatalogOptions::from(&config.catalog);
         let catalog = Catalog::open_with(&config.catalog_url(), &options).await?;
+        // What this process holds has its name; what is opened for maintenance holds nothing.
+        let node = if purpose == Purpose::Work { node_id(config)?.map(|id| id.to_string()) } else { None };
+        let catalog = match purpose {
+            Purpose::Work => catalog.held_by(LeaseHolder { node: node.clone(), process: scratch.process() }),
+            Purpose::Maintenance | Purpose::Records => catalog,
+        };
         let store = store()?;
         if purpose != Purpose::Records
             && let Err(refused) = bind_now(config, &catalog, &store).await
@@ -334,6 +348,7 @@ impl App {
             disk,
             outgoing: outgoing(config),
             redis,
+            node,
         };
         Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
     }
@@ -409,9 +424,12 @@ impl App {
             deliveries: self.rooms.deliveries.clone(),
             maintenance: self.rooms.maintenance.clone(),
             exports_ahead: self.rooms.exports_ahead.clone(),
+            lookups: self.rooms.lookups.clone(),
             usage: self.rooms.usage.clone(),
             receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
+            nodes: self.rooms.nodes.clone(),
             run: self.rooms.config.server.background,
+            roles: self.rooms.config.server.roles.roles(),
         })
     }
 
@@ -530,6 +548,11 @@ impl App {
         &self.rooms.bodies
     }
 
+    /// The servers of the service.
+    pub fn nodes(&self) -> &Arc<Nodes> {
+        &self.rooms.nodes
+    }
+
     /// The demo.
     pub fn demo(&self) -> &Arc<Demo> {
         &self.rooms.demo
@@ -550,12 +573,15 @@ struct Parts {
     outgoing: Outgoing,
     /// Where requests are counted together with other processes.
     redis: Option<Arc<Redis>>,
+    /// The name of this server.
+    node: Option<String>,
 }
 
 impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
-        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, disk, outgoing, redis } = parts;
+        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, disk, outgoing, redis, node } =
+            parts;
         let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
@@ -579,18 +605,25 @@ impl Rooms {
         let webhooks = Webhooks::new(config.clone(), catalog.clone(), outgoing.clone(), writes.clone());
 
         let tasks = Arc::new(RefreshTasks::new());
+        let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node.clone()));
+        let nodes = node.map(|node| (node, scratch.process()));
+        let nodes = Arc::new(Nodes::new(&config, catalog.clone(), nodes));
         let spools = (scratch.clone(), disk);
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
         let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
-        let attempts = Arc::new(Attempts::new(catalog.clone(), lookups.clone(), deliveries.clone(), tasks.clone()));
-        let refreshes = Arc::new(Refreshes::new(
+        let attempts = Arc::new(Attempts::new(
             catalog.clone(),
-            ingest.clone(),
-            version_files.clone(),
-            attempts,
+            former.clone(),
+            lookups.clone(),
+            deliveries.clone(),
             tasks.clone(),
-            usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX),
         ));
+        let has_role = config.server.roles.roles().include(Role::Refresh);
+        let most_watches = usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX);
+        let refreshes = {
+            let (catalog, ingest, files) = (catalog.clone(), ingest.clone(), version_files.clone());
+            Arc::new(Refreshes::new(catalog, ingest, files, attempts, tasks.clone(), (most_watches, has_role)))
+        };
         let imports = Arc::new(Imports::new(
             config.clone(),
             catalog.clone(),
@@ -601,7 +634,7 @@ impl Rooms {
             tasks.clone(),
         ));
         let schedules =
-            Schedules::new(config.clone(), catalog.clone(), scratch, ingest.clone(), refreshes.clone(), tasks.clone());
+            Schedules::new(config.clone(), catalog.clone(), former, ingest.clone(), refreshes.clone(), tasks.clone());
 
         let parts = (catalog.clone(), catalog_gates.clone());
         let datasets = Datasets::new(config.clone(), parts, writes.clone(), ingest.clone(), version_files.clone());
@@ -654,6 +687,7 @@ impl Rooms {
             readiness: Arc::new(readiness),
             bodies: Arc::new(bodies),
             demo: Arc::new(demo),
+            nodes,
         }
     }
 }

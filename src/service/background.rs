@@ -10,7 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::cluster::nodes::Nodes;
 use crate::metrics::metrics;
+use crate::model::node::{Role, Roles};
+use crate::service::lookup::Lookups;
 use crate::service::maintenance::Maintenance;
 use crate::service::read::ahead::ExportsAhead;
 use crate::service::refresh::Refreshes;
@@ -31,11 +34,17 @@ pub(in crate::service) struct Loops {
     pub deliveries: Arc<Deliveries>,
     pub maintenance: Arc<Maintenance>,
     pub exports_ahead: Arc<ExportsAhead>,
+    /// Which hear of changes in any case: reads see them.
+    pub lookups: Arc<Lookups>,
     /// Which runs in any case: it records what this process answers.
     pub usage: Arc<Usage>,
     pub receiver: Duration,
+    /// Which registers in any case, if servers do.
+    pub nodes: Arc<Nodes>,
     /// Whether the others run at all (`server.background`).
     pub run: bool,
+    /// Those of the roles that this process has.
+    pub roles: Roles,
 }
 
 /// The loops of a process. Dropping it leaves them running.
@@ -44,22 +53,46 @@ pub struct Background {
     tasks: TaskTracker,
     stop_schedules: CancellationToken,
     stop_deliveries: CancellationToken,
+    stop_nodes: CancellationToken,
+}
+
+impl Loops {
+    /// Whether the loops run that need the role for versions.
+    fn makes_versions(&self) -> bool {
+        self.run && self.roles.include(Role::Refresh)
+    }
 }
 
 impl Background {
     /// Starts the loops, if they are to run; needs a runtime.
     pub(in crate::service) fn start(loops: Loops) -> Background {
-        let (tasks, stop_schedules, stop_deliveries) =
-            (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let [stop_schedules, stop_deliveries, stop_nodes] = std::array::from_fn(|_| CancellationToken::new());
         let (usage, stop) = (loops.usage.clone(), stop_schedules.clone());
         tasks.spawn(kept_up("usage", stop.clone(), move || usage.clone().run(stop.clone())));
+        let (lookups, stop) = (loops.lookups.clone(), stop_nodes.clone());
+        let follow = move || {
+            let lookups = lookups.clone();
+            async move { lookups.follow_changes().await }
+        };
+        tasks.spawn(stopped_by(stop.clone(), kept_up("changes", stop, follow)));
+        let (nodes, stop) = (loops.nodes.clone(), stop_nodes.clone());
+        tasks.spawn(kept_up("nodes", stop.clone(), move || nodes.clone().run(stop.clone())));
         if !loops.run {
             tasks.close();
-            return Background { loops, tasks, stop_schedules, stop_deliveries };
+            return Background { loops, tasks, stop_schedules, stop_deliveries, stop_nodes };
+        }
+        if loops.roles.include(Role::Http) {
+            let (exports_ahead, stop) = (loops.exports_ahead.clone(), stop_schedules.clone());
+            tasks.spawn(kept_up("exports", stop.clone(), move || exports_ahead.clone().run(stop.clone())));
         }
         // Those that hold a dataset now and began before are another process's.
         let ending = loops.schedules.clone().end_refreshes_of_the_dead();
         tasks.spawn(stopped_by(stop_schedules.clone(), ending));
+        if !loops.makes_versions() {
+            tasks.close();
+            return Background { loops, tasks, stop_schedules, stop_deliveries, stop_nodes };
+        }
         let (schedules, stop) = (loops.schedules.clone(), stop_schedules.clone());
         tasks.spawn(kept_up("scheduler", stop.clone(), move || schedules.clone().run(stop.clone())));
         let (deliveries, stop) = (loops.deliveries.clone(), stop_deliveries.clone());
@@ -78,10 +111,8 @@ impl Background {
         };
         // Cut anywhere: the next process goes on with the file that was being read.
         tasks.spawn(stopped_by(stop.clone(), kept_up("scrub", stop, scrub)));
-        let (exports_ahead, stop) = (loops.exports_ahead.clone(), stop_schedules.clone());
-        tasks.spawn(kept_up("exports", stop.clone(), move || exports_ahead.clone().run(stop.clone())));
         tasks.close();
-        Background { loops, tasks, stop_schedules, stop_deliveries }
+        Background { loops, tasks, stop_schedules, stop_deliveries, stop_nodes }
     }
 }
 
@@ -114,9 +145,11 @@ impl Background {
         self.stop_schedules.cancel();
         self.loops.refreshes.finish(limit).await;
         self.stop_deliveries.cancel();
+        // It holds no dataset any more.
+        self.stop_nodes.cancel();
         let rest = async {
             self.tasks.wait().await;
-            if self.loops.run
+            if self.loops.makes_versions()
                 && until.saturating_duration_since(Instant::now()) > self.loops.receiver
                 && let Err(error) = self.loops.deliveries.send_due().await
             {

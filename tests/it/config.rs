@@ -68,7 +68,7 @@ fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
         message.starts_with(&format!("strata.toml: unknown key `server.lisen`; did you mean server.listen? {keys}")),
         "{message}"
     );
-    let sections = "the sections are server, data, catalog, store, sweep, scrub, limits, sessions, cache, query, fair, sources, webhook, net, plans, log";
+    let sections = "the sections are server, cluster, data, catalog, store, sweep, scrub, limits, sessions, cache, query, fair, sources, webhook, net, plans, log";
     assert_eq!(refused("[sever]\n", &[]), format!("strata.toml: unknown key `sever`; did you mean server? {sections}"));
     for (file, meant) in [
         ("[sever]\nlisten = 1\n", "did you mean server.listen? "),

@@ -120,12 +120,14 @@ impl TryFrom<DatasetRow> for Dataset {
     }
 }
 
-/// Gives a dataset's row the checksum of what it holds now, as a part of the transaction that changed it.
+/// Gives a dataset's row the checksum of what it holds now, as a part of the transaction that changed it, and tells
+/// other processes.
 pub(in crate::catalog) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
     let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
     let row: DatasetRow = transaction.fetch_one(sql, &[id.into()]).await?;
     let sql = "UPDATE datasets SET record_checksum = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[id.into(), Value::Text(&row.checksum().finish())]).await?;
+    transaction.tell().await?;
     Ok(())
 }
 

@@ -40,6 +40,8 @@ use crate::storage::shortage::Shortage;
 pub enum HttpError {
     /// No route has this path.
     NoSuchPath,
+    /// The process has not the role for requests.
+    NotServed,
     /// The path exists, but does not take the method.
     MethodNotAllowed {
         /// The header `Allow`; `None` where the router knows it and adds it.
@@ -199,6 +201,10 @@ impl HttpError {
                  describes all paths but /mcp."
                     .into(),
             ),
+            HttpError::NotServed => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "This server answers no requests (server.roles has no http). Ask one that does.".into(),
+            ),
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 (StatusCode::METHOD_NOT_ALLOWED, wrong_method(allowed))
             }
@@ -266,6 +272,7 @@ impl HttpError {
     fn log_cause(&self) {
         match self {
             HttpError::NoSuchPath
+            | HttpError::NotServed
             | HttpError::MethodNotAllowed { .. }
             | HttpError::Host
             | HttpError::Invalid { .. }
@@ -361,6 +368,7 @@ impl IntoResponse for HttpError {
                 RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
                 | RefreshError::Refused(_)
                 | RefreshError::LeaseLost
+                | RefreshError::NotHere
                 | RefreshError::Stopping,
             ) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_REFRESH_S));

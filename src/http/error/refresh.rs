@@ -30,7 +30,7 @@ pub(super) fn public(error: &RefreshError) -> (StatusCode, String) {
         RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
         RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
         | RefreshError::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,
-        RefreshError::LeaseLost | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        RefreshError::LeaseLost | RefreshError::NotHere | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         RefreshError::Catalog(CatalogError::Unavailable { reason, .. }) => {
             let (status, text) = catalog_unavailable(*reason);
             return (status, format!("No version was made. {text}"));

@@ -2,7 +2,8 @@
 //!
 //! A look-up costs more than the rest of a small warm read, most of it the way to the database's thread or server and
 //! back. Kept answers must not hide changes (docs/semantics.md, Caching):
-//! - A change made by another process shows within [`FRESH`], counted from before the catalog was asked.
+//! - A change made by another process shows within [`FRESH`], counted from before the catalog was asked, and at once
+//!   where the catalog tells of it.
 //! - One made by this process shows at once: every write is followed by [`CatalogCache::changed`], after which keys are
 //!   others. So an answer that was under way meanwhile is kept under a key that nobody asks for any more.
 //!
@@ -20,7 +21,7 @@ use crate::model::version::VersionSelector;
 use crate::service::lookup::error::ReadError;
 
 /// How old an answer may be. Half of what may pass until a change shows, so that the rest is left for a slow read.
-const FRESH: Duration = Duration::from_millis(500);
+pub(super) const FRESH: Duration = Duration::from_millis(500);
 
 /// Targets that are kept: about 10 MB. What is asked for often stays, however many others come.
 const TARGETS: u64 = 10_000;
@@ -28,6 +29,7 @@ const TARGETS: u64 = 10_000;
 /// See the module.
 pub(in crate::service) struct CatalogCache {
     kept: Cache<Key, Kept>,
+    fresh: Duration,
     /// How many changes this process has made.
     changes: AtomicU64,
 }
@@ -42,9 +44,10 @@ struct Kept {
 }
 
 impl CatalogCache {
-    pub(in crate::service) fn new() -> CatalogCache {
-        let kept = Cache::builder().max_capacity(TARGETS).time_to_live(FRESH).build();
-        CatalogCache { kept, changes: AtomicU64::new(0) }
+    /// Whose answers are used for so long.
+    pub(in crate::service) fn new(fresh: Duration) -> CatalogCache {
+        let kept = Cache::builder().max_capacity(TARGETS).time_to_live(fresh).build();
+        CatalogCache { kept, fresh, changes: AtomicU64::new(0) }
     }
 
     /// Forgets everything: to be called after every write to the catalog, before anybody is told of it.
@@ -91,7 +94,7 @@ impl CatalogCache {
         };
         let kept = self.kept.try_get_with(key, load).await;
         let kept = kept.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
-        if kept.asked.elapsed() <= FRESH {
+        if kept.asked.elapsed() <= self.fresh {
             return Ok(kept.resolved);
         }
         // The catalog took long, and it may be another request's question that it answered.
@@ -141,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn look_ups_at_the_same_time_ask_once() {
-        let (lookups, asked) = (CatalogCache::new(), Asked::new(0));
+        let (lookups, asked) = (CatalogCache::new(FRESH), Asked::new(0));
         let answer = async {
             tokio::task::yield_now().await;
             asked.answers.add_permits(1);
@@ -152,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_change_nothing_that_was_asked_before_is_used() {
-        let (lookups, asked) = (CatalogCache::new(), Asked::new(0));
+        let (lookups, asked) = (CatalogCache::new(FRESH), Asked::new(0));
         let changed = async {
             tokio::task::yield_now().await;
             assert_eq!(asked.questions(), 1);
@@ -167,7 +170,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_is_no_longer_fresh_is_not_used() {
-        let (lookups, asked) = (CatalogCache::new(), Asked::new(9));
+        let (lookups, asked) = (CatalogCache::new(FRESH), Asked::new(9));
         let (id, selector) = target();
         let asked_at = Instant::now().checked_sub(FRESH + Duration::from_millis(1)).expect("a running machine");
         lookups.kept.insert((0, id, selector), Kept { asked: asked_at, resolved: None }).await;
@@ -177,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_not_kept() {
-        let lookups = CatalogCache::new();
+        let lookups = CatalogCache::new(FRESH);
         let (id, selector) = target();
         let failed = lookups.resolve_by(id, selector, async || Err(CatalogError::NotFound)).await;
         assert!(matches!(failed, Err(ReadError::Unreadable(_))), "{failed:?}");

@@ -12,19 +12,27 @@ pub(in crate::service) mod catalog_cache;
 pub(in crate::service) mod error;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use crate::catalog::{Catalog, Resolved};
+use crate::catalog::{Catalog, CatalogError, Changes, Resolved};
+use crate::metrics::metrics;
+use crate::model::causes::Causes;
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::service::admission::catalog::CatalogGates;
 use crate::service::admission::semaphore::Holder;
-use crate::service::lookup::catalog_cache::CatalogCache;
+use crate::service::lookup::catalog_cache::{CatalogCache, FRESH};
 use crate::service::lookup::error::ReadError;
 use crate::service::rate_limit::Client;
+
+/// Before changes by other processes are listened for again, at most.
+const HEAR_AGAIN: Duration = Duration::from_secs(2);
 
 /// The target in the path of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,14 +59,18 @@ pub enum Authorization<'a> {
 /// Looks targets up.
 pub struct Lookups {
     catalog: Catalog,
-    cache: CatalogCache,
+    /// Replaced only by tests.
+    cache: ArcSwap<CatalogCache>,
+    /// Whether changes by other processes are heard of at the moment.
+    hears: AtomicBool,
     gates: Arc<CatalogGates>,
     changed: Notify,
 }
 
 impl Lookups {
     pub(in crate::service) fn new(catalog: Catalog, gates: Arc<CatalogGates>) -> Lookups {
-        Lookups { catalog, cache: CatalogCache::new(), gates, changed: Notify::new() }
+        let cache = ArcSwap::from_pointee(CatalogCache::new(FRESH));
+        Lookups { catalog, cache, hears: AtomicBool::new(false), gates, changed: Notify::new() }
     }
 
     /// What the catalog says of the target of a read, or said less than a second ago.
@@ -97,19 +109,64 @@ impl Lookups {
         dataset: DatasetId,
         version: VersionSelector,
     ) -> Result<Option<Arc<Resolved>>, ReadError> {
-        self.cache.resolve(&self.catalog, dataset, version).await
+        self.cache.load_full().resolve(&self.catalog, dataset, version).await
     }
 
     /// Makes a change in the catalog show at once in the reads of this process: to be called after every write that a
     /// read can see, before whoever asked for it is told.
     pub fn catalog_changed(&self) {
-        self.cache.changed();
+        self.cache.load().changed();
         self.changed.notify_one();
     }
 
     /// Waits for a change by this process that a read can see, since it was last waited for; for one who waits.
     pub(in crate::service) async fn next_change(&self) {
         self.changed.notified().await;
+    }
+}
+
+impl Lookups {
+    /// Hears of changes by other processes, so that they show at once; ends where the catalog tells of none. While it
+    /// cannot be heard, changes show as soon as what is kept is no longer fresh.
+    pub(in crate::service) async fn follow_changes(&self) {
+        loop {
+            match self.catalog.changes().await {
+                Ok(None) => return,
+                Ok(Some(changes)) => {
+                    let lost = self.hear(changes).await;
+                    tracing::info!(cause = %Causes(&lost), "changes elsewhere are not heard of for now");
+                }
+                Err(error) => tracing::debug!(cause = %Causes(&error), "changes elsewhere are not heard of"),
+            }
+            // Not all processes at the same moment.
+            tokio::time::sleep(HEAR_AGAIN.mul_f64(rand::random_range(0.5..1.0))).await;
+        }
+    }
+
+    /// Why nothing is heard any more.
+    async fn hear(&self, mut changes: Changes) -> CatalogError {
+        self.hears.store(true, Ordering::Relaxed);
+        let lost = loop {
+            // The first time, for what was not heard before.
+            self.cache.load().changed();
+            match changes.next().await {
+                Ok(()) => metrics().heard_changes.increment(1),
+                Err(error) => break error,
+            }
+        };
+        self.hears.store(false, Ordering::Relaxed);
+        self.cache.load().changed();
+        lost
+    }
+
+    /// Whether changes by other processes are heard of at the moment.
+    pub fn hears_changes(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
+    }
+
+    /// Keeps what the catalog said for longer than a service may, so that tests see what is heard.
+    pub fn keep_for(&self, lasting: Duration) {
+        self.cache.store(Arc::new(CatalogCache::new(lasting)));
     }
 }
 

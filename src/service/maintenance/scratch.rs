@@ -107,6 +107,22 @@ impl Scratch {
         })
     }
 
+    /// The name of this process among those that have, or had, a directory beside it.
+    pub(in crate::service) fn process(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Whether the process of that name, which had a directory beside this one, has ended.
+    pub(in crate::service) fn has_ended(&self, process: &str) -> bool {
+        let is_name = process
+            .strip_prefix(PREFIX)
+            .is_some_and(|random| !random.is_empty() && random.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let Some(parent) = self.path.parent().filter(|_| is_name && process != self.process()) else { return false };
+        let directory = parent.join(process);
+        // Whoever finds it abandoned removes it.
+        matches!(directory.try_exists(), Ok(false)) || is_abandoned(&directory)
+    }
+
     /// Where it is, made anew if somebody has removed it.
     pub(in crate::service) fn restored_path(&self) -> &Path {
         self.restore_or_warn();
@@ -223,8 +239,19 @@ mod tests {
         assert!(live.path().exists() && next.path().exists() && other.exists());
         assert!(!abandoned.exists() && !old.exists() && young.exists());
 
-        let gone = live.path().to_owned();
+        assert!(!live.has_ended(&live.process()) && !live.has_ended(&next.process()));
+        for no_name in ["", "process-", "process-../x", "something-else"] {
+            assert!(!next.has_ended(no_name), "{no_name}");
+        }
+        let (gone, process) = (live.path().to_owned(), live.process());
         drop(live);
+        assert!(next.has_ended(&process));
+        let killed = parent.path().join("process-0123");
+        fs::create_dir(&killed).expect("made");
+        assert!(!next.has_ended("process-0123"), "it is being made");
+        fs::write(killed.join("lock"), "").expect("written");
+        assert!(next.has_ended("process-0123"));
+        fs::remove_dir_all(&killed).expect("removed");
         assert!(!gone.exists());
         assert_eq!(fs::read_dir(parent.path()).expect("readable").count(), 3);
     }

@@ -14,6 +14,7 @@ use crate::model::dataset::RefreshTrigger;
 use crate::model::ids::{AttemptId, DatasetId};
 use crate::service::lookup::Lookups;
 use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{WrittenFile, new_path};
 use crate::service::webhook::deliveries::Deliveries;
@@ -36,6 +37,7 @@ const ATTEMPTS: u32 = 50;
 /// The attempts of this process.
 pub(in crate::service) struct Attempts {
     catalog: Catalog,
+    former: Arc<FormerProcesses>,
     lookups: Arc<Lookups>,
     deliveries: Arc<Deliveries>,
     tasks: Arc<RefreshTasks>,
@@ -46,11 +48,12 @@ pub(in crate::service) struct Attempts {
 impl Attempts {
     pub(in crate::service) fn new(
         catalog: Catalog,
+        former: Arc<FormerProcesses>,
         lookups: Arc<Lookups>,
         deliveries: Arc<Deliveries>,
         tasks: Arc<RefreshTasks>,
     ) -> Attempts {
-        Attempts { catalog, lookups, deliveries, tasks, unrecorded: Mutex::default() }
+        Attempts { catalog, former, lookups, deliveries, tasks, unrecorded: Mutex::default() }
     }
 
     /// Makes the end of an attempt seen: by reads, and by whoever sends webhooks.
@@ -72,7 +75,8 @@ impl Attempts {
         }
     }
 
-    /// Holds the dataset, also where an attempt of this process holds it that has ended.
+    /// Holds the dataset, also where an attempt of this process holds it that has ended, or one of a process that is
+    /// known to be gone.
     pub(super) async fn acquire(
         &self,
         dataset: DatasetId,
@@ -82,7 +86,14 @@ impl Attempts {
         if let Some(attempt) = unrecorded {
             self.record_end(dataset, attempt).await?;
         }
-        Ok(self.catalog.acquire_refresh(dataset, trigger, new_path().as_ref(), LEASE).await?)
+        let acquire = || async { self.catalog.acquire_refresh(dataset, trigger, new_path().as_ref(), LEASE).await };
+        match acquire().await {
+            Err(CatalogError::Busy) if self.former.end_refresh_of(dataset).await? => {
+                tracing::info!(dataset_id = dataset.get(), "a refresh of a process that is no more was ended");
+                Ok(acquire().await?)
+            }
+            outcome => Ok(outcome?),
+        }
     }
 
     /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has

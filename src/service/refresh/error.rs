@@ -48,6 +48,9 @@ pub enum RefreshError {
     /// The attempt was too slow with a sign of life, and another may have taken the dataset over.
     #[error("the refresh lost its lease: the catalog did not answer in time, or another refresh took over")]
     LeaseLost,
+    /// The process has not the role for it.
+    #[error("this server makes no versions (server.roles has no refresh); ask one that does")]
+    NotHere,
     /// The process is about to stop.
     #[error("the service stopped before the refresh ended")]
     Stopping,

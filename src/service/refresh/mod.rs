@@ -19,6 +19,7 @@
 //! | `decoding` | a document to a spool |
 //! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
 //! | `attempts` | who holds a dataset, and how that ended |
+//! | `former` | refreshes of processes that are gone |
 //! | `running`, `stage` | how far the refreshes of this process are, for those who watch |
 //! | `tasks`, `threads` | what it all runs in |
 //! | `error` | why no version was made |
@@ -26,6 +27,7 @@
 pub(in crate::service) mod attempts;
 pub(in crate::service) mod decoding;
 pub(in crate::service) mod error;
+pub(in crate::service) mod former;
 pub(in crate::service) mod import;
 pub(in crate::service) mod ingest;
 pub(in crate::service) mod outgoing;
@@ -115,6 +117,8 @@ pub struct Refreshes {
     attempts: Arc<Attempts>,
     tasks: Arc<RefreshTasks>,
     running: Arc<Running>,
+    /// Whether owners and pings may ask this process for versions.
+    has_role: bool,
 }
 
 impl Refreshes {
@@ -124,9 +128,16 @@ impl Refreshes {
         files: Arc<VersionFiles>,
         attempts: Arc<Attempts>,
         tasks: Arc<RefreshTasks>,
-        most_watches: usize,
+        (most_watches, has_role): (usize, bool),
     ) -> Refreshes {
-        Refreshes { catalog, ingest, files, attempts, tasks, running: Arc::new(Running::new(most_watches)) }
+        let running = Arc::new(Running::new(most_watches));
+        Refreshes { catalog, ingest, files, attempts, tasks, running, has_role }
+    }
+
+    /// # Errors
+    /// [`RefreshError::NotHere`] without the role.
+    fn check_role(&self) -> Result<(), RefreshError> {
+        if self.has_role { Ok(()) } else { Err(RefreshError::NotHere) }
     }
 
     /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels
@@ -135,6 +146,7 @@ impl Refreshes {
     /// # Errors
     /// [`RefreshError`]; the dataset is as it was then, and the reason is recorded for the owner.
     pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<Refreshed, RefreshError> {
+        self.check_role()?;
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
         self.fetch_into(&dataset, RefreshTrigger::Manual).await
     }
@@ -144,6 +156,7 @@ impl Refreshes {
     /// # Errors
     /// As there; [`RefreshError::NotFound`] for an unknown token.
     pub async fn ping(self: &Arc<Self>, token: &str) -> Result<Refreshed, RefreshError> {
+        self.check_role()?;
         let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;
         self.fetch_into(&dataset, RefreshTrigger::Ping).await
     }

@@ -45,6 +45,7 @@ impl Refreshes {
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
+        self.check_role()?;
         if let Some(dataset) = push.dataset {
             self.pushed_to(owner, dataset).await?;
         }

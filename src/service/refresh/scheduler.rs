@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::model::dataset::RefreshTrigger;
 use crate::model::ids::DatasetId;
 use crate::model::schedule::Schedule;
-use crate::service::maintenance::scratch::Scratch;
 use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::{Entities, Refreshes};
@@ -49,7 +49,7 @@ enum Due {
 pub struct Schedules {
     config: Arc<Config>,
     catalog: Catalog,
-    scratch: Arc<Scratch>,
+    former: Arc<FormerProcesses>,
     ingest: Arc<Ingest>,
     refreshes: Arc<Refreshes>,
     tasks: Arc<RefreshTasks>,
@@ -59,30 +59,20 @@ impl Schedules {
     pub(in crate::service) fn new(
         config: Arc<Config>,
         catalog: Catalog,
-        scratch: Arc<Scratch>,
+        former: Arc<FormerProcesses>,
         ingest: Arc<Ingest>,
         refreshes: Arc<Refreshes>,
         tasks: Arc<RefreshTasks>,
     ) -> Schedules {
-        Schedules { config, catalog, scratch, ingest, refreshes, tasks }
+        Schedules { config, catalog, former, ingest, refreshes, tasks }
     }
 
-    /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet:
-    /// only where the data directory shows that no other process uses the catalog. Elsewhere their leases expire.
+    /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet: those
+    /// that the data directory shows to be gone. The leases of others expire.
     pub(in crate::service) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
         let began = self.catalog.now();
         async move {
-            // One that is somewhere else may have users with other data directories.
-            let own = self.config.catalog.url.is_none();
-            let ended = async {
-                let held = self.catalog.held_refreshes(began).await?;
-                // Asked afterwards: whoever has begun one of these was there before it, and still is if it lives.
-                match own && !held.is_empty() && self.scratch.is_alone() {
-                    true => self.catalog.end_dead_refreshes(held).await,
-                    false => Ok(0),
-                }
-            };
-            match ended.await {
+            match self.former.end_refreshes(began).await {
                 Ok(0) => {}
                 Ok(ended) => tracing::info!(ended, "refreshes of a process that is no more were ended"),
                 Err(error) => {

@@ -58,6 +58,14 @@ async fn in_use(database: &Database) -> Catalog {
     catalog.reserve_file("d", LEASE).await.unwrap();
     catalog.hold_files(LEASE).await.unwrap();
     catalog.probe().await.unwrap();
+    let node = strata::catalog::NewNode {
+        id: "a".to_owned(),
+        process: "p".to_owned(),
+        version: "0.1.0".to_owned(),
+        roles: "http".to_owned(),
+        internal_address: None,
+    };
+    catalog.register_node(&node).await.unwrap();
     catalog
 }
 

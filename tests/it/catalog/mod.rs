@@ -28,6 +28,7 @@ mod datasets;
 mod files;
 mod integrity;
 mod listings;
+mod nodes;
 mod random;
 mod refreshes;
 mod schedules;
@@ -675,6 +676,7 @@ async fn both_engines_have_the_same_tables_and_columns() {
             "file_reservations",
             "files",
             "installation",
+            "nodes",
             "refresh_attempts",
             "refresh_leases",
             "scrub_progress",
@@ -725,6 +727,71 @@ fn both_engines_have_migrations_of_the_same_names() {
     };
     assert!(!names("sqlite").is_empty());
     assert_eq!(names("sqlite"), names("postgres"));
+}
+
+/// Migrations from here on are run while processes of the version before still work.
+const ROLLING_FROM: &str = "0015";
+
+/// In the middle of a change from one version to the next, the former one goes on with the tables of the new one. So a
+/// migration only adds what the former one need not know: tables, indexes, and columns that may be null or have a
+/// default. An index over rows that are there must not be unique, for the former version does not expect that.
+#[test]
+fn migrations_add_only_what_the_former_version_need_not_know() {
+    for engine in ["sqlite", "postgres"] {
+        for entry in std::fs::read_dir(format!("{}/sql/{engine}", env!("CARGO_MANIFEST_DIR"))).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap().to_str().unwrap() < ROLLING_FROM {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code =
+                text.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
+            for statement in code.split(';').map(|statement| statement.split_whitespace().collect::<Vec<_>>().join(" "))
+            {
+                assert!(statement.is_empty() || is_additive(&statement), "{}: {statement}", path.display());
+            }
+        }
+    }
+}
+
+fn is_additive(statement: &str) -> bool {
+    let statement = statement.to_ascii_uppercase();
+    let column = statement.strip_prefix("ALTER TABLE ").and_then(|rest| rest.split_once(" ADD COLUMN "));
+    match column {
+        Some((_, column)) => {
+            let required = column.contains(" NOT NULL") && !column.contains(" DEFAULT ");
+            // The former version writes rows without it, and knows no rule for it.
+            !required
+                && !column.contains(',')
+                && [" UNIQUE", " REFERENCES", " CHECK"].iter().all(|rule| !column.contains(rule))
+        }
+        None => statement.starts_with("CREATE TABLE ") || statement.starts_with("CREATE INDEX "),
+    }
+}
+
+#[test]
+fn what_is_not_additive_is_noticed() {
+    for statement in [
+        "CREATE TABLE a (b TEXT NOT NULL)",
+        "CREATE INDEX a_by_b ON a (b)",
+        "ALTER TABLE a ADD COLUMN b TEXT",
+        "ALTER TABLE a ADD COLUMN b BIGINT NOT NULL DEFAULT 0",
+    ] {
+        assert!(is_additive(statement), "{statement}");
+    }
+    for statement in [
+        "ALTER TABLE a ADD COLUMN b TEXT NOT NULL",
+        "ALTER TABLE a ADD COLUMN b TEXT CHECK (b <> '')",
+        "ALTER TABLE a DROP COLUMN b",
+        "ALTER TABLE a RENAME COLUMN b TO c",
+        "DROP TABLE a",
+        "CREATE UNIQUE INDEX a_by_b ON a (b)",
+        "UPDATE a SET b = 1",
+        "DELETE FROM a",
+        "INSERT INTO a (b) VALUES (1)",
+    ] {
+        assert!(!is_additive(statement), "{statement}");
+    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ mod hostile_sources;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod leftovers;
 mod limits;
+mod nodes;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod power_loss;
 mod shared_limits;

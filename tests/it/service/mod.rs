@@ -3,6 +3,7 @@
 mod agents;
 mod alternates;
 mod binding;
+mod changes;
 mod diffs;
 mod edits;
 mod explain;

@@ -1,0 +1,133 @@
+//! Table `nodes`: the servers that share the catalog, and when each gave its last sign of life.
+//!
+//! A name belongs to the process that registered last. A process that is replaced notices at its next sign of life.
+
+use chrono::{DateTime, Utc};
+
+use super::convert::{from_time, optional_text, text, to_time};
+use super::engine::Value;
+use super::{Catalog, CatalogError};
+
+/// Most nodes that are listed.
+const LISTED: i64 = 1_000;
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// Its name.
+    pub id: String,
+    /// Which process has the name: a random text, another one at each start.
+    pub process: String,
+    /// The version of the program.
+    pub version: String,
+    /// The names of its roles, with commas between them.
+    pub roles: String,
+    /// Where other servers reach it.
+    pub internal_address: Option<String>,
+}
+
+/// A server that has registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it said of itself.
+    pub said: NewNode,
+    /// When it registered.
+    pub started_at: DateTime<Utc>,
+    /// When it gave its last sign of life.
+    pub seen_at: DateTime<Utc>,
+}
+
+#[derive(sqlx::FromRow)]
+struct NodeRow {
+    node_id: String,
+    process: String,
+    version: String,
+    roles: String,
+    internal_address: Option<String>,
+    started_at: i64,
+    seen_at: i64,
+}
+
+impl TryFrom<NodeRow> for Node {
+    type Error = CatalogError;
+
+    fn try_from(row: NodeRow) -> Result<Self, Self::Error> {
+        Ok(Node {
+            started_at: to_time(row.started_at, "nodes.started_at")?,
+            seen_at: to_time(row.seen_at, "nodes.seen_at")?,
+            said: NewNode {
+                id: row.node_id,
+                process: row.process,
+                version: row.version,
+                roles: row.roles,
+                internal_address: row.internal_address,
+            },
+        })
+    }
+}
+
+/// The columns of a [`NodeRow`].
+macro_rules! node_columns {
+    () => {
+        "node_id, process, version, roles, internal_address, started_at, seen_at"
+    };
+}
+
+impl Catalog {
+    /// Registers a server under its name, whoever had the name before.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Nul`].
+    pub async fn register_node(&self, node: &NewNode) -> Result<(), CatalogError> {
+        let sql = "INSERT INTO nodes (node_id, process, version, roles, internal_address, started_at, seen_at)
+                   VALUES ($1, $2, $3, $4, $5, $6, $6)
+                   ON CONFLICT (node_id) DO UPDATE
+                   SET process = EXCLUDED.process, version = EXCLUDED.version, roles = EXCLUDED.roles,
+                       internal_address = EXCLUDED.internal_address, started_at = EXCLUDED.started_at,
+                       seen_at = EXCLUDED.seen_at";
+        let values = &[
+            text(&node.id, "node_id")?,
+            text(&node.process, "process")?,
+            text(&node.version, "version")?,
+            text(&node.roles, "roles")?,
+            optional_text(node.internal_address.as_deref(), "internal_address")?,
+            from_time(self.now()),
+        ];
+        self.engine.write(sql, values).await?;
+        Ok(())
+    }
+
+    /// Records a sign of life; false if the name is another process's by now, or nobody's.
+    pub async fn node_lives(&self, node: &NewNode) -> Result<bool, CatalogError> {
+        let sql = "UPDATE nodes SET seen_at = $3 WHERE node_id = $1 AND process = $2";
+        let values = &[Value::Text(&node.id), Value::Text(&node.process), from_time(self.now())];
+        Ok(self.engine.write(sql, values).await? > 0)
+    }
+
+    /// Removes a server that ends, unless the name is another process's by now.
+    pub async fn remove_node(&self, node: &NewNode) -> Result<(), CatalogError> {
+        let sql = "DELETE FROM nodes WHERE node_id = $1 AND process = $2";
+        self.engine.write(sql, &[Value::Text(&node.id), Value::Text(&node.process)]).await?;
+        Ok(())
+    }
+
+    /// Removes servers that have given no sign of life since then, and returns their number.
+    pub async fn forget_nodes(&self, seen_before: DateTime<Utc>) -> Result<u64, CatalogError> {
+        Ok(self.engine.write("DELETE FROM nodes WHERE seen_at < $1", &[from_time(seen_before)]).await?)
+    }
+
+    /// The server of that name.
+    pub async fn node(&self, id: &str) -> Result<Option<Node>, CatalogError> {
+        let sql = concat!("SELECT ", node_columns!(), " FROM nodes WHERE node_id = $1");
+        let row: Option<NodeRow> = self.engine.fetch_optional(sql, &[text(id, "node_id")?]).await?;
+        row.map(Node::try_from).transpose()
+    }
+
+    /// The servers by name, at most 1,000.
+    pub async fn nodes(&self) -> Result<Vec<Node>, CatalogError> {
+        let sql = concat!("SELECT ", node_columns!(), " FROM nodes ORDER BY node_id LIMIT $1");
+        let rows: Vec<NodeRow> = self.engine.fetch_all(sql, &[Value::Integer(LISTED)]).await?;
+        rows.into_iter().map(Node::try_from).collect()
+    }
+}

@@ -1,0 +1,184 @@
+//! The servers of the service, as they register in the catalog and give signs of life there.
+//!
+//! 1. A server that starts takes its name, whoever had it before: the process before it is gone, or was given the name
+//!    by mistake. That one notices, says so in its log, and does not take the name back while the other one lives.
+//! 2. Each gives a sign of life several times within `cluster.lost_after_s`.
+//! 3. Each looks after the others. The refreshes of a server that is lost end, so that their datasets are free. Who had
+//!    trouble with the catalog does not judge others for a while, for they may have had the same.
+//! 4. A server that ends removes its name. One that was killed is forgotten after a day.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::{Catalog, CatalogError, NewNode, Node};
+use crate::config::Config;
+use crate::metrics::metrics;
+use crate::model::causes::Causes;
+use crate::model::node::Role;
+
+/// Signs of life within the time after which a server counts as lost.
+const SIGNS: u32 = 6;
+
+/// How long lost servers are listed, in days.
+const KEPT_DAYS: i64 = 1;
+
+/// The servers of the service.
+pub struct Nodes {
+    catalog: Catalog,
+    lost_after: Duration,
+    /// This one, if it registers.
+    own: Option<NewNode>,
+}
+
+/// A server, and whether it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeState {
+    /// The server.
+    pub node: Node,
+    /// Since when there was no sign of life.
+    pub silent: Duration,
+    /// Whether that is too long.
+    pub is_lost: bool,
+}
+
+/// Whose the name of this server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Not yet its own.
+    New,
+    /// Its own.
+    Registered,
+    /// Another process's.
+    Replaced,
+}
+
+impl Nodes {
+    /// The servers of a catalog, of which this is one, if it has a name and a process.
+    pub fn new(config: &Config, catalog: Catalog, own: Option<(String, String)>) -> Nodes {
+        let own = own.filter(|_| config.has_nodes()).map(|(id, process)| NewNode {
+            id,
+            process,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            roles: config.server.roles.roles().iter().map(Role::name).collect::<Vec<_>>().join(","),
+            internal_address: config.cluster.internal_address.as_ref().map(|address| address.as_str().to_owned()),
+        });
+        Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own }
+    }
+
+    /// The name of this server, if it registers.
+    pub fn own_name(&self) -> Option<&str> {
+        self.own.as_ref().map(|own| &*own.id)
+    }
+
+    /// The servers by name, at most 1,000; those that were killed, for a day.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub async fn all(&self) -> Result<Vec<NodeState>, CatalogError> {
+        let nodes = self.catalog.nodes().await?;
+        let now = self.catalog.now();
+        Ok(nodes.into_iter().map(|node| self.state(node, now)).collect())
+    }
+
+    fn state(&self, node: Node, now: DateTime<Utc>) -> NodeState {
+        // A clock that is ahead makes it negative.
+        let silent = (now - node.seen_at).to_std().unwrap_or_default();
+        NodeState { node, silent, is_lost: silent >= self.lost_after }
+    }
+
+    /// Is one of the servers until `stop`; ends at once if this one does not register.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let Some(own) = &self.own else { return };
+        let (mut standing, mut answers) = (Standing::New, true);
+        // Since when the catalog has answered in time.
+        let mut steady_since = Instant::now();
+        loop {
+            let asked = Instant::now();
+            match self.give_sign(own, &mut standing, steady_since.elapsed() >= self.lost_after).await {
+                Ok(()) => answers = true,
+                Err(error) => {
+                    steady_since = Instant::now();
+                    if std::mem::replace(&mut answers, false) {
+                        tracing::warn!(cause = %Causes(&error), "this server gives no sign of life: the catalog fails");
+                    }
+                }
+            }
+            if stop.run_until_cancelled(tokio::time::sleep(self.lost_after / SIGNS)).await.is_none() {
+                break;
+            }
+            // The catalog, or this process, stood still; and so, perhaps, did the others.
+            if asked.elapsed() >= self.lost_after / 2 {
+                steady_since = Instant::now();
+            }
+        }
+        if let Err(error) = self.catalog.remove_node(own).await {
+            tracing::info!(cause = %Causes(&error), "this server stays in the list of nodes until it is forgotten");
+        }
+    }
+
+    /// `may_judge` tells whether others had the time to give theirs, too.
+    async fn give_sign(&self, own: &NewNode, standing: &mut Standing, may_judge: bool) -> Result<(), CatalogError> {
+        if *standing != Standing::Registered || !self.catalog.node_lives(own).await? {
+            self.register(own, standing).await?;
+        }
+        self.look_after_others(may_judge).await
+    }
+
+    /// Takes the name, unless another process took it from this one and lives.
+    async fn register(&self, own: &NewNode, standing: &mut Standing) -> Result<(), CatalogError> {
+        let other = self.catalog.node(&own.id).await?.filter(|node| node.said.process != own.process);
+        let other = other.map(|node| self.state(node, self.catalog.now())).filter(|state| !state.is_lost);
+        match other {
+            Some(_) if *standing == Standing::Replaced => return Ok(()),
+            Some(_) if *standing == Standing::Registered => {
+                *standing = Standing::Replaced;
+                tracing::error!(
+                    node = own.id,
+                    "another process has registered under the name of this one: give each server a cluster.node of its \
+                     own, or a data directory of its own"
+                );
+                return Ok(());
+            }
+            Some(state) => tracing::info!(
+                node = own.id,
+                seen_s = state.silent.as_secs(),
+                "this server takes the place of one of the same name"
+            ),
+            None => {}
+        }
+        self.catalog.register_node(own).await?;
+        *standing = Standing::Registered;
+        Ok(())
+    }
+
+    /// Tells of the servers in the metrics, and ends the refreshes of those that are lost.
+    async fn look_after_others(&self, may_judge: bool) -> Result<(), CatalogError> {
+        let states = self.all().await?;
+        let lives = |state: &&NodeState| !state.is_lost;
+        let (nodes, roles) = (&metrics().nodes, &metrics().node_roles);
+        let living = states.iter().filter(lives).count();
+        nodes.of(["alive".into()]).set(living as f64);
+        nodes.of(["lost".into()]).set((states.len() - living) as f64);
+        for role in Role::ALL {
+            let has = |state: &&NodeState| state.node.said.roles.split(',').any(|name| name == role.name());
+            roles.of([role.name().into()]).set(states.iter().filter(lives).filter(has).count() as f64);
+        }
+        if living == states.len() || !may_judge {
+            return Ok(());
+        }
+        let now = self.catalog.now();
+        let lost_after = TimeDelta::from_std(self.lost_after).unwrap_or(TimeDelta::MAX);
+        let held = self.catalog.refreshes_of_lost_nodes(now - lost_after).await?;
+        if !held.is_empty() {
+            let ended = self.catalog.end_dead_refreshes(held).await?;
+            tracing::warn!(ended, "refreshes of servers that give no sign of life were ended");
+        }
+        let forgotten = TimeDelta::days(KEPT_DAYS).max(lost_after);
+        self.catalog.forget_nodes(now - forgotten).await?;
+        Ok(())
+    }
+}

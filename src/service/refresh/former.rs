@@ -1,0 +1,62 @@
+//! Refreshes of processes that are gone: their datasets need not wait for the end of a lease.
+//!
+//! A lease names its process, and the node of that process. Each process of a data directory, or of a node, has a
+//! directory in `tmp/` with a lock that the system gives back when the process ends, however it does. So it is known at
+//! once whether one of them has ended. Of other processes it is not: their leases expire, or they count as lost.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use crate::catalog::{Catalog, CatalogError, HeldRefresh};
+use crate::config::Config;
+use crate::model::ids::DatasetId;
+use crate::service::maintenance::scratch::Scratch;
+
+/// Knows which processes are gone.
+pub(in crate::service) struct FormerProcesses {
+    catalog: Catalog,
+    scratch: Arc<Scratch>,
+    /// The name of this node.
+    node: Option<String>,
+    /// Whether all processes that use the catalog have this data directory.
+    own_catalog: bool,
+}
+
+impl FormerProcesses {
+    pub(in crate::service) fn new(
+        config: &Config,
+        catalog: Catalog,
+        scratch: Arc<Scratch>,
+        node: Option<String>,
+    ) -> FormerProcesses {
+        FormerProcesses { catalog, scratch, node, own_catalog: config.catalog.url.is_none() }
+    }
+
+    /// Whether the process that holds this is known to have ended.
+    fn is_gone(&self, held: &HeldRefresh) -> bool {
+        let Some(holder) = &held.holder else { return false };
+        let has_this_directory = self.own_catalog || (self.node.is_some() && holder.node == self.node);
+        has_this_directory && self.scratch.has_ended(&holder.process)
+    }
+
+    /// Ends the refresh that holds a dataset, if its process is gone; tells whether it has.
+    pub(super) async fn end_refresh_of(&self, dataset: DatasetId) -> Result<bool, CatalogError> {
+        match self.catalog.held_refresh(dataset).await? {
+            Some(held) if self.is_gone(&held) => Ok(self.catalog.end_dead_refreshes(vec![held]).await? > 0),
+            _ => Ok(false),
+        }
+    }
+
+    /// Ends the refreshes that began before then and whose processes are gone, and returns their number.
+    pub(super) async fn end_refreshes(&self, began_before: DateTime<Utc>) -> Result<u64, CatalogError> {
+        let held = self.catalog.held_refreshes(began_before).await?;
+        if held.is_empty() {
+            return Ok(0);
+        }
+        // Asked afterwards: whoever has begun one of these was there before it, and still is if it lives.
+        let is_alone = self.own_catalog && self.scratch.is_alone();
+        let gone = held.into_iter().filter(|held| is_alone || self.is_gone(held)).collect();
+        self.catalog.end_dead_refreshes(gone).await
+    }
+}

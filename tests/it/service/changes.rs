@@ -1,0 +1,157 @@
+//! Changes by one process show in another one on the same PostgreSQL because it hears of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use strata::service::Background;
+
+use crate::support::owned::{Owned, parsed};
+use crate::support::postgres::Postgres;
+use crate::support::{TestService, eventually};
+
+/// A service on PostgreSQL, and another process beside it that never looks again by itself.
+struct Two {
+    owned: Owned,
+    other: TestService,
+    server: Arc<Postgres>,
+    url: String,
+    _background: Background,
+}
+
+impl Two {
+    async fn start() -> Two {
+        let server = Postgres::shared();
+        let url = server.create_database().await;
+        let catalog = url.clone().try_into().expect("a URL");
+        let owned = Owned::configured(|config| config.catalog.url = Some(catalog), Some(server.clone())).await;
+        let other = owned.service.beside(|config| config.server.background = false).await;
+        other.app.lookups().keep_for(Duration::from_secs(86_400));
+        let background = other.app.start_background();
+        let two = Two { owned, other, server, url, _background: background };
+        two.until_heard().await;
+        two
+    }
+
+    async fn until_heard(&self) {
+        eventually("changes are heard of", async || self.other.app.lookups().hears_changes()).await;
+    }
+
+    /// That the other process answers so, which it did not before. Nothing but news makes it look again.
+    async fn other_sees(&self, path: &str, status: u16, body: &str) {
+        eventually(&format!("{path} is {status} {body}"), async || {
+            let answer = self.other.get(path).await;
+            answer.status == status && (status != 200 || answer.text() == body)
+        })
+        .await;
+    }
+
+    async fn change(&self, method: &str, path: &str, body: serde_json::Value) -> serde_json::Value {
+        parsed(&self.owned.call(method, path, &body.to_string()).await)
+    }
+}
+
+#[tokio::test]
+async fn what_one_process_changes_another_one_sees_without_looking_again() {
+    let two = Two::start().await;
+    let id = two.owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
+    let active = format!("/api/{id}/things/active/?format=jsonl");
+    let alt = format!("/api/{id}/things/v1/alt/?format=jsonl");
+    two.other_sees(&active, 200, "{\"v\":1}\n").await;
+    two.other_sees(&alt, 404, "").await;
+
+    two.owned.push(id, "[{\"v\":2}]").await;
+    two.other_sees(&active, 200, "{\"v\":2}\n").await;
+    two.change("POST", "/dataset/rollback", json!({"dataset_id": id, "version_number": 1})).await;
+    two.other_sees(&active, 200, "{\"v\":1}\n").await;
+    two.change("POST", "/dataset/unpin", json!({"dataset_id": id})).await;
+    two.other_sees(&active, 200, "{\"v\":2}\n").await;
+
+    assert_eq!(two.owned.save(id, 1, "[{\"alt\":1}]").await.status, 200);
+    two.other_sees(&alt, 200, "{\"alt\":1}\n").await;
+    assert_eq!(two.owned.save(id, 1, "[{\"alt\":2}]").await.status, 200);
+    two.other_sees(&alt, 200, "{\"alt\":2}\n").await;
+    assert_eq!(two.owned.delete(id, 1).await.status, 200);
+    two.other_sees(&alt, 404, "").await;
+
+    two.change("POST", "/dataset/update", json!({"dataset_id": id, "private": true})).await;
+    two.other_sees(&active, 401, "").await;
+    two.change("POST", "/dataset/update", json!({"dataset_id": id, "private": false})).await;
+    two.other_sees(&active, 200, "{\"v\":2}\n").await;
+    let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true});
+    two.change("POST", "/dataset/rollback", freeze).await;
+    two.other_sees(&active, 410, "").await;
+    two.change("POST", "/dataset/unfreeze", json!({"dataset_id": id})).await;
+    two.other_sees(&active, 200, "{\"v\":1}\n").await;
+}
+
+#[tokio::test]
+async fn a_new_key_is_the_only_one_everywhere() {
+    let two = Two::start().await;
+    let id = two.owned.dataset("Hidden", json!({"private": true}), &["[{\"v\":1}]"]).await;
+    let path = format!("/api/{id}/hidden/active/");
+    let view = two.owned.call("GET", &format!("/dataset/view?dataset_id={id}"), "").await;
+    let old = parsed(&view)["dataset"]["private_key"].as_str().expect("a key").to_owned();
+    let status = async |key: &str| two.other.send("GET", &path, Some(&format!("Bearer {key}"))).await.status;
+    assert_eq!(status(&old).await, 200);
+    let rotated = two.change("POST", "/dataset/rotate_key", json!({"dataset_id": id})).await;
+    let new = rotated["dataset"]["private_key"].as_str().expect("a key").to_owned();
+    eventually("the old key opens nothing", async || status(&old).await == 403).await;
+    assert_eq!(status(&new).await, 200);
+}
+
+#[tokio::test]
+async fn a_dataset_that_is_created_or_deleted_is_so_everywhere() {
+    let two = Two::start().await;
+    let path = "/api/1/things/active/";
+    // Nothing is there, which is kept, too.
+    assert!(two.other.get(path).await.text().contains("dataset"));
+    let id = two.owned.dataset("Things", json!({}), &[]).await;
+    assert_eq!(id, 1);
+    eventually("there is a dataset, without a version", async || two.other.get(path).await.text().contains("version"))
+        .await;
+    two.change("DELETE", "/dataset/delete", json!({"dataset_id": id})).await;
+    eventually("there is none", async || !two.other.get(path).await.text().contains("version")).await;
+}
+
+#[tokio::test]
+async fn a_lost_connection_means_look_again() {
+    let two = Two::start().await;
+    let id = two.owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
+    let active = format!("/api/{id}/things/active/?format=jsonl");
+    for number in 2..5 {
+        two.other_sees(&active, 200, &format!("{{\"v\":{}}}\n", number - 1)).await;
+        // Whoever listens is cut off, so that nobody may hear of the change that follows.
+        let sql =
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND query LIKE 'LISTEN%'";
+        two.server.execute_on(&two.url, sql).await;
+        two.owned.push(id, &format!("[{{\"v\":{number}}}]")).await;
+        two.other_sees(&active, 200, &format!("{{\"v\":{number}}}\n")).await;
+        two.until_heard().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_heard_is_seen_by_looking() {
+    let server = Postgres::shared();
+    let url = server.create_database().await.try_into().expect("a URL");
+    let owned = Owned::configured(|config| config.catalog.url = Some(url), Some(server.clone())).await;
+    // Without its loops a process hears of nothing.
+    let other = owned.service.beside(|_| ()).await;
+    let id = owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
+    let active = format!("/api/{id}/things/active/?format=jsonl");
+    assert_eq!(other.get(&active).await.text(), "{\"v\":1}\n");
+    owned.push(id, "[{\"v\":2}]").await;
+    eventually("it is seen", async || other.get(&active).await.text() == "{\"v\":2}\n").await;
+    assert!(!other.app.lookups().hears_changes());
+}
+
+#[tokio::test]
+async fn nobody_tells_of_changes_under_sqlite() {
+    let owned = Owned::sqlite().await;
+    let background = owned.service.app.start_background();
+    let id = owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
+    owned.push(id, "[{\"v\":2}]").await;
+    assert!(!owned.service.app.lookups().hears_changes());
+    background.finish(Duration::from_secs(5)).await;
+}
