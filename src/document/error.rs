@@ -90,8 +90,8 @@ impl DocumentError {
         }
     }
 
-    /// Whether the text is no JSON at all, not JSON that no entity may be; unknown where all that is known is that it is
-    /// no object.
+    /// Whether the text is no JSON at all, not JSON that no entity may be; unknown where all that is known is that it
+    /// is no object.
     pub fn is_not_json(&self) -> Option<bool> {
         match self {
             DocumentError::NotAnObject { .. } => None,

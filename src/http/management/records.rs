@@ -46,7 +46,6 @@ pub struct AttemptRecord {
     pub error: Option<String>,
     /// What is perhaps a mistake in the version that it made, sentences for people; left out where there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
     pub warnings: Vec<String>,
 }
 

@@ -87,7 +87,6 @@ struct RefreshAnswer {
     /// What is perhaps a mistake in the entities, such as a table whose cells other characters separate: sentences for
     /// people. Left out where there is nothing. None refuses a version.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
     warnings: Vec<String>,
 }
 

@@ -38,13 +38,16 @@ pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Sec
     Section { tags: Group::ALL.map(tag).to_vec(), paths: paths.build(), components: components.build() }
 }
 
-/// A schema of an answer. A record has all its members, null where they do not apply: so generated clients need not
+/// The member that records have only where it says something.
+const WARNINGS: &str = "warnings";
+
+/// A schema of an answer. A record has all other members, null where they do not apply: so generated clients need not
 /// handle what is missing. The derived schemas require only members that are never null. A record made of several
 /// (`allOf`) is left as it is: a pull has some members only of pages.
 fn complete(schema: RefOr<Schema>) -> RefOr<Schema> {
     match schema {
         RefOr::T(Schema::Object(mut object)) => {
-            object.required = object.properties.keys().cloned().collect();
+            object.required = object.properties.keys().filter(|name| *name != WARNINGS).cloned().collect();
             Schema::Object(object).into()
         }
         other => other,

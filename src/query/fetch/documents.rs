@@ -9,6 +9,7 @@ use crate::query::fetch::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
 use crate::storage::StorageError;
 use crate::storage::reader::{VersionReader, Wanted};
+use crate::storage::shortage::Shortage;
 
 /// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of
 /// all documents tells. Where they are larger, or grow when they are written, only the first of them are.
@@ -20,6 +21,9 @@ pub struct Unit {
 
 /// How many bytes of documents a unit should hold.
 pub const UNIT_BYTES: u64 = 1 << 20;
+
+/// Selected documents that are as well fetched one by one where the disk has no room to put them in order.
+const PAGE: usize = 1_000;
 
 /// Cuts a selection of `selected` entities into units, by the version's mean size of a document.
 pub fn units(reader: &VersionReader, selected: u64) -> impl Iterator<Item = Unit> + Send + use<> {
@@ -50,7 +54,12 @@ impl SelectedDocuments {
     ) -> Result<SelectedDocuments, QueryError> {
         let reordered = match selection.positions() {
             Positions::List(positions) if scattered(&reader, positions) => {
-                Some(Box::pin(Reordered::spill(engine, &reader, positions)).await?)
+                match Box::pin(Reordered::spill(engine, &reader, positions)).await {
+                    Ok(reordered) => Some(reordered),
+                    // A page needs no disk, only more time.
+                    Err(error) if positions.len() <= PAGE && Shortage::of(&error) == Some(Shortage::DiskFull) => None,
+                    Err(error) => return Err(error),
+                }
             }
             _ => None,
         };

@@ -357,8 +357,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where there
-    /// is neither, readers give some back before long.
+    /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
+    /// there is neither, readers give some back before long.
     async fn place(&self, bytes: Bytes) -> Result<Piece, ReadError> {
         let engine = self.capacity.engine();
         let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
