@@ -27,8 +27,10 @@ pub(super) struct Link<DB: Database> {
     pool: Pool<DB>,
     /// How long a statement may take, and whether the server is down; `None` where there is no server.
     server: Option<Server>,
-    /// The file that is written; `None` where there is none.
+    /// The file that is opened; `None` where there is none.
     file: Option<Arc<OpenedFile>>,
+    /// Whether its transactions write the file.
+    writes: bool,
 }
 
 /// The SQLite file that was opened. If its name is gone or names another file, all writes are lost without an error,
@@ -81,6 +83,7 @@ pub(super) struct Lent<DB: Database> {
     /// `None` once it is discarded.
     connection: Option<PoolConnection<DB>>,
     server: Option<Server>,
+    /// The file, if this writes it.
     file: Option<Arc<OpenedFile>>,
     open: bool,
     running: bool,
@@ -88,12 +91,26 @@ pub(super) struct Lent<DB: Database> {
 
 impl<DB: Database> Link<DB> {
     pub(super) fn new(pool: Pool<DB>, server: Option<Server>) -> Link<DB> {
-        Link { pool, server, file: None }
+        Link { pool, server, file: None, writes: true }
     }
 
-    /// The connections that write a file of this process's machine.
-    pub(super) fn of_file(pool: Pool<DB>, file: Arc<OpenedFile>) -> Link<DB> {
-        Link { pool, server: None, file: Some(file) }
+    /// The connections that read a file of this process's machine, or those that write it.
+    pub(super) fn of_file(pool: Pool<DB>, file: Arc<OpenedFile>, writes: bool) -> Link<DB> {
+        Link { pool, server: None, file: Some(file), writes }
+    }
+
+    /// The file, if it is written.
+    fn written(&self) -> Option<&Arc<OpenedFile>> {
+        self.file.as_ref().filter(|_| self.writes)
+    }
+
+    /// A connection to a file. While the file has another place, there are only those that were made before.
+    async fn local(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
+        match self.pool.acquire().await {
+            // SQLite says of a file that is not there that it cannot be opened; of another one the pool waits in vain.
+            Err(error) => self.file.as_ref().map_or(Ok(()), |file| file.check()).and(Err(error)),
+            acquired => acquired,
+        }
     }
 
     pub(super) fn pool(&self) -> &Pool<DB> {
@@ -103,7 +120,7 @@ impl<DB: Database> Link<DB> {
     /// A connection of the pool, or a new one.
     pub(super) async fn lend(&self) -> Result<Lent<DB>, sqlx::Error> {
         let connection = match &self.server {
-            None => self.pool.acquire().await?,
+            None => self.local().await?,
             Some(Server { wait, outage, .. }) => {
                 let Some(attempt) = outage.attempt() else { return Err(no_answer()) };
                 let acquired = tokio::select! {
@@ -129,7 +146,7 @@ impl<DB: Database> Link<DB> {
         Ok(Lent {
             connection: Some(connection),
             server: self.server.clone(),
-            file: self.file.clone(),
+            file: self.written().cloned(),
             open: false,
             running: false,
         })
@@ -160,7 +177,7 @@ impl<DB: Database> Link<DB> {
 
     /// A connection with an open transaction.
     pub(super) async fn begin(&self, statement: &'static str) -> Result<Lent<DB>, sqlx::Error> {
-        if let Some(file) = &self.file {
+        if let Some(file) = self.written() {
             file.check()?;
         }
         let mut lent = self.lend().await?;
@@ -281,7 +298,7 @@ impl<DB: Database> Drop for Lent<DB> {
 
 impl<DB: Database> Clone for Link<DB> {
     fn clone(&self) -> Self {
-        Link { pool: self.pool.clone(), server: self.server.clone(), file: self.file.clone() }
+        Link { pool: self.pool.clone(), server: self.server.clone(), file: self.file.clone(), writes: self.writes }
     }
 }
 

@@ -71,7 +71,10 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
     let writer = pool(options.clone(), 1, wait, &opened).await?;
     let readers = pool(options.pragma("query_only", "ON"), READERS, wait, &opened).await?;
     migrating.close().await?;
-    Ok(Engine::Sqlite { readers: Link::new(readers, None), writer: Link::of_file(writer, opened) })
+    Ok(Engine::Sqlite {
+        readers: Link::of_file(readers, opened.clone(), false),
+        writer: Link::of_file(writer, opened, true),
+    })
 }
 
 /// The connection that makes the file and switches it to write-ahead logging. The switch is permanent.
@@ -105,7 +108,7 @@ async fn migrate(connection: &mut SqliteConnection) -> Result<(), CatalogError> 
 }
 
 /// Connections that stay open: connections to a file need no renewal and no test. All are to the file that was opened
-/// first, not to a later file of the same name.
+/// first, not to a later file of the same name. All are made now, so that reads go on when the file gets another place.
 ///
 /// A connection that comes back in a transaction is closed. Its call was dropped, a statement failed meanwhile, and
 /// SQLite ended the transaction by itself. The driver takes the transaction to be open, and would refuse to begin
@@ -117,7 +120,7 @@ async fn pool(
     opened: &Arc<OpenedFile>,
 ) -> Result<SqlitePool, sqlx::Error> {
     let opened = opened.clone();
-    SqlitePoolOptions::new()
+    let pool = SqlitePoolOptions::new()
         .max_connections(size)
         .acquire_timeout(wait)
         .after_connect(move |_, _| {
@@ -135,7 +138,13 @@ async fn pool(
         .max_lifetime(None)
         .test_before_acquire(false)
         .connect_with(options)
-        .await
+        .await?;
+    let mut all = Vec::new();
+    for _ in 0..size {
+        all.push(pool.acquire().await?);
+    }
+    drop(all);
+    Ok(pool)
 }
 
 /// Whether the error is `SQLITE_BUSY` or an extended form of it.
@@ -154,7 +163,40 @@ mod tests {
     use sqlx::AssertSqlSafe;
 
     use super::super::engine::Transaction;
+    use super::super::failure::{Failure, Unavailability};
     use super::*;
+
+    /// A request that read beside another one was told that there are no file descriptors, or that the database is
+    /// locked.
+    #[tokio::test]
+    async fn a_file_that_has_gone_is_read_by_the_connections_to_it_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, away) = (directory.path().join("catalog.sqlite"), directory.path().join("away"));
+        let options = CatalogOptions { wait: Duration::from_millis(200), ..CatalogOptions::default() };
+        let engine = open(path.to_str().expect("UTF-8"), &options).await.expect("it opens");
+        let Engine::Sqlite { readers, .. } = &engine else { panic!("another engine") };
+        for replaced in [false, true] {
+            std::fs::rename(&path, &away).expect("moved");
+            if replaced {
+                std::fs::copy(&away, &path).expect("copied");
+            }
+            let mut lent = Vec::new();
+            for _ in 0..READERS {
+                lent.push(readers.lend().await.expect("a connection that is open"));
+            }
+            let broken: Result<(), _> = lent[0].judge(Err(sqlx::Error::WorkerCrashed));
+            assert!(broken.is_err() && lent[0].is_discarded());
+            let error = readers.lend().await.err().expect("there is no other one");
+            let failure = Failure::Unavailable(Unavailability::Replaced);
+            assert_eq!(Failure::of(&error), Some(failure), "{error}");
+            drop(lent);
+            std::fs::rename(&away, &path).expect("moved");
+            let mut again = Vec::new();
+            for _ in 0..READERS {
+                again.push(readers.lend().await.expect("a connection"));
+            }
+        }
+    }
 
     /// Whether the caller learns of the failure, or left before.
     #[derive(Clone, Copy, Debug)]
