@@ -12,7 +12,7 @@ use super::settings::AboutForm;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
-use crate::service::{App, DatasetSettings};
+use crate::service::{App, DatasetSettings, ManageError};
 
 /// The path of the page.
 const NEW: &str = "/ui/new";
@@ -72,7 +72,12 @@ async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
     let (name, about) = AboutForm::sent(sent).checked()?;
     let source = match sent.trimmed("from") {
         "url" => DatasetSource::Url(sent.trimmed("source").to_owned()),
-        _ => DatasetSource::Push,
+        _ if sent.trimmed("source").is_empty() => DatasetSource::Push,
+        // A URL that was typed is not dropped without a word.
+        _ => {
+            let problem = "choose “are fetched from this URL” for it, or leave it empty".to_owned();
+            return Err(ManageError::Invalid { field: "source", problem }.into());
+        }
     };
     let settings = DatasetSettings { source: Some(source), ..about };
     let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;

@@ -66,6 +66,8 @@ struct RefreshPage {
     frozen: bool,
     /// How far the running refresh is, where one runs.
     running: Option<ProgressView>,
+    /// Whether it runs in this process. One of another process may be gone, and a new refresh then ends it.
+    runs_here: bool,
     formats: [&'static str; SourceFormat::ALL.len()],
     format: String,
     infer_types: bool,
@@ -209,6 +211,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         fetched,
         frozen: dataset.frozen,
         running: (runs || progress.is_some()).then(|| ProgressView::new(progress, running, place)),
+        runs_here: progress.is_some(),
         formats: SourceFormat::ALL.map(SourceFormat::name),
         format,
         infer_types,

@@ -25,6 +25,10 @@ async fn a_dataset_is_created_and_what_is_wrong_is_told_beside_its_field() {
         assert_eq!(page.one("#source").attr("value"), Some("<script>\""));
         assert_eq!(page.one("input[name=from][checked]").attr("value"), Some("url"));
     }
+    let url = [("name", "Ten"), ("from", "push"), ("source", "https://strata.test/a.json")];
+    let page = Page::of(&sent(&url).await, 400);
+    assert!(page.words("#source-problem").contains("are fetched from this URL"), "a URL is not dropped");
+    assert_eq!(page.one("#source").attr("value"), Some("https://strata.test/a.json"));
     let long = "x".repeat(1_001);
     let page = Page::of(&sent(&[("name", "Ten"), ("licence", &long), ("listed", "true")]).await, 400);
     assert!(page.words("#licence-problem").contains("1000"), "{}", page.words("#licence-problem"));

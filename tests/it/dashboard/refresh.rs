@@ -225,6 +225,8 @@ async fn a_running_refresh_is_shown_and_streamed_until_it_ends() {
         assert!(page.text.contains(
             "<noscript><meta http-equiv=\"refresh\" content=\"3; url=/ui/1/ten/refresh?ended=2\"></noscript>"
         ));
+        assert!(page.words("main").contains("The next one can begin when the running one has ended."));
+        assert!(!page.text.contains("type=\"file\""), "another upload would be refused");
         // A user's pages watch four at most.
         let mut watches: Vec<_> = (0..4).map(|_| refreshes.watch(owned.user.id).expect("a watch")).collect();
         owner.error(EVENTS, 429).await;
