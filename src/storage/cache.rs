@@ -139,6 +139,12 @@ impl PartCache {
         Some(part)
     }
 
+    /// Counts a part that is there, and was found without asking this.
+    pub(super) fn found_elsewhere(&self, key: &PartKey, part: &Part) {
+        self.looked_up(key, true);
+        count(part);
+    }
+
     /// Bytes in memory of a part that is there already. The metrics do not count the look-up.
     pub async fn bytes_of(&self, key: &PartKey) -> Option<u64> {
         Some(self.parts.get(key).await?.memory_bytes() as u64)

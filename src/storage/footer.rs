@@ -19,6 +19,7 @@ use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::outline::builder::{OutlineBuilder, wrong_checksums};
 use super::outline::{Outline, Texts};
+use super::page_slots::{PageSlots, SLOT_BYTES};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 
@@ -52,6 +53,8 @@ pub struct Footer {
     pub(super) misplaced: Option<String>,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
+    /// Pages of documents that are in memory.
+    pub(super) page_slots: PageSlots,
     /// The profile, where it came with the end of the file and is small.
     profile_bytes: Option<Bytes>,
     memory_bytes: usize,
@@ -188,8 +191,13 @@ impl Footer {
         };
         // The types of the file are those that readers want, as far as both can say it.
         let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());
-        let memory_bytes =
-            metadata.memory_size() + outline.bytes().len() + keywords.memory_bytes() + shapes.memory_bytes() + 1_024;
+        let pages: usize = (0..rows.len()).map(|row_group| outline.page_count(row_group)).sum();
+        let memory_bytes = metadata.memory_size()
+            + outline.bytes().len()
+            + keywords.memory_bytes()
+            + shapes.memory_bytes()
+            + pages * SLOT_BYTES
+            + 1_024;
         ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new().with_schema(schema.clone()))?;
         Ok(Footer {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -206,6 +214,7 @@ impl Footer {
             misplaced,
             row_groups,
             schema_columns,
+            page_slots: PageSlots::new(rows.len()),
             profile_bytes: None,
             memory_bytes,
         })

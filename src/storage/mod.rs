@@ -25,6 +25,9 @@
 //! | [`reader`] | an opened version file: its parts by row group and page |
 //! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets, hash indexes |
 //! | [`hash_index`] | which entities may hold a value of a column, in memory alone |
+//! | [`document_page`] | documents of a page, one after another |
+//! | `page_slots` | the pages of documents that are in memory, found without the cache |
+//! | [`run`] | consecutive rows |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
@@ -34,6 +37,7 @@ pub mod budget;
 pub mod cache;
 pub mod checksums;
 pub mod derived;
+pub mod document_page;
 pub mod durable;
 mod error;
 pub mod footer;
@@ -43,10 +47,12 @@ pub mod held_bytes;
 pub mod keywords;
 pub mod layout;
 mod outline;
+mod page_slots;
 pub mod parts;
 pub mod profile;
 pub mod reader;
 pub mod reader_metrics;
+pub mod run;
 mod section_format;
 pub mod shapes;
 pub mod shortage;

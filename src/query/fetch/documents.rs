@@ -25,6 +25,9 @@ pub const UNIT_BYTES: u64 = 1 << 20;
 /// Selected documents that are as well fetched one by one where the disk has no room to put them in order.
 const PAGE: usize = 1_000;
 
+/// Documents here and there that are looked for in memory before they are given.
+const AT_HAND: usize = 256;
+
 /// Cuts a selection of `selected` entities into units, by the version's mean size of a document.
 pub fn units(reader: &VersionReader, selected: u64) -> impl Iterator<Item = Unit> + Send + use<> {
     let layout = reader.layout();
@@ -96,12 +99,12 @@ impl SelectedDocuments {
         units(&self.reader, self.selection.len())
     }
 
-    /// Whether all of them lie in the cache, one after another, in pages of at most so many bytes: then giving them
-    /// waits for nothing, and takes about as long as copying the pages.
+    /// Whether all of them are in memory: one after another, in pages of at most so many bytes, or here and there, few
+    /// and with at most so many bytes. Then giving them waits for nothing, and takes about as long as copying them.
     pub async fn are_at_hand(&self, most_bytes: u64) -> bool {
         match self.selection.positions() {
             Positions::Range(range) => self.reader.caches_pages_of(range.clone(), most_bytes).await,
-            Positions::List(positions) => positions.is_empty(),
+            Positions::List(positions) => positions.len() <= AT_HAND && self.reader.has_at_hand(positions, most_bytes),
         }
     }
 
@@ -165,17 +168,16 @@ pub async fn for_each(
             };
             pages = Some((row_group, fresh));
         }
+        let Some((_, pages)) = &mut pages else { continue };
         if let Some(ahead) = &mut ahead {
             let following = (place + 1..unit.places.end).map(|place| {
                 let position = positions.at(place);
                 let row_group = reader.row_group_of(position);
                 (row_group, (position - row_groups[row_group].first) as usize)
             });
-            ahead.reached(reader, (row_group, row), || following);
+            ahead.reached(reader, pages, (row_group, row), || following).await;
         }
-        if let Some((_, pages)) = &mut pages
-            && each(pages.document(row).await?).is_break()
-        {
+        if each(pages.document(row).await?).is_break() {
             return Ok(place + 1);
         }
     }

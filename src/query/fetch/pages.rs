@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::storage::StorageError;
-use crate::storage::parts::DocumentPage;
+use crate::storage::document_page::DocumentPage;
 use crate::storage::reader::VersionReader;
 
 /// The documents of ascending rows of one row group, each page fetched once.
@@ -43,13 +43,33 @@ impl<'a> Pages<'a> {
         self.ahead == 0
     }
 
+    /// Whether the page of a row is there, or the cache holds it. Of single rows it is taken then, so that the cache
+    /// is asked once.
+    pub async fn are_at_hand(&mut self, row: usize) -> bool {
+        if self.holds(row) {
+            return true;
+        }
+        let number = self.reader.page_of(self.row_group, row);
+        if !self.are_scattered() {
+            return self.reader.caches_page(self.row_group, number);
+        }
+        tokio::task::consume_budget().await;
+        let Some(page) = self.reader.cached_documents(self.row_group, number).await else { return false };
+        self.current = Some(page);
+        self.used += 1;
+        true
+    }
+
+    fn holds(&self, row: usize) -> bool {
+        self.current.as_ref().is_some_and(|page| page.rows().contains(&row))
+    }
+
     /// The document of a row.
     ///
     /// # Errors
     /// When its page cannot be read.
     pub async fn document(&mut self, row: usize) -> Result<&[u8], StorageError> {
-        let here = self.current.as_ref().is_some_and(|page| page.rows().contains(&row));
-        if !here {
+        if !self.holds(row) {
             // In a box of its own: there is a page for many documents.
             self.current = Some(Box::pin(self.page_of(row)).await?);
             self.used += 1;

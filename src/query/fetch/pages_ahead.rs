@@ -1,5 +1,6 @@
 //! Pages of documents that are fetched ahead: those of the documents that follow, in one wave.
 
+use crate::query::fetch::pages::Pages;
 use crate::storage::reader::VersionReader;
 
 /// Pages that are fetched together.
@@ -13,8 +14,6 @@ pub(in crate::query) type Place = (usize, usize);
 
 /// What was fetched ahead of documents that are looked at one after another.
 pub(in crate::query) struct PagesAhead {
-    /// The page of the last document.
-    last: Option<(usize, usize)>,
     /// Documents that are left of those whose pages were planned.
     planned: usize,
     pages: usize,
@@ -23,27 +22,29 @@ pub(in crate::query) struct PagesAhead {
 impl PagesAhead {
     /// Nothing is fetched yet. Where the first documents may be enough, few pages come first.
     pub(in crate::query) fn new(may_end_early: bool) -> PagesAhead {
-        PagesAhead { last: None, planned: 0, pages: if may_end_early { FIRST_PAGES } else { PAGES } }
+        PagesAhead { planned: 0, pages: if may_end_early { FIRST_PAGES } else { PAGES } }
     }
 
-    /// Called with each document before it is looked at, and those that follow. Where its page is not in the cache, the
-    /// next pages are fetched with it.
-    pub(in crate::query) fn reached<I: Iterator<Item = Place>>(
+    /// Called with each document before it is looked at, the pages of its row group, and the documents that follow.
+    /// Where its page is not at hand, the next pages are fetched with it.
+    pub(in crate::query) async fn reached<I: Iterator<Item = Place>>(
         &mut self,
         reader: &VersionReader,
+        pages: &mut Pages<'_>,
         (row_group, row): Place,
         following: impl FnOnce() -> I,
     ) {
+        let is_at_hand = pages.are_at_hand(row).await;
         if self.planned > 0 {
             self.planned -= 1;
-            return;
+        } else if !is_at_hand {
+            self.plan(reader, (row_group, reader.page_of(row_group, row)), following());
         }
-        let page = (row_group, reader.page_of(row_group, row));
-        if self.last.replace(page) == Some(page) || reader.caches_page(page.0, page.1) {
-            return;
-        }
+    }
+
+    fn plan(&mut self, reader: &VersionReader, page: (usize, usize), following: impl Iterator<Item = Place>) {
         let mut pages = vec![page];
-        for (row_group, row) in following() {
+        for (row_group, row) in following {
             let page = (row_group, reader.page_of(row_group, row));
             if pages.last() != Some(&page) {
                 if pages.len() == self.pages {

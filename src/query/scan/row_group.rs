@@ -434,7 +434,8 @@ impl ScanSpec {
             tested += 1;
             if pages.are_scattered() {
                 let following = || selected.iter().filter(unsure).skip_while(|other| *other <= row);
-                ahead.reached(&self.reader, (row_group, row), || following().map(|row| (row_group, row)));
+                let following = || following().map(|row| (row_group, row));
+                ahead.reached(&self.reader, &mut pages, (row_group, row), following).await;
             }
             let document = pages.document(row).await?;
             let mut matches = true;

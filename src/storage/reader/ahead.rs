@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::READ_AHEAD_BYTES;
 use crate::storage::held_bytes::{Held, HeldBytes};
-use crate::storage::parts::Run;
+use crate::storage::run::Run;
 
 /// Ranges with at most so many bytes between them are one request.
 const GAP_BYTES: u64 = 64 << 10;

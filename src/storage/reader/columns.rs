@@ -15,7 +15,8 @@ use crate::storage::checksums::verify;
 use crate::storage::footer::Footer;
 use crate::storage::layout::ShreddedPart;
 use crate::storage::outline::TextStatistics;
-use crate::storage::parts::{Part, PartKey, Run};
+use crate::storage::parts::{Part, PartKey};
+use crate::storage::run::Run;
 
 impl VersionReader {
     /// The search text of a row group: a binary array, one value per row.

@@ -8,7 +8,9 @@ use parquet::file::page_index::offset_index::PageLocation;
 use super::{READ_AHEAD_BYTES, VersionReader};
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
-use crate::storage::parts::{DocumentPage, Part, PartKey, Run};
+use crate::storage::document_page::DocumentPage;
+use crate::storage::parts::{Part, PartKey};
+use crate::storage::run::Run;
 
 /// Most bytes of documents that are decoded ahead, besides the last page.
 const DECODED_AHEAD_BYTES: u64 = 16 << 20;
@@ -69,11 +71,45 @@ impl VersionReader {
         true
     }
 
+    /// Whether all documents at these positions are in memory, and have at most so many bytes. The metrics count no
+    /// look-up.
+    pub fn has_at_hand(&self, positions: &[u64], most_bytes: u64) -> bool {
+        let mut bytes = 0;
+        positions.iter().all(|position| {
+            let row_group = self.row_group_of(*position);
+            let row = (*position - self.row_groups()[row_group].first) as usize;
+            let held = self.footer.page_slots.alive(row_group, self.page_of(row_group, row));
+            bytes += held.as_ref().map_or(0, |page| page.document(row).len() as u64);
+            held.is_some() && bytes <= most_bytes
+        })
+    }
+
+    /// One page of documents, if the cache holds it.
+    pub async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+        let key = self.page_key(row_group, page);
+        if let Some(held) = self.footer.page_slots.page(row_group, page) {
+            self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
+            return Some(held);
+        }
+        match self.file.cache.get(&key).await {
+            Some(Part::Documents(found)) => {
+                self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
+                Some(found)
+            }
+            _ => None,
+        }
+    }
+
     /// One page of documents.
     ///
     /// # Errors
     /// When the store fails or the page is damaged.
     pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
+        let key = self.page_key(row_group, page);
+        if let Some(held) = self.footer.page_slots.page(row_group, page) {
+            self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
+            return Ok(held);
+        }
         let load = || async {
             let range = self.page_range(row_group, page);
             let start = range.start;
@@ -81,8 +117,11 @@ impl VersionReader {
             let bytes = fetch.await.map_err(|error| self.blame_page(row_group, page, error))?;
             self.decode_page(row_group, page, &Run { start, bytes }).map(Part::Documents)
         };
-        match self.file.cache.get_or_load(self.page_key(row_group, page), load).await? {
-            Part::Documents(page) => Ok(page),
+        match self.file.cache.get_or_load(key, load).await? {
+            Part::Documents(found) => {
+                self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
+                Ok(found)
+            }
             _ => Err(StorageError::Layout("the cache holds another part under a page's key".to_owned())),
         }
     }

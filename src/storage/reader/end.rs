@@ -16,7 +16,7 @@ use crate::storage::StorageError;
 use crate::storage::checksums::Seal;
 use crate::storage::footer::{DocumentPages, Footer};
 use crate::storage::outline::OutlinePlace;
-use crate::storage::parts::Run;
+use crate::storage::run::Run;
 
 /// How much of a file's end is fetched first, in the hope that it holds all that is needed: one of so many bytes of the
 /// file,

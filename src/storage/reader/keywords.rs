@@ -17,7 +17,8 @@ use crate::storage::keywords::segment::{
     BLOCK_BYTES, Candidates, Entries, ListBytes, Part as SectionPart, Section, Sections, find,
 };
 use crate::storage::keywords::stored::{KeywordIndex, StoredSegment};
-use crate::storage::parts::{Part, PartKey, Run};
+use crate::storage::parts::{Part, PartKey};
+use crate::storage::run::Run;
 
 /// So few rows of a segment need no further piece of their needle: verifying them costs less than more lists.
 const ENOUGH: usize = 64;

@@ -6,7 +6,7 @@ use super::end::load_footer;
 use super::{READ_AHEAD_BYTES, VersionReader};
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
-use crate::storage::parts::Run;
+use crate::storage::run::Run;
 
 impl VersionReader {
     /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the

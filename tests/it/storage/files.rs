@@ -455,7 +455,7 @@ async fn read_ahead(reader: &VersionReader) -> Result<Vec<String>, StorageError>
             let pages = reader.documents_ahead(row_group, next..count).await?;
             assert!(!pages.is_empty());
             for page in pages {
-                assert!(!page.is_empty() && reader.page_of(row_group, page.first_row) == next);
+                assert!(!page.is_empty() && reader.page_of(row_group, page.rows().start) == next);
                 documents.extend(page.rows().map(|row| String::from_utf8_lossy(page.document(row)).into_owned()));
                 next += 1;
             }

@@ -1,0 +1,44 @@
+//! Bytes of a version file that were fetched together.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use parquet::file::reader::{ChunkReader, Length};
+
+/// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Offset of the first byte in the file.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+impl Run {
+    /// The bytes of a range of the file.
+    pub(super) fn slice(&self, range: Range<u64>) -> parquet::errors::Result<Bytes> {
+        let local = |offset: u64| offset.checked_sub(self.start).and_then(|local| usize::try_from(local).ok());
+        match (local(range.start), local(range.end)) {
+            (Some(start), Some(end)) if start <= end && end <= self.bytes.len() => Ok(self.bytes.slice(start..end)),
+            _ => Err(parquet::errors::ParquetError::EOF(format!("bytes {range:?} were not fetched"))),
+        }
+    }
+}
+
+impl Length for Run {
+    fn len(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for Run {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        Ok(bytes::Buf::reader(self.slice(start..self.len())?))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        self.slice(start..start + length as u64)
+    }
+}
