@@ -79,8 +79,13 @@ async fn serve(
     }
     // `serving` holds the receiver, so this reaches it.
     let _ = begin_shutdown.send(());
-    let limit = Duration::from_secs(config.server.drain_notice_s + config.server.drain_s);
-    let ended = async { tokio::join!(&mut serving, background.finish(limit)).0 };
+    let [notice, limit] = [config.server.drain_notice_s, config.server.drain_s].map(Duration::from_secs);
+    let finished = async {
+        // Until the balancer knows, it sends requests for refreshes, too.
+        tokio::time::sleep(notice).await;
+        background.finish(limit).await;
+    };
+    let ended = async { tokio::join!(&mut serving, finished).0 };
     tokio::select! {
         outcome = ended => {
             outcome?;

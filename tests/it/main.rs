@@ -3,6 +3,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `resilience` | the whole service under attack, or without what it needs |
+//! | `cluster` | several servers as one service, in quiet and under attack |
 //! | `repository` | what holds of the repository itself |
 //! | `reference` | the rules once more, naive and independent of the service |
 //! | `support` | what tests share |
@@ -11,6 +12,8 @@
 
 mod catalog;
 mod cli;
+#[cfg(target_os = "linux")]
+mod cluster;
 mod config;
 mod dashboard;
 mod diff;

@@ -135,6 +135,11 @@ impl Server {
         Server::of(machine, command, environment)
     }
 
+    /// By a configuration file in the machine's directory.
+    pub fn configured(machine: &Machine, file: &str, environment: &[(&str, &str)]) -> Self {
+        Server::of(machine, machine.command(&["serve", "--config", file]), environment)
+    }
+
     /// A server that the system gives little.
     pub fn confined(machine: &Machine, environment: &[(&str, &str)], confinement: Confinement) -> Self {
         let Confinement { address_space_kib, stack_kib } = confinement;

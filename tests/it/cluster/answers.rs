@@ -1,0 +1,193 @@
+//! Three servers behind a balancer answer byte for byte what one process does, and what the reference says.
+
+use std::collections::BTreeSet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
+use serde_json::json;
+use strata::model::request::{Format, ReadRequest};
+
+use super::harness::{Cluster, NODES, Reply};
+use crate::reference::Value;
+use crate::reference::pipeline::{self, Body};
+use crate::support::Answer;
+use crate::support::owned::Owned;
+use crate::support::reads::{cases, entities, no_failure, plan, query};
+
+/// A dataset of the service, and the same of one process with a catalog and a store of its own.
+struct Both {
+    cluster: std::sync::Arc<Cluster>,
+    alone: Owned,
+    dataset: u64,
+    slug: String,
+}
+
+/// What a client relies on besides the body.
+const HEADERS: [&str; 7] = [
+    "content-type",
+    "content-disposition",
+    "x-dataset-id",
+    "x-dataset-version",
+    "x-dataset-alt",
+    "x-total-count",
+    "x-total-matches",
+];
+
+impl Both {
+    async fn start(name: &str) -> Both {
+        let cluster = Cluster::shared().await;
+        let alone = Owned::sqlite().await;
+        let (dataset, told) = cluster.dataset(name, json!({})).await;
+        // Others may have made datasets in the service.
+        for before in 1..dataset {
+            alone.dataset(&format!("Before {before}"), json!({}), &[]).await;
+        }
+        assert_eq!(alone.dataset(name, json!({}), &[]).await, dataset);
+        let slug = told["name_slug"].as_str().expect("a slug").to_owned();
+        Both { cluster, alone, dataset, slug }
+    }
+
+    /// Makes a version in both; its number.
+    async fn push(&self, entities: &str) -> u64 {
+        self.alone.push(self.dataset, entities).await;
+        self.cluster.push_text(self.dataset, entities).await
+    }
+
+    fn path(&self, version: u64, query: &str) -> String {
+        format!("/api/{}/{}/v{version}/?{query}", self.dataset, self.slug)
+    }
+
+    /// What both answer, which is the same.
+    async fn get(&self, path: &str) -> Result<Answer, TestCaseError> {
+        let expected = self.alone.service.get(path).await;
+        same(path, self.cluster.door.get(path).await, &expected)?;
+        Ok(expected)
+    }
+
+    /// What one process answers, and each server, too, with one `ETag` for all servers.
+    async fn get_everywhere(&self, path: &str) -> Answer {
+        let expected = self.get(path).await.unwrap_or_else(|error| panic!("{error}"));
+        let mut etags = BTreeSet::new();
+        for node in 0..NODES {
+            let reply = self.cluster.door_of(node).get(path).await;
+            etags.insert(reply.as_ref().and_then(|reply| reply.header("etag").map(str::to_owned)));
+            same(path, reply, &expected).unwrap_or_else(|error| panic!("server {}: {error}", node + 1));
+        }
+        let tagged = etags.iter().flatten().count();
+        assert_eq!((etags.len(), tagged == 1), (1, expected.header("etag").is_some()), "{path}: {etags:?}");
+        expected
+    }
+}
+
+/// Whether a server answers as one process does.
+fn same(path: &str, found: Option<Reply>, expected: &Answer) -> Result<(), TestCaseError> {
+    let Some(Reply { status, whole, headers, body }) = found else {
+        return Err(TestCaseError::fail(format!("{path} has no answer")));
+    };
+    prop_assert_eq!((status, whole), (expected.status, expected.whole), "{}", path);
+    for name in HEADERS {
+        prop_assert_eq!(headers.get(name), expected.headers.get(name), "{} of {}", name, path);
+    }
+    prop_assert!(body == expected.body, "{} is {:?} rather than {:?}", path, body, expected.body);
+    Ok(())
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+#[test]
+fn any_request_is_answered_as_by_one_process_and_by_the_reference() {
+    let runtime = runtime();
+    let both = runtime.block_on(Both::start("Any entities"));
+    let plans = vec((plan(), prop::option::weighted(0.2, (0..8_u64, any::<u64>())), any::<bool>()), 10..16);
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(12), ..PropertyConfig::default() });
+    let result = runner.run(&(entities(), plans), |(entities, plans)| {
+        runtime.block_on(async {
+            let version = both.push(&Value::Array(entities.clone()).write()).await;
+            for (plan, sample, count) in &plans {
+                let (sample, seed) = (sample.map(|(sample, _)| sample), sample.map(|(_, seed)| seed));
+                let request = ReadRequest { sample, seed, count: *count, ..plan.resolve(&entities) };
+                let query = query(&request);
+                let answer = both.get(&both.path(version, &query)).await?;
+                let (total, expected) = pipeline::answer(&entities, &request, both.dataset, version);
+                let about = || format!("?{query} over {}", Value::Array(entities.clone()).write());
+                prop_assert_eq!(answer.status, 200, "{}", about());
+                prop_assert_eq!(
+                    answer.header("x-total-count").map(str::to_owned),
+                    Some(total.to_string()),
+                    "{}",
+                    about()
+                );
+                prop_assert_eq!(Body::of(&answer.body, &request), expected, "{}", about());
+            }
+            Ok(())
+        })
+    });
+    no_failure(result);
+}
+
+/// Enough entities for two row groups, whose values repeat, lie anywhere and are of several types.
+fn many() -> String {
+    let entity = |number: u64| {
+        let mixed = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let value = match mixed % 7 {
+            0 => "null".to_owned(),
+            1 => format!("\"{}\"", mixed % 100),
+            2 => format!("{}.5", mixed % 50),
+            3 => "[1,{\"b\":\"x\"}]".to_owned(),
+            _ => (mixed % 1_000).to_string(),
+        };
+        format!(
+            "{{\"n\":{number},\"v\":{value},\"k\":{},\"t\":\"word {} and {}\"}}",
+            mixed % 17,
+            mixed % 997,
+            mixed % 13
+        )
+    };
+    format!("[{}]", (0..40_000).map(entity).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn scans_of_many_entities_are_answered_by_each_server_as_by_one_process() {
+    let runtime = runtime();
+    runtime.block_on(async {
+        let both = Both::start("Many entities").await;
+        let version = both.push(&many()).await;
+        let formats = Format::ALL.map(|format| format!("filter=k:3&filter_contains=t:9&format={}", format.name()));
+        let queries = [
+            "count=true&filter=v:7",
+            "count=true&keywords=word%2077",
+            "keywords=96%20and%201,x&keywords_mode=and&format=jsonl",
+            "sort=v:desc&limit=50&offset=20&format=jsonl",
+            "sort=v:asc&limit=300&filter=k:5&pretty=false",
+            "sort=t:asc&format=csv&keep_field=t,n",
+            "dedup=true&dedup_key=v&format=jsonl",
+            "dedup=true&dedup_key=t,k&sort=k:desc&format=jsonl&limit=500",
+            "filter_gt=v:400&filter_lte=v:420&format=jsonl&total=true&limit=7",
+            "sample=100&seed=7&format=jsonl",
+            "denull=true&drop_field=t&offset=39000&format=tsv",
+            "flatten=true&filter=v.b:x&limit=100&format=xml",
+            "format=parquet&typed=true&filter=k:1",
+            "format=parquet",
+        ];
+        for query in queries.into_iter().map(str::to_owned).chain(formats) {
+            let answer = both.get_everywhere(&both.path(version, &query)).await;
+            assert!(answer.status == 200 && !answer.body.is_empty(), "{query}: {}", answer.status);
+        }
+        let (dataset, slug) = (both.dataset, &both.slug);
+        let refused = [
+            (404, format!("/api/{dataset}/{slug}/v{}/", version + 1)),
+            (404, format!("/api/{dataset}/{slug}/v{version}/alt/")),
+            (404, format!("/api/{dataset}/another/v{version}/")),
+            (404, "/api/999999/none/v1/".to_owned()),
+            (400, both.path(version, "limit=many")),
+            (400, both.path(version, "format=pdf")),
+            (400, both.path(version, "sort=k:up")),
+        ];
+        for (status, path) in refused {
+            assert_eq!(both.get_everywhere(&path).await.status, status, "{path}");
+        }
+    });
+}

@@ -1,0 +1,35 @@
+//! Numbers by chance that a seed repeats.
+
+/// Splitmix64: good enough to choose by, and the same with every version of every library.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn of(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below another one.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// One of several.
+    pub fn one<'v, T>(&mut self, values: &'v [T]) -> &'v T {
+        &values[self.below(values.len() as u64) as usize]
+    }
+
+    /// The same in another order.
+    pub fn shuffle<T>(&mut self, values: &mut [T]) {
+        for end in (1..values.len()).rev() {
+            values.swap(end, self.below(end as u64 + 1) as usize);
+        }
+    }
+}
