@@ -83,14 +83,17 @@ impl Priority {
 
     #[cfg(target_os = "linux")]
     fn tell_the_system(self) {
-        let nice = match self {
+        let below = match self {
             Priority::Short => return,
             Priority::Medium | Priority::Heavy => 5,
             Priority::Long => 10,
         };
-        // SAFETY: it takes and gives numbers. On Linux a thread has a priority of its own, and 0 is the calling thread.
-        // If the priority cannot be lowered, it stays.
-        let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+        // On Linux a thread has a priority of its own. That of the process's number is the first thread's, which takes
+        // none: what the process was started with.
+        // SAFETY: it takes and gives numbers.
+        let started = unsafe { libc::getpriority(libc::PRIO_PROCESS, std::process::id()) };
+        // SAFETY: likewise, and 0 is the calling thread. If the priority cannot be lowered, it stays.
+        let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (started + below).min(19)) };
     }
 
     /// Elsewhere all threads are equal.
@@ -117,7 +120,8 @@ mod tests {
             work.add(1);
             nice()
         });
-        assert_eq!(there.join().expect("it ends"), 10.max(before));
+        // A process that was started with a low priority itself must not raise it.
+        assert_eq!(there.join().expect("it ends"), (before + 10).min(19));
         assert_eq!(nice(), before);
     }
 }
