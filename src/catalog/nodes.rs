@@ -29,8 +29,8 @@ pub struct NewNode {
 /// A server that has registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it said of itself.
-    pub said: NewNode,
+    /// As it registered itself.
+    pub registration: NewNode,
     /// When it registered.
     pub started_at: DateTime<Utc>,
     /// When it gave its last sign of life.
@@ -55,7 +55,7 @@ impl TryFrom<NodeRow> for Node {
         Ok(Node {
             started_at: to_time(row.started_at, "nodes.started_at")?,
             seen_at: to_time(row.seen_at, "nodes.seen_at")?,
-            said: NewNode {
+            registration: NewNode {
                 id: row.node_id,
                 process: row.process,
                 version: row.version,

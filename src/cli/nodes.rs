@@ -61,10 +61,10 @@ fn line(NodeState { node, silent, is_lost }: NodeState) -> Line {
         state: if is_lost { "lost" } else { "alive" },
         seen_s_ago: silent.as_secs(),
         started_at: node.started_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-        node: node.said.id,
-        version: node.said.version,
-        roles: node.said.roles.split(',').map(str::to_owned).collect(),
-        internal_address: node.said.internal_address,
+        node: node.registration.id,
+        version: node.registration.version,
+        roles: node.registration.roles.split(',').map(str::to_owned).collect(),
+        internal_address: node.registration.internal_address,
     }
 }
 

@@ -130,7 +130,7 @@ impl Nodes {
 
     /// Takes the name, unless another process took it from this one and lives.
     async fn register(&self, own: &NewNode, standing: &mut Standing) -> Result<(), CatalogError> {
-        let other = self.catalog.node(&own.id).await?.filter(|node| node.said.process != own.process);
+        let other = self.catalog.node(&own.id).await?.filter(|node| node.registration.process != own.process);
         let other = other.map(|node| self.state(node, self.catalog.now())).filter(|state| !state.is_lost);
         match other {
             Some(_) if *standing == Standing::Replaced => return Ok(()),
@@ -164,7 +164,7 @@ impl Nodes {
         nodes.of(["alive".into()]).set(living as f64);
         nodes.of(["lost".into()]).set((states.len() - living) as f64);
         for role in Role::ALL {
-            let has = |state: &&NodeState| state.node.said.roles.split(',').any(|name| name == role.name());
+            let has = |state: &&NodeState| state.node.registration.roles.split(',').any(|name| name == role.name());
             roles.of([role.name().into()]).set(states.iter().filter(lives).filter(has).count() as f64);
         }
         if living == states.len() || !may_judge {

@@ -61,6 +61,9 @@ const CHUNKS_AHEAD: usize = 64;
 /// Between two tries to get memory.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Between two tries to write what the disk had no room for, when they have failed for a while.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// The memory of a body while it makes a row group.
 struct Held {
     _permit: Option<Permit>,
@@ -368,7 +371,7 @@ impl Waiting {
         if needed_bytes > limit_bytes {
             return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
         }
-        let mut patience = engine.timeout();
+        let (mut patience, mut pause) = (engine.timeout(), PAUSE);
         loop {
             let short = match engine.spill("parquet body", &bytes).await {
                 Ok(spilled) => return Ok(Piece::Disk(spilled)),
@@ -380,8 +383,10 @@ impl Waiting {
                 Err(_) if patience.is_zero() => return Err(short.into()),
                 Err(_) => {}
             }
-            tokio::time::sleep(PAUSE).await;
-            patience = patience.saturating_sub(PAUSE);
+            tokio::time::sleep(pause).await;
+            patience = patience.saturating_sub(pause);
+            // Each attempt may write the bytes before it finds the disk full.
+            pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
 }

@@ -41,14 +41,14 @@ async fn a_name_belongs_to_whoever_registered_last(database: Database) {
     clock.advance(Duration::from_secs(7));
     assert!(catalog.node_lives(&first).await.unwrap());
     let seen = catalog.node("a").await.unwrap().unwrap();
-    assert_eq!((seen.said, seen.seen_at - seen.started_at), (first.clone(), TimeDelta::seconds(7)));
+    assert_eq!((seen.registration, seen.seen_at - seen.started_at), (first.clone(), TimeDelta::seconds(7)));
 
     catalog.register_node(&second).await.unwrap();
     catalog.register_node(&node("b", "p3")).await.unwrap();
     assert!(!catalog.node_lives(&first).await.unwrap());
     // It is not the first one's to remove any more.
     catalog.remove_node(&first).await.unwrap();
-    let listed: Vec<NewNode> = catalog.nodes().await.unwrap().into_iter().map(|node| node.said).collect();
+    let listed: Vec<NewNode> = catalog.nodes().await.unwrap().into_iter().map(|node| node.registration).collect();
     assert_eq!(listed, [second.clone(), node("b", "p3")]);
 
     clock.advance(Duration::from_secs(60));
