@@ -79,7 +79,18 @@ pub(in crate::http) fn has_foreign_origin(parts: &Parts, public_url: Option<&Pub
 /// The host that the request is for, without user and password.
 fn host(parts: &Parts) -> Option<Authority> {
     let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
-    parts.uri.authority().cloned().or(named).filter(|host| is_plain(host.as_str()) && !host.host().is_empty())
+    parts
+        .uri
+        .authority()
+        .cloned()
+        .or(named)
+        .filter(|host| is_plain(host.as_str()) && !host.host().is_empty() && has_possible_port(host))
+}
+
+/// Whether an authority without user has no port, or one that there can be.
+fn has_possible_port(authority: &Authority) -> bool {
+    let port = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+    port.is_empty() || authority.port_u16().is_some_and(|port| port > 0)
 }
 
 /// Whether an authority has no other characters than those of names, addresses and ports: addresses are shown as parts
@@ -96,6 +107,10 @@ mod tests {
     fn hosts_are_names_and_addresses() {
         for host in ["localhost:8080", "127.0.0.1", "[::1]:80", "a_b.example.org", "xn--bcher-kva.example"] {
             assert!(is_plain(host), "{host}");
+            assert!(has_possible_port(&host.parse().expect("an authority")), "{host}");
+        }
+        for host in ["x:99999", "x:65536", "x:0", "[::1]:70000"] {
+            assert!(host.parse().is_ok_and(|host: Authority| !has_possible_port(&host)), "{host}");
         }
         for host in ["h';id;'x", "user@host", "a$(id)", "a&b", "a b", "a,b", "bücher.example"] {
             assert!(!is_plain(host), "{host}");

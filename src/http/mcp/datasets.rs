@@ -23,6 +23,9 @@ const MOST_LISTED: u32 = limits::TOOL_LISTED_DATASETS as u32;
 /// Most bytes of a page: sources may be long.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
+/// More than the names and the braces around the datasets of a page.
+const AROUND_BYTES: usize = 100;
+
 pub(super) const LIST_DATASETS: Tool = Tool {
     name: "list_datasets",
     summary: "Lists the caller's datasets, by id, a page at a time",
@@ -131,12 +134,10 @@ fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
     Box::pin(async move {
         let (after, limit) = page(&arguments)?;
         // One more tells whether there are more.
-        let mut datasets = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
-        let more = datasets.len() > limit as usize;
-        datasets.truncate(limit as usize);
-        let next_after = datasets.last().filter(|_| more).map(|dataset| dataset.id.get());
-        let page = DatasetPage { datasets: datasets.into_iter().map(ListedDataset::from).collect(), next_after };
-        output::record(&page, BYTES, "Ask for less: a smaller limit.")
+        let found = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
+        let found = found.into_iter().map(ListedDataset::from).collect();
+        let (datasets, next_after) = fitting(found, limit, |dataset| dataset.dataset_id);
+        output::record(&DatasetPage { datasets, next_after }, BYTES, "Ask for less: a smaller limit.")
     })
 }
 
@@ -146,13 +147,25 @@ fn list_public(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Outpu
         let public = caller.app.listings();
         public.check(query)?;
         rate::check(rate::count(&caller.app, caller.client, Bucket::Public).await.as_ref())?;
-        let mut found = public.find(caller.client, query, after, limit + 1).await?;
-        let more = found.len() > limit as usize;
-        found.truncate(limit as usize);
-        let next_after = found.last().filter(|_| more).map(|listing| listing.dataset.id.get());
-        let page = PublicPage { datasets: found.iter().map(listings::ListedDataset::from).collect(), next_after };
-        output::record(&page, BYTES, "Ask for less: a smaller limit.")
+        let found = public.find(caller.client, query, after, limit + 1).await?;
+        let found = found.iter().map(listings::ListedDataset::from).collect();
+        let (datasets, next_after) = fitting(found, limit, listings::ListedDataset::id);
+        output::record(&PublicPage { datasets, next_after }, BYTES, "Ask for less: a smaller limit.")
     })
+}
+
+/// The first of the datasets, at most `limit` and as many as a result may hold, and the id of the last one where there
+/// are more. Owners may write long descriptions: a page is shorter then, so that every caller comes to its end.
+fn fitting<T: Serialize>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> u64) -> (Vec<T>, Option<u64>) {
+    let (all, mut bytes) = (found.len(), AROUND_BYTES);
+    let mut fits = |dataset: &&T| {
+        bytes += serde_json::to_string(dataset).map_or(0, |text| text.len()) + 1;
+        bytes <= BYTES
+    };
+    let fitting = found.iter().take(limit as usize).take_while(&mut fits).count();
+    found.truncate(fitting);
+    let next_after = found.last().filter(|_| fitting < all).map(id);
+    (found, next_after)
 }
 
 /// After which dataset, and how many.

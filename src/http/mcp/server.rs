@@ -67,12 +67,22 @@ impl ServerHandler for Server {
         tools::described().iter().find(|tool| tool.name == name).cloned()
     }
 
-    /// Whatever has no handler here.
+    /// Whatever has no handler here, and what has one and is not of its form.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        let form = match request.method.as_str() {
+            "tools/call" => Some(r#"an object with "name", a text, and perhaps "arguments", an object"#),
+            "initialize" => Some(r#"an object with "protocolVersion", "capabilities" and "clientInfo""#),
+            "tools/list" | "ping" => Some("an object, or none"),
+            _ => None,
+        };
+        if let Some(form) = form {
+            let text = format!(r#"The "params" of {} are wrong; valid: {form}."#, request.method);
+            return Err(ErrorData::invalid_params(text, None));
+        }
         let text = format!(
             "There is no method {}; there are initialize, ping, tools/list and tools/call.",
             quoted(&request.method)

@@ -165,6 +165,7 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
     let mut values = Values::default();
     let mut unknown = Vec::new();
     let mut unknown_seen = HashSet::new();
+    let mut has_nameless = false;
 
     for pair in decode::pairs(query) {
         let name = decode::decode(pair.name).map_err(|_| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
@@ -180,11 +181,13 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
             None if !name.is_empty() && unknown_seen.insert(name.clone()) => {
                 unknown.push(UnknownParameter(name.into_owned()));
             }
-            None => {}
+            // The header cannot name it.
+            None => has_nameless |= name.is_empty(),
         }
     }
     let request = values.finish()?;
     match unknown.first() {
+        None if request.strict && has_nameless => Err(ParameterError::Unknown { name: String::new() }),
         Some(UnknownParameter(name)) if request.strict => Err(ParameterError::Unknown { name: name.clone() }),
         _ => Ok((request, unknown)),
     }

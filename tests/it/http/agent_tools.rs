@@ -215,6 +215,27 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
     let (_, mine) = given(&owned.tool("list_datasets", json!({})).await);
     assert_eq!((&mine["datasets"][0]["listed"], &mine["datasets"][0]["description"]), (&json!(true), &json!("Äpfel")));
 
+    // However long owners write, a page comes, and says where the next one begins.
+    let long = "\u{1}".repeat(4_000);
+    let about = json!({"listed": true, "description": long, "licence": "\u{1}".repeat(1_000)});
+    let mut all = vec![id, second];
+    for number in 0..12 {
+        all.push(owned.dataset(&format!("Long {number}"), about.clone(), &["[]"]).await);
+    }
+    for (tool, own) in [("list_public_datasets", None), ("list_datasets", Some(hidden))] {
+        let (mut listed, mut after, mut pages) = (Vec::new(), json!(0), 0);
+        while !after.is_null() {
+            let arguments = if pages == 0 { json!({"limit": 200}) } else { json!({"limit": 200, "after": after}) };
+            let (_, page) = given(&owned.tool(tool, arguments).await);
+            listed.extend(page["datasets"].as_array().expect("datasets").iter().map(|one| one["dataset_id"].clone()));
+            (after, pages) = (page["next_after"].clone(), pages + 1);
+        }
+        let mut expected: Vec<_> = all.iter().copied().chain(own).collect();
+        expected.sort_unstable();
+        assert_eq!(json!(listed), json!(expected), "{tool}");
+        assert!((2..5).contains(&pages), "{tool}: {pages}");
+    }
+
     // Every argument of every tool with a letter more.
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
     let tools = result(&message(&owned, Some(&owned.token), list).await)["tools"].clone();

@@ -257,6 +257,11 @@ fn the_order_in_the_url_does_not_matter() {
 fn unknown_parameters_are_ignored_and_named_once_in_order() {
     accepts("lmit=3", defaults(), &["lmit"]);
     accepts("z=1&Limit=3&a%20b&limit=4&z=2&=x&=", ReadRequest { limit: Some(4), ..defaults() }, &["z", "Limit", "a b"]);
+    accepts("strict=true&&limit=4&", ReadRequest { limit: Some(4), strict: true, ..defaults() }, &[]);
+    for nameless in ["strict=true&=x", "=&strict=true"] {
+        let error = parse(Some(nameless)).expect_err(nameless).to_string();
+        assert!(error.starts_with(r#"unknown parameter "", which strict=true refuses; valid: "#), "{error}");
+    }
 }
 
 #[test]
