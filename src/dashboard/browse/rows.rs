@@ -169,11 +169,13 @@ fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
     let cell = match Scalar::read(value) {
         Some(Scalar::Null) => Cell::Null,
         Some(Scalar::Bool(value)) => Cell::Boolean(value),
-        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS).marking(marks)),
-        Some(Scalar::String(text)) => Cell::Text(Shown::linked(&text.unescape(), CELL_CHARACTERS).marking(marks)),
+        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS).marking(marks).alone()),
+        Some(Scalar::String(text)) => {
+            Cell::Text(Shown::linked(&text.unescape(), CELL_CHARACTERS).marking(marks).alone())
+        }
         None => {
-            let json = pretty(value, NESTED_CHARACTERS).marking_json(marks);
-            Cell::Nested { preview: preview(value), json }
+            let json = pretty(value, NESTED_CHARACTERS).marking_json(marks).alone();
+            Cell::Nested { preview: preview(value).alone(), json }
         }
     };
     let weight = match &cell {
