@@ -61,6 +61,8 @@ pub enum HttpError {
         /// How long it has to wait.
         retry_after_s: u64,
     },
+    /// The header `If-Match` names other answers than this one.
+    PreconditionFailed,
     /// The body has none of the bytes that the header `Range` asks for.
     RangeNotSatisfiable {
         /// The body's length in bytes.
@@ -222,6 +224,12 @@ impl HttpError {
             HttpError::RateLimited { retry_after_s } => {
                 (StatusCode::TOO_MANY_REQUESTS, format!("Too many requests. Try again in {retry_after_s} s."))
             }
+            HttpError::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "The header If-Match names another ETag than that of this answer: it is not what you have a part of. Read it \
+                 without If-Match, from its beginning."
+                    .into(),
+            ),
             HttpError::RangeNotSatisfiable { length } => (
                 StatusCode::RANGE_NOT_SATISFIABLE,
                 format!(
@@ -280,6 +288,7 @@ impl HttpError {
             | HttpError::Host
             | HttpError::Invalid { .. }
             | HttpError::RateLimited { .. }
+            | HttpError::PreconditionFailed
             | HttpError::RangeNotSatisfiable { .. } => {}
             HttpError::Call(_) => {}
             HttpError::Entities(SourceError::Io(error)) => {
