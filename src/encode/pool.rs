@@ -33,7 +33,7 @@ impl<T> Pool<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Barrier};
     use std::thread;
 
     use super::*;
@@ -49,5 +49,48 @@ mod tests {
         assert_eq!(pool.with(|bytes| bytes.len()), 20);
         let inner = pool.with(|first| pool.with(|second| (first.len(), second.len())));
         assert_eq!(inner, (20, 0), "one that is in use is left alone");
+    }
+
+    /// More encoders than slots wait for one of them. None of them gets memory of its own, and all of them end.
+    #[test]
+    fn more_threads_than_slots_share_them() {
+        const THREADS: usize = SLOTS + 26;
+        let pool = Arc::new(Pool::<Vec<u8>>::default());
+        let full = Arc::new(Barrier::new(SLOTS + 1));
+        let released = Arc::new(Barrier::new(SLOTS + 1));
+        let holder = || {
+            let (pool, full, released) = (pool.clone(), full.clone(), released.clone());
+            thread::spawn(move || {
+                pool.with(|bytes| {
+                    bytes.push(1);
+                    full.wait();
+                    released.wait();
+                });
+            })
+        };
+        let mut threads: Vec<_> = (0..SLOTS).map(|_| holder()).collect();
+        full.wait();
+        assert!(pool.0.iter().all(|slot| slot.try_lock().is_err()), "each has one of its own");
+        for _ in SLOTS..THREADS {
+            let pool = pool.clone();
+            threads.push(thread::spawn(move || pool.with(|bytes| bytes.push(1))));
+        }
+        released.wait();
+        threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+        let lengths: Vec<usize> = pool.0.iter().map(|slot| slot.lock().expect("free").len()).collect();
+        assert_eq!((lengths.len(), lengths.iter().sum::<usize>()), (SLOTS, THREADS), "{lengths:?}");
+        assert!(lengths.iter().all(|length| *length > 0), "{lengths:?}");
+    }
+
+    /// What a panic has left is used no more, as long as there is another; work goes on even where there is none.
+    #[test]
+    fn work_goes_on_after_panics() {
+        let pool = Arc::new(Pool::<Vec<u8>>::default());
+        for _ in 0..=SLOTS {
+            let pool = pool.clone();
+            let broken = thread::spawn(move || pool.with(|_| panic!("of this test")));
+            assert!(broken.join().is_err());
+        }
+        assert_eq!(pool.with(|bytes| bytes.len()), 0);
     }
 }

@@ -27,4 +27,4 @@ pub use self::address::{AddressPolicy, RefusedAddress};
 pub use self::client::{NameError, Outgoing};
 pub use self::look_ups::LookUpLimits;
 pub use self::resolver::{LookUp, Resolver};
-pub use self::url::{AddressError, parse_http_url};
+pub use self::url::{AddressError, parse_http_url, without_credentials};

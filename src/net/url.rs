@@ -55,6 +55,26 @@ pub fn parse_http_url(text: &str) -> Result<Url, AddressError> {
     Ok(url)
 }
 
+/// The URL without user name and password, and without its query unless that is to be kept: keys often stand there. As
+/// it is written where it has none of them. What is no URL, such as `push`, stays.
+pub fn without_credentials(text: &str, keeps_query: bool) -> String {
+    let Ok(mut url) = Url::parse(text) else {
+        // Nobody knows where it has what.
+        return text.split_once("://").map_or(text, |(scheme, _)| scheme).to_owned();
+    };
+    let has_query = !keeps_query && url.query().is_some();
+    if url.username().is_empty() && url.password().is_none() && !has_query {
+        return text.to_owned();
+    }
+    // Fails for a URL without a host, which has neither.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    if has_query {
+        url.set_query(None);
+    }
+    url.into()
+}
+
 pub(super) fn check_scheme(url: &Url) -> Result<(), AddressError> {
     match url.scheme() {
         "http" | "https" => Ok(()),
@@ -74,4 +94,31 @@ pub(super) fn check_literal(policy: &AddressPolicy, url: &Url) -> Result<(), Add
         verb: "is",
         kind,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_left_out_and_all_else_is_kept() {
+        for (url, shown, shown_with_query) in [
+            ("https://a.test/x?key=s3cret", "https://a.test/x", "https://a.test/x?key=s3cret"),
+            ("https://ada:s3cret@a.test/x", "https://a.test/x", "https://a.test/x"),
+            (
+                "https://s3cret@a.test:8080/x?s3cret#part",
+                "https://a.test:8080/x#part",
+                "https://a.test:8080/x?s3cret#part",
+            ),
+            ("https://A.test/a%2fb", "https://A.test/a%2fb", "https://A.test/a%2fb"),
+            ("https://a.test", "https://a.test", "https://a.test"),
+            ("store:///incoming/a.json", "store:///incoming/a.json", "store:///incoming/a.json"),
+            ("s3://bucket/key", "s3://bucket/key", "s3://bucket/key"),
+            ("push", "push", "push"),
+            ("https://ada:s3cret@[/x?s3cret", "https", "https"),
+        ] {
+            assert_eq!(without_credentials(url, false), shown, "{url}");
+            assert_eq!(without_credentials(url, true), shown_with_query, "{url}");
+        }
+    }
 }

@@ -27,7 +27,7 @@ impl ErrorAnswer {
     }
 }
 
-const ERRORS: [ErrorAnswer; 11] = [
+const ERRORS: [ErrorAnswer; 12] = [
     ErrorAnswer {
         status: 400,
         component: "BadRequest",
@@ -72,6 +72,14 @@ const ERRORS: [ErrorAnswer; 11] = [
         component: "Gone",
         when: "The dataset is frozen.",
         example: "This dataset is frozen and no longer served.",
+        headers: &[RATE, &["X-Unknown-Parameters"]],
+    },
+    ErrorAnswer {
+        status: 412,
+        component: "PreconditionFailed",
+        when: "`If-Match` names another `ETag` than that of the answer.",
+        example: "The header If-Match names another ETag than that of this answer: it is not what you have a part of. Read it \
+         without If-Match, from its beginning.",
         headers: &[RATE, &["X-Unknown-Parameters"]],
     },
     ErrorAnswer {

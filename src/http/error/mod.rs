@@ -61,6 +61,8 @@ pub enum HttpError {
         /// How long it has to wait.
         retry_after_s: u64,
     },
+    /// The header `If-Match` names other answers than this one.
+    PreconditionFailed,
     /// The body has none of the bytes that the header `Range` asks for.
     RangeNotSatisfiable {
         /// The body's length in bytes.
@@ -82,6 +84,8 @@ pub enum HttpError {
     Diff(DiffError),
     /// The service made no version.
     Refresh(RefreshError),
+    /// An alternate was not saved, for what a refresh would make no version for.
+    NotSaved(RefreshError),
     /// There is no profile to be seen.
     Profile(ProfileError),
     /// No dataset has this ping URL.
@@ -130,8 +134,8 @@ impl From<AlternateError> for HttpError {
             AlternateError::Manage(error) => HttpError::Manage(error),
             AlternateError::Body(error) => HttpError::Entities(error),
             AlternateError::Edit(EditError { index, problem }) => CallError::Edit { index, problem }.into(),
-            AlternateError::Full(full) => HttpError::Refresh(full.into()),
-            AlternateError::Refused(refused) => HttpError::Refresh(refused.into()),
+            AlternateError::Full(full) => HttpError::NotSaved(full.into()),
+            AlternateError::Refused(refused) => HttpError::NotSaved(refused.into()),
             AlternateError::Stopping => HttpError::NotReady(NotReady::Draining),
         }
     }
@@ -220,6 +224,12 @@ impl HttpError {
             HttpError::RateLimited { retry_after_s } => {
                 (StatusCode::TOO_MANY_REQUESTS, format!("Too many requests. Try again in {retry_after_s} s."))
             }
+            HttpError::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "The header If-Match names another ETag than that of this answer: it is not what you have a part of. Read it \
+                 without If-Match, from its beginning."
+                    .into(),
+            ),
             HttpError::RangeNotSatisfiable { length } => (
                 StatusCode::RANGE_NOT_SATISFIABLE,
                 format!(
@@ -233,6 +243,7 @@ impl HttpError {
             HttpError::Manage(error) => manage::public(error),
             HttpError::Diff(error) => manage::public_diff(error),
             HttpError::Refresh(error) => refresh::public(error),
+            HttpError::NotSaved(error) => refresh::public_edit(error),
             HttpError::Profile(error) => (
                 StatusCode::NOT_FOUND,
                 match error {
@@ -277,6 +288,7 @@ impl HttpError {
             | HttpError::Host
             | HttpError::Invalid { .. }
             | HttpError::RateLimited { .. }
+            | HttpError::PreconditionFailed
             | HttpError::RangeNotSatisfiable { .. } => {}
             HttpError::Call(_) => {}
             HttpError::Entities(SourceError::Io(error)) => {
@@ -299,7 +311,7 @@ impl HttpError {
                 tracing::error!(cause = %Causes(error), "a refresh failed");
             }
             // Logged where it ran, whoever waited for it.
-            HttpError::Refresh(_) => {}
+            HttpError::Refresh(_) | HttpError::NotSaved(_) => {}
             // Logged when it changes, not for each probe.
             HttpError::NotReady(_) => {}
             HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
@@ -370,6 +382,10 @@ impl IntoResponse for HttpError {
                 | RefreshError::LeaseLost
                 | RefreshError::NotHere
                 | RefreshError::Stopping,
+            )
+            | HttpError::NotSaved(
+                RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
+                | RefreshError::Refused(_),
             ) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_REFRESH_S));
             }
@@ -455,6 +471,23 @@ mod tests {
         let text = "The dataset cannot be read from storage. The failure was logged.";
         let response = check(ReadError::from(failed), 500, text);
         assert_eq!(response.headers().get(RETRY_AFTER), None);
+    }
+
+    #[test]
+    fn an_edit_without_room_says_what_is_full_and_what_to_do() {
+        let check = |full: SpoolFull, status, words: &[&str], retry_after: Option<&'static str>| {
+            let error = HttpError::from(AlternateError::Full(full));
+            let (told, text) = error.public();
+            assert_eq!(told, StatusCode::from_u16(status).expect("a status"), "{text}");
+            assert!(text.starts_with("Nothing was saved") && !text.contains("version"), "{text}");
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+            let header = error.into_response().headers().get(RETRY_AFTER).cloned();
+            assert_eq!(header, retry_after.map(HeaderValue::from_static), "{text}");
+        };
+        let disk = ["the disk of the data directory", "sources.disk_reserve_bytes (7)", "Free space"];
+        check(SpoolFull::Disk { reserve: 7 }, 503, &disk, Some("10"));
+        check(SpoolFull::All { limit: 7 }, 503, &["sources.spool_bytes (7)", "Try again"], Some("10"));
+        check(SpoolFull::User { limit: 7 }, 413, &["sources.user_spool_bytes (7)", "Send less"], None);
     }
 
     #[test]

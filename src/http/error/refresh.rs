@@ -42,6 +42,17 @@ pub(super) fn public(error: &RefreshError) -> (StatusCode, String) {
     (status, format!("No version was made: {error}."))
 }
 
+/// The status and the text for an alternate that was not saved because there is no room for it: which, and what to do.
+pub(super) fn public_edit(error: &RefreshError) -> (StatusCode, String) {
+    let (status, _) = public(error);
+    let what_to_do = match error {
+        RefreshError::Full(SpoolFull::User { .. }) => "Send less at once, or wait until your other uploads have ended",
+        RefreshError::Full(SpoolFull::Disk { .. }) => "Free space on this disk, or ask the operator to, then try again",
+        _ => "Try again later",
+    };
+    (status, format!("Nothing was saved, and the alternate is as it was: {error}. {what_to_do}."))
+}
+
 fn made_nothing() -> (StatusCode, String) {
     (StatusCode::INTERNAL_SERVER_ERROR, "The service failed to make the version. The failure was logged.".into())
 }

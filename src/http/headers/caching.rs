@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::Bytes;
-use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
 
@@ -24,30 +24,46 @@ pub(in crate::http) fn etag(key: &CacheKey, coding: &str) -> Option<HeaderValue>
 /// tag, weak or strong, in any of its lines, or is `*`. What follows a malformed tag on its line is not read.
 pub(in crate::http) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let mut lines = headers.get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
-    lines.any(|line| line.trim_ascii() == b"*" || Tags { rest: line }.any(|tag| tag == etag.as_bytes()))
+    lines.any(|line| line.trim_ascii() == b"*" || Tags { rest: line }.any(|(_, tag)| tag == etag.as_bytes()))
 }
 
-/// The tags of a line, each with its quotes and without `W/`. A comma may be part of a tag.
+/// Whether `If-Match` says that the client wants another answer than that of this tag (RFC 9110, section 13.1.1): it
+/// lists no strong tag that is this one, in any of its lines, and is not `*`. An answer without a tag is none of those.
+pub(in crate::http) fn is_unwanted(headers: &HeaderMap, etag: Option<&HeaderValue>) -> bool {
+    let wants = |line: &[u8]| {
+        let mut tags = Tags { rest: line };
+        let is_this = |(weak, tag): (bool, &[u8])| !weak && etag.is_some_and(|etag| tag == etag.as_bytes());
+        line.trim_ascii() == b"*" || tags.any(is_this)
+    };
+    let mut lines = headers.get_all(IF_MATCH).iter().map(HeaderValue::as_bytes).peekable();
+    lines.peek().is_some() && !lines.any(wants)
+}
+
+/// The tags of a line, each with its quotes and without `W/`, and whether that stood before it. A comma may be part of
+/// a tag.
 struct Tags<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Iterator for Tags<'a> {
-    type Item = &'a [u8];
+    type Item = (bool, &'a [u8]);
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<(bool, &'a [u8])> {
         // Empty elements of a list do not count.
         while let Some((b' ' | b'\t' | b',', rest)) = self.rest.split_first() {
             self.rest = rest;
         }
-        let tag = self.rest.strip_prefix(b"W/").unwrap_or(self.rest);
+        let (weak, tag) = match self.rest.strip_prefix(b"W/") {
+            Some(tag) => (true, tag),
+            None => (false, self.rest),
+        };
         let length = tag.strip_prefix(b"\"")?.iter().position(|byte| *byte == b'"')? + 2;
         let (tag, rest) = tag.split_at_checked(length)?;
         let rest = rest.trim_ascii_start();
         // Without a separator this is no list, and what it was meant to be is unknown.
         let separated = rest.is_empty() || rest.starts_with(b",");
         self.rest = if separated { rest } else { &[] };
-        (separated && !tag.contains(&b' ')).then_some(tag)
+        (separated && !tag.contains(&b' ')).then_some((weak, tag))
     }
 }
 

@@ -10,7 +10,7 @@ use utoipa::openapi::HttpMethod;
 
 use super::query::Query;
 use super::records::{AttemptRecord, time};
-use super::{Caller, QueryString, fields};
+use super::{Caller, Identified, QueryString, fields, webhooks};
 use crate::catalog::{Attempt, DayUsage, SentDelivery};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
@@ -75,14 +75,17 @@ static DELIVERIES: Endpoint = Endpoint {
 };
 
 async fn deliveries(
-    Caller(user): Caller,
+    caller: Identified,
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<DeliveriesAnswer>, HttpError> {
     let query = query.of(&DELIVERIES)?;
     let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
-    let deliveries = app.webhooks().deliveries(&user, id, after.map(VersionNumber::new), limit).await?;
-    Ok(Json(DeliveriesAnswer { ok: true, deliveries: deliveries.into_iter().map(DeliveryRecord::from).collect() }))
+    let deliveries = app.webhooks().deliveries(&caller.user, id, after.map(VersionNumber::new), limit).await?;
+    let seen =
+        |record: DeliveryRecord| DeliveryRecord { url: webhooks::seen_with(caller.scope(), record.url), ..record };
+    let deliveries = deliveries.into_iter().map(|delivery| seen(delivery.into())).collect();
+    Ok(Json(DeliveriesAnswer { ok: true, deliveries }))
 }
 
 static USAGE: Endpoint = Endpoint {
@@ -148,7 +151,7 @@ struct DeliveryRecord {
     id: u64,
     /// The version that was made.
     version: u64,
-    /// Where it went.
+    /// Where it went; for a token of the scope `read` without user name, password and query.
     url: String,
     /// When it was sent.
     fired_at: String,

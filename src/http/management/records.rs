@@ -10,6 +10,7 @@ use crate::catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::model::scope::Scope;
+use crate::net::without_credentials;
 use crate::service::OwnedDataset;
 
 /// A time as records show it.
@@ -103,7 +104,8 @@ pub struct DatasetRecord {
     pub private: bool,
     /// The key; null while it is public, and for a token of the scope `read`.
     pub private_key: Option<String>,
-    /// `push`, or the URL that its entities are fetched from.
+    /// `push`, or the URL that its entities are fetched from; for a token of the scope `read` without user name and
+    /// password, and without its query unless `publish_query` is true.
     pub source: String,
     /// The format of the source; null detects it.
     pub format: Option<&'static str>,
@@ -166,7 +168,10 @@ impl DatasetRecord {
     /// The record without what the scope does not let its caller see.
     pub(in crate::http) fn seen_with(self, scope: Scope) -> DatasetRecord {
         match scope {
-            Scope::Read => DatasetRecord { private_key: None, ping_url: None, ..self },
+            Scope::Read => {
+                let source = without_credentials(&self.source, self.publish_query);
+                DatasetRecord { private_key: None, ping_url: None, source, ..self }
+            }
             Scope::Write => self,
         }
     }

@@ -9,10 +9,12 @@ use utoipa::ToSchema;
 use utoipa::openapi::{HttpMethod, Object, ObjectBuilder, Type};
 
 use super::records::{Done, time};
-use super::{Caller, JsonBody, QueryString, fields};
+use super::{Caller, Identified, JsonBody, QueryString, fields};
 use crate::catalog::Webhook;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
+use crate::model::scope::Scope;
+use crate::net::without_credentials;
 use crate::service::App;
 
 /// The endpoints of this module.
@@ -72,12 +74,22 @@ static VIEW: Endpoint = Endpoint {
 };
 
 async fn view(
-    Caller(user): Caller,
+    caller: Identified,
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<WebhookAnswer>, HttpError> {
     let query = query.of(&VIEW)?;
-    Ok(Json(app.webhooks().find(&user, query.dataset_id()?).await?.into()))
+    let webhook = app.webhooks().find(&caller.user, query.dataset_id()?).await?;
+    let webhook = webhook.map(|webhook| Webhook { url: seen_with(caller.scope(), webhook.url), ..webhook });
+    Ok(Json(webhook.into()))
+}
+
+/// A receiver's URL as the scope lets its caller see it.
+pub(super) fn seen_with(scope: Scope, url: String) -> String {
+    match scope {
+        Scope::Read => without_credentials(&url, false),
+        Scope::Write => url,
+    }
 }
 
 /// A webhook.
@@ -85,7 +97,7 @@ async fn view(
 struct WebhookRecord {
     #[schema(schema_with = present)]
     has_webhook: bool,
-    /// The receiver.
+    /// The receiver; for a token of the scope `read` without user name, password and query.
     url: String,
     /// Whether a secret signs the payload.
     has_secret: bool,

@@ -14,6 +14,8 @@ use crate::http::read::rate;
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
+use crate::model::scope::Scope;
+use crate::net::without_credentials;
 use crate::service::Bucket;
 
 /// Datasets in a page, unless asked otherwise, and at most.
@@ -110,8 +112,10 @@ struct ListedDataset {
     created_at: String,
 }
 
-impl From<Dataset> for ListedDataset {
-    fn from(dataset: Dataset) -> Self {
+impl ListedDataset {
+    /// The dataset as the scope lets its caller see it.
+    fn new(dataset: Dataset, scope: Scope) -> Self {
+        let source = dataset.source.to_string();
         ListedDataset {
             dataset_id: dataset.id.get(),
             listed: dataset.about.listed,
@@ -125,7 +129,10 @@ impl From<Dataset> for ListedDataset {
             description: dataset.about.description,
             licence: dataset.about.licence,
             name_slug: dataset.name.slug().to_owned(),
-            source: dataset.source.to_string(),
+            source: match scope {
+                Scope::Read => without_credentials(&source, dataset.publish_query),
+                Scope::Write => source,
+            },
         }
     }
 }
@@ -135,7 +142,7 @@ fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         let (after, limit) = page(&arguments)?;
         // One more tells whether there are more.
         let found = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
-        let found = found.into_iter().map(ListedDataset::from).collect();
+        let found = found.into_iter().map(|dataset| ListedDataset::new(dataset, caller.scope)).collect();
         let (datasets, next_after) = fitting(found, limit, |dataset| dataset.dataset_id);
         output::record(&DatasetPage { datasets, next_after }, BYTES, "Ask for less: a smaller limit.")
     })

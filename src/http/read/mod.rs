@@ -9,7 +9,8 @@
 //!    fields of strict requests, 503, 500.
 //!
 //! Requests that come as far as 4 are counted, but for further ranges of an export that was counted. Before anything is
-//! planned or read for an answer, the client is asked whether it has it already: 304.
+//! planned or read for an answer, the client is asked whether it has it already: 304, or wants that of another `ETag`:
+//! 412.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -145,6 +146,9 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
     let key = CacheKey::of(&admitted, &request);
     let tag = |coding: ContentCoding| caching::etag(key.as_ref()?, coding.etag_suffix());
     let mut etag = tag(coding);
+    if caching::is_unwanted(&head.headers, etag.as_ref()) {
+        return Err(HttpError::PreconditionFailed);
+    }
     let mut response = match &etag {
         Some(etag) if caching::is_held(&head.headers, etag) => {
             context.meter.iter().for_each(UsageMeter::not_modified);

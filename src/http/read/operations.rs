@@ -22,7 +22,7 @@ const TAG: &str = "read";
 const PRIVATE_KEY: &str = "privateKey";
 
 /// Every error of the endpoint.
-const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 414, 416, 429, 500, 503];
+const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 412, 414, 416, 429, 500, 503];
 
 /// What most answers carry.
 const COMMON: &[&[&str]] = &[EVERY, RATE, DATASET, CACHING, CORS, &["X-Unknown-Parameters"]];

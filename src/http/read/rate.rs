@@ -43,6 +43,9 @@ pub(super) async fn continued(
 ) -> Option<Option<RateLimitStatus>> {
     let key = CacheKey::of(admitted, request)?;
     let etag = caching::etag(&key, ContentCoding::Identity.etag_suffix())?;
+    if caching::is_unwanted(headers, Some(&etag)) {
+        return None;
+    }
     let range = ByteRange::requested(headers, &etag).filter(|_| !caching::is_held(headers, &etag))?;
     let export_bytes = app.reads().made_export_bytes(key)?;
     // One that is 416 is a part without bytes.

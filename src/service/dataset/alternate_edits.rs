@@ -188,6 +188,14 @@ struct Merge {
     position: u64,
 }
 
+/// A position that a list does not have, for its text. Longer numbers are read as the largest.
+fn named(position: u64) -> String {
+    match position {
+        u64::MAX => "position of so large a number".to_owned(),
+        position => format!("position {position}"),
+    }
+}
+
 impl Merge {
     /// Edits of a list of so many entities.
     ///
@@ -201,7 +209,7 @@ impl Merge {
             let entity = match change {
                 EntityChange::Insert(entities_before) => {
                     if position > length {
-                        let problem = format!("position {position} is past the end: the list has {entities}");
+                        let problem = format!("{} is past the end: the list has {entities}", named(position));
                         return wrong(format!("{problem}; valid for insert: 0 to {length}"));
                     }
                     slots.entry(position).or_default().inserts.extend(entities_before);
@@ -215,7 +223,7 @@ impl Merge {
                     Some(last) => format!("valid for set and remove: 0 to {last}; an insert at {length} appends"),
                     None => "it takes an insert at 0 alone".to_owned(),
                 };
-                return wrong(format!("there is no position {position}: the list has {entities}; {valid}"));
+                return wrong(format!("there is no {}: the list has {entities}; {valid}", named(position)));
             }
             let slot = slots.entry(position).or_default();
             if let Some((other, _)) = slot.change {

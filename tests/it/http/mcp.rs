@@ -575,11 +575,15 @@ async fn what_no_tool_is_asked_for_is_refused_in_words() {
     let unknown = message(&owned, Some(&owned.token), none).await;
     assert!(unknown.text().contains("-32601") && unknown.text().contains("There is no method"), "{}", unknown.text());
     assert!(unknown.text().contains("tools/list and tools/call"), "{}", unknown.text());
-    for params in ["", r#","params":{}"#, r#","params":[]"#, r#","params":{"name":"read","arguments":[]}"#] {
+    for params in ["", r#","params":{}"#, r#","params":{"name":"read","arguments":[]}"#] {
         let call = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call"{params}}}"#);
         let wrong = message(&owned, Some(&owned.token), &call).await;
         assert!(wrong.text().contains("-32602") && wrong.text().contains("valid: an object with"), "{}", wrong.text());
     }
+    // Params that are no object are those of no request of the protocol.
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#;
+    let wrong = message(&owned, Some(&owned.token), list).await;
+    assert!(wrong.text().contains("-32600") && wrong.text().contains("Invalid body"), "{}", wrong.text());
     // Every series is there before the first call.
     let metrics = owned.service.get("/metrics").await.text().to_owned();
     for tool in strata::http::mcp::names().chain(["none"]) {

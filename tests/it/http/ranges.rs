@@ -99,6 +99,53 @@ async fn what_is_not_one_range_of_bytes_is_answered_whole() {
 }
 
 #[tokio::test]
+async fn a_part_of_another_file_than_the_wanted_one_is_412() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let whole = whole(&service, EXPORT).await;
+    let etag = whole.header("etag").expect("an ETag").to_owned();
+    for (condition, matches) in [
+        (&*etag, true),
+        ("*", true),
+        (&*format!("\"another\", {etag}"), true),
+        ("\"another\"", false),
+        (&*format!("W/{etag}"), false),
+        ("garbage", false),
+        ("", false),
+    ] {
+        let answer = service.get_with(EXPORT, &[("range", "bytes=2-5"), ("if-match", condition)]).await;
+        match matches {
+            true => assert!(answer.status == 206 && answer.body == whole.body[2..6], "{condition}: {}", answer.status),
+            false => {
+                answer.is_error(412);
+                assert!(answer.text().contains("If-Match"), "{condition}: {}", answer.text());
+                assert_eq!(answer.header("cache-control"), Some("no-store"));
+            }
+        }
+        let whole = service.get_with(EXPORT, &[("if-match", condition)]).await;
+        assert_eq!(whole.status, if matches { 200 } else { 412 }, "{condition}");
+    }
+    // It is looked at before `If-None-Match` (RFC 9110, section 13.2.2), and in all lines.
+    for (headers, status) in [
+        ([("if-match", "\"another\""), ("if-none-match", &*etag)], 412),
+        ([("if-match", &*etag), ("if-none-match", &*etag)], 304),
+        ([("if-match", "\"another\""), ("if-match", &*etag)], 200),
+    ] {
+        assert_eq!(service.get_with(EXPORT, &headers).await.status, status, "{headers:?}");
+    }
+    // An answer that is another one each time is none of those that a client has.
+    let drawn = "/api/3/earthquakes/v1/?sample=2";
+    assert_eq!(service.get_with(drawn, &[("if-match", "*")]).await.status, 200);
+    service.get_with(drawn, &[("if-match", "\"another\"")]).await.is_error(412);
+    // Nothing is read for it.
+    for file in service.version_files() {
+        std::fs::remove_file(file).expect("removed");
+    }
+    let unread = "/api/3/earthquakes/v1/?format=parquet&sort=id&limit=3";
+    service.get_with(unread, &[("range", "bytes=2-5"), ("if-match", "\"another\"")]).await.is_error(412);
+}
+
+#[tokio::test]
 async fn a_part_is_given_only_of_what_the_client_holds() {
     let service = TestService::start().await;
     service.load_fixtures().await;

@@ -45,6 +45,7 @@ pub fn parse(query: &str) -> Option<Result<(ReadRequest, Vec<String>), String>> 
     let mut request = ReadRequest::default();
     let mut given: Vec<String> = Vec::new();
     let mut unknown: Vec<String> = Vec::new();
+    let mut is_unnamed = false;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let Some(name) = decode(name) else { return Some(Err(String::new())) };
@@ -54,6 +55,7 @@ pub fn parse(query: &str) -> Option<Result<(ReadRequest, Vec<String>), String>> 
             if PARAMETERS.iter().any(|parameter| parameter.name == name) {
                 return None;
             }
+            is_unnamed |= name.is_empty();
             if !name.is_empty() && !unknown.contains(&name) {
                 unknown.push(name);
             }
@@ -74,7 +76,7 @@ pub fn parse(query: &str) -> Option<Result<(ReadRequest, Vec<String>), String>> 
     let lists = [request.keep.len(), request.drop.len(), request.dedup_key.len(), request.keywords.len()];
     let items =
         lists.iter().sum::<usize>() + request.filters.len() + request.filters_contain.len() + request.ranges().count();
-    let is_refused = items > 1_000 || (request.strict && !unknown.is_empty());
+    let is_refused = items > 1_000 || (request.strict && (is_unnamed || !unknown.is_empty()));
     Some(if is_refused { Err(String::new()) } else { Ok((request, unknown)) })
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::databases::on_both_databases;
+use crate::support::loopback_server::{LoopbackServer, Received, Reply, with_status};
 use crate::support::openapi::MANAGED;
 
 use super::{Owners, ok, refused};
@@ -14,6 +15,7 @@ on_both_databases! {
     a_token_that_reads_makes_the_calls_that_change_nothing
     a_token_that_reads_calls_the_tools_that_change_nothing
     a_token_that_reads_sees_no_keys
+    a_token_that_reads_sees_no_credentials_in_urls
 }
 
 /// The operations that the scope `read` allows. To add an operation, name it here or below.
@@ -184,5 +186,59 @@ async fn a_token_that_reads_sees_no_keys(owners: Owners) {
         owned["private_key"] = json!(null);
         owned["ping_url"] = json!(null);
         assert_eq!(seen, owned, "all else is the same");
+    }
+}
+
+/// Keys often stand in URLs: as user information, and in the query, which an owner may publish.
+async fn a_token_that_reads_sees_no_credentials_in_urls(owners: Owners) {
+    let owners = owners.with(|config| {
+        config.net.allow = vec!["127.0.0.0/8".to_owned()].try_into().expect("a network");
+    });
+    let owners = owners.await;
+    let receiver = LoopbackServer::start(|_: &Received| Reply::Bytes(with_status("204 No Content", "", b"")));
+    let plain = receiver.url("/hook");
+    let url = format!("{}?key=s3cret", plain.replace("http://", "http://ada:s3cret@"));
+    let create = async |name: &str, source: &str, publish_query: bool| {
+        let body = json!({"name": name, "source": source, "publish_query": publish_query});
+        ok(&owners.post("/dataset/create", body).await)["dataset"]["dataset_id"].as_u64().expect("an id")
+    };
+    let id = create("Pushed", "push", false).await;
+    ok(&owners.post("/webhook/register", json!({"dataset_id": id, "url": url})).await);
+    ok(&owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": []})).await);
+    owners.service.app.deliveries().send_due().await.expect("sent");
+    let fetched = create("Fetched", &url, false).await;
+    let published = create("Published", &url, true).await;
+
+    let key = reader(&owners).await;
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"list_datasets","arguments":{}}}"#;
+    let headers = [
+        ("content-type", "application/json"),
+        ("host", "data.example.org"),
+        ("accept", "application/json, text/event-stream"),
+    ];
+    let seen = async |method: &str, uri: &str, key: &str| {
+        let body = if method == "POST" { list.as_bytes().to_vec() } else { Vec::new() };
+        let request = axum::http::Request::builder().method(method).uri(uri).header("authorization", key);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let answer = owners.service.call(request.body(axum::body::Body::from(body)).expect("a request")).await;
+        assert_eq!(answer.status, 200, "{uri}: {}", answer.text());
+        answer.text().to_owned()
+    };
+    let with_query = format!("{plain}?key=s3cret");
+    for (method, uri, shown) in [
+        ("GET", format!("/webhook/view?dataset_id={id}"), &plain),
+        ("GET", format!("/webhook/deliveries?dataset_id={id}"), &plain),
+        ("GET", format!("/dataset/view?dataset_id={fetched}"), &plain),
+        ("GET", format!("/dataset/view?dataset_id={published}"), &with_query),
+        ("GET", "/dataset/list".to_owned(), &plain),
+        ("POST", "/mcp".to_owned(), &plain),
+    ] {
+        let text = seen(method, &uri, &key).await;
+        assert!(text.contains(shown) && !text.contains("ada"), "{uri}: {text}");
+        // Once, where its owner publishes it.
+        let queries = usize::from(!uri.contains(&id.to_string()) && !uri.contains(&fetched.to_string()));
+        assert_eq!(text.matches("s3cret").count(), queries, "{uri}: {text}");
+        let text = seen(method, &uri, &owners.scale).await;
+        assert!(text.contains(&url), "who may change it sees all of it: {uri}: {text}");
     }
 }
