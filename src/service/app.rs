@@ -335,8 +335,8 @@ impl App {
         };
         tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
         let is_kept = purpose == Purpose::Work && config.cache.disk_bytes > 0 && !store.is_local();
-        let kept = is_kept
-            .then(|| DiskCache::open(directory.join(RANGES_FOLDER), config.cache.disk_bytes, disk.clone()));
+        let kept =
+            is_kept.then(|| DiskCache::open(directory.join(RANGES_FOLDER), config.cache.disk_bytes, disk.clone()));
         let cache = PartCache::new(memory.cache_bytes).reporting(damage).with_disk(kept);
         let threads = engine.threads();
         let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads, memory.query_bytes));

@@ -1,16 +1,17 @@
 //! The cache of ranges on disk in the whole service: a server that starts again reads nothing twice from S3.
 
-use strata::config::Config;
+use strata::config::{Config, Endpoint, StoreUrl};
+use strata::model::secret::Secret;
 
 use crate::support::s3_server::S3Server;
 use crate::support::{TestService, eventually, files};
 
 fn on(server: &S3Server, config: &mut Config) {
-    config.store.url = Some("s3://bucket/strata".to_owned());
-    config.store.endpoint = Some(server.endpoint());
+    config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("a URL"));
+    config.store.endpoint = Some(Endpoint::try_from(server.endpoint()).expect("an endpoint"));
     config.store.region = Some("us-east-1".to_owned());
     config.store.access_key_id = Some("key".to_owned());
-    config.store.secret_access_key = Some(strata::config::Secret::new("secret"));
+    config.store.secret_access_key = Some(Secret::from_stored("secret".to_owned()));
     config.store.allow_http = true;
     config.cache.disk_bytes = 64 << 20;
     config.cache.response_bytes = 0;
