@@ -170,8 +170,8 @@ impl DiskCache {
         DiskCache { shared, jobs: Arc::new(Mutex::new(Some(sender))), ended }
     }
 
-    /// A range of a version file: from the disk, or fetched and then kept. Those who want the same at the same time wait
-    /// for one fetch. `place` waits until a file may be read here, and holds the place.
+    /// A range of a version file: from the disk, or fetched and then kept. Those who want the same at the same time
+    /// wait for one fetch. `place` waits until a file may be read here, and holds the place.
     ///
     /// # Errors
     /// What `fetch` failed with.

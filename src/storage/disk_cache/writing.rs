@@ -118,10 +118,10 @@ impl Writer<'_> {
     /// were written, at most half as many as one file holds, so that there is an end.
     fn make_room(&mut self, bytes: u64) -> Vec<Place> {
         let mut moved = Vec::new();
-        let mut left_bytes = self.shared.segment_bytes() / 2;
+        let (mut moved_bytes, most_bytes) = (0, self.shared.segment_bytes() / 2);
         loop {
             let mut index = lock(&self.shared.index);
-            if !index.is_full(bytes, self.shared.capacity_bytes) {
+            if !index.is_full(bytes + moved_bytes, self.shared.capacity_bytes) {
                 return moved;
             }
             let Some((segment, used)) = index.take_oldest() else { return moved };
@@ -129,8 +129,8 @@ impl Writer<'_> {
             segment.remove();
             for place in used {
                 let place_bytes = record_bytes(place.header.length as usize);
-                if place_bytes <= left_bytes {
-                    left_bytes -= place_bytes;
+                if moved_bytes + place_bytes <= most_bytes {
+                    moved_bytes += place_bytes;
                     moved.push(place);
                 }
             }
