@@ -16,6 +16,9 @@ section! {
         diff_bytes: u64 = 64 << 20;
         /// Bytes of disk in the data directory for Parquet exports. Ranges are served from there. 0 keeps none.
         export_bytes: u64 = 4 << 30;
+        /// Bytes of disk in the data directory for parts of version files, as they are stored, where `store.url` is
+        /// `s3://`. Reads after a restart find them there. 0 keeps none.
+        disk_bytes: u64 = 0;
         /// Parquet exports that the process remembers as asked for. Those that are asked for often, as `active` or
         /// `latest`, are made in the background when another version takes that place. 0 makes none.
         exports_ahead: u64 = 256, within 0..=10_000;

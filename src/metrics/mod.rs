@@ -350,6 +350,15 @@ registry! {
     cache_bytes: Gauge = "strata_cache_bytes";
     /// Bytes that the cache may hold: `cache.memory_bytes`.
     cache_limit_bytes: Gauge = "strata_cache_limit_bytes";
+    /// Bytes on disk of the cache of ranges of version files: at most `cache.disk_bytes`.
+    disk_cache_bytes: Gauge = "strata_disk_cache_bytes";
+    /// Ranges of version files that were found on the disk.
+    disk_cache_hits: Counter = "strata_disk_cache_hits_total";
+    /// Ranges that were not there, and were fetched from the store.
+    disk_cache_misses: Counter = "strata_disk_cache_misses_total";
+    /// Ranges on the disk that did not verify and were fetched again, and files of the cache that a killed process did
+    /// not finish. Where there are many, the disk is failing.
+    disk_cache_damaged: Counter = "strata_disk_cache_damaged_total";
     /// Bytes of memory that the process may use: those of the machine, or fewer if a control group limits it. The
     /// defaults of `cache.memory_bytes` and `query.memory_bytes` are shares of it.
     memory_bytes: Gauge = "strata_memory_bytes";

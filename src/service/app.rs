@@ -42,7 +42,7 @@ use crate::service::maintenance::binding::{BindingError, StoreBinding, bind};
 use crate::service::maintenance::damage;
 use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
 use crate::service::maintenance::readiness::Readiness;
-use crate::service::maintenance::scratch::{EXPORTS_FOLDER, Scratch, TEMPORARY_FOLDER};
+use crate::service::maintenance::scratch::{EXPORTS_FOLDER, RANGES_FOLDER, Scratch, TEMPORARY_FOLDER};
 use crate::service::manage::OwnerWrites;
 use crate::service::rate_limit::memory::RateCapacity;
 use crate::service::rate_limit::{RateLimiter, RateLimits, shared};
@@ -62,6 +62,7 @@ use crate::service::usage::Usage;
 use crate::service::webhook::Webhooks;
 use crate::service::webhook::deliveries::Deliveries;
 use crate::storage::cache::PartCache;
+use crate::storage::disk_cache::DiskCache;
 use crate::storage::free_space::DiskReserve;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
@@ -333,7 +334,10 @@ impl App {
             async move { damage::log_reports(&catalog, &mut *reports.lock().await).await }
         };
         tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
-        let cache = PartCache::new(memory.cache_bytes).reporting(damage);
+        let is_kept = purpose == Purpose::Work && config.cache.disk_bytes > 0 && !store.is_local();
+        let kept =
+            is_kept.then(|| DiskCache::open(directory.join(RANGES_FOLDER), config.cache.disk_bytes, disk.clone()));
+        let cache = PartCache::new(memory.cache_bytes).reporting(damage).with_disk(kept);
         let threads = engine.threads();
         let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads, memory.query_bytes));
         let parts = Parts {
@@ -365,6 +369,10 @@ impl App {
                 tracing::warn!(error, "how much datasets were read of late is not recorded");
             }
             Err(_) => tracing::warn!("how much datasets were read of late is not recorded: the catalog is slow"),
+        }
+        if let Some(disk) = self.rooms.cache.disk() {
+            // What is not written in time is fetched again.
+            let _ = tokio::time::timeout(CLOSING, disk.close()).await;
         }
         // What does not end in time ends with the process, and the log stays beside the file.
         let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
@@ -408,6 +416,7 @@ impl App {
         metrics.memory_bytes.set(self.rooms.memory.available_bytes as f64);
         metrics.query_memory_limit_bytes.set(self.rooms.memory.query_bytes as f64);
         metrics.cache_limit_bytes.set(self.rooms.memory.cache_bytes as f64);
+        metrics.disk_cache_bytes.set(self.rooms.cache.disk().map_or(0, DiskCache::bytes) as f64);
         metrics.cache_bytes.set(self.rooms.cache.memory_bytes() as f64);
         self.rooms.ingest.update_metrics();
         self.rooms.catalog_gates.update_metrics();

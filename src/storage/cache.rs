@@ -7,6 +7,7 @@ use moka::future::Cache;
 use tokio::sync::mpsc;
 
 use super::StorageError;
+use super::disk_cache::DiskCache;
 use super::parts::{Part, PartKey};
 use super::reader_metrics::ReaderMetrics;
 use crate::metrics::metrics;
@@ -83,6 +84,8 @@ pub struct PartCache {
     reader_metrics: Option<Arc<ReaderMetrics>>,
     /// Who is told of files that cannot be read.
     damage: Option<mpsc::Sender<DamageReport>>,
+    /// Who keeps what is fetched from a remote store.
+    disk: Option<DiskCache>,
 }
 
 impl PartCache {
@@ -92,12 +95,23 @@ impl PartCache {
             .max_capacity(capacity_bytes)
             .weigher(|_, part: &Part| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        PartCache { parts, reader_metrics: None, damage: None }
+        PartCache { parts, reader_metrics: None, damage: None, disk: None }
     }
 
     /// The same cache; files that cannot be read through this clone of it are reported there.
     pub fn reporting(self, damage: mpsc::Sender<DamageReport>) -> PartCache {
         PartCache { damage: Some(damage), ..self }
+    }
+
+    /// The same cache; what is not in this clone of it is looked for on this disk before it is fetched from a remote
+    /// store.
+    pub fn with_disk(self, disk: Option<DiskCache>) -> PartCache {
+        PartCache { disk, ..self }
+    }
+
+    /// Who keeps what is fetched from a remote store.
+    pub fn disk(&self) -> Option<&DiskCache> {
+        self.disk.as_ref()
     }
 
     /// The same cache; look-ups through this clone of it are counted there, too.

@@ -30,6 +30,7 @@
 //! | [`run`] | consecutive rows |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
+//! | [`disk_cache`] | ranges of version files on local disk, where the store is remote |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
 //! | [`reader_metrics`] | what one reader has asked cache and store for |
 
@@ -37,6 +38,7 @@ pub mod budget;
 pub mod cache;
 pub mod checksums;
 pub mod derived;
+pub mod disk_cache;
 pub mod document_page;
 pub mod durable;
 mod error;

@@ -30,6 +30,10 @@ const ABOVE: usize = 1;
 /// The folder of Parquet exports in the data directory.
 pub(in crate::service) const EXPORTS_FOLDER: &str = "exports";
 
+/// The folder of ranges of version files in the data directory. Processes have folders in it that the next ones take
+/// over ([`crate::storage::disk_cache`]).
+pub(in crate::service) const RANGES_FOLDER: &str = "cache";
+
 /// A directory that is removed with all that is in it.
 pub(in crate::service) struct Scratch {
     path: PathBuf,

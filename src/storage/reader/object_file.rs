@@ -14,6 +14,7 @@ use crate::metrics::metrics;
 use crate::priority::{Priority, processors};
 use crate::storage::StorageError;
 use crate::storage::cache::{Loss, PartCache};
+use crate::storage::disk_cache::{DiskCache, FileId};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
 
@@ -66,7 +67,24 @@ impl ObjectFile {
         });
     }
 
+    /// These bytes: from the disk, where a cache there has them, or from the store.
     async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+        match self.disk() {
+            Some((disk, id)) => {
+                let asked = self.ask(range.clone());
+                Box::pin(disk.get_or_fetch(id, range, local_request(), asked)).await
+            }
+            None => self.ask(range).await,
+        }
+    }
+
+    /// The cache on disk, and what it knows this file by.
+    fn disk(&self) -> Option<(&DiskCache, FileId)> {
+        let disk = self.cache.disk().filter(|_| !self.store.is_local())?;
+        Some((disk, FileId::new(self.path.as_ref(), self.size_bytes)))
+    }
+
+    async fn ask(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
         let _place = if self.store.is_local() { Box::pin(local_request()).await } else { None };
         count_fetch(&range, self.cache.reader_metrics());
         let expected = range.end - range.start;
@@ -123,6 +141,9 @@ impl ObjectFile {
         };
         // A shortage, as of descriptors, is not the file's fault, and passes.
         if error.is_damage() {
+            if let Some((disk, id)) = self.disk() {
+                disk.forget(id);
+            }
             self.cache.report(&path, error.to_string(), loss);
         }
         error

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 38] = [
+const LAYERS: [&str; 39] = [
     "catalog",
     "dashboard",
     "dashboard/browse",
@@ -43,6 +43,7 @@ const LAYERS: [&str; 38] = [
     "source",
     "source/parquet",
     "storage",
+    "storage/disk_cache",
     "storage/keywords",
     "storage/profile",
     "storage/reader",

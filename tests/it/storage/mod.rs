@@ -1,5 +1,6 @@
 //! Version files.
 
+mod disk_cache;
 mod files;
 mod keyword_index;
 mod outline;

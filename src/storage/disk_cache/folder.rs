@@ -1,0 +1,68 @@
+//! The folder of a process in the folder of the cache. Each process has one alone for as long as it lives; the next
+//! process takes it over with all that is in it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::storage::durable;
+
+/// Processes with one data directory that have a cache at a time.
+const MOST_FOLDERS: usize = 64;
+
+/// The name of the lock in a folder.
+const LOCK: &str = "lock";
+
+/// Directories above a process's folder that are made when missing. The data directory is none of them.
+const ABOVE: usize = 1;
+
+/// A folder, and the lock that is held on it.
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// The first that no other process has.
+    ///
+    /// # Errors
+    /// When the disk refuses, or all are taken.
+    pub(super) fn take(parent: &Path) -> io::Result<Folder> {
+        for number in 0..MOST_FOLDERS {
+            let path = parent.join(number.to_string());
+            durable::restore_directory(&path, ABOVE)?;
+            let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK))?;
+            if lock.try_lock().is_ok() {
+                return Ok(Folder { path, _lock: lock });
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "other processes have all folders of the disk cache"))
+    }
+
+    /// Whether it is still there.
+    pub(super) fn is_there(&self) -> bool {
+        self.path.join(LOCK).exists()
+    }
+
+    /// The paths of what is in it.
+    pub(super) fn entries(&self) -> Vec<PathBuf> {
+        fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    }
+
+    /// Removes what ended processes left in folders beside this one, which nobody has taken over.
+    pub(super) fn clear_others(&self) {
+        let Some(Ok(beside)) = self.path.parent().map(fs::read_dir) else { return };
+        for path in beside.flatten().map(|entry| entry.path()).filter(|path| *path != self.path) {
+            let Ok(lock) = File::options().write(true).open(path.join(LOCK)) else { continue };
+            if lock.try_lock().is_err() {
+                continue;
+            }
+            for file in fs::read_dir(&path).into_iter().flatten().flatten() {
+                if file.file_name() != LOCK {
+                    // The next process tries again.
+                    let _ = fs::remove_file(file.path());
+                }
+            }
+        }
+    }
+}

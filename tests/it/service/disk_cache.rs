@@ -1,0 +1,61 @@
+//! The cache of ranges on disk in the whole service: a server that starts again reads nothing twice from S3.
+
+use strata::config::{Config, Endpoint, StoreUrl};
+use strata::model::secret::Secret;
+
+use crate::support::s3_server::S3Server;
+use crate::support::{TestService, eventually, files};
+
+fn on(server: &S3Server, config: &mut Config) {
+    config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("a URL"));
+    config.store.endpoint = Some(Endpoint::try_from(server.endpoint()).expect("an endpoint"));
+    config.store.region = Some("us-east-1".to_owned());
+    config.store.access_key_id = Some("key".to_owned());
+    config.store.secret_access_key = Some(Secret::from_stored("secret".to_owned()));
+    config.store.allow_http = true;
+    config.cache.disk_bytes = 64 << 20;
+    config.cache.response_bytes = 0;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_starts_again_reads_from_its_disk() {
+    const READS: [&str; 4] = [
+        "/api/1/numbers/v1/?limit=20",
+        "/api/1/numbers/v1/?filter=n:777",
+        "/api/1/numbers/v1/?keywords=word1999&count=true",
+        "/api/1/numbers/v1/?sort=n:desc&limit=5",
+    ];
+    let server = S3Server::start().await;
+    let first = TestService::configured(|config| on(&server, config)).await;
+    let line = |number| format!("{{\"n\":{number},\"text\":\"word{number}\"}}\n");
+    first.import("Numbers", &(0..3_000).map(line).collect::<String>()).await;
+    let mut answers = Vec::new();
+    for uri in READS {
+        let answer = first.get(uri).await;
+        assert_eq!(answer.status, 200, "{uri}: {}", answer.text());
+        answers.push(answer.body);
+    }
+    first.app.close().await;
+    let kept = files(&first.directory().join("cache"));
+    assert!(kept.iter().any(|path| path.extension() == Some("ranges".as_ref())), "{kept:?}");
+
+    let second = first.beside(|_| ()).await;
+    let found = "strata_disk_cache_bytes";
+    eventually("it finds what is there", async || {
+        second.app.update_metrics();
+        crate::support::metrics::value(&strata::metrics::render(), found).is_some_and(|bytes| bytes > 0.0)
+    })
+    .await;
+    server.refuse(&["GET", "HEAD"]);
+    for (uri, expected) in READS.iter().zip(&answers) {
+        let answer = second.get(uri).await;
+        assert_eq!((answer.status, &answer.body), (200, expected), "{uri}: {}", answer.text());
+    }
+    server.refuse(&[]);
+    // Without its folder, too.
+    std::fs::remove_dir_all(first.directory().join("cache")).expect("removed");
+    let third = first.beside(|config| config.cache.disk_bytes = 0).await;
+    for service in [&second, &third] {
+        assert_eq!(service.get("/api/1/numbers/v1/?offset=100&limit=7").await.status, 200);
+    }
+}
