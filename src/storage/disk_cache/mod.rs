@@ -78,6 +78,9 @@ impl std::fmt::Debug for DiskCache {
     }
 }
 
+/// What is being fetched, and how many wait for it.
+type Fetching = (Arc<OnceCell<Bytes>>, usize);
+
 struct Shared {
     /// Where the folders of processes are.
     parent: PathBuf,
@@ -85,7 +88,7 @@ struct Shared {
     disk: DiskReserve,
     index: Mutex<Index>,
     /// What is fetched or waits to be written, and for how many.
-    flights: Mutex<HashMap<Key, (Arc<OnceCell<Bytes>>, usize)>>,
+    flights: Mutex<HashMap<Key, Fetching>>,
     waiting_bytes: AtomicUsize,
 }
 
