@@ -12,6 +12,7 @@ mod disk_reserve;
 mod exhaustion;
 mod fair;
 mod faults;
+mod former;
 mod hostile_sources;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod leftovers;
