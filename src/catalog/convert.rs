@@ -80,6 +80,11 @@ pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64, Catal
     u64::try_from(value).map_err(|_| CatalogError::Corrupt { column, value: value.to_string() })
 }
 
+/// The number, never negative, or null that `column` holds.
+pub(super) fn to_optional_unsigned(value: Option<i64>, column: &'static str) -> Result<Option<u64>, CatalogError> {
+    value.map(|value| to_unsigned(value, column)).transpose()
+}
+
 /// The name that `column` holds, parsed.
 pub(super) fn to_named<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T, CatalogError> {
     value.parse().map_err(|_| CatalogError::Corrupt { column, value })

@@ -4,7 +4,7 @@
 //! table is read under one snapshot into a new SQLite file with the same tables. So a backup needs no database server.
 //!
 //! The original goes on, so the copy has no running work. Nobody holds a dataset or a file in it. No delivery is due in
-//! it, because the original sends it.
+//! it, because the original sends it. It names no export in the store: a copy has none.
 
 use std::io;
 use std::path::Path;
@@ -68,6 +68,7 @@ impl Catalog {
             ("DELETE FROM file_reservations", vec![]),
             ("DELETE FROM refresh_leases", vec![]),
             ("DELETE FROM nodes", vec![]),
+            ("DELETE FROM shared_exports", vec![]),
             ("DELETE FROM file_holds WHERE hold_id > 0", vec![]),
             ("UPDATE scrub_progress SET leased_until = 0", vec![]),
             ("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", vec![]),

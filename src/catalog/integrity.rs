@@ -170,6 +170,11 @@ impl Catalog {
                  WHERE node_id > $1 ORDER BY node_id LIMIT $2",
             ),
             (
+                "shared_exports",
+                "SELECT export_key, file_id, used_at, claimed_until FROM shared_exports
+                 WHERE export_key > $1 ORDER BY export_key LIMIT $2",
+            ),
+            (
                 "file_reservations",
                 "SELECT path, attempt_id, expires_at, expires_at FROM file_reservations
                  WHERE path > $1 ORDER BY path LIMIT $2",

@@ -16,6 +16,11 @@ section! {
         diff_bytes: u64 = 64 << 20;
         /// Bytes of disk in the data directory for Parquet exports. Ranges are served from there. 0 keeps none.
         export_bytes: u64 = 4 << 30;
+        /// Bytes in the store for Parquet exports that servers share, where the catalog is PostgreSQL and `store.url`
+        /// is `s3://`. One server makes an export, and the others fetch it from there. What was fetched least recently
+        /// goes first, and what nobody has fetched for `sweep.older_than_s`. One export may take a quarter. 0 shares
+        /// none.
+        shared_export_bytes: u64 = 16 << 30;
         /// Bytes of disk in the data directory for parts of version files, as they are stored, where `store.url` is
         /// `s3://`. Reads after a restart find them there. 0 keeps none.
         disk_bytes: u64 = 0;

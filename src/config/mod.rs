@@ -47,7 +47,7 @@ pub use query::Query;
 pub use scrub::Scrub;
 pub use server::{ListenAddress, PublicUrl, Server, TrustedProxies};
 pub use sessions::Sessions;
-pub use sources::{SourcePrefix, Sources, VERSIONS_FOLDER};
+pub use sources::{OWN_FOLDERS, SHARED_EXPORTS_FOLDER, SourcePrefix, Sources, VERSIONS_FOLDER, is_own_folder};
 pub use store::{Endpoint, Store, StoreUrl};
 pub use sweep::Sweep;
 pub use unit::{bytes, seconds};

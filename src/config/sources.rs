@@ -61,7 +61,7 @@ section! {
 /// A folder of the store that is open to sources.
 ///
 /// - Its names are separated by `/`; there is at least one, and none is empty, `.` or `..`.
-/// - It does not contain the folder of the version files, and is not inside that folder.
+/// - It is none of the folders of the service, [`OWN_FOLDERS`], and inside none of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SourcePrefix(String);
@@ -76,6 +76,17 @@ impl SourcePrefix {
 /// The folder of the version files, which is never a source.
 pub const VERSIONS_FOLDER: &str = "versions";
 
+/// The folder of the exports that servers share, which is never a source either.
+pub const SHARED_EXPORTS_FOLDER: &str = "shared-exports";
+
+/// The folders of the store that hold what the service keeps.
+pub const OWN_FOLDERS: [&str; 2] = [VERSIONS_FOLDER, SHARED_EXPORTS_FOLDER];
+
+/// Whether a folder directly below the store's root is the service's own, however its file system takes case.
+pub fn is_own_folder(name: &str) -> bool {
+    OWN_FOLDERS.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
 impl TryFrom<String> for SourcePrefix {
     type Error = String;
 
@@ -86,9 +97,10 @@ impl TryFrom<String> for SourcePrefix {
         if !folder.split('/').all(is_name) {
             return Err(format!("{text:?} is not a folder below the store's root, such as incoming or data/incoming"));
         }
-        if folder.split('/').next().is_some_and(|first| first.eq_ignore_ascii_case(VERSIONS_FOLDER)) {
+        if folder.split('/').next().is_some_and(is_own_folder) {
+            let [versions, exports] = OWN_FOLDERS;
             return Err(format!(
-                "{text:?}: the folder {VERSIONS_FOLDER} holds the version files and is never a source"
+                "{text:?}: the folders {versions} and {exports} hold what the service keeps and are never sources"
             ));
         }
         Ok(Self(folder.to_owned()))

@@ -283,6 +283,11 @@ registry! {
     /// Parquet exports that were begun before they were asked for. `outcome` is `made`, `gave_way` (somebody waited, or
     /// memory or disk was short; it is tried again), `no_room` (it is not kept) or `failed`.
     exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
+    /// Parquet exports that servers share. `outcome` is `stored` (made here, and put into the store), `fetched` (from
+    /// the store, instead of making it), `second` (made here while another server did), `damaged` (what the store had
+    /// was none, so it was made) or `failed` (store or catalog did not answer, so this server does without).
+    shared_exports: Counters = "strata_shared_exports_total"
+        ["outcome": &["stored", "fetched", "second", "damaged", "failed"]];
     /// Heavy queries that select entities or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for a permit.

@@ -34,7 +34,7 @@ use crate::service::dataset::listings::Listings;
 use crate::service::dataset::profile::Profiles;
 use crate::service::demo::Demo;
 use crate::service::explain::Explains;
-use crate::service::export_cache::Exports;
+use crate::service::export_cache::{Exports, SharedExports};
 use crate::service::lookup::Lookups;
 use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::backup::INCOMPLETE;
@@ -603,6 +603,7 @@ impl Rooms {
 
         let responses = Responses::new(config.cache.response_bytes);
         let kept = (responses.clone(), exports.clone());
+        let exports = (exports, SharedExports::new(&config, catalog.clone(), store.clone()));
         let reads = Arc::new(Reads::new(config.clone(), files(), capacity.clone(), responses, exports));
         let exports_ahead = {
             let (most, lookups) = (config.cache.exports_ahead, lookups.clone());

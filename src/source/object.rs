@@ -1,8 +1,9 @@
 //! Reads a source that is an object of the configured store.
 //!
 //! The store also holds the version files of every dataset. So an object is a source only in the folder that the
-//! operator opened (`sources.prefix`), and never in the folder of the version files. Anybody who can write into that
-//! folder decides what datasets may read: if the store is a directory, a link out of that folder is followed.
+//! operator opened (`sources.prefix`), and never in a folder of the service: that of the version files, or of exports.
+//! Anybody who can write into that folder decides what datasets may read: if the store is a directory, a link out of
+//! that folder is followed.
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
@@ -13,7 +14,7 @@ use super::client::{Fetched, Opened, SourceClient};
 use super::error::SourceError;
 use super::input::SourceInput;
 use super::reader::{Chunks, Patience};
-use crate::config::VERSIONS_FOLDER;
+use crate::config::is_own_folder;
 use crate::model::source::{ObjectUrl, Validators};
 
 /// The place in the store of a URL's object, if sources may read it.
@@ -34,8 +35,8 @@ pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> 
         names = below.ok_or_else(|| bad("the object is not in the configured store".to_owned()))?;
     }
     let folder: Vec<&str> = prefix.split('/').collect();
-    let is_versions = names.first().is_some_and(|first| first.eq_ignore_ascii_case(VERSIONS_FOLDER));
-    if is_versions || strip(names, &folder).is_none_or(<[String]>::is_empty) {
+    let is_own = names.first().is_some_and(|first| is_own_folder(first));
+    if is_own || strip(names, &folder).is_none_or(<[String]>::is_empty) {
         return Err(bad(format!(
             "only objects in the folder {prefix} of the store are open to sources (sources.prefix)"
         )));
@@ -136,6 +137,8 @@ mod tests {
         check("store:///x.json", data, Some("a"), outside);
         check("store:///A/x.json", data, Some("a"), outside);
         check("store:///versions/x.parquet", data, Some("a"), outside);
+        check("store:///shared-exports/x.parquet", data, Some("a"), outside);
+        check("store:///Shared-Exports/x", data, Some("shared-exports"), "! only objects in the folder shared-exports");
         // Even if the configuration let such a prefix pass.
         check("store:///versions/x.parquet", data, Some("versions"), "! only objects in the folder versions");
         check("store:///VERSIONS/x.parquet", data, Some("VERSIONS"), "! only objects in the folder VERSIONS");

@@ -86,7 +86,8 @@ fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
         refused("", &[("STRATA_CACHE__MEMORY", "1")]),
         "environment variable STRATA_CACHE__MEMORY: unknown key `cache.memory`; did you mean STRATA_CACHE__MEMORY_BYTES? \
          the keys of this section are STRATA_CACHE__MEMORY_BYTES, STRATA_CACHE__RESPONSE_BYTES, STRATA_CACHE__DIFF_BYTES, \
-         STRATA_CACHE__EXPORT_BYTES, STRATA_CACHE__DISK_BYTES, STRATA_CACHE__EXPORTS_AHEAD"
+         STRATA_CACHE__EXPORT_BYTES, STRATA_CACHE__SHARED_EXPORT_BYTES, STRATA_CACHE__DISK_BYTES, \
+         STRATA_CACHE__EXPORTS_AHEAD"
     );
     let unsectioned = refused("", &[("STRATA_LISTEN", "a:1")]);
     assert!(unsectioned.starts_with("environment variable STRATA_LISTEN: unknown key `listen`; variables are named"));

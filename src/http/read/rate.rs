@@ -47,7 +47,7 @@ pub(super) async fn continued(
         return None;
     }
     let range = ByteRange::requested(headers, &etag).filter(|_| !caching::is_held(headers, &etag))?;
-    let export_bytes = app.reads().made_export_bytes(key)?;
+    let export_bytes = app.reads().made_export_bytes(key).await?;
     // One that is 416 is a part without bytes.
     let bytes = range.of(export_bytes).map_or(0, |range| range.end - range.start);
     let part = ExportPart { export: key.export_id(), export_bytes, bytes };

@@ -32,6 +32,15 @@ impl Sums {
         }
     }
 
+    /// The checksums of all blocks, in order, of a file that is written.
+    pub(super) fn blocks(&self) -> Vec<u32> {
+        let mut all = self.whole.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if !self.bytes.is_multiple_of(BLOCK_BYTES) {
+            all.push(self.last.clone().finalize());
+        }
+        all
+    }
+
     /// Where the block lies that holds a byte, as far as it is written.
     pub(super) fn block(&self, at: u64) -> Range<u64> {
         let start = at - at % BLOCK_BYTES;

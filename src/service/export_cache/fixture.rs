@@ -135,7 +135,7 @@ pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {
     let make: Make = Arc::new(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
         let chunks = stream::iter(chunks.clone()).map(Ok).boxed();
-        Box::pin(async move { Ok(Content { totals: SEVEN, chunks }) })
+        Box::pin(async move { Ok(Content::new(SEVEN, chunks)) })
     });
     (make, made)
 }
@@ -147,7 +147,7 @@ pub(super) fn sent() -> (Make, mpsc::Sender<Result<Bytes, ReadError>>) {
     let make: Make = Arc::new(move |_| {
         let receiver = receiver.lock().expect("not poisoned").take().expect("made once");
         let chunks = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
-        Box::pin(async move { Ok(Content { totals: SEVEN, chunks: chunks.boxed() }) })
+        Box::pin(async move { Ok(Content::new(SEVEN, chunks.boxed())) })
     });
     (make, sender)
 }

@@ -39,9 +39,42 @@ pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Resul
 /// An export as it is made.
 pub(in crate::service) struct Content {
     /// How many entities it is about.
-    pub totals: Totals,
+    totals: Totals,
+    /// How many bytes it has, where that is known.
+    bytes: Option<u64>,
     /// Its bytes.
-    pub chunks: BoxStream<'static, Result<Bytes, ReadError>>,
+    pub(super) chunks: BoxStream<'static, Result<Bytes, ReadError>>,
+    /// Who else keeps it.
+    keep: Option<Keep>,
+}
+
+/// What takes a copy of a file that is made. Whether the file may stay.
+pub(super) type Keep = Box<dyn FnOnce(Arc<Files>, Arc<MadeFile>) -> BoxFuture<'static, bool> + Send>;
+
+impl Content {
+    /// One of so many entities, whose length its end shows.
+    pub(in crate::service) fn new(totals: Totals, chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Content {
+        Content { totals, bytes: None, chunks, keep: None }
+    }
+
+    /// How many entities it is about, and its bytes.
+    pub(in crate::service) fn into_parts(self) -> (Totals, BoxStream<'static, Result<Bytes, ReadError>>) {
+        (self.totals, self.chunks)
+    }
+
+    /// One of so many bytes.
+    pub(super) fn of_bytes(
+        totals: Totals,
+        bytes: u64,
+        chunks: BoxStream<'static, Result<Bytes, ReadError>>,
+    ) -> Content {
+        Content { bytes: Some(bytes), ..Content::new(totals, chunks) }
+    }
+
+    /// The same, which somebody else keeps, too, once it is made.
+    pub(super) fn kept_by(self, keep: Keep) -> Content {
+        Content { keep: Some(keep), ..self }
+    }
 }
 
 /// A making under way. Dropped before it is over, as by a panic, it leaves nothing behind either.
@@ -104,7 +137,15 @@ impl Making {
             () = abandoned(&files, &admission, key, &progress, linger) => None,
         };
         let end = match written {
-            Some(Ok(totals)) => return self.made(totals),
+            Some(Ok((totals, keep))) => {
+                let made = self.made(totals);
+                if let Some(keep) = keep
+                    && !keep(files.clone(), made.clone()).await
+                {
+                    files.index().forget_damaged(&key, &made);
+                }
+                return;
+            }
             Some(Err(Stopped::NoRoom)) => Progress::GivenUp,
             Some(Err(Stopped::Disk(error))) => {
                 self.has_made_room(&error);
@@ -118,11 +159,12 @@ impl Making {
         self.unmade(end);
     }
 
-    /// Writes the file, and returns how many entities it is about. Each chunk is shown when the next one is there: so
-    /// the last comes together with the end, and of an export of one chunk everybody knows the length.
-    async fn write(&mut self, make: Make) -> Result<Totals, Stopped> {
-        let Content { totals, mut chunks } = make(Taker::Service).await?;
-        let head = Head { totals, partial: self.partial.clone(), whole: self.whole.clone() };
+    /// Writes the file, and returns how many entities it is about, and who else keeps it. Each chunk is shown when the
+    /// next one is there: so the last comes together with the end, and of an export of one chunk everybody knows the
+    /// length.
+    async fn write(&mut self, make: Make) -> Result<(Totals, Option<Keep>), Stopped> {
+        let Content { totals, bytes, mut chunks, keep } = make(Taker::Service).await?;
+        let head = Head { totals, bytes, partial: self.partial.clone(), whole: self.whole.clone() };
         self.files.directory.restore()?;
         // At once: abandoned while another thread creates it, the file would come after it was removed.
         let mut file = tokio::fs::File::from_std(std::fs::File::create_new(&self.partial)?);
@@ -145,7 +187,7 @@ impl Making {
             self.sums.update(&chunk);
         }
         tokio::fs::rename(&self.partial, &self.whole).await?;
-        Ok(totals)
+        Ok((totals, keep))
     }
 
     /// Takes room for more bytes, of the cache and now and then of the disk.
@@ -178,7 +220,7 @@ impl Making {
         is_full && self.files.index().shrink_by(LOOK_BYTES)
     }
 
-    fn made(mut self, totals: Totals) {
+    fn made(mut self, totals: Totals) -> Arc<MadeFile> {
         self.over = true;
         let (path, sums) = (self.whole.clone(), std::mem::take(&mut self.sums));
         let file = Arc::new(MadeFile { path, bytes: self.bytes, totals, sums });
@@ -187,7 +229,8 @@ impl Making {
         let used = index.uses;
         index.entries.insert(self.key, Entry::Made { file: file.clone(), holder: self.admission.holder(), used });
         drop(index);
-        self.progress.send_replace(Progress::Made(file));
+        self.progress.send_replace(Progress::Made(file.clone()));
+        file
     }
 
     fn unmade(&mut self, end: Progress) {

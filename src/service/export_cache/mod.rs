@@ -18,7 +18,8 @@
 //! given up.
 //!
 //! Each process has a directory of its own below `exports/` in the data directory
-//! ([`crate::service::maintenance::scratch`]): nothing is shared, and nothing taken over from one that has ended.
+//! ([`crate::service::maintenance::scratch`]): nothing is taken over from one that has ended. Servers that share a
+//! store share exports there ([`shared`]): one makes an export, and the others fetch it into their directories.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -29,6 +30,7 @@
 //! | `index` | which files there are, and which goes when another one needs its room |
 //! | `making` | the making of a file |
 //! | `serving` | the reading of a file, also while it is made |
+//! | `shared` | exports in the store, for all servers |
 
 pub(in crate::service) mod asked;
 mod checksums;
@@ -39,6 +41,7 @@ mod making;
 mod progress;
 mod room;
 mod serving;
+mod shared;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,6 +50,7 @@ use tokio::sync::watch;
 
 pub(in crate::service) use self::making::{Content, Make, Taker};
 pub use self::serving::Export;
+pub(in crate::service) use self::shared::SharedExports;
 use crate::config;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::checksums::BLOCK_BYTES;

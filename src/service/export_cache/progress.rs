@@ -37,6 +37,8 @@ pub(in crate::service) struct Totals {
 #[derive(Clone)]
 pub(super) struct Head {
     pub(super) totals: Totals,
+    /// Its length, where that is known before its end.
+    pub(super) bytes: Option<u64>,
     pub(super) partial: Arc<Path>,
     pub(super) whole: Arc<Path>,
 }

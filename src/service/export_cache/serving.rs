@@ -60,7 +60,8 @@ impl Export {
     pub fn known_bytes(&self) -> Option<u64> {
         match &*self.progress.borrow() {
             Progress::Made(file) => Some(file.bytes),
-            Progress::Started | Progress::Writing { .. } | Progress::GivenUp | Progress::Failed(_) => None,
+            Progress::Writing { head, .. } => head.bytes,
+            Progress::Started | Progress::GivenUp | Progress::Failed(_) => None,
         }
     }
 
@@ -69,11 +70,16 @@ impl Export {
     /// # Errors
     /// What its making fails with.
     pub async fn bytes(&mut self) -> Result<Option<u64>, ReadError> {
-        let over = |progress: &Progress| !matches!(progress, Progress::Started | Progress::Writing { .. });
-        match &*self.progress.wait_for(over).await.map_err(|_| vanished())? {
+        let known = |progress: &Progress| match progress {
+            Progress::Started => false,
+            Progress::Writing { head, .. } => head.bytes.is_some(),
+            Progress::Made(_) | Progress::GivenUp | Progress::Failed(_) => true,
+        };
+        match &*self.progress.wait_for(known).await.map_err(|_| vanished())? {
             Progress::Made(file) => Ok(Some(file.bytes)),
+            Progress::Writing { head, .. } => Ok(head.bytes),
             Progress::Failed(error) if !error.is_of_a_share() => Err(error.clone()),
-            Progress::Started | Progress::Writing { .. } | Progress::GivenUp | Progress::Failed(_) => Ok(None),
+            Progress::Started | Progress::GivenUp | Progress::Failed(_) => Ok(None),
         }
     }
 
@@ -90,7 +96,7 @@ impl Export {
         following
             .map_ok(move |step| match step {
                 Step::Chunk(bytes) => stream::once(async { Ok(bytes) }).boxed(),
-                Step::GivenUp { at, end } => remade(make.clone(), at, end).boxed(),
+                Step::GivenUp { at, end } => remade(make.clone(), Taker::Client, at, end).boxed(),
             })
             .try_flatten()
             .boxed()
@@ -173,7 +179,7 @@ impl Reading {
 
 /// The block of a file that holds a byte, from that byte on, once all of it verifies. The file has one name or, later,
 /// the other. It is opened for each block: readers may be many and slow, and descriptors are few.
-async fn read_block(
+pub(super) async fn read_block(
     turn: OwnedSemaphorePermit,
     first: Arc<Path>,
     second: Arc<Path>,
@@ -198,9 +204,14 @@ async fn read_block(
     blocking(read).await?
 }
 
-/// A range of an export's bytes, made for one reader alone.
-fn remade(make: Make, start: u64, end: u64) -> impl stream::Stream<Item = Result<Bytes, ReadError>> + Send {
-    let content = async move { Ok::<_, ReadError>(make(Taker::Client).await?.chunks) };
+/// A range of an export's bytes, made once more.
+pub(super) fn remade(
+    make: Make,
+    taker: Taker,
+    start: u64,
+    end: u64,
+) -> impl stream::Stream<Item = Result<Bytes, ReadError>> + Send {
+    let content = async move { Ok::<_, ReadError>(make(taker).await?.chunks) };
     let mut at = 0;
     stream::once(content).try_flatten().try_filter_map(move |chunk| {
         let length = chunk.len() as u64;
@@ -395,7 +406,7 @@ mod tests {
                 Ok(Bytes::from_static(b"end"))
             });
             let chunks = stream::iter([chunk.clone(), Bytes::from_static(b"middle")]).map(Ok).chain(wait).boxed();
-            Box::pin(async move { Ok(Content { totals: SEVEN, chunks }) })
+            Box::pin(async move { Ok(Content::new(SEVEN, chunks)) })
         });
         let export = setup.get(1, &make).await.expect("no error").expect("an export");
         damage(&setup, |bytes| bytes[400_000] ^= 1);

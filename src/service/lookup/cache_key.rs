@@ -36,6 +36,11 @@ impl CacheKey {
         Some(CacheKey(Sha256::digest(&parts.0).into()))
     }
 
+    /// All of it, as lower-case hex.
+    pub(in crate::service) fn whole(&self) -> String {
+        hex::encode(self.0)
+    }
+
     /// Its first 16 bytes, enough to tell answers apart, as lower-case hex.
     pub fn short(&self) -> String {
         let mut text = [0; 32];

@@ -10,7 +10,10 @@
 //!    table.
 //!
 //! 3. So are files that a killed writer has begun, which no listing of the store has, where the store is a directory.
-//! 4. Temporary files and exports of processes on this data directory that have ended are removed.
+//! 4. Parquet exports that servers share in the store go when nobody has fetched them for long enough, or when they are
+//!    more than `cache.shared_export_bytes`, the ones that were fetched least recently first. A server that is fetching
+//!    one makes the rest. Objects in their folder that nothing names go as in 2, when they are old enough.
+//! 5. Temporary files and exports of processes on this data directory that have ended are removed.
 //!
 //! A store that does not hold the catalog's identity ([`crate::service::maintenance::binding`]) is not swept: its files
 //! may be another one's.
@@ -30,8 +33,8 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use crate::catalog::CatalogError;
-use crate::config::VERSIONS_FOLDER;
+use crate::catalog::{CatalogError, ExportRoom};
+use crate::config::{SHARED_EXPORTS_FOLDER, VERSIONS_FOLDER};
 use crate::metrics::metrics;
 use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
@@ -60,6 +63,8 @@ pub enum SweepReason {
     Unreferenced,
     /// The catalog does not know it.
     Unnamed,
+    /// It is an export that nobody has fetched for long, or that there is no room for.
+    Unused,
     /// Its writer was killed.
     Unfinished,
     /// The process whose temporary directory it is has ended.
@@ -72,6 +77,7 @@ impl SweepReason {
         match self {
             SweepReason::Unreferenced => "unreferenced",
             SweepReason::Unnamed => "unnamed",
+            SweepReason::Unused => "unused",
             SweepReason::Unfinished => "unfinished",
             SweepReason::Abandoned => "abandoned",
         }
@@ -122,6 +128,7 @@ impl Maintenance {
         self.sweep_unreferenced(older_than, &mut swept, tell).await?;
         self.sweep_unnamed(older_than, &mut swept, tell).await?;
         self.sweep_unfinished(older_than, &mut swept, tell).await?;
+        self.sweep_shared_exports(older_than, &mut swept, tell).await?;
         self.sweep_abandoned(&mut swept, tell).await;
         Ok(swept)
     }
@@ -227,6 +234,37 @@ impl Maintenance {
                 let failure = self.store.remove_unfinished(file).await.err().map(|error| error.to_string());
                 let (path, size_bytes, reason) = (file.path.clone(), file.size_bytes, SweepReason::Unfinished);
                 swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep_shared_exports(
+        &self,
+        older_than: Duration,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<(), SweepError> {
+        let room = ExportRoom::of_bytes(self.config.cache.shared_export_bytes);
+        loop {
+            let dropped = self.catalog.forget_unused_exports(older_than, room).await?;
+            if dropped.is_empty() {
+                break;
+            }
+            for export in dropped {
+                self.remove(&export.path, export.size_bytes, SweepReason::Unused, swept, tell).await;
+            }
+        }
+        let listing = self.store.objects().list(Some(&ObjectPath::from(SHARED_EXPORTS_FOLDER)));
+        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        while let Some(page) = pages.next().await {
+            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
+            old.retain(|object| is_older(object.last_modified, self.catalog.now(), older_than));
+            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
+            // One that is lost by a damaged index is made again.
+            let named = self.catalog.shared_exports_named(&paths).await?;
+            for object in old.iter().filter(|object| !named.contains(object.location.as_ref())) {
+                self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed, swept, tell).await;
             }
         }
         Ok(())

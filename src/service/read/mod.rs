@@ -28,7 +28,9 @@ use crate::model::request::{Format, ReadRequest};
 use crate::query::{Outcome, cost};
 use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{Content, Export, ExportState, Exports, MadeAhead, Make, Taker, Totals};
+use crate::service::export_cache::{
+    Content, Export, ExportState, Exports, MadeAhead, Make, SharedExports, Taker, Totals,
+};
 use crate::service::lookup::Admitted;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
@@ -72,6 +74,8 @@ pub struct Reads {
     capacity: Capacity,
     responses: Responses,
     exports: Exports,
+    /// Where servers share them.
+    shared: Option<Arc<SharedExports>>,
 }
 
 impl Reads {
@@ -80,9 +84,9 @@ impl Reads {
         (store, cache): (Store, PartCache),
         capacity: Capacity,
         responses: Responses,
-        exports: Exports,
+        (exports, shared): (Exports, Option<Arc<SharedExports>>),
     ) -> Reads {
-        Reads { config, store, cache, capacity, responses, exports }
+        Reads { config, store, cache, capacity, responses, exports, shared }
     }
 
     /// Answers a read, compressed as `coding` says if that is worth it. Dropping the future, or a streamed body, stops
@@ -184,9 +188,28 @@ impl Reads {
         })
     }
 
-    /// The length of an export that lies whole in the cache: parts of it cost no more than sending them.
-    pub fn made_export_bytes(&self, key: CacheKey) -> Option<u64> {
-        self.exports.made_bytes(key)
+    /// The length of an export that lies whole in the cache, or in the store that servers share: parts of it cost no
+    /// more than sending, or fetching, them.
+    pub async fn made_export_bytes(&self, key: CacheKey) -> Option<u64> {
+        match (self.exports.made_bytes(key), &self.shared) {
+            (None, Some(shared)) => shared.bytes(key).await,
+            (bytes, _) => bytes,
+        }
+    }
+
+    /// What makes an export, or fetches it.
+    fn export_source(
+        self: &Arc<Self>,
+        capacity: &Capacity,
+        key: CacheKey,
+        admitted: &Admitted,
+        request: &Arc<ReadRequest>,
+    ) -> Make {
+        let make = self.export_maker(capacity, admitted, request);
+        match &self.shared {
+            Some(shared) => shared.maker(capacity, key, (admitted.file.id, admitted.file.size_bytes), make),
+            None => make,
+        }
     }
 
     /// What makes an export.
@@ -204,7 +227,7 @@ impl Reads {
                     AnswerBody::Stream(chunks) => chunks,
                     AnswerBody::Export(export) => export.whole(),
                 };
-                Ok(Content { totals: Totals { total, matches }, chunks })
+                Ok(Content::new(Totals { total, matches }, chunks))
             })
         })
     }
@@ -218,7 +241,7 @@ impl Reads {
         request: &Arc<ReadRequest>,
         give_way: impl Future<Output = ()>,
     ) -> MadeAhead {
-        let make = self.export_maker(capacity, admitted, request);
+        let make = self.export_source(capacity, key, admitted, request);
         self.exports.make_ahead(capacity, key, make, give_way).await
     }
 
@@ -245,12 +268,17 @@ impl Reads {
         admitted: &Admitted,
         request: Arc<ReadRequest>,
     ) -> Result<Answer, ReadError> {
-        let make = self.export_maker(&capacity, admitted, &request);
-        match self.exports.get(&capacity, key, make).await? {
+        let make = self.export_source(&capacity, key, admitted, &request);
+        let (content_type, coding) = (request.format.content_type(), ContentCoding::Identity);
+        match self.exports.get(&capacity, key, make.clone()).await? {
             Some(export) => {
                 let Totals { total, matches } = export.totals();
-                let (content_type, coding) = (request.format.content_type(), ContentCoding::Identity);
                 Ok(Answer { total, matches, content_type, coding, body: AnswerBody::Export(export) })
+            }
+            // The store may have room for what this server has none for.
+            None if self.shared.is_some() => {
+                let (Totals { total, matches }, chunks) = make(Taker::Client).await?.into_parts();
+                Ok(Answer { total, matches, content_type, coding, body: AnswerBody::Stream(chunks) })
             }
             None => self.make_answer(&capacity, admitted, request, Taker::Client, None).await,
         }

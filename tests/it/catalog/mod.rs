@@ -32,6 +32,7 @@ mod nodes;
 mod random;
 mod refreshes;
 mod schedules;
+mod shared_exports;
 mod states;
 mod usage;
 mod webhooks;
@@ -681,6 +682,7 @@ async fn both_engines_have_the_same_tables_and_columns() {
             "refresh_leases",
             "scrub_progress",
             "sessions",
+            "shared_exports",
             "usage_writers",
             "users",
             "versions",

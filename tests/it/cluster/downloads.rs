@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::harness::{Cluster, NODES};
 
-/// Entities whose export is larger than a few buffers: their texts do not compress well.
-fn large() -> Value {
+/// Entities whose export is larger than a few buffers, and worth sharing: their texts do not compress well.
+pub fn large() -> Value {
     let mut state = 1_u64;
     let mut text = || {
         let mut text = String::new();

@@ -11,6 +11,7 @@ mod answers;
 mod chaos;
 mod dice;
 mod downloads;
+mod exports;
 mod harness;
 mod history;
 mod promptness;

@@ -1,5 +1,5 @@
-//! What former builds have left (`tests/former`): this one serves it as they did, goes on with it, and leaves the tables
-//! such that they go on, too.
+//! What former builds have left (`tests/former`): this one serves it as they did, goes on with it, and leaves the
+//! tables such that they go on, too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -13,4 +13,5 @@ mod exports_ahead;
 mod held;
 mod maintenance;
 mod refreshes;
+mod shared_exports;
 mod tuning;

@@ -123,6 +123,7 @@ fn the_page_has_the_table_of_fixed_limits() {
 /// Constants that are named like limits and bound no request: nothing that a caller sends is refused by them.
 const INTERNAL: &[(&str, &str)] = &[
     ("catalog/attempts.rs", "MAX_ERROR_CHARACTERS"),
+    ("catalog/shared_exports.rs", "MOST_EXPORTS"),
     ("cluster/identity.rs", "MOST_BYTES"),
     ("document/shape.rs", "MOST_KEY_BYTES"),
     ("document/shape.rs", "MOST_PLACES"),

@@ -1,0 +1,316 @@
+//! Table `shared_exports`: Parquet exports that lie in the store, for all servers.
+//!
+//! 1. Who needs an export that is not there claims it, and makes it. Others wait for it meanwhile, or make their own.
+//! 2. What is made is recorded when it lies in the store. The first one to record it wins, claim or not.
+//! 3. Records go when their files' records go, when nobody has fetched the export for long, or when others need the
+//!    room. Then their objects are removed: nothing but time is lost, because an export can be made again.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::clock::{after, before};
+use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_unsigned};
+use super::engine::{Transaction, Value};
+use super::{Catalog, CatalogError, FileId};
+
+/// An export that lies in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedExport {
+    /// Its object.
+    pub path: String,
+    /// Its bytes, without what lies behind it in its object.
+    pub size_bytes: u64,
+    /// Entities in it.
+    pub entity_count: u64,
+    /// Those that match, where the request asks for them.
+    pub match_count: Option<u64>,
+    /// The checksum of the checksums of its blocks.
+    pub checksum: u32,
+}
+
+/// An export that is not recorded any more: its object may be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedExport {
+    /// Its object.
+    pub path: String,
+    /// Its bytes.
+    pub size_bytes: u64,
+}
+
+/// What is known of an export that somebody needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExportClaim {
+    /// It is there.
+    Made(SharedExport),
+    /// Whoever asks is to make it.
+    Granted,
+    /// Somebody else is making it.
+    Anothers,
+}
+
+/// What came of the recording of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExportRecorded {
+    /// It is the one that all servers serve. These had to go for it.
+    First(Vec<DroppedExport>),
+    /// Another one was there before.
+    Second(SharedExport),
+}
+
+/// How much may lie in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportRoom {
+    /// Bytes of all exports together.
+    pub bytes: u64,
+    /// Exports.
+    pub exports: u64,
+}
+
+/// Exports that may be recorded, however small.
+const MOST_EXPORTS: u64 = 65_536;
+
+impl ExportRoom {
+    /// Room for so many bytes.
+    pub fn of_bytes(bytes: u64) -> ExportRoom {
+        ExportRoom { bytes, exports: MOST_EXPORTS }
+    }
+}
+
+/// A use is recorded at most so often.
+const USE_RECORDED_AFTER: Duration = Duration::from_secs(600);
+
+/// Records that are removed by a statement.
+const PAGE: i64 = 100;
+
+/// Paths that one statement asks for.
+const PATHS_AT_ONCE: usize = 100;
+
+static NAMED: LazyLock<String> = LazyLock::new(|| {
+    let list: Vec<String> = (1..=PATHS_AT_ONCE).map(|number| format!("${number}")).collect();
+    format!("SELECT path FROM shared_exports WHERE path IN ({})", list.join(", "))
+});
+
+#[derive(sqlx::FromRow)]
+struct ExportRow {
+    path: Option<String>,
+    size_bytes: i64,
+    entity_count: i64,
+    match_count: Option<i64>,
+    checksum: i64,
+    used_at: i64,
+}
+
+impl ExportRow {
+    /// `None`: it is being made.
+    fn made(self) -> Result<Option<SharedExport>, CatalogError> {
+        let Some(path) = self.path else { return Ok(None) };
+        let wrong = |value: i64| CatalogError::Corrupt { column: "shared_exports.checksum", value: value.to_string() };
+        Ok(Some(SharedExport {
+            path,
+            size_bytes: to_unsigned(self.size_bytes, "shared_exports.size_bytes")?,
+            entity_count: to_unsigned(self.entity_count, "shared_exports.entity_count")?,
+            match_count: to_optional_unsigned(self.match_count, "shared_exports.match_count")?,
+            checksum: u32::try_from(self.checksum).map_err(|_| wrong(self.checksum))?,
+        }))
+    }
+}
+
+const SELECT: &str = "SELECT path, size_bytes, entity_count, match_count, checksum, used_at FROM shared_exports
+                      WHERE export_key = $1";
+
+impl Catalog {
+    /// The export of this key, if it lies in the store. No use of it.
+    pub async fn shared_export(&self, key: &str) -> Result<Option<SharedExport>, CatalogError> {
+        let row: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[text(key, "export_key")?]).await?;
+        row.map_or(Ok(None), ExportRow::made)
+    }
+
+    /// The export of this key, or who makes it: `maker`, if nobody else has claimed it within the time that claims
+    /// last. A claim is renewed by claiming again.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Database`], also if the record of the version file is gone.
+    pub async fn claim_export(
+        &self,
+        key: &str,
+        file: FileId,
+        maker: &str,
+        lasts: Duration,
+    ) -> Result<ExportClaim, CatalogError> {
+        let (key, now) = (text(key, "export_key")?, self.now());
+        let found: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[key]).await?;
+        let used_at = found.as_ref().map_or(0, |row| row.used_at);
+        if let Some(made) = found.map_or(Ok(None), ExportRow::made)? {
+            if used_at < before(now, USE_RECORDED_AFTER).timestamp_micros() {
+                let sql = "UPDATE shared_exports SET used_at = $2 WHERE export_key = $1 AND used_at < $2";
+                self.engine.write(sql, &[key, from_time(now)]).await?;
+            }
+            return Ok(ExportClaim::Made(made));
+        }
+        let sql = "INSERT INTO shared_exports
+                   (export_key, file_id, maker, claimed_until, size_bytes, entity_count, checksum, used_at)
+                   VALUES ($1, $2, $3, $4, 0, 0, 0, $5)
+                   ON CONFLICT (export_key) DO UPDATE
+                   SET maker = EXCLUDED.maker, claimed_until = EXCLUDED.claimed_until, used_at = EXCLUDED.used_at
+                   WHERE shared_exports.path IS NULL
+                     AND (shared_exports.maker = EXCLUDED.maker OR shared_exports.claimed_until <= $5)";
+        let values = &[key, file.into(), text(maker, "maker")?, from_time(after(now, lasts)), from_time(now)];
+        if self.engine.write(sql, values).await? > 0 {
+            return Ok(ExportClaim::Granted);
+        }
+        let row: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[key]).await?;
+        let made = row.map_or(Ok(None), ExportRow::made)?;
+        Ok(made.map_or(ExportClaim::Anothers, ExportClaim::Made))
+    }
+
+    /// Ends the claim of who makes it no more, if nothing was recorded.
+    pub async fn release_export(&self, key: &str, maker: &str) -> Result<(), CatalogError> {
+        let sql = "DELETE FROM shared_exports WHERE export_key = $1 AND maker = $2 AND path IS NULL";
+        self.engine.write(sql, &[text(key, "export_key")?, text(maker, "maker")?]).await?;
+        Ok(())
+    }
+
+    /// Records an export that lies in the store, unless one of its key is recorded. Those that were used least recently
+    /// go, until all that are recorded are within `room`. Exports that are recorded at the same moment may both find
+    /// room for themselves; the next one makes room for both.
+    ///
+    /// # Errors
+    ///
+    /// As [`Catalog::claim_export`].
+    pub async fn record_export(
+        &self,
+        key: &str,
+        file: FileId,
+        export: &SharedExport,
+        room: ExportRoom,
+    ) -> Result<ExportRecorded, CatalogError> {
+        let key = text(key, "export_key")?;
+        let mut transaction = self.engine.begin().await?;
+        let sql = "INSERT INTO shared_exports
+                   (export_key, file_id, path, size_bytes, entity_count, match_count, checksum, used_at)
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+                   ON CONFLICT (export_key) DO UPDATE
+                   SET file_id = EXCLUDED.file_id, maker = NULL, claimed_until = NULL, path = EXCLUDED.path,
+                       size_bytes = EXCLUDED.size_bytes, entity_count = EXCLUDED.entity_count,
+                       match_count = EXCLUDED.match_count, checksum = EXCLUDED.checksum, used_at = EXCLUDED.used_at
+                   WHERE shared_exports.path IS NULL";
+        let matches = export.match_count.map(i64::try_from).transpose();
+        let matches = matches.map_err(|_| CatalogError::OutOfRange {
+            field: "match_count",
+            value: export.match_count.unwrap_or_default(),
+        })?;
+        let values = &[
+            key,
+            file.into(),
+            text(&export.path, "path")?,
+            from_unsigned(export.size_bytes, "size_bytes")?,
+            from_unsigned(export.entity_count, "entity_count")?,
+            Value::OptionalInteger(matches),
+            Value::Integer(export.checksum.into()),
+            from_time(self.now()),
+        ];
+        if transaction.execute(sql, values).await? == 0 {
+            let row: ExportRow = transaction.fetch_one(SELECT, &[key]).await?;
+            transaction.commit().await?;
+            // It was made a moment ago.
+            let made = row.made()?.ok_or(sqlx::Error::RowNotFound)?;
+            return Ok(ExportRecorded::Second(made));
+        }
+        let dropped = make_room(&mut transaction, room, Some(&export.path)).await?;
+        transaction.commit().await?;
+        Ok(ExportRecorded::First(dropped))
+    }
+
+    /// Forgets an export whose object is gone or damaged. Whether it was recorded.
+    pub async fn forget_export(&self, key: &str, path: &str) -> Result<bool, CatalogError> {
+        let sql = "DELETE FROM shared_exports WHERE export_key = $1 AND path = $2";
+        Ok(self.engine.write(sql, &[text(key, "export_key")?, text(path, "path")?]).await? > 0)
+    }
+
+    /// Forgets exports that nobody has fetched for so long, and what is beyond `room`, at most 100 at a call. Ends
+    /// claims that nobody renews.
+    pub async fn forget_unused_exports(
+        &self,
+        unused_for: Duration,
+        room: ExportRoom,
+    ) -> Result<Vec<DroppedExport>, CatalogError> {
+        let unused = |now: DateTime<Utc>| from_time(before(now, unused_for));
+        let mut transaction = self.engine.begin().await?;
+        let sql = "DELETE FROM shared_exports WHERE path IS NULL AND claimed_until <= $1";
+        transaction.execute(sql, &[from_time(self.now())]).await?;
+        let sql = "SELECT path, size_bytes FROM shared_exports WHERE path IS NOT NULL AND used_at < $1
+                   ORDER BY used_at, path LIMIT $2";
+        let rows = transaction.fetch_all(sql, &[unused(self.now()), Value::Integer(PAGE)]).await?;
+        let mut dropped = drop_exports(&mut transaction, rows).await?;
+        if dropped.is_empty() {
+            dropped = make_room(&mut transaction, room, None).await?;
+        }
+        transaction.commit().await?;
+        Ok(dropped)
+    }
+
+    /// Which of these paths are exports that are recorded.
+    pub async fn shared_exports_named(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let mut named = HashSet::new();
+        for chunk in paths.chunks(PATHS_AT_ONCE) {
+            let value = |position: usize| match chunk.get(position) {
+                Some(path) if !path.contains('\0') => Value::Text(path),
+                _ => Value::OptionalText(None),
+            };
+            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
+            let rows: Vec<(String,)> = self.engine.fetch_all(NAMED.as_str(), &values).await?;
+            named.extend(rows.into_iter().map(|(path,)| path));
+        }
+        Ok(named)
+    }
+}
+
+/// Forgets what was used least recently until the rest is within `room`, but at most a page, and not this one.
+async fn make_room(
+    transaction: &mut Transaction,
+    room: ExportRoom,
+    kept: Option<&str>,
+) -> Result<Vec<DroppedExport>, CatalogError> {
+    // A sum of integers is a decimal number in PostgreSQL.
+    let sql = "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM shared_exports
+               WHERE path IS NOT NULL";
+    let (bytes, exports): (i64, i64) = transaction.fetch_one(sql, &[]).await?;
+    let mut bytes = to_unsigned(bytes, "shared_exports.size_bytes")?;
+    let mut exports = to_unsigned(exports, "shared_exports")?;
+    if bytes <= room.bytes && exports <= room.exports {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT path, size_bytes FROM shared_exports WHERE path IS NOT NULL AND path <> $1
+               ORDER BY used_at, path LIMIT $2";
+    let oldest: Vec<(String, i64)> =
+        transaction.fetch_all(sql, &[Value::Text(kept.unwrap_or_default()), Value::Integer(PAGE)]).await?;
+    let mut rows = Vec::new();
+    for (path, size_bytes) in oldest {
+        if bytes <= room.bytes && exports <= room.exports {
+            break;
+        }
+        bytes = bytes.saturating_sub(u64::try_from(size_bytes).unwrap_or_default());
+        exports -= 1;
+        rows.push((path, size_bytes));
+    }
+    drop_exports(transaction, rows).await
+}
+
+async fn drop_exports(
+    transaction: &mut Transaction,
+    rows: Vec<(String, i64)>,
+) -> Result<Vec<DroppedExport>, CatalogError> {
+    let mut dropped = Vec::new();
+    for (path, size_bytes) in rows {
+        let sql = "DELETE FROM shared_exports WHERE path = $1";
+        if transaction.execute(sql, &[Value::Text(&path)]).await? > 0 {
+            let size_bytes = to_unsigned(size_bytes, "shared_exports.size_bytes")?;
+            dropped.push(DroppedExport { path, size_bytes });
+        }
+    }
+    Ok(dropped)
+}

@@ -1,0 +1,237 @@
+//! An export as an object of the store: its bytes, and behind them the checksum of each of its blocks, four bytes each,
+//! the lowest first. The catalog has the checksum of these.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
+use object_store::buffered::BufWriter;
+use object_store::path::Path as ObjectPath;
+use tokio::io::AsyncWriteExt;
+
+use crate::catalog::SharedExport;
+use crate::config::SHARED_EXPORTS_FOLDER;
+use crate::metrics::metrics;
+use crate::service::export_cache::checksums::BLOCK_BYTES;
+use crate::service::export_cache::index::Files;
+use crate::service::export_cache::making::Taker;
+use crate::service::export_cache::progress::{MadeFile, unreadable, vanished};
+use crate::service::export_cache::serving::read_block;
+use crate::service::lookup::error::ReadError;
+use crate::storage::StorageError;
+use crate::storage::store::Store;
+
+/// Bytes of a part of an upload, and parts at once.
+const PART_BYTES: usize = 8 << 20;
+const PARTS: usize = 2;
+
+/// Bytes that the service fetches with a request, and requests at once.
+const FETCH_BYTES: u64 = 16 * BLOCK_BYTES;
+const FETCHES: usize = 3;
+
+/// Bytes that are fetched for a client alone with a request, one at a time.
+const CLIENT_BYTES: u64 = 4 * BLOCK_BYTES;
+
+/// What is wrong with an object.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ObjectError {
+    /// It is not what was written.
+    #[error("the object is damaged: {0}")]
+    Damaged(&'static str),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StorageError),
+    /// The file that it is made of cannot be read.
+    #[error("the export's file")]
+    File(#[from] std::io::Error),
+}
+
+impl From<object_store::Error> for ObjectError {
+    fn from(error: object_store::Error) -> ObjectError {
+        ObjectError::Store(error.into())
+    }
+}
+
+impl ObjectError {
+    /// Whether it will be so the next time, too.
+    pub(super) fn is_for_good(&self) -> bool {
+        match self {
+            ObjectError::Damaged(_) | ObjectError::Store(StorageError::Store(object_store::Error::NotFound { .. })) => {
+                true
+            }
+            ObjectError::Store(_) | ObjectError::File(_) => false,
+        }
+    }
+}
+
+/// A path for another object, which nobody can guess.
+pub(super) fn new_path() -> String {
+    let name = hex::encode(rand::random::<[u8; 16]>());
+    format!("{SHARED_EXPORTS_FOLDER}/{}/{name}.parquet", &name[..2])
+}
+
+/// What lies behind the bytes of an export.
+fn trailer(sums: &[u32]) -> Vec<u8> {
+    sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
+}
+
+/// The checksum of the checksums of a file.
+pub(super) fn checksum(made: &MadeFile) -> u32 {
+    crc32fast::hash(&trailer(&made.sums.blocks()))
+}
+
+/// Writes a file as an object. Each block is verified as it is read.
+pub(super) async fn write(
+    store: &Store,
+    path: &str,
+    files: &Arc<Files>,
+    made: &Arc<MadeFile>,
+) -> Result<(), ObjectError> {
+    // A directory that is not there is not made anew.
+    store.verify().await?;
+    let objects = store.objects().clone();
+    let mut writer = BufWriter::with_capacity(objects, ObjectPath::from(path), PART_BYTES).with_max_concurrency(PARTS);
+    let written = write_to(&mut writer, files, made).await;
+    if written.is_err()
+        && let Err(error) = writer.abort().await
+    {
+        // Nothing was begun, or it costs room until the store's own rule removes it.
+        tracing::debug!(%error, "the parts of a failed upload could not be removed");
+    }
+    written
+}
+
+async fn write_to(writer: &mut BufWriter, files: &Arc<Files>, made: &Arc<MadeFile>) -> Result<(), ObjectError> {
+    let mut at = 0;
+    while at < made.bytes {
+        let turn = files.reads.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+        let block = read_block(turn, made.path.clone(), made.path.clone(), made.sums.clone(), at).await?;
+        at += block.len() as u64;
+        writer.put(block).await?;
+    }
+    writer.put(trailer(&made.sums.blocks()).into()).await?;
+    writer.shutdown().await.map_err(StorageError::from)?;
+    Ok(())
+}
+
+/// Removes an object; a sweep does it later if that fails.
+pub(super) async fn remove(store: &Store, path: &str) {
+    match store.objects().delete(&ObjectPath::from(path)).await {
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+        Err(error) => tracing::debug!(%error, path, "an export is not removed from the store yet"),
+    }
+}
+
+/// The blocks of an object, in order, as they come.
+pub(super) struct Blocks {
+    sums: Arc<[u32]>,
+    pieces: BoxStream<'static, Result<Bytes, ObjectError>>,
+    /// What is held until the end.
+    _held: Option<Box<dyn Any + Send>>,
+}
+
+impl Blocks {
+    /// Fetches the checksums. The bytes are fetched as they are taken.
+    pub(super) async fn open(store: &Store, export: &SharedExport, taker: Taker) -> Result<Blocks, ObjectError> {
+        let path = ObjectPath::from(&*export.path);
+        let bytes = export.size_bytes;
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
+        let trailer = fetch(store.clone(), path.clone(), bytes..bytes + 4 * blocks).await?;
+        if crc32fast::hash(&trailer) != export.checksum {
+            return Err(ObjectError::Damaged("its checksums do not have theirs"));
+        }
+        let sums: Arc<[u32]> = trailer.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum)).collect();
+        let (piece_bytes, at_once) = match taker {
+            Taker::Client => (CLIENT_BYTES, 1),
+            Taker::Service => (FETCH_BYTES, FETCHES),
+        };
+        let (store, own) = (store.clone(), sums.clone());
+        let pieces = stream::iter((0..bytes.div_ceil(piece_bytes)).map(move |number| {
+            let start = number * piece_bytes;
+            let (store, path, sums) = (store.clone(), path.clone(), own.clone());
+            async move {
+                let piece = fetch(store, path, start..bytes.min(start + piece_bytes)).await?;
+                match is_verified(&sums, start, &piece) {
+                    true => Ok(piece),
+                    false => Err(ObjectError::Damaged("a block does not have its checksum")),
+                }
+            }
+        }));
+        Ok(Blocks { sums, pieces: pieces.buffered(at_once).boxed(), _held: None })
+    }
+
+    /// The same, which holds something until it is dropped.
+    pub(super) fn holding(self, held: impl Any + Send) -> Blocks {
+        Blocks { _held: Some(Box::new(held)), ..self }
+    }
+
+    /// The checksums of all blocks.
+    pub(super) fn sums(&self) -> &Arc<[u32]> {
+        &self.sums
+    }
+
+    /// The next blocks, verified; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
+        self.pieces.try_next().await
+    }
+}
+
+async fn fetch(store: Store, path: ObjectPath, range: Range<u64>) -> Result<Bytes, ObjectError> {
+    let (expected, end) = (range.end - range.start, range.end);
+    metrics().store_requests.increment(1);
+    metrics().store_bytes.increment(expected);
+    match store.objects().get_range(&path, range).await {
+        Ok(bytes) if bytes.len() as u64 == expected => Ok(bytes),
+        Ok(_) => Err(ObjectError::Damaged("it is too short")),
+        Err(error @ object_store::Error::NotFound { .. }) => Err(error.into()),
+        // An S3 server's answer to a range beyond the end looks like one that it cannot give at the moment.
+        Err(error) => match store.objects().head(&path).await {
+            Ok(object) if object.size < end => Err(ObjectError::Damaged("it is too short")),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// Whether whole blocks, of which the first begins there, have their checksums.
+fn is_verified(sums: &[u32], start: u64, bytes: &[u8]) -> bool {
+    let (Ok(first), Ok(block)) = (usize::try_from(start / BLOCK_BYTES), usize::try_from(BLOCK_BYTES)) else {
+        return false;
+    };
+    let sums = sums.iter().skip(first);
+    bytes.chunks(block).map(crc32fast::hash).zip(sums).all(|(found, expected)| found == *expected)
+}
+
+/// The bytes from the beginning of a block to the end, cut into blocks, as long as they are those of the checksums.
+pub(super) fn verified(
+    chunks: BoxStream<'static, Result<Bytes, ReadError>>,
+    sums: Arc<[u32]>,
+    start: u64,
+    end: u64,
+) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    let other = || unreadable(std::io::Error::other("an export was made with other bytes than before"));
+    let state = (chunks, BytesMut::new(), start);
+    stream::try_unfold(state, move |(mut chunks, mut pending, at)| {
+        let sums = sums.clone();
+        async move {
+            let wanted = usize::try_from(BLOCK_BYTES.min(end - at)).map_err(|_| vanished())?;
+            while pending.len() < wanted || at == end {
+                match chunks.try_next().await? {
+                    Some(chunk) if at < end => pending.extend_from_slice(&chunk),
+                    None if at == end && pending.is_empty() => return Ok(None),
+                    Some(chunk) if chunk.is_empty() => {}
+                    // Too many bytes, or too few.
+                    Some(_) | None => return Err(other()),
+                }
+            }
+            let block = pending.split_to(wanted).freeze();
+            match is_verified(&sums, at, &block) {
+                true => Ok(Some((block, (chunks, pending, at + wanted as u64)))),
+                false => Err(other()),
+            }
+        }
+    })
+    .boxed()
+}
