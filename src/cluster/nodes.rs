@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,8 @@ pub struct Nodes {
     lost_after: Duration,
     /// This one, if it registers.
     own: Option<NewNode>,
+    /// Those that were alive at the last sign of life of this one.
+    living: ArcSwap<Vec<NewNode>>,
 }
 
 /// A server, and whether it lives.
@@ -65,13 +68,19 @@ impl Nodes {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             roles: config.server.roles.roles().iter().map(Role::name).collect::<Vec<_>>().join(","),
             internal_address: config.cluster.internal_address.as_ref().map(|address| address.as_str().to_owned()),
+            http_address: config.cluster.http_address.as_ref().map(|address| address.as_str().to_owned()),
         });
-        Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own }
+        Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own, living: ArcSwap::default() }
     }
 
     /// The name of this server, if it registers.
     pub fn own_name(&self) -> Option<&str> {
         self.own.as_ref().map(|own| &*own.id)
+    }
+
+    /// The servers that were alive when this one last looked: several times within `cluster.lost_after_s`.
+    pub fn living(&self) -> Arc<Vec<NewNode>> {
+        self.living.load_full()
     }
 
     /// The servers by name, at most 1,000; those that were killed, for a day.
@@ -161,6 +170,7 @@ impl Nodes {
         let lives = |state: &&NodeState| !state.is_lost;
         let (nodes, roles) = (&metrics().nodes, &metrics().node_roles);
         let living = states.iter().filter(lives).count();
+        self.living.store(Arc::new(states.iter().filter(lives).map(|state| state.node.registration.clone()).collect()));
         nodes.of(["alive".into()]).set(living as f64);
         nodes.of(["lost".into()]).set((states.len() - living) as f64);
         for role in Role::ALL {

@@ -1,9 +1,10 @@
 //! `[cluster]`: the process among others of the same service.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::option::{OptionKind, OptionValue, section};
 use crate::model::node::{NodeId, Roles};
+use crate::model::secret::Secret;
 
 section! {
     /// The process among others of the same service. With PostgreSQL, or with one of these options, servers are
@@ -15,6 +16,13 @@ section! {
         /// Host and port at which other servers of the service reach this one, as `10.0.0.7:8081`. `strata nodes` shows
         /// it. Nothing else uses it yet.
         internal_address: Option<InternalAddress> = None;
+        /// Host and port at which other servers of the service reach `server.listen` of this one, as `10.0.0.7:8080`.
+        /// They hand heavy reads of version files that belong to this server over to it there. Needs `cluster.secret`.
+        /// When not given, none are.
+        http_address: Option<InternalAddress> = None;
+        /// The secret that proves to servers of the service that a request is from one of them: at least 16 bytes, the
+        /// same on all. Without it no read is handed over.
+        secret: Option<ClusterSecret> = None;
         /// Seconds without a sign of life in the catalog after which a server counts as lost. The datasets that it was
         /// refreshing are then free. A server gives six signs of life in that time. The clocks of the servers must
         /// agree better than this.
@@ -47,6 +55,44 @@ impl OptionValue for NodeName {
 
     fn shown(&self) -> Option<String> {
         Some(self.0.to_string())
+    }
+}
+
+/// The secret that servers share: at least 16 bytes.
+#[derive(Clone, Debug)]
+pub struct ClusterSecret(Secret);
+
+impl ClusterSecret {
+    /// Fewer bytes can be guessed.
+    const LEAST_BYTES: usize = 16;
+
+    /// The secret.
+    pub fn secret(&self) -> &Secret {
+        &self.0
+    }
+}
+
+impl PartialEq for ClusterSecret {
+    fn eq(&self, other: &ClusterSecret) -> bool {
+        self.0.matches(other.0.expose())
+    }
+}
+
+impl<'de> Deserialize<'de> for ClusterSecret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let secret = Secret::deserialize(deserializer)?;
+        match secret.expose().len() >= ClusterSecret::LEAST_BYTES {
+            true => Ok(ClusterSecret(secret)),
+            false => Err(serde::de::Error::custom(format!("expected at least {} bytes", ClusterSecret::LEAST_BYTES))),
+        }
+    }
+}
+
+impl OptionValue for ClusterSecret {
+    const KIND: OptionKind = OptionKind::Secret;
+
+    fn shown(&self) -> Option<String> {
+        self.0.shown()
     }
 }
 

@@ -266,6 +266,10 @@ registry! {
     nodes: Gauges = "strata_nodes" ["state": &["alive", "lost"]];
     /// Those that are alive and have a role of `server.roles`. Alert on a `role` that none has.
     node_roles: Gauges = "strata_node_roles" ["role": &["http", "refresh", "query"]];
+    /// Heavy reads that were handed over to the server that their version file belongs to. `outcome` is `answered`,
+    /// `refused` (it has too much to do, or means another answer), `unreachable` (it was late to connect or is lost) or
+    /// `cut` (it failed before the first byte). Those that were not answered were answered where they came.
+    handed_over: Counters = "strata_handed_over_total" ["outcome": &["answered", "refused", "unreachable", "cut"]];
     /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what
     /// it had looked up. Only with PostgreSQL.
     heard_changes: Counter = "strata_heard_changes_total";

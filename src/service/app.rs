@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::catalog::{Catalog, CatalogError, CatalogOptions, Clock, LeaseHolder};
+use crate::cluster::hand_over::HandOver;
 use crate::cluster::identity::{NoNodeId, node_id};
 use crate::cluster::nodes::Nodes;
 use crate::cluster::redis::Redis;
@@ -106,6 +107,7 @@ struct Rooms {
     bodies: Arc<LargeBodies>,
     demo: Arc<Demo>,
     nodes: Arc<Nodes>,
+    hand_over: Option<Arc<HandOver>>,
 }
 
 /// The service cannot be opened.
@@ -562,6 +564,11 @@ impl App {
         &self.rooms.nodes
     }
 
+    /// The handing over of reads among them, if there is any.
+    pub fn hand_over(&self) -> Option<&HandOver> {
+        self.rooms.hand_over.as_deref()
+    }
+
     /// The demo.
     pub fn demo(&self) -> &Arc<Demo> {
         &self.rooms.demo
@@ -604,7 +611,11 @@ impl Rooms {
         let responses = Responses::new(config.cache.response_bytes);
         let kept = (responses.clone(), exports.clone());
         let exports = (exports, SharedExports::new(&config, catalog.clone(), store.clone()));
-        let reads = Arc::new(Reads::new(config.clone(), files(), capacity.clone(), responses, exports));
+        let own = node.clone().map(|node| (node, scratch.process()));
+        let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
+        let hand_over = HandOver::new(&config, nodes.clone()).map(Arc::new);
+        let reads = Reads::new(config.clone(), files(), capacity.clone(), responses, exports, hand_over.clone());
+        let reads = Arc::new(reads);
         let exports_ahead = {
             let (most, lookups) = (config.cache.exports_ahead, lookups.clone());
             Arc::new(ExportsAhead::new(most, lookups, reads.clone(), capacity.clone()))
@@ -615,9 +626,7 @@ impl Rooms {
         let webhooks = Webhooks::new(config.clone(), catalog.clone(), outgoing.clone(), writes.clone());
 
         let tasks = Arc::new(RefreshTasks::new());
-        let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node.clone()));
-        let nodes = node.map(|node| (node, scratch.process()));
-        let nodes = Arc::new(Nodes::new(&config, catalog.clone(), nodes));
+        let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node));
         let spools = (scratch.clone(), disk);
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
         let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
@@ -698,6 +707,7 @@ impl Rooms {
             bodies: Arc::new(bodies),
             demo: Arc::new(demo),
             nodes,
+            hand_over,
         }
     }
 }

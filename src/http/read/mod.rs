@@ -16,11 +16,13 @@
 //! |---|---|
 //! | `operations` | the endpoint as the document describes it |
 //! | `path` | the path of a read |
+//! | `handed` | reads that another server of the service has handed over |
 //! | `rate` | the counting of reads, and where a client stands |
 //! | `export` | an export as an answer: all of it, or a range |
 //! | `link` | the pages beside an answer |
 
 mod export;
+mod handed;
 mod link;
 mod operations;
 pub mod path;
@@ -52,7 +54,7 @@ use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionNumber;
 use crate::service::{
     Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadTarget,
-    UsageMeter,
+    SentQuery, UsageMeter,
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -105,6 +107,9 @@ pub(super) fn routes() -> Router<App> {
 /// Answers to requests that could be parsed name their unknown parameters, whatever their status.
 async fn read(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
+    if let Some(handed) = handed::accepted(&app, &head) {
+        return Box::pin(handed::read(&app, &head, handed)).await;
+    }
     let mut context = ResponseContext::default();
     let mut response = answer(&app, &head, &mut context).await.unwrap_or_else(|error| {
         let mut response = error.into_response();
@@ -161,7 +166,10 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
                 true => None,
                 false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await,
             };
-            let answer = app.reads().answer_by_key(key, &admitted, &request, coding).await?;
+            let answer = app
+                .reads()
+                .answer_anywhere(key, &admitted, &request, (coding, SentQuery(head.uri.query().unwrap_or_default())))
+                .await?;
             // There was no memory to compress it: those are other bytes than this tag stands for.
             if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
                 etag = tag(answer.coding);

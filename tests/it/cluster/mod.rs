@@ -7,6 +7,7 @@
 //! | `history` | what clients asked and were told, and whether one service could have told it |
 //! | `chaos` | servers killed and stopped, and the parts that they share restarted, while clients go on |
 
+mod affinity;
 mod answers;
 mod chaos;
 mod dice;
