@@ -13,6 +13,7 @@ mod chaos;
 mod dice;
 mod downloads;
 mod exports;
+mod figures;
 mod harness;
 mod history;
 mod promptness;
