@@ -22,6 +22,7 @@ use crate::blocking::blocking_on;
 use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::QueryError;
+use crate::query::company::Company;
 use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
 use crate::storage::free_space::DiskReserve;
 
@@ -72,6 +73,7 @@ struct Shared {
     spill_bytes: u64,
     spilled: Arc<Budget>,
     disk_reserve: Option<DiskReserve>,
+    company: Company,
     threads: usize,
     timeout: Duration,
     diff_timeout: Duration,
@@ -182,6 +184,7 @@ impl Engine {
             spill_bytes,
             spilled,
             disk_reserve: options.disk_reserve.clone(),
+            company: Company::default(),
             threads,
             timeout,
             diff_timeout,
@@ -295,16 +298,26 @@ impl Engine {
     /// Runs a query on the engine's threads, and counts it. Dropping the future stops it.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`] when it takes longer than the limit, and what it fails with.
+    /// [`QueryError::Timeout`] when it takes longer than the limit, [`QueryError::TooMuchMemory`] when it needs more
+    /// memory than there is with none held by others, and what it fails with.
     pub(crate) async fn run_within<T: Send + 'static>(
         &self,
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
         let mut measured = Measured::start();
+        let (member, held_bytes) = (self.shared.company.join(), self.memory_bytes());
         let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
+        };
+        // What it held itself is given back.
+        let had_all = || member.is_alone() && held_bytes == 0 && self.memory_bytes() == 0;
+        let outcome = match outcome {
+            Err(QueryError::OutOfMemory(cause)) if had_all() => {
+                Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause })
+            }
+            outcome => outcome,
         };
         measured.end(&outcome);
         outcome
@@ -346,7 +359,7 @@ impl Measured {
         self.outcome = match outcome {
             Ok(_) => "settled",
             Err(QueryError::Timeout { .. }) => "timeout",
-            Err(QueryError::OutOfMemory(_)) => "memory",
+            Err(QueryError::OutOfMemory(_) | QueryError::TooMuchMemory { .. }) => "memory",
             Err(QueryError::Storage(_) | QueryError::Engine(_) | QueryError::Task(_)) => "failed",
         };
     }

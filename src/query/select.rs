@@ -21,6 +21,7 @@ use crate::query::explain::{Explained, Observer};
 use crate::query::fetch::selection::{Selection, SelectionBuilder};
 use crate::query::kept::{self, ReadOff};
 use crate::query::plan::planner::Plans;
+use crate::query::plan::spilling::spilling;
 use crate::storage::reader::VersionReader;
 
 /// What a query found.
@@ -114,16 +115,26 @@ impl Engine {
         observer: Option<Arc<Observer>>,
     ) -> Result<Outcome, QueryError> {
         let started = Instant::now();
-        let plans = Plans::of(reader, request, self.threads()).await?;
+        let mut plans = Plans::of(reader.clone(), request, self.threads()).await?;
         let planning = started.elapsed();
-        let plan = plans.physical.clone();
+        // Before it runs: it may be stopped.
+        if let Some(log_context) = log_context {
+            log_context.set_plan(OneLine(plans.physical.clone()));
+        }
+        let mut outcome = self.collect(plans.physical.clone(), request).await;
+        if let Err(QueryError::OutOfMemory(_)) = outcome
+            && spilling(plans.physical.clone())?.is_some()
+        {
+            // Anew, so that its operators count what they do from nothing.
+            plans = Plans::of(reader, request, self.threads()).await?;
+            if let Some(plan) = spilling(plans.physical.clone())? {
+                plans.physical = plan.clone();
+                outcome = self.collect(plan, request).await;
+            }
+        }
         if let Some(observer) = &observer {
             observer.planned(plans, planning);
         }
-        if let Some(log_context) = log_context {
-            log_context.set_plan(OneLine(plan.clone()));
-        }
-        let outcome = self.collect(plan, request).await;
         if let Some(observer) = &observer {
             observer.selected(started.elapsed().saturating_sub(planning));
         }
