@@ -298,29 +298,49 @@ impl Engine {
     /// Runs a query on the engine's threads, and counts it. Dropping the future stops it.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`] when it takes longer than the limit, [`QueryError::TooMuchMemory`] when it needs more
-    /// memory than there is with none held by others, and what it fails with.
+    /// [`QueryError::Timeout`] when it takes longer than the limit, and what it fails with.
     pub(crate) async fn run_within<T: Send + 'static>(
         &self,
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
-        let mut measured = Measured::start();
-        let (member, held_bytes) = (self.shared.company.join(), self.memory_bytes());
-        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
-            Ok(outcome) => outcome,
-            Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
-        };
-        // What it held itself is given back.
-        let had_all = || member.is_alone() && held_bytes == 0 && self.memory_bytes() == 0;
-        let outcome = match outcome {
-            Err(QueryError::OutOfMemory(cause)) if had_all() => {
+        self.run_in_company(limit, query).await.0
+    }
+
+    /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] when nobody else has held memory meanwhile.
+    ///
+    /// # Errors
+    /// See above.
+    pub(crate) async fn run_query_within<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
+    ) -> Result<T, QueryError> {
+        let held_bytes = self.memory_bytes();
+        match self.run_in_company(limit, query).await {
+            // What it held itself is given back.
+            (Err(QueryError::OutOfMemory(cause)), true) if held_bytes == 0 && self.memory_bytes() == 0 => {
                 Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause })
             }
-            outcome => outcome,
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Runs a query, and tells whether it was the only one.
+    async fn run_in_company<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
+    ) -> (Result<T, QueryError>, bool) {
+        let mut measured = Measured::start();
+        let member = self.shared.company.join();
+        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
+            Err(stopped) => return (Err(stopped.into()), false),
         };
         measured.end(&outcome);
-        outcome
+        (outcome, member.is_alone())
     }
 }
 

@@ -52,8 +52,8 @@ impl Engine {
     /// Selects the entities of a version that a request asks for. Dropping the future stops the query.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when the version
-    /// cannot be read.
+    /// [`QueryError::Timeout`], [`QueryError::OutOfMemory`] and [`QueryError::TooMuchMemory`] by the engine's bounds,
+    /// others when the version cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
         if let Some(positions) = by_position(&request, reader.entity_count()) {
             return settled(ByPosition(positions.clone()), found(positions, &request));
@@ -104,7 +104,7 @@ impl Engine {
         let engine = self.clone();
         let log_context = request_log::current();
         let query = async move { engine.run(reader, &request, log_context, observer).await };
-        self.run_within(self.timeout(), query).await
+        self.run_query_within(self.timeout(), query).await
     }
 
     async fn run(

@@ -93,13 +93,6 @@ pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             "The diff needed more memory than is free for it now. Try again later.".into(),
         ),
-        DiffError::Read(ReadError::QueryTooLarge { limit_bytes }) => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The diff needs more than {limit_bytes} bytes of memory, which is what query.memory_bytes allows one \
-                 client. Compare versions with fewer changes."
-            ),
-        ),
         DiffError::Read(error) => read::public(error),
     }
 }

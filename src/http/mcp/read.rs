@@ -180,7 +180,10 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             match edited {
                 Some((has_alt, etag)) if has_alt == admitted.alt => {
                     about["etag"] = etag.into();
-                    about["next"] = "edit_alt_version with this version, etag and positions".into();
+                    // Without positions there is nothing to edit.
+                    if returned > 0 {
+                        about["next"] = "edit_alt_version with this version, etag and positions".into();
+                    }
                 }
                 Some(_) => {
                     about["next"] = "edits count in the alternate that this version has: read with alt=true".into()

@@ -172,6 +172,13 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
             "{text}"
         );
     }
+    // Where nothing is found there is nothing to edit, but to insert.
+    let (_, about) = call("read", find("nothing", true)).await;
+    assert_eq!(
+        (&about["positions"], &about["etag"], about.get("next")),
+        (&json!([]), &edited["etag"], None),
+        "{about}"
+    );
     // Of another's dataset there is nothing to edit.
     let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
     let (_, about) = given(&owned.tool("read", json!({"dataset_id": open, "positions": true})).await);
