@@ -16,7 +16,8 @@ async fn the_list_of_tools_is_short() {
         .iter()
         .map(|tool| (tool["name"].to_string(), tool.to_string().len()))
         .collect();
-    assert!(answer.body.len() < 12_000, "{} bytes: {sizes:?}", answer.body.len());
+    // The newest protocol writes some sixty bytes more around them.
+    assert!(answer.body.len() < 11_900, "{} bytes: {sizes:?}", answer.body.len());
     for tool in tools.as_array().expect("tools") {
         assert!(tool.get("outputSchema").is_none(), "{tool}");
         assert!(tool["description"].as_str().is_some_and(|text| text.len() > 60), "{tool}");
