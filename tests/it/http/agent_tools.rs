@@ -174,7 +174,8 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
         );
     }
     // Where nothing is found there is nothing to edit, but to insert.
-    let (_, about) = call("read", find("nothing", true)).await;
+    let nothing = json!({"dataset_id": id, "filter": ["key:nothing"], "positions": true, "alt": true});
+    let (_, about) = given(&owned.tool("read", nothing).await);
     assert_eq!(
         (&about["positions"], &about["etag"], about.get("next")),
         (&json!([]), &edited["etag"], None),

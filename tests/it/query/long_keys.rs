@@ -52,10 +52,7 @@ async fn the_first_of_long_sort_keys_need_little_memory() {
             ("sort=x&limit=28", (0..28).collect()),
             ("sort=x:desc&offset=20&limit=9", (1..10).rev().collect()),
             ("sort=x", (0..30).collect()),
-            ("sort=x&dedup=true&dedup_key=x&limit=3", vec![0, 1, 2]),
-            ("sort=x:desc&dedup=true&limit=3", vec![29, 28, 27]),
         ] {
-            // Documents of a few numbers, for what counts is the order.
             assert_eq!(numbers(&service, query).await, expected, "{query}, differ late: {differ_late}");
         }
         let typed = service.get("/api/1/large/v1/?format=parquet&typed=true&sort=x").await;
