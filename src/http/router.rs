@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::MatchedPath;
+use axum::http::Uri;
 use axum::middleware::from_fn_with_state;
 
 use super::error::HttpError;
@@ -46,7 +47,10 @@ pub fn around(routes: Router) -> Router {
 
 /// Adds the answer for unknown paths.
 fn unknown(routes: Router) -> Router {
-    routes.fallback(async || HttpError::NoSuchPath)
+    routes.fallback(async |uri: Uri| match openapi::nearest_path(uri.path()) {
+        Some(nearest) => HttpError::MisspeltPath { nearest },
+        None => HttpError::NoSuchPath,
+    })
 }
 
 fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {

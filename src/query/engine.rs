@@ -22,6 +22,7 @@ use crate::blocking::blocking_on;
 use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::QueryError;
+use crate::query::company::Company;
 use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
 use crate::storage::free_space::DiskReserve;
 
@@ -72,6 +73,7 @@ struct Shared {
     spill_bytes: u64,
     spilled: Arc<Budget>,
     disk_reserve: Option<DiskReserve>,
+    company: Company,
     threads: usize,
     timeout: Duration,
     diff_timeout: Duration,
@@ -182,6 +184,7 @@ impl Engine {
             spill_bytes,
             spilled,
             disk_reserve: options.disk_reserve.clone(),
+            company: Company::default(),
             threads,
             timeout,
             diff_timeout,
@@ -301,13 +304,43 @@ impl Engine {
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
+        self.run_in_company(limit, query).await.0
+    }
+
+    /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] when nobody else has held memory meanwhile.
+    ///
+    /// # Errors
+    /// See above.
+    pub(crate) async fn run_query_within<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
+    ) -> Result<T, QueryError> {
+        let held_bytes = self.memory_bytes();
+        match self.run_in_company(limit, query).await {
+            // What it held itself is given back.
+            (Err(QueryError::OutOfMemory(cause)), true) if held_bytes == 0 && self.memory_bytes() == 0 => {
+                Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause })
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Runs a query, and tells whether it was the only one.
+    async fn run_in_company<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
+    ) -> (Result<T, QueryError>, bool) {
         let mut measured = Measured::start();
-        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
-            Ok(outcome) => outcome,
-            Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
+        let member = self.shared.company.join();
+        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
+            Err(stopped) => return (Err(stopped.into()), false),
         };
         measured.end(&outcome);
-        outcome
+        (outcome, member.is_alone())
     }
 }
 
@@ -346,7 +379,7 @@ impl Measured {
         self.outcome = match outcome {
             Ok(_) => "settled",
             Err(QueryError::Timeout { .. }) => "timeout",
-            Err(QueryError::OutOfMemory(_)) => "memory",
+            Err(QueryError::OutOfMemory(_) | QueryError::TooMuchMemory { .. }) => "memory",
             Err(QueryError::Storage(_) | QueryError::Engine(_) | QueryError::Task(_)) => "failed",
         };
     }

@@ -21,6 +21,14 @@ pub enum QueryError {
     /// It needed more than `query.memory_bytes`, with what other queries held at the time.
     #[error("the query needed more memory than queries may hold: {0}")]
     OutOfMemory(String),
+    /// It needed more than it can ever have: no other query held any.
+    #[error("the query needs more memory than the {limit_bytes} bytes that it may have: {cause}")]
+    TooMuchMemory {
+        /// What `query.memory_bytes` allows.
+        limit_bytes: u64,
+        /// What could not be had.
+        cause: String,
+    },
     /// The version file could not be read.
     #[error(transparent)]
     Storage(#[from] StorageError),

@@ -12,6 +12,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`engine`] | what queries run in: threads, memory, disk |
+//! | `company` | whether a query was the only one |
 //! | [`tenants`] | the shares of those for whom queries run |
 //! | `error` | what can go wrong |
 //! | `pace` | points of giving way |
@@ -26,6 +27,7 @@
 //!
 //! Modules use those above them in this table.
 
+mod company;
 pub mod cost;
 pub mod engine;
 pub(crate) mod error;

@@ -21,6 +21,7 @@ use crate::query::explain::{Explained, Observer};
 use crate::query::fetch::selection::{Selection, SelectionBuilder};
 use crate::query::kept::{self, ReadOff};
 use crate::query::plan::planner::Plans;
+use crate::query::plan::spilling::spilling;
 use crate::storage::reader::VersionReader;
 
 /// What a query found.
@@ -51,8 +52,8 @@ impl Engine {
     /// Selects the entities of a version that a request asks for. Dropping the future stops the query.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when the version
-    /// cannot be read.
+    /// [`QueryError::Timeout`], [`QueryError::OutOfMemory`] and [`QueryError::TooMuchMemory`] by the engine's bounds,
+    /// others when the version cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
         if let Some(positions) = by_position(&request, reader.entity_count()) {
             return settled(ByPosition(positions.clone()), found(positions, &request));
@@ -103,7 +104,7 @@ impl Engine {
         let engine = self.clone();
         let log_context = request_log::current();
         let query = async move { engine.run(reader, &request, log_context, observer).await };
-        self.run_within(self.timeout(), query).await
+        self.run_query_within(self.timeout(), query).await
     }
 
     async fn run(
@@ -114,16 +115,26 @@ impl Engine {
         observer: Option<Arc<Observer>>,
     ) -> Result<Outcome, QueryError> {
         let started = Instant::now();
-        let plans = Plans::of(reader, request, self.threads()).await?;
+        let mut plans = Plans::of(reader.clone(), request, self.threads()).await?;
         let planning = started.elapsed();
-        let plan = plans.physical.clone();
+        // Before it runs: it may be stopped.
+        if let Some(log_context) = log_context {
+            log_context.set_plan(OneLine(plans.physical.clone()));
+        }
+        let mut outcome = self.collect(plans.physical.clone(), request).await;
+        if let Err(QueryError::OutOfMemory(_)) = outcome
+            && spilling(plans.physical.clone())?.is_some()
+        {
+            // Anew, so that its operators count what they do from nothing.
+            plans = Plans::of(reader, request, self.threads()).await?;
+            if let Some(plan) = spilling(plans.physical.clone())? {
+                plans.physical = plan.clone();
+                outcome = self.collect(plan, request).await;
+            }
+        }
         if let Some(observer) = &observer {
             observer.planned(plans, planning);
         }
-        if let Some(log_context) = log_context {
-            log_context.set_plan(OneLine(plan.clone()));
-        }
-        let outcome = self.collect(plan, request).await;
         if let Some(observer) = &observer {
             observer.selected(started.elapsed().saturating_sub(planning));
         }

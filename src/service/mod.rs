@@ -49,7 +49,7 @@ pub use app::{App, OpenError};
 pub use background::Background;
 pub use dataset::agent_edits::{AgentEdits, PullError, Pulled};
 pub use dataset::alternate_edits::{EntityChange, EntityEdit};
-pub use dataset::alternates::{AlternateError, Alternates, EditError, alternate_etag};
+pub use dataset::alternates::{AlternateError, Alternates, EditError, EditProblem, alternate_etag};
 pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, VersionDiff};
 pub use dataset::listings::Listings;
 pub use dataset::profile::{ProfileError, Profiles, VersionProfile};

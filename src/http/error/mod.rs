@@ -40,6 +40,11 @@ use crate::storage::shortage::Shortage;
 pub enum HttpError {
     /// No route has this path.
     NoSuchPath,
+    /// No route has this path, and one is much like it.
+    MisspeltPath {
+        /// The known path.
+        nearest: &'static str,
+    },
     /// The process has not the role for requests.
     NotServed,
     /// The path exists, but does not take the method.
@@ -133,7 +138,9 @@ impl From<AlternateError> for HttpError {
         match error {
             AlternateError::Manage(error) => HttpError::Manage(error),
             AlternateError::Body(error) => HttpError::Entities(error),
-            AlternateError::Edit(EditError { index, problem }) => CallError::Edit { index, problem }.into(),
+            AlternateError::Edit(EditError { index, problem }) => {
+                CallError::Edit { index, problem: problem.to_string() }.into()
+            }
             AlternateError::Full(full) => HttpError::NotSaved(full.into()),
             AlternateError::Refused(refused) => HttpError::NotSaved(refused.into()),
             AlternateError::Stopping => HttpError::NotReady(NotReady::Draining),
@@ -204,6 +211,10 @@ impl HttpError {
                 "This path does not exist. Read a dataset at /api/{dataset_id}/{name_slug}/{version}/. /openapi.json \
                  describes all paths but /mcp."
                     .into(),
+            ),
+            HttpError::MisspeltPath { nearest } => (
+                StatusCode::NOT_FOUND,
+                format!("This path does not exist. Did you mean {nearest}? /openapi.json describes all paths but /mcp."),
             ),
             HttpError::NotServed => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -283,6 +294,7 @@ impl HttpError {
     fn log_cause(&self) {
         match self {
             HttpError::NoSuchPath
+            | HttpError::MisspeltPath { .. }
             | HttpError::NotServed
             | HttpError::MethodNotAllowed { .. }
             | HttpError::Host

@@ -56,6 +56,14 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             "The query needed more memory than is free for it now. Try again later, or ask for less.".into(),
         ),
+        // No other time helps.
+        ReadError::QueryTooLarge { limit_bytes } => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "The query needs more than {limit_bytes} bytes of memory, which is what query.memory_bytes allows one \
+                 client. Sort by a field with shorter values, or select fewer entities with filters."
+            ),
+        ),
         // No other time helps: like a table of too many columns it has to be another request.
         ReadError::TooMuchMemory { needed_bytes, limit_bytes } => (
             StatusCode::BAD_REQUEST,
@@ -137,7 +145,7 @@ pub(in crate::http) fn log(error: &ReadError) {
         | ReadError::TooManyColumns { .. }
         | ReadError::EntityTooLarge { .. } => {}
         // Whose bound it is may want to know.
-        ReadError::TooMuchMemory { .. } | ReadError::TooMuchDisk { .. } => {
+        ReadError::QueryTooLarge { .. } | ReadError::TooMuchMemory { .. } | ReadError::TooMuchDisk { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was refused");
         }
         ReadError::Timeout { .. }

@@ -2,6 +2,7 @@
 //!
 //! The entities of the edits are taken from the text of the call: a tree of values would write some numbers otherwise.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use axum::Json;
@@ -21,7 +22,7 @@ use crate::http::text::quoted;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
-use crate::service::{App, BodyRoom, EntityChange, EntityEdit, Holder};
+use crate::service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Holder};
 
 /// The member that holds the edits.
 pub(in crate::http) const EDITS: &str = "edits";
@@ -33,8 +34,11 @@ const AROUND: usize = 4 + 1;
 /// The forms of an edit, for errors.
 const FORMS: &str = "{\"position\":N,\"set\":{…}}, {\"position\":N,\"remove\":true} or {\"position\":N,\"insert\":[…]}";
 
+/// The member that says where an edit is made.
+const POSITION: &str = "position";
+
 /// The members of an edit.
-const MEMBERS: [&str; 4] = ["position", "set", "remove", "insert"];
+const MEMBERS: [&str; 4] = [POSITION, "set", "remove", "insert"];
 
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&EDIT];
@@ -81,8 +85,15 @@ pub(in crate::http) async fn make(
     body: Bytes,
     room: Option<BodyRoom>,
 ) -> Result<PushAnswer, HttpError> {
-    let Call { dataset, version, etag, edits } = body::apart(body, |body| Call::parse(body)).await?;
-    let saved = app.alternates().edit(user, (dataset, version), &etag, edits, room).await?;
+    let Call { dataset, version, etag, edits, beyond } = body::apart(body, |body| Call::parse(body)).await?;
+    let saved = app.alternates().edit(user, (dataset, version), &etag, edits, room).await;
+    let saved = saved.map_err(|error| match &error {
+        AlternateError::Edit(EditError { index, problem }) => match beyond.get(index) {
+            Some(sent) => CallError::Edit { index: *index, problem: problem.text(sent) }.into(),
+            None => HttpError::from(error),
+        },
+        _ => HttpError::from(error),
+    })?;
     Ok(PushAnswer::from(&saved))
 }
 
@@ -93,6 +104,8 @@ struct Call {
     version: VersionNumber,
     etag: String,
     edits: Vec<EntityEdit>,
+    /// The positions that are larger than an edit holds, as they were sent, by the number of their edit.
+    beyond: HashMap<usize, String>,
 }
 
 impl Call {
@@ -124,12 +137,17 @@ impl Call {
         };
         let mut cursor = Cursor::new(list);
         cursor.enter();
-        let mut edits = Vec::new();
+        let (mut edits, mut beyond) = (Vec::new(), HashMap::new());
         while cursor.next_element() {
-            let (index, edit) = (edits.len(), parse_edit(&message, cursor.skip_value()));
-            edits.push(edit.map_err(|problem| CallError::Edit { index, problem })?);
+            let (index, text) = (edits.len(), cursor.skip_value());
+            let edit = parse_edit(&message, text).map_err(|problem| CallError::Edit { index, problem })?;
+            // The first one cannot be made, so no other is told.
+            if edit.position == u64::MAX && beyond.is_empty() {
+                beyond.extend(document::member(text, POSITION).map(|sent| (index, shown(sent))));
+            }
+            edits.push(edit);
         }
-        Ok(Call { dataset, version, etag, edits })
+        Ok(Call { dataset, version, etag, edits, beyond })
     }
 }
 
@@ -153,7 +171,7 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
             continue;
         }
         match *known {
-            "position" => position = Some(parse_position(value)?),
+            POSITION => position = Some(parse_position(value)?),
             "set" => {
                 changes.push(EntityChange::Set(entity(message, value).map_err(|problem| format!("set: {problem}"))?))
             }
@@ -172,12 +190,15 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
 
 /// A whole number, however it is written: `7.0` is 7. One past `u64` is past the end of every list.
 fn parse_position(value: &[u8]) -> Result<u64, String> {
+    /// The least double past `u64`, all of which from there on are whole.
+    const BEYOND: f64 = 18_446_744_073_709_551_616.0;
     let wrong = || format!("position: {} is not valid; valid: a whole number, 0 or more", shown(value));
     let Some(Scalar::Number(text)) = Scalar::read(value) else { return Err(wrong()) };
-    let integer = NumericValue::parse(text).and_then(|value| value.integer());
-    match integer.map(u64::try_from) {
+    let number = NumericValue::parse(text).ok_or_else(wrong)?;
+    match number.integer().map(u64::try_from) {
         Some(Ok(position)) => Ok(position),
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(text.parse().unwrap_or(u64::MAX)),
+        None if number.double() >= BEYOND => Ok(u64::MAX),
         _ => Err(wrong()),
     }
 }

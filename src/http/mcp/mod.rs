@@ -61,6 +61,9 @@ use message::Message;
 
 pub use tools::names;
 
+/// The path of the tools.
+pub(super) const PATH: &str = "/mcp";
+
 type Service = StreamableHttpService<server::Server, NeverSessionManager>;
 
 /// Who calls, and the request that the call came with.
@@ -82,7 +85,7 @@ struct Caller {
 
 /// Its route.
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/mcp", route())
+    Router::new().route(PATH, route())
 }
 
 /// The route's one method.

@@ -89,8 +89,8 @@ fn explain_arguments() -> JsonObject {
 fn instead(parameter: &Parameter) -> Value {
     match parameter.name {
         "format" => json!({"enum": FORMATS.map(Format::name)}),
-        "limit" => json!({"default": ENTITIES}),
-        "pretty" => json!({"default": false}),
+        "limit" => json!({"default": ENTITIES, "description": in_short("limit")}),
+        "pretty" => json!({"default": false, "description": in_short("pretty")}),
         name => in_short(name).map_or_else(|| json!({}), |about| json!({"description": about})),
     }
 }
@@ -99,6 +99,7 @@ fn instead(parameter: &Parameter) -> Value {
 fn in_short(name: &str) -> Option<&'static str> {
     Some(match name {
         "include_source" => "false removes the top-level `_source` before all else",
+        "keep_field" => "Keeps only the fields at the listed paths",
         "drop_field" => "Removes the fields at the listed paths",
         "filter" => "path:value: a value there equals it, regardless of case",
         "filter_contains" => "path:value: the text of a value there contains it, regardless of case",
@@ -108,9 +109,14 @@ fn in_short(name: &str) -> Option<&'static str> {
         "filter_lte" => "path:value: less or equal",
         "keywords" => "The text of any value contains a keyword, regardless of case",
         "keywords_mode" => "or: any keyword; and: all of them",
+        "sort" => "field:asc or field:desc, of one top-level field",
+        "dedup" => "Keeps the first of each group of equal entities",
         "dedup_key" => "With dedup: the paths whose values must be equal",
         "sample" => "N random entities of what the earlier steps leave",
         "seed" => "With sample: draws the same each time",
+        "offset" => "Skips the first N entities",
+        "limit" => "At most N entities, after `offset`",
+        "pretty" => "Indents JSON",
         "typed" => "For Parquet alone, which this tool does not give",
         "count" => "Gives the number of entities instead of them",
         "total" => "Also gives `total_matches`",
@@ -180,7 +186,10 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             match edited {
                 Some((has_alt, etag)) if has_alt == admitted.alt => {
                     about["etag"] = etag.into();
-                    about["next"] = "edit_alt_version with this version, etag and positions".into();
+                    // Without positions there is nothing to edit.
+                    if returned > 0 {
+                        about["next"] = "edit_alt_version with this version, etag and positions".into();
+                    }
                 }
                 Some(_) => {
                     about["next"] = "edits count in the alternate that this version has: read with alt=true".into()

@@ -33,7 +33,8 @@ use super::description::headers::{CACHING, CORS};
 use super::description::{headers, responses};
 use super::endpoint::{self, Answer, Callers, Endpoint, Group, Input};
 use super::error::HttpError;
-use super::{health, management, metrics, read};
+use super::{health, management, mcp, metrics, read};
+use crate::model::similar;
 use crate::service::App;
 
 /// The endpoints of this module.
@@ -138,6 +139,12 @@ static METHODS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
 /// The methods that a path of the document takes, by the pattern of its route, as the header `Allow` has them.
 pub(super) fn methods_of(pattern: &str) -> Option<&'static str> {
     METHODS.get(pattern).map(String::as_str)
+}
+
+/// The path of the document, or of the tools for agents, that is most like an unknown one, if one is close.
+pub(super) fn nearest_path(unknown: &str) -> Option<&'static str> {
+    let paths = endpoints().map(|endpoint| endpoint.path).filter(|path| !path.contains('{'));
+    similar::nearest(unknown, paths.chain([mcp::PATH]))
 }
 
 /// 200, or 304 when the caller has the document already. Readable by scripts of any origin.

@@ -32,10 +32,10 @@ impl PhysicalOptimizerRule for CompactBeforeSort {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
             let Some(sort) = plan.downcast_ref::<SortExec>() else { return Ok(Transformed::no(plan)) };
-            if sort.fetch().is_some() || sort.input().is::<VersionScan>() || sort.input().is::<CompactBatches>() {
+            if sort.fetch().is_some() || is_compact(sort.input()) {
                 return Ok(Transformed::no(plan));
             }
-            let input: Arc<dyn ExecutionPlan> = Arc::new(CompactBatches::new(sort.input().clone()));
+            let input = before_sort(sort.input());
             let sort: Arc<dyn ExecutionPlan> = Arc::new(SortExec::new(sort.expr().clone(), input));
             Ok(Transformed::yes(sort))
         })
@@ -49,6 +49,16 @@ impl PhysicalOptimizerRule for CompactBeforeSort {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Whether an operator gives batches of their own.
+fn is_compact(input: &Arc<dyn ExecutionPlan>) -> bool {
+    input.is::<VersionScan>() || input.is::<CompactBatches>()
+}
+
+/// What a sort that spills has below it, for this input.
+pub(super) fn before_sort(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    if is_compact(input) { input.clone() } else { Arc::new(CompactBatches::new(input.clone())) }
 }
 
 /// The node. Order, partitions and rows are those of its input.

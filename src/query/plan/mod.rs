@@ -7,10 +7,12 @@
 //! | `table` | a version as a DataFusion table |
 //! | `limit_pushdown`, `compact` | the physical rules that these plans need besides DataFusion's |
 //! | `planner` | DataFusion's planner with these rules |
+//! | `spilling` | a physical plan whose sorts all spill |
 
 mod compact;
 mod functions;
 mod limit_pushdown;
 mod pipeline;
 pub(in crate::query) mod planner;
+pub(in crate::query) mod spilling;
 mod table;

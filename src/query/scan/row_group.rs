@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, BinaryBuilder, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, UInt64Array,
 };
 use arrow::buffer::BooleanBuffer;
 use datafusion::common::internal_err;
@@ -489,10 +489,21 @@ impl ScanSpec {
             (order.transpose().map_err(through_engine)?, group.transpose().map_err(through_engine)?);
         let mut pages = self.pages(row_group, selected);
         let mut batches = Vec::with_capacity(rows.len().div_ceil(BATCH_ROWS));
-        for rows in rows.chunks(BATCH_ROWS) {
+        let mut left = rows.as_slice();
+        while !left.is_empty() {
+            let mut rows = &left[..left.len().min(BATCH_ROWS)];
+            let keys = match &mut order {
+                Some(order) => Some(order.keys(rows).await.map_err(through_engine)?),
+                None => None,
+            };
+            // Long keys are fewer.
+            if let Some(keys) = &keys {
+                rows = &rows[..keys.len()];
+            }
+            left = &left[rows.len()..];
             let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
             for field in self.schema.fields() {
-                columns.push(match (field.name().as_str(), &mut order, &mut group) {
+                columns.push(match (field.name().as_str(), &keys, &mut group) {
                     (POSITION, _, _) => {
                         Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| first + *row as u64)))
                     }
@@ -503,7 +514,7 @@ impl ScanSpec {
                         }
                         Arc::new(documents.finish())
                     }
-                    (ORDER, Some(order), _) => order.keys(rows).await.map_err(through_engine)?,
+                    (ORDER, Some(keys), _) => keys.clone(),
                     (GROUP, _, Some(group)) => group.keys(rows).await.map_err(through_engine)?,
                     (other, _, _) => return internal_err!("a version has no column {other}"),
                 });

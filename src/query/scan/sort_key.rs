@@ -45,6 +45,11 @@ pub(crate) fn order_column(layout: &Layout, field: &str) -> Option<usize> {
     layout.shredded(&[field.to_owned()]).filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
 }
 
+/// Bytes of keys after which a batch of them ends: strings may be long. A sort takes memory for whole batches, several
+/// times over, and one for the first few of an order keeps every batch of which it has a row. Fewer bytes would cut
+/// batches of ordinary keys, too: where memory is short, an aggregate that spills does better with a few large ones.
+const BATCH_BYTES: usize = 2 << 20;
+
 /// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
 pub(crate) struct OrderKeys<'a> {
     spec: &'a OrderSpec,
@@ -69,7 +74,8 @@ impl<'a> OrderKeys<'a> {
         Ok(OrderKeys { spec, first: group.first, shredded, pages: Pages::of(reader, row_group, wanted, group.rows) })
     }
 
-    /// The keys of these rows, which come after those asked for before.
+    /// The keys of the first of these rows, which come after those asked for before: of as many as take
+    /// [`BATCH_BYTES`], at least one.
     ///
     /// # Errors
     /// When a part of the version cannot be read.
@@ -78,6 +84,9 @@ impl<'a> OrderKeys<'a> {
         let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
         let mut key = Vec::new();
         for row in rows {
+            if keys.values_slice().len() >= BATCH_BYTES {
+                break;
+            }
             key.clear();
             let known = self.shredded.as_ref().is_some_and(|shredded| shredded.write(*row, spec, &mut key));
             if !known {
@@ -90,7 +99,12 @@ impl<'a> OrderKeys<'a> {
             key.extend_from_slice(&(self.first + *row as u64).to_be_bytes());
             keys.append_value(&key);
         }
-        Ok(Arc::new(keys.finish()))
+        let mut keys = keys.finish();
+        // A batch is accounted with all that it keeps alive, and long keys have grown it by doubling.
+        if keys.value_data().len() >= BATCH_BYTES {
+            keys.shrink_to_fit();
+        }
+        Ok(Arc::new(keys))
     }
 
     /// Pages of documents that had to tell.

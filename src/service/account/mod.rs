@@ -199,7 +199,9 @@ impl Accounts {
         let most = limits::TOKEN_LIFETIME_S as u64;
         let within = i64::try_from(seconds).ok().filter(|_| (1..=most).contains(&seconds));
         let time = within.and_then(TimeDelta::try_seconds).and_then(|span| self.catalog.now().checked_add_signed(span));
-        let problem = || format!("{seconds} is not valid; valid: 1 to {most} seconds");
+        // Longer numbers than the type holds have become its largest, which nobody has sent.
+        let shown = || if seconds > most { "it is too large".to_owned() } else { format!("{seconds} is not valid") };
+        let problem = || format!("{}; valid: 1 to {most} seconds", shown());
         time.ok_or_else(|| ManageError::Invalid { field: "expires_in_s", problem: problem() })
     }
 

@@ -24,7 +24,7 @@ use crate::query::fetch::documents;
 use crate::query::fetch::selection::Positions;
 use crate::service::admission::Weight;
 use crate::service::admission::bodies::BodyRoom;
-use crate::service::dataset::alternates::{AlternateError, Alternates, EditError};
+use crate::service::dataset::alternates::{AlternateError, Alternates, EditError, EditProblem};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
 use crate::service::refresh::threads::on_thread;
@@ -188,14 +188,6 @@ struct Merge {
     position: u64,
 }
 
-/// A position that a list does not have, for its text. Longer numbers are read as the largest.
-fn named(position: u64) -> String {
-    match position {
-        u64::MAX => "position of so large a number".to_owned(),
-        position => format!("position {position}"),
-    }
-}
-
 impl Merge {
     /// Edits of a list of so many entities.
     ///
@@ -204,13 +196,11 @@ impl Merge {
     fn new(edits: Vec<EntityEdit>, length: u64) -> Result<Merge, EditError> {
         let mut slots: BTreeMap<u64, Slot> = BTreeMap::new();
         for (index, EntityEdit { position, change }) in edits.into_iter().enumerate() {
-            let wrong = |problem: String| Err(EditError { index, problem });
-            let entities = if length == 1 { "1 entity".to_owned() } else { format!("{length} entities") };
+            let wrong = |problem| Err(EditError { index, problem });
             let entity = match change {
                 EntityChange::Insert(entities_before) => {
                     if position > length {
-                        let problem = format!("{} is past the end: the list has {entities}", named(position));
-                        return wrong(format!("{problem}; valid for insert: 0 to {length}"));
+                        return wrong(EditProblem::PastEnd { position, length, inserts: true });
                     }
                     slots.entry(position).or_default().inserts.extend(entities_before);
                     continue;
@@ -219,17 +209,11 @@ impl Merge {
                 EntityChange::Remove => None,
             };
             if position >= length {
-                let valid = match length.checked_sub(1) {
-                    Some(last) => format!("valid for set and remove: 0 to {last}; an insert at {length} appends"),
-                    None => "it takes an insert at 0 alone".to_owned(),
-                };
-                return wrong(format!("there is no {}: the list has {entities}; {valid}", named(position)));
+                return wrong(EditProblem::PastEnd { position, length, inserts: false });
             }
             let slot = slots.entry(position).or_default();
             if let Some((other, _)) = slot.change {
-                return wrong(format!(
-                    "position {position} is set or removed by edits[{other}] already; at most one of them for each position"
-                ));
+                return wrong(EditProblem::Twice { position, other });
             }
             slot.change = Some((index, entity));
         }

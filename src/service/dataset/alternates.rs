@@ -4,6 +4,7 @@
 //! it the version's: every read sees the one before or the one after. The file of an alternate that was replaced or
 //! deleted stays for the reads that began before, and goes with a sweep.
 
+use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -54,7 +55,60 @@ pub struct EditError {
     /// Which of the edits, from 0.
     pub index: usize,
     /// What is wrong with it, and what would be right.
-    pub problem: String,
+    pub problem: EditProblem,
+}
+
+/// What is wrong with an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditProblem {
+    /// The list ends before its position.
+    PastEnd {
+        /// The position.
+        position: u64,
+        /// The length of the list.
+        length: u64,
+        /// Whether it inserts.
+        inserts: bool,
+    },
+    /// Another edit sets or removes the entity at its position.
+    Twice {
+        /// The position.
+        position: u64,
+        /// Which edit does.
+        other: usize,
+    },
+}
+
+impl EditProblem {
+    /// The text for the caller, in which the position is written in this way.
+    pub fn text(&self, position: impl fmt::Display) -> String {
+        let (length, inserts) = match self {
+            EditProblem::PastEnd { length, inserts, .. } => (length, *inserts),
+            EditProblem::Twice { other, .. } => {
+                return format!(
+                    "position {position} is set or removed by edits[{other}] already; at most one of them for each position"
+                );
+            }
+        };
+        let entities = if *length == 1 { "1 entity".to_owned() } else { format!("{length} entities") };
+        if inserts {
+            return format!(
+                "position {position} is past the end: the list has {entities}; valid for insert: 0 to {length}"
+            );
+        }
+        let valid = match length.checked_sub(1) {
+            Some(last) => format!("valid for set and remove: 0 to {last}; an insert at {length} appends"),
+            None => "it takes an insert at 0 alone".to_owned(),
+        };
+        format!("there is no position {position}: the list has {entities}; {valid}")
+    }
+}
+
+impl fmt::Display for EditProblem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (EditProblem::PastEnd { position, .. } | EditProblem::Twice { position, .. }) = self;
+        formatter.write_str(&self.text(position))
+    }
 }
 
 impl From<RefreshError> for AlternateError {

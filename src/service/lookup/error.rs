@@ -51,6 +51,12 @@ pub enum ReadError {
     /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
+    /// The query needs more memory than it can ever have.
+    #[error("the query needs more memory than the {limit_bytes} bytes that it may have")]
+    QueryTooLarge {
+        /// What `query.memory_bytes` allows.
+        limit_bytes: u64,
+    },
     /// The answer needs more memory than it can ever have.
     #[error("the answer needs {needed_bytes} bytes of memory, and may have {limit_bytes}")]
     TooMuchMemory {
@@ -110,15 +116,18 @@ impl ReadError {
         match self {
             ReadError::Busy(refused) => refused.is_anothers(since),
             // What it may have at most is less, perhaps.
-            ReadError::OutOfMemory | ReadError::TooMuchMemory { .. } | ReadError::TooMuchDisk { .. } => true,
+            ReadError::OutOfMemory
+            | ReadError::QueryTooLarge { .. }
+            | ReadError::TooMuchMemory { .. }
+            | ReadError::TooMuchDisk { .. } => true,
             _ => false,
         }
     }
 
     /// Whether there was no room, or no permit, for whom it was done.
     pub(in crate::service) fn is_of_a_share(&self) -> bool {
-        use ReadError::{Busy, OutOfMemory, TooMuchDisk, TooMuchMemory};
-        matches!(self, Busy(_) | OutOfMemory | TooMuchMemory { .. } | TooMuchDisk { .. })
+        use ReadError::{Busy, OutOfMemory, QueryTooLarge, TooMuchDisk, TooMuchMemory};
+        matches!(self, Busy(_) | OutOfMemory | QueryTooLarge { .. } | TooMuchMemory { .. } | TooMuchDisk { .. })
     }
 }
 
@@ -160,6 +169,7 @@ impl From<QueryError> for ReadError {
         match error {
             QueryError::Timeout { seconds } => ReadError::Timeout { seconds },
             QueryError::OutOfMemory(_) => ReadError::OutOfMemory,
+            QueryError::TooMuchMemory { limit_bytes, .. } => ReadError::QueryTooLarge { limit_bytes },
             other => ReadError::Unreadable(Arc::new(other)),
         }
     }

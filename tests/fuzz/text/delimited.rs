@@ -1,7 +1,8 @@
-//! Sources in CSV and TSV. The input: a byte that chooses the delimiter and the pieces, then the table.
+//! Sources in CSV and TSV. The input: a byte that chooses the delimiter, the pieces and whether types are inferred, then
+//! the table.
 
 use strata::model::source::SourceFormat;
-use strata::source::DecodeOptions;
+use strata::source::{DecodeOptions, InferTypes};
 
 use super::decoding::decode;
 use crate::reference::delimited;
@@ -13,17 +14,19 @@ pub fn check(bytes: &[u8]) {
         return;
     }
     let (format, delimiter) = if choice & 1 == 0 { (SourceFormat::Csv, b',') } else { (SourceFormat::Tsv, b'\t') };
+    let infers = *choice >= 128;
     let options = DecodeOptions {
         format: Some(format),
         entity_limit_bytes: 1 << 16,
         window_bytes: 1 + usize::from(choice / 2 % 16),
+        infer_types: if infers { InferTypes::Tables } else { DecodeOptions::default().infer_types },
         ..DecodeOptions::default()
     };
-    let found = decode(table, 1 + usize::from(choice / 32), &options);
+    let found = decode(table, 1 + usize::from(choice / 32 % 4), &options);
     found.is_sound(&options);
 
     let table = table.strip_prefix(b"\xef\xbb\xbf").unwrap_or(table);
-    let expected = delimited::entities(table, delimiter);
+    let expected = delimited::entities(table, delimiter, infers);
     assert_eq!(found.error.is_none(), expected.is_ok(), "{found:?} for {expected:?}");
     let (Ok(expected) | Err(expected)) = expected;
     assert_eq!(found.entities, expected);

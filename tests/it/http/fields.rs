@@ -4,7 +4,7 @@
 use strata::http::params;
 use strata::model::request::ReadRequest;
 
-use crate::reference::rules::{denull, drop, keep, reach_values, strip_source};
+use crate::reference::unknown;
 use crate::reference::value::Value;
 use crate::support::TestService;
 
@@ -21,32 +21,9 @@ async fn service() -> TestService {
     service
 }
 
-/// The unknown paths of a request, in the order of the steps, by looking at every entity after every step.
+/// The unknown paths of a request to them.
 fn unknown(request: &ReadRequest) -> Vec<String> {
-    let keys = |paths: &[strata::model::path::Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
-    let mut stages = vec![ENTITIES.map(|entity| Value::parse_entity(entity).expect("an entity")).to_vec()];
-    let mut step = |is_on: bool, change: &dyn Fn(&Value) -> Value| {
-        let last = stages.last().expect("a stage");
-        let next = if is_on { last.iter().map(change).collect() } else { last.clone() };
-        stages.push(next);
-    };
-    step(!request.include_source, &strip_source);
-    step(request.denull, &denull);
-    step(!request.keep.is_empty(), &|entity| keep(entity, &keys(&request.keep)));
-    step(!request.drop.is_empty(), &|entity| drop(entity, &keys(&request.drop)));
-    let mut unknown = Vec::new();
-    for (parameter, path) in request.named_paths() {
-        let before = match parameter {
-            "keep_field" => 2,
-            "drop_field" => 3,
-            _ => 4,
-        };
-        let is_there = stages[before].iter().any(|entity| !reach_values(entity, path.keys()).is_empty());
-        if !is_there && !unknown.contains(&path.to_string()) {
-            unknown.push(path.to_string());
-        }
-    }
-    unknown
+    unknown::paths(&ENTITIES.map(|entity| Value::parse_entity(entity).expect("an entity")), request)
 }
 
 #[tokio::test]
@@ -68,6 +45,12 @@ async fn unknown_fields_are_named_in_the_order_of_the_url_each_once() {
         (r"drop_field=a\.b,a.b,a\,%20b", Some("a.b")),
         ("sort=a.b", None),
         ("sort=a.c", Some("a%5C.c")),
+        // Escaped as a path, then encoded: each item, decoded, is a path to write in a request.
+        (
+            r"drop_field=x\,y,x\:y,p%25q,b\\s,\.,ö.ü",
+            Some("x%5C%2Cy,x%5C%3Ay,p%25q,b%5C%5Cs,%5C.,%C3%B6.%C3%BC"),
+        ),
+        (r"sort=x,y:z:asc&filter=x\,y\:z:1", Some("x%5C%2Cy%5C%3Az")),
         // What an earlier step has taken away.
         ("keep_field=name&filter=stock.berlin:3", Some("stock.berlin")),
         ("drop_field=stock&sort=stock", Some("stock")),

@@ -112,19 +112,21 @@ fn the_official_client_reads_edits_and_is_refused() {
     assert!(lines[0].starts_with("legacy: 2025-") && lines[1].starts_with("auto: 2026-"), "{printed}");
 }
 
-/// How much it is does not depend on how large the version is.
+/// How much it is does not depend on how large the version is. `TEST_ENTITIES` tries another size, and `--nocapture`
+/// shows how many bytes were moved.
 #[test]
 fn the_official_client_changes_a_few_entities_without_moving_the_rest() {
     let machine = Machine::new();
     let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "agent"];
     let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
     let token = added.lines().last().expect("a token");
+    let entities = std::env::var("TEST_ENTITIES").ok().and_then(|entities| entities.parse().ok()).unwrap_or(10_000);
     let filler = "lorem ipsum dolor sit amet ".repeat(20);
     let entity = |number: usize| {
-        let text = if [7, 4_321, 9_999].contains(&number) { "a zebra" } else { "a horse" };
+        let text = if [7, 4_321, entities - 1].contains(&number) { "a zebra" } else { "a horse" };
         json!({"i": number, "text": text, "filler": filler, "group": number % 17}).to_string()
     };
-    machine.write("large.jsonl", &(0..10_000).map(entity).collect::<Vec<_>>().join("\n"));
+    machine.write("large.jsonl", &(0..entities).map(entity).collect::<Vec<_>>().join("\n"));
     let import = ["import", "large.jsonl", "--name", "Large", "--owner", "ada@example.test"];
     let id = one_json_line(&machine.run(&import))["dataset_id"].to_string();
     let server = Server::start(&machine, &[], &[]);
@@ -133,6 +135,7 @@ fn the_official_client_changes_a_few_entities_without_moving_the_rest() {
     let output = script.output().expect("the script runs");
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{printed}{errors}{}", server.errors());
+    println!("{entities} entities: {printed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -349,3 +349,29 @@ fn schemathesis_finds_nothing_in_a_private_dataset() {
     let run = schemathesis("schemathesis-private.toml", &arguments);
     run.found_nothing(READS, &[(200, 20), (404, 10)]);
 }
+
+#[tokio::test]
+async fn a_misspelt_path_names_the_nearest_one() {
+    let service = TestService::start().await;
+    let document = service.get("/openapi.json").await;
+    let document: Value = serde_json::from_str(document.text()).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths").keys().map(String::as_str);
+    let mut tried = 0;
+    for path in paths.filter(|path| !path.contains('{')).chain(["/mcp"]) {
+        // Without its last letter but one.
+        let slip = format!("{}{}", &path[..path.len() - 2], &path[path.len() - 1..]);
+        for unknown in [slip, format!("{path}/"), path.to_uppercase()] {
+            let answer = service.get(&unknown).await;
+            answer.is_error(404);
+            let expected = format!("This path does not exist. Did you mean {path}?");
+            assert!(answer.text().starts_with(&expected), "{unknown}: {}", answer.text());
+            tried += 1;
+        }
+    }
+    assert!(tried > 100, "{tried}");
+    for unknown in ["/nothing/like/it", "/dataset/view/7/versions/and/more", &format!("/{}", "x".repeat(8_000))] {
+        let answer = service.get(unknown).await;
+        answer.is_error(404);
+        assert!(!answer.text().contains("Did you mean"), "{unknown}: {}", answer.text());
+    }
+}

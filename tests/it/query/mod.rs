@@ -4,6 +4,7 @@ mod cold;
 mod columns;
 mod exact;
 mod keyword_index;
+mod long_keys;
 mod many_conditions;
 mod ranges;
 mod reads;

@@ -1,9 +1,11 @@
-//! CSV and TSV as sources (RFC 4180; docs/semantics.md, Sources), one byte after the other.
+//! CSV and TSV as sources (RFC 4180; docs/semantics.md, Sources), one byte after the other, with the types of cells where
+//! they are inferred.
 
 use super::value::{Value, set};
 
 /// The entities, as compact JSON; with an error, those before it.
-pub fn entities(table: &[u8], delimiter: u8) -> Result<Vec<String>, Vec<String>> {
+pub fn entities(table: &[u8], delimiter: u8, infers: bool) -> Result<Vec<String>, Vec<String>> {
+    let value = |cell| if infers { inferred(cell) } else { Value::String(cell) };
     let mut rows = Rows { rest: table, delimiter };
     let mut found = Vec::new();
     let Some(Some(names)) = rows.next() else { return Err(found) };
@@ -13,11 +15,25 @@ pub fn entities(table: &[u8], delimiter: u8) -> Result<Vec<String>, Vec<String>>
         let Some(cells) = cells else { return Err(found) };
         let mut members = Vec::new();
         for (name, cell) in names.iter().zip(cells) {
-            set(&mut members, name.clone(), Value::String(cell));
+            set(&mut members, name.clone(), value(cell));
         }
         found.push(Value::Object(members).write());
     }
     Ok(found)
+}
+
+/// A cell that is exactly a number, `true` or `false` is that; an empty one is null.
+fn inferred(cell: String) -> Value {
+    match cell.as_str() {
+        "" => Value::Null,
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        _ => match Value::parse(&cell) {
+            // No blanks around it.
+            Ok(Value::Number(text)) if text == cell => Value::Number(text),
+            _ => Value::String(cell),
+        },
+    }
 }
 
 fn texts(cells: Vec<Vec<u8>>) -> Option<Vec<String>> {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `value`, `number`, `rules` | entities, numbers, and each step of a read |
 //! | `pipeline`, `sample`, `formats`, `types`, `diff`, `profile` | whole reads, seeded samples, formats, types of columns, diffs, profiles |
+//! | `unknown`, `links` | what is told beside a read: the paths that it names in vain, the pages beside it |
 //! | `query`, `path`, `url`, `headers` | requests: parameters, paths to fields, the address, headers |
 //! | `delimited` | CSV and TSV as sources |
 //! | `parquet`, `coding` | nothing: they read answers by libraries |
@@ -17,6 +18,7 @@ pub mod diff;
 pub mod formats;
 pub mod headers;
 pub mod hostile;
+pub mod links;
 pub mod number;
 pub mod parquet;
 pub mod path;
@@ -26,6 +28,7 @@ pub mod query;
 pub mod rules;
 pub mod sample;
 pub mod types;
+pub mod unknown;
 pub mod url;
 pub mod value;
 

@@ -130,8 +130,18 @@ async fn edits_that_cannot_be_made_name_themselves_and_change_nothing(owned: Own
         (r#"[{"position":2,"remove":true}]"#, &["edits[0]: there is no position 2", "2 entities", "0 to 1"]),
         (r#"[{"position":0,"set":{}},{"position":2,"set":{}}]"#, &["edits[1]: there is no position 2"]),
         (r#"[{"position":3,"insert":[{}]}]"#, &["edits[0]: position 3 is past the end", "0 to 2"]),
-        (r#"[{"position":99999999999999999999,"insert":[{}]}]"#, &["edits[0]: position of so large a number is past"]),
-        (r#"[{"position":99999999999999999999,"remove":true}]"#, &["edits[0]: there is no position of so large a"]),
+        (
+            r#"[{"position":99999999999999999999,"insert":[{}]}]"#,
+            &["edits[0]: position \"99999999999999999999\" is past"],
+        ),
+        (r#"[{"position":99999999999999999999,"remove":true}]"#, &["there is no position \"99999999999999999999\":"]),
+        (r#"[{"position":18446744073709551616,"remove":true}]"#, &["there is no position \"18446744073709551616\":"]),
+        (r#"[{"position":18446744073709551615,"remove":true}]"#, &["there is no position \"18446744073709551615\":"]),
+        (r#"[{"position":18446744073709551614,"remove":true}]"#, &["there is no position 18446744073709551614:"]),
+        (
+            r#"[{"position":0,"insert":[]},{"position":1e99,"remove":true},{"position":2e99,"remove":true}]"#,
+            &["edits[1]: there is no position \"1e99\":"],
+        ),
         (
             r#"[{"position":0,"set":{}},{"position":1,"remove":true},{"position":0,"remove":true}]"#,
             &["edits[2]: position 0 is set or removed by edits[0] already"],

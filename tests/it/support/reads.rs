@@ -10,6 +10,7 @@ use proptest::test_runner::{TestCaseError, TestError};
 use strata::catalog::{Catalog, VersionContent};
 use strata::config::Config;
 use strata::model::dataset::RefreshTrigger;
+use strata::model::limits::{LINK_BYTES, UNKNOWN_HEADER_BYTES};
 use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 use strata::model::version::NewFile;
@@ -17,7 +18,7 @@ use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::WriteOptions;
 
 use crate::reference::pipeline::{self, Body};
-use crate::reference::{Value, hostile, rules};
+use crate::reference::{Value, hostile, links, rules, unknown};
 use crate::support::versions::Bench;
 use crate::support::{Answer, TestService};
 
@@ -489,6 +490,8 @@ impl Lab {
         prop_assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "{}", about());
         let found = Body::of(&answer.body, request);
         prop_assert_eq!(found, expected, "{}", about());
+        check_links(&answer, version, &query, request, total)?;
+        self.check_fields(version, entities, request, &answer)?;
 
         if !request.count {
             let counted = ReadRequest { count: true, ..request.clone() };
@@ -502,6 +505,35 @@ impl Lab {
                 about()
             );
             prop_assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "count of {}", about());
+        }
+        Ok(())
+    }
+
+    /// What an answer names as unknown fields, and whether the same read is refused if it is strict.
+    fn check_fields(
+        &self,
+        version: u64,
+        entities: &[Value],
+        request: &ReadRequest,
+        answer: &Answer,
+    ) -> Result<(), TestCaseError> {
+        let query = query(request);
+        let about = || format!("?{query}\n{request:?}\nover {}", Value::Array(entities.to_vec()).write());
+        let expected = unknown::paths(entities, request);
+        let header = answer.header("x-unknown-fields").unwrap_or_default();
+        let decoded =
+            |path: &str| percent_encoding::percent_decode_str(path).decode_utf8().expect("UTF-8").into_owned();
+        let listed: Vec<String> = header.split(',').filter(|path| !path.is_empty()).map(decoded).collect();
+        prop_assert!(listed.iter().all(|path| expected.contains(path)), "{listed:?} {expected:?} {}", about());
+        // The header leaves out what would make it too long, and what the profile does not tell.
+        let encoded: usize = expected.iter().map(|path| 1 + 3 * path.len()).sum();
+        if !request.denull && encoded < UNKNOWN_HEADER_BYTES {
+            prop_assert_eq!(listed.len(), expected.len(), "{:?} {:?} {}", listed, expected, about());
+        }
+        let strict = self.get(version, &format!("{query}&strict=true"));
+        prop_assert_eq!(strict.status, if expected.is_empty() { 200 } else { 400 }, "{} {}", shown(&strict), about());
+        if expected.is_empty() {
+            prop_assert_eq!(strict.header("etag"), answer.header("etag"), "{}", about());
         }
         Ok(())
     }
@@ -591,6 +623,30 @@ impl Lab {
         }
         Ok(())
     }
+}
+
+/// The pages that an answer names beside itself.
+fn check_links(
+    answer: &Answer,
+    version: u64,
+    query: &str,
+    request: &ReadRequest,
+    returned: u64,
+) -> Result<(), TestCaseError> {
+    let header = answer.header("link").unwrap_or_default();
+    let mut expected = String::new();
+    // Whatever the address of the service.
+    let base = header.strip_prefix('<').and_then(|rest| Some(&rest[..rest.find("/api/")?])).unwrap_or_default();
+    for (relation, query) in links::pages(query, request, returned) {
+        let separator = if expected.is_empty() { "" } else { ", " };
+        let link = format!("{separator}<{base}/api/1/data/v{version}/?{query}>; rel=\"{relation}\"");
+        // What does not fit is left out; without any link nothing tells the address.
+        if expected.len() + link.len() + if base.is_empty() { 100 } else { 0 } <= LINK_BYTES {
+            expected.push_str(&link);
+        }
+    }
+    prop_assert_eq!(header, expected, "?{}", query);
+    Ok(())
 }
 
 pub fn shown(answer: &Answer) -> String {

@@ -178,6 +178,7 @@ async fn combinations_of_them_are_answered_several_at_once() {
                 "more than 10000 columns",
                 "in this form",
                 "more memory",
+                "bytes of memory, which is what query.memory_bytes allows",
                 "from this client or in total",
                 "was stopped after",
             ];

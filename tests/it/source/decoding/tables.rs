@@ -1,8 +1,15 @@
 //! CSV and TSV.
 
-use strata::source::{DecodeOptions, InferTypes};
+use std::io;
 
-use super::{check, check_with};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use strata::model::source::SourceFormat;
+use strata::source::{DecodeOptions, InferTypes, SourceInput};
+
+use super::{check, check_with, decode};
+use crate::reference::{delimited, hostile};
 
 #[test]
 fn tables_give_strings() {
@@ -119,5 +126,52 @@ fn other_formats_have_their_own_types() {
     for (name, format) in [("a.json", "json"), ("a.jsonl", "jsonl")] {
         let told = format!("! infer_types is for csv and tsv, and this is {format}; leave it out");
         check_with(&only, name, "[]\n", &told);
+    }
+}
+
+/// Cells: numbers, what nearly is one, what nearly is a boolean, and any text.
+fn cell() -> impl Strategy<Value = String> {
+    const NEARLY: &[&str] =
+        &["", "", "true", "false", "null", "True", "-", "+", ".", "e", "E", "0", " ", "\t", "\"", "NaN"];
+    prop_oneof![
+        4 => hostile::number(),
+        2 => (hostile::number(), select(NEARLY)).prop_map(|(number, more)| format!("{number}{more}")),
+        2 => (select(NEARLY), hostile::number()).prop_map(|(before, number)| format!("{before}{number}")),
+        3 => select(NEARLY).prop_map(str::to_owned),
+        2 => hostile::string(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// With and without inference, as the reference decodes, whatever the cells are and wherever reads cut them.
+    #[test]
+    fn any_table_is_decoded_as_the_reference_decodes(
+        rows in vec(vec((cell(), any::<bool>()), 3), 0..6),
+        (is_tsv, infers) in any::<(bool, bool)>(),
+        window_bytes in 1..40_usize,
+    ) {
+        let (format, delimiter) = if is_tsv { (SourceFormat::Tsv, '\t') } else { (SourceFormat::Csv, ',') };
+        let mut table = ["a", "b", "c"].join(&delimiter.to_string());
+        table.push('\n');
+        for row in &rows {
+            let cells = row.iter().map(|(cell, quotes)| {
+                let needs = cell.contains(['"', '\r', '\n', delimiter]);
+                if *quotes || needs { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+            });
+            table.push_str(&cells.collect::<Vec<_>>().join(&delimiter.to_string()));
+            table.push('\n');
+        }
+        let options = DecodeOptions {
+            format: Some(format),
+            window_bytes,
+            infer_types: if infers { InferTypes::Tables } else { DecodeOptions::default().infer_types },
+            ..DecodeOptions::default()
+        };
+        let found = decode(SourceInput::stream(io::Cursor::new(table.clone().into_bytes())), &options);
+        let expected = delimited::entities(table.as_bytes(), delimiter as u8, infers).expect("a table");
+        let found: Vec<&str> = found.lines().collect();
+        prop_assert_eq!(found, expected, "{:?}", table);
     }
 }

@@ -1,0 +1,77 @@
+//! Sorts by long strings: they take memory for some of them at once, and what never fits is refused for good.
+
+use crate::support::TestService;
+
+/// Bytes of each string.
+const LONG: usize = 2_100_000;
+
+/// The number of the entity at each place of the ascending order.
+const COUNT: usize = 30;
+
+/// Entities whose strings differ at their beginning, or at their end alone.
+async fn service(memory_bytes: u64, differ_late: bool) -> TestService {
+    let service = TestService::configured(|config| {
+        config.query.memory_bytes = Some(memory_bytes);
+        config.limits.public_per_minute = 0;
+    })
+    .await;
+    let filler = "abcdef ".repeat(LONG / 7);
+    let entity = |number: usize| {
+        let place = (number * 7) % COUNT;
+        match differ_late {
+            true => format!("{{\"n\":{place},\"x\":\"{filler}{place:02}\"}}\n"),
+            false => format!("{{\"n\":{place},\"x\":\"{place:02}{filler}\"}}\n"),
+        }
+    };
+    service.import("Large", &(0..COUNT).map(entity).collect::<String>()).await;
+    service
+}
+
+/// The numbers of the entities of an answer, in its order.
+async fn numbers(service: &TestService, query: &str) -> Vec<usize> {
+    let answer = service.get(&format!("/api/1/large/v1/?format=jsonl&{query}")).await;
+    assert_eq!(answer.status, 200, "{query}: {:.300}", answer.text());
+    let number = |line: &str| {
+        let digits = line.strip_prefix("{\"n\":").and_then(|rest| rest.split([',', '}']).next());
+        digits.and_then(|digits| digits.parse().ok()).expect("a number")
+    };
+    answer.text().lines().map(number).collect()
+}
+
+/// Batches of sort keys had as many rows whatever their bytes: the first of thirty entities was 503 for ever, with the
+/// least memory that queries may be given.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_of_long_sort_keys_need_little_memory() {
+    for differ_late in [false, true] {
+        let service = service(128 << 20, differ_late).await;
+        for (query, expected) in [
+            ("sort=x&limit=1", vec![0]),
+            ("sort=x:desc&limit=1", vec![29]),
+            ("sort=x&offset=9&limit=1", vec![9]),
+            // More keys than there is memory for: all of them are sorted, on disk.
+            ("sort=x&limit=28", (0..28).collect()),
+            ("sort=x:desc&offset=20&limit=9", (1..10).rev().collect()),
+            ("sort=x", (0..30).collect()),
+        ] {
+            assert_eq!(numbers(&service, query).await, expected, "{query}, differ late: {differ_late}");
+        }
+        let typed = service.get("/api/1/large/v1/?format=parquet&typed=true&sort=x").await;
+        assert_eq!(typed.status, 200, "{:.300}", String::from_utf8_lossy(&typed.body));
+        assert!(typed.body.ends_with(b"PAR1"));
+    }
+}
+
+/// It was 503, and the text said to try again, which never helped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sort_that_never_fits_is_refused_for_good_and_says_what_to_do() {
+    // Less than the configuration allows: one key takes half of it.
+    let service = service(4 << 20, false).await;
+    for query in ["sort=x", "sort=x&limit=5", "sort=x:desc&limit=1"] {
+        let answer = service.get(&format!("/api/1/large/v1/?format=jsonl&{query}")).await;
+        answer.is_error(400);
+        for words in ["query.memory_bytes allows one client", "Sort by a field with shorter values", "filters"] {
+            assert!(answer.text().contains(words), "{query}: {}", answer.text());
+        }
+    }
+    assert_eq!(numbers(&service, "sort=n&limit=3").await, [0, 1, 2]);
+}

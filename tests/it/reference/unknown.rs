@@ -1,0 +1,39 @@
+//! The paths that a request names in vain (docs/semantics.md, Unknown fields): by a look at every entity after every step.
+
+use strata::model::path::Path;
+use strata::model::request::ReadRequest;
+
+use super::rules::{denull, drop, keep, reach_values, strip_source};
+use super::value::Value;
+
+/// The unknown paths, each once, in the order of the steps.
+pub fn paths(entities: &[Value], request: &ReadRequest) -> Vec<String> {
+    // A version without entities knows every path.
+    if entities.is_empty() {
+        return Vec::new();
+    }
+    let keys = |paths: &[Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
+    let mut stages = vec![entities.to_vec()];
+    let mut step = |is_on: bool, change: &dyn Fn(&Value) -> Value| {
+        let last = stages.last().expect("a stage");
+        let next = if is_on { last.iter().map(change).collect() } else { last.clone() };
+        stages.push(next);
+    };
+    step(!request.include_source, &strip_source);
+    step(request.denull, &denull);
+    step(!request.keep.is_empty(), &|entity| keep(entity, &keys(&request.keep)));
+    step(!request.drop.is_empty(), &|entity| drop(entity, &keys(&request.drop)));
+    let mut unknown = Vec::new();
+    for (parameter, path) in request.named_paths() {
+        let before = match parameter {
+            "keep_field" => 2,
+            "drop_field" => 3,
+            _ => 4,
+        };
+        let is_there = stages[before].iter().any(|entity| !reach_values(entity, path.keys()).is_empty());
+        if !is_there && !unknown.contains(&path.to_string()) {
+            unknown.push(path.to_string());
+        }
+    }
+    unknown
+}
