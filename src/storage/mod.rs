@@ -9,7 +9,9 @@
 //! | [`shortage`] | whether an error passes when something is back |
 //! | [`checksums`] | what tells a damaged part of a version file from a sound one |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
+//! | [`edit`] | what the file of an edited list says: which rows of it and of its base make the list |
 //! | `outline` | what readers need of the footer, in tables that need no decoding |
+//! | [`editing`] | an edited list: what stays in its base, what lies in a file of its own, and its profile |
 //! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
 //! | `section_format` | what the footer says of a section that readers can do without |
@@ -41,6 +43,8 @@ pub mod derived;
 pub mod disk_cache;
 pub mod document_page;
 pub mod durable;
+pub mod edit;
+pub mod editing;
 mod error;
 pub mod footer;
 pub mod free_space;
