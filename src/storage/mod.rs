@@ -30,6 +30,7 @@
 //! | [`document_page`] | documents of a page, one after another |
 //! | `page_slots` | the pages of documents that are in memory, found without the cache |
 //! | [`run`] | consecutive rows |
+//! | [`piece_list`] | the list of an edited file, piece by piece |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`disk_cache`] | ranges of version files on local disk, where the store is remote |
@@ -55,6 +56,7 @@ pub mod layout;
 mod outline;
 mod page_slots;
 pub mod parts;
+pub mod piece_list;
 pub mod profile;
 pub mod reader;
 pub mod reader_metrics;

@@ -11,8 +11,8 @@ use super::document_page::DocumentPage;
 use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
+use super::piece_list::PieceList;
 use super::profile::PathIndex;
-use super::reader::PieceList;
 use super::shapes::decoded::Shapes;
 
 /// Which part of which file.

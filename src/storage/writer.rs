@@ -29,8 +29,7 @@ use tokio::sync::mpsc;
 
 use super::StorageError;
 use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
-use super::edit::{EDITED_FORMAT_VERSION, Edit};
-use super::editing::EditedList;
+use super::edit::{BaseFile, EDITED_FORMAT_VERSION, Edit, Piece};
 use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
@@ -144,6 +143,19 @@ pub fn write_version(
     });
     let own_bytes = layout.document_bytes;
     write_file(store, path, &layout, (&told, spooled.into_lines(), own_bytes), options, runtime, progress)
+}
+
+/// What makes an edited list, beside the own entities of its file.
+#[derive(Clone, Debug)]
+pub struct EditedList {
+    /// The file that the other entities lie in.
+    pub base: BaseFile,
+    /// The list, in order.
+    pub pieces: Vec<Piece>,
+    /// What the base says of its columns, some of which may be retired.
+    pub layout: Layout,
+    /// Bytes of the documents of the list.
+    pub document_bytes: u64,
 }
 
 /// Writes the file of an edited list, whose own entities are spooled, to `path`. Blocks, as [`write_version`].

@@ -33,7 +33,7 @@ use crate::service::refresh::threads::on_thread;
 use crate::service::refresh::version_file::WrittenFile;
 use crate::storage::StorageError;
 use crate::storage::edit::BaseFile;
-use crate::storage::editing::{self, EditLimits, Slot, Slots};
+use crate::storage::editing::{self, EditLimits, EditPlan, Slot, Slots};
 use crate::storage::reader::VersionReader;
 use crate::storage::spool::Spooled;
 use crate::storage::writer::ROW_GROUP_ROWS;
@@ -137,16 +137,16 @@ impl Alternates {
         let (list, slots, index) = (reader.clone(), slots.clone(), index.clone());
         let planning = engine.spawn(async move {
             let limits = (&EditLimits::default(), ROW_GROUP_ROWS);
-            let Some(mut edited) = editing::plan(&list, base, &slots, &index, limits).await? else { return Ok(None) };
-            let (profile, columns) = match edited.profile.take() {
+            let Some(mut plan) = editing::plan(&list, base, &slots, &index, limits).await? else { return Ok(None) };
+            let (profile, columns) = match plan.profile.take() {
                 Some(told) => told,
-                None => editing::profile::read_anew(&list, &slots, &mut edited.layout).await?,
+                None => editing::profile::read_anew(&list, &slots, &mut plan.list.layout).await?,
             };
             let told = profile.encode(columns.as_ref())?;
-            Ok::<_, StorageError>(Some((edited, told)))
+            Ok::<_, StorageError>(Some((plan, told)))
         });
-        let Some((mut edited, told)) = planning.await.map_err(|_| RefreshError::Worker)?? else { return Ok(None) };
-        let (mut spool, own) = (self.ingest.spool(owner)?, std::mem::take(&mut edited.own));
+        let Some((plan, told)) = planning.await.map_err(|_| RefreshError::Worker)?? else { return Ok(None) };
+        let (mut spool, EditPlan { own, list, .. }) = (self.ingest.spool(owner)?, plan);
         let spooling = on_thread("edit", move || {
             let mut lines = Vec::new();
             for document in own {
@@ -160,7 +160,7 @@ impl Alternates {
             spool.finish()
         });
         let spooled = spooling.await??;
-        let file = self.files.reserve().await?.write_edited(spooled, edited, told, permit).await?;
+        let file = self.files.reserve().await?.write_edited(spooled, list, told, permit).await?;
         Ok(Some(file))
     }
 

@@ -34,11 +34,10 @@ use crate::service::refresh::ingest::RefreshPermit;
 use crate::service::refresh::threads::on_thread;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
-use crate::storage::editing::EditedList;
 use crate::storage::reader::VersionReader;
 use crate::storage::spool::Spooled;
 use crate::storage::store::Store;
-use crate::storage::writer::{self, WriteOptions, Written};
+use crate::storage::writer::{self, EditedList, WriteOptions, Written};
 
 /// How long a path stays reserved without a sign of life from its writer.
 const RESERVED: Duration = Duration::from_secs(300);

@@ -20,11 +20,11 @@ use bytes::Bytes;
 use self::pieces::{Item, PieceBuilder};
 use self::profile::Changed;
 use super::StorageError;
-use super::edit::{BaseFile, Edit, Piece, Source};
-use super::layout::Layout;
+use super::edit::{BaseFile, Edit, Source};
 use super::profile::StoredProfile;
 use super::reader::VersionReader;
 use super::shred::conflicts;
+use super::writer::EditedList;
 use crate::document::Columns;
 use crate::model::index::IndexSettings;
 
@@ -62,19 +62,13 @@ impl Default for EditLimits {
 }
 
 /// A list to be written as an edited file.
-pub struct EditedList {
+pub struct EditPlan {
     /// The entities of the file, canonical documents in order.
     pub own: Vec<Bytes>,
-    /// What the list is made of.
-    pub pieces: Vec<Piece>,
-    /// The file that the other entities lie in.
-    pub base: BaseFile,
-    /// What the base says of its columns, those retired that cannot hold what edits brought.
-    pub layout: Layout,
+    /// What the list is made of beside them.
+    pub list: EditedList,
     /// What is told of the list, with its columns as a table; `None` where it has to be read for that.
     pub profile: Option<(StoredProfile, Option<Columns>)>,
-    /// Bytes of the documents of the list.
-    pub document_bytes: u64,
 }
 
 /// The file that an edit of a list refers to: that of the list, or the base of an edited one.
@@ -97,7 +91,7 @@ pub async fn plan(
     slots: &Slots,
     index: &IndexSettings,
     (limits, row_group_rows): (&EditLimits, usize),
-) -> Result<Option<EditedList>, StorageError> {
+) -> Result<Option<EditPlan>, StorageError> {
     let before = list.layout();
     if before.document_bytes < limits.list_bytes
         || before.index != *index
@@ -155,7 +149,8 @@ pub async fn plan(
     }
     let document_bytes = before.document_bytes + changed.added_bytes() - changed.removed_bytes();
     let profile = profile::of_edited(list, &mut layout, &changed, slots).await?;
-    Ok(Some(EditedList { own, pieces, base, layout, profile, document_bytes }))
+    let list = EditedList { base, pieces, layout, document_bytes };
+    Ok(Some(EditPlan { own, list, profile }))
 }
 
 /// Documents that follow each other.

@@ -1,111 +1,40 @@
-//! The list of an edited file: its pieces, each a row group to readers, and where each lies.
+//! Opening the list of an edited file: its base is opened, and both are compared.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use object_store::path::Path as ObjectPath;
 
 use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
-use crate::storage::edit::{Edit, Piece, Source};
-use crate::storage::footer::{Footer, NEXT_ID, RowGroup};
-use crate::storage::keywords::stored::KeywordIndex;
+use crate::storage::edit::Edit;
 use crate::storage::parts::{Part, PartKey};
-use crate::storage::shapes::stored::ShapeIndex;
+use crate::storage::piece_list::PieceList;
 use crate::storage::store::Store;
 
-/// The pieces of an edited list. All readers of the list share it.
-pub struct PieceList {
-    /// A number that no file has: what is made of pieces is kept under it.
-    pub(super) id: u64,
-    pub(super) base: Arc<Footer>,
-    pub(super) pieces: Vec<Piece>,
-    pub(super) row_groups: Vec<RowGroup>,
-    pub(super) keywords: KeywordIndex,
-    pub(super) shapes: ShapeIndex,
-}
-
-impl PieceList {
-    /// About how much memory it takes, beside the footers.
-    pub fn memory_bytes(&self) -> usize {
-        self.pieces.len() * (size_of::<Piece>() + size_of::<RowGroup>())
-            + self.keywords.memory_bytes()
-            + self.shapes.memory_bytes()
-            + size_of::<PieceList>()
-    }
-
-    fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList, StorageError> {
-        let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
-        if base.layout.edit.is_some() {
-            return damaged("its base is an edited file itself");
-        }
-        if base.layout.content_sha256 != edit.base.content_sha256 {
-            return damaged("its base is another file than that it was made of");
-        }
-        // They may have been retired since.
-        let columns = own.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
-        let are_equal = columns.into_iter().all(|(own, base)| {
-            let flags = |column: &crate::storage::layout::ShreddedColumn| {
-                (column.fans_out, column.dictionary, column.has_exact, column.has_numbers)
-            };
-            own.keys == base.keys && flags(own) == flags(base)
-        });
-        if !are_equal || own.layout.shredded_columns.len() != base.layout.shredded_columns.len() {
-            return damaged("its base has other columns");
-        }
-        let rows: Vec<usize> = base.row_groups.iter().map(|row_group| row_group.rows).collect();
-        edit.check(Source::Base, &rows)?;
-        let footer = |piece: &Piece| match piece.source {
-            Source::Base => &*base,
-            Source::Own => own,
-        };
-        let mut first = 0;
-        let row_groups = edit.pieces.iter().map(|piece| {
-            let row_group = RowGroup { first, rows: piece.rows as usize };
-            first += u64::from(piece.rows);
-            row_group
-        });
-        let row_groups = row_groups.collect();
-        let places = edit.pieces.iter().map(|piece| {
-            let before = if piece.source == Source::Own { base.keywords.segments().len() } else { 0 };
-            let place = footer(piece).keywords.place_of(piece.row_group as usize);
-            let place = place.map(|(segment, start)| (before + segment, start + piece.start as usize));
-            (place, piece.rows as usize)
-        });
-        let keywords = KeywordIndex::of_pieces([&base.keywords, &own.keywords], places);
-        let shapes = edit.pieces.iter().map(|piece| footer(piece).shapes.get(piece.row_group as usize).cloned());
-        let shapes = ShapeIndex::of_pieces(shapes);
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let pieces = edit.pieces.clone();
-        Ok(PieceList { id, base, pieces, row_groups, keywords, shapes })
-    }
-
-    /// The list of an edited file, and its base.
-    ///
-    /// # Errors
-    /// When the base is missing, or is not what the file says.
-    pub(super) async fn open(
-        own: &FileReader,
-        edit: &Edit,
-        store: &Store,
-        cache: &PartCache,
-    ) -> Result<(FileReader, Arc<PieceList>), StorageError> {
-        let path = ObjectPath::from(edit.base.path.as_str());
-        let load = || async {
-            let base =
-                FileReader::open(store, &path, edit.base.size_bytes, cache).await.map_err(|error| {
-                    match error.is_damage() {
-                        true => StorageError::Layout(format!("its base: {error}")),
-                        false => error,
-                    }
-                })?;
-            Ok(Part::Pieces(Arc::new(PieceList::of(&own.footer, base.footer, edit)?)))
-        };
-        let load = || async { load().await.map_err(|error| own.file.blame("the list", error)) };
-        match cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await? {
-            Part::Pieces(list) => Ok((FileReader::of_footer(store, &path, list.base.clone(), cache), list)),
-            _ => Err(StorageError::Layout("the cache holds another part under the key of a list".to_owned())),
-        }
+/// The list of an edited file, and its base.
+///
+/// # Errors
+/// When the base is missing, or is not what the file says.
+pub(super) async fn open(
+    own: &FileReader,
+    edit: &Edit,
+    store: &Store,
+    cache: &PartCache,
+) -> Result<(FileReader, Arc<PieceList>), StorageError> {
+    let path = ObjectPath::from(edit.base.path.as_str());
+    let load = || async {
+        let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await.map_err(|error| {
+            match error.is_damage() {
+                true => StorageError::Layout(format!("its base: {error}")),
+                false => error,
+            }
+        })?;
+        Ok(Part::Pieces(Arc::new(PieceList::of(&own.footer, base.footer, edit)?)))
+    };
+    let load = || async { load().await.map_err(|error| own.file.blame("the list", error)) };
+    match cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await? {
+        Part::Pieces(list) => Ok((FileReader::of_footer(store, &path, list.base.clone(), cache), list)),
+        _ => Err(StorageError::Layout("the cache holds another part under the key of a list".to_owned())),
     }
 }

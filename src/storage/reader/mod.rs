@@ -28,7 +28,6 @@ mod shapes;
 mod verification;
 
 pub use ahead::Wanted;
-pub use list::PieceList;
 pub use verification::{Pace, Unbounded};
 
 use std::sync::Arc;
@@ -42,6 +41,7 @@ use crate::storage::cache::PartCache;
 use crate::storage::edit::{Piece, Source};
 use crate::storage::footer::RowGroup;
 use crate::storage::layout::Layout;
+use crate::storage::piece_list::PieceList;
 use crate::storage::profile::{PathIndex, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
@@ -86,7 +86,7 @@ impl VersionReader {
         let edited = match &own.layout().edit {
             None => None,
             Some(edit) => {
-                let (base, list) = Box::pin(PieceList::open(&own, edit, store, cache)).await?;
+                let (base, list) = Box::pin(list::open(&own, edit, store, cache)).await?;
                 Some(Edited { base, list })
             }
         };

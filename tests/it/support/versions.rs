@@ -63,22 +63,22 @@ impl Bench {
             let list = VersionReader::open(store, path, written.size_bytes, &cache).await?;
             let base = editing::base_of(&list, path.as_ref(), written.size_bytes);
             let limits = (limits, options.row_group_rows);
-            let Some(mut edited) = editing::plan(&list, base, slots, &options.index, limits).await? else {
+            let Some(mut plan) = editing::plan(&list, base, slots, &options.index, limits).await? else {
                 return Ok::<_, StorageError>(None);
             };
-            let (profile, columns) = match edited.profile.take() {
+            let (profile, columns) = match plan.profile.take() {
                 Some(told) => told,
-                None => editing::profile::read_anew(&list, slots, &mut edited.layout).await?,
+                None => editing::profile::read_anew(&list, slots, &mut plan.list.layout).await?,
             };
-            Ok(Some((edited, profile.encode(columns.as_ref())?)))
+            Ok(Some((plan, profile.encode(columns.as_ref())?)))
         })?;
-        let Some((list, told)) = planned else { return Ok(None) };
+        let Some((plan, told)) = planned else { return Ok(None) };
         let own: Vec<String> =
-            list.own.iter().map(|entity| String::from_utf8(entity.to_vec()).expect("UTF-8")).collect();
+            plan.own.iter().map(|entity| String::from_utf8(entity.to_vec()).expect("UTF-8")).collect();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = ObjectPath::from(format!("versions/edited-{number}.parquet"));
         let spooled = self.spool(&own);
-        let written = write_edited(store, &path, spooled, &list, &told, options, self.runtime.handle())?;
+        let written = write_edited(store, &path, spooled, &plan.list, &told, options, self.runtime.handle())?;
         Ok(Some((path, written)))
     }
 
