@@ -140,7 +140,7 @@ pub async fn plan(
     if of_base == 0 || pieces.len() > list.base_row_groups() + limits.pieces {
         return Ok(None);
     }
-    let changed = changed(list, slots).await?;
+    let Some(changed) = changed(list, slots, limits.own_bytes).await? else { return Ok(None) };
     let mut layout = before.clone();
     for added in &changed.added {
         for number in conflicts(&layout, added) {
@@ -173,13 +173,17 @@ async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Byte
     Ok(documents)
 }
 
-/// The entities that go, and those that come.
-async fn changed(list: &VersionReader, slots: &Slots) -> Result<Changed, StorageError> {
-    let mut changed = Changed::default();
+/// The entities that go, and those that come; `None` where those that go have more bytes than `most_bytes`.
+async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result<Option<Changed>, StorageError> {
+    let (mut changed, mut bytes) = (Changed::default(), 0);
     for (position, Slot { inserts, change }) in slots {
         changed.added.extend(inserts.iter().cloned());
         let Some(entity) = change else { continue };
         let gone = read(list, *position, 1).await?;
+        bytes += gone.iter().map(|document| document.len() as u64).sum::<u64>();
+        if bytes > most_bytes {
+            return Ok(None);
+        }
         if let ([gone], Some(entity)) = (&gone[..], entity) {
             changed.replaced.push((gone.clone(), entity.clone()));
         }
@@ -187,5 +191,5 @@ async fn changed(list: &VersionReader, slots: &Slots) -> Result<Changed, Storage
         changed.removed.extend(gone);
         changed.added.extend(entity.iter().cloned());
     }
-    Ok(changed)
+    Ok(Some(changed))
 }
