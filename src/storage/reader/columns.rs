@@ -147,11 +147,6 @@ impl FileReader {
         chunks.map(|(row_group, part)| u64::from(self.footer.outline.chunk(row_group, part).decompressed_bytes)).sum()
     }
 
-    /// Whether the cache holds these columns of a row group.
-    pub(in crate::storage) fn caches_columns(&self, row_group: usize, columns: &[usize]) -> bool {
-        columns.iter().all(|column| self.file.cache.contains(&self.column_key(row_group, *column)))
-    }
-
     pub(super) fn column_key(&self, row_group: usize, column: usize) -> PartKey {
         PartKey::Column { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
     }

@@ -36,12 +36,6 @@ impl FileReader {
         &self.footer.keywords
     }
 
-    /// Whether the search text of a row group is in the cache.
-    pub(in crate::storage) fn caches_search(&self, row_group: usize) -> bool {
-        let column = self.footer.schema_columns.search as u32;
-        self.file.cache.contains(&PartKey::Column { file: self.footer.id, row_group: row_group as u32, column })
-    }
-
     /// Bytes of the search text of a row group, and of its documents, as stored.
     pub(in crate::storage) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);

@@ -217,8 +217,12 @@ fn an_edit_holds_what_it_brought_and_nothing_else() {
 
     // Without the base nothing can be read, and the error says so.
     files.bench.runtime.block_on(files.store.objects().delete(&base.0)).expect("removed");
-    let open = VersionReader::open(&files.store, &two.0, two.1.size_bytes, &PartCache::new(1 << 20));
-    let error = files.bench.runtime.block_on(open).expect_err("no base");
+    let refused = || {
+        let cache = PartCache::new(1 << 20);
+        let open = VersionReader::open(&files.store, &two.0, two.1.size_bytes, &cache);
+        files.bench.runtime.block_on(open).expect_err("not that base")
+    };
+    let error = refused();
     assert!(error.is_damage() && error.to_string().contains(base.0.as_ref()), "{error}");
     // Another file in its place is none.
     let other = files.write(&some(101), &options());
@@ -227,8 +231,7 @@ fn an_edit_holds_what_it_brought_and_nothing_else() {
         .runtime
         .block_on(async { files.store.objects().get(&other.0).await.expect("there").bytes().await.expect("bytes") });
     files.bench.runtime.block_on(files.store.objects().put(&base.0, bytes.into())).expect("put");
-    let open = VersionReader::open(&files.store, &two.0, two.1.size_bytes, &PartCache::new(1 << 20));
-    let error = files.bench.runtime.block_on(open).expect_err("another base");
+    let error = refused();
     assert!(error.is_damage() && error.to_string().contains("its base"), "{error}");
 }
 
