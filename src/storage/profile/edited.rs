@@ -229,8 +229,9 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
         _ => record.fans_out,
     };
     if !delta.values.is_empty() {
-        change_bounds(record, delta)?;
-        change_values(record, delta)?;
+        let counted = Counted::of(record, delta);
+        change_bounds(record, delta, counted.as_ref())?;
+        change_values(record, delta, counted)?;
     }
     Some(())
 }
@@ -259,7 +260,9 @@ fn change_lengths(record: &mut PathRecord, had_strings: bool, delta: &Delta) -> 
 }
 
 /// The minima and maxima.
-fn change_bounds(record: &mut PathRecord, delta: &Delta) -> Option<()> {
+fn change_bounds(record: &mut PathRecord, delta: &Delta, counted: Option<&Counted>) -> Option<()> {
+    let stays =
+        |scalar_type: ScalarType, bytes: &[u8]| counted.is_some_and(|counted| counted.holds(scalar_type, bytes));
     let of_type = |wanted: ScalarType| {
         delta
             .values
@@ -269,17 +272,20 @@ fn change_bounds(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     };
     for (text, more) in of_type(ScalarType::Number) {
         let text = std::str::from_utf8(text).ok()?;
-        change_number(record, text, more)?;
+        change_number(record, text, more, stays(ScalarType::Number, text.as_bytes()))?;
     }
     for (text, more) in of_type(ScalarType::String) {
-        change_string(record, Text::new(text), more)?;
+        let cut = Cut::of_string(Text::new(text));
+        let stays = !cut.cut && stays(ScalarType::String, &cut.bytes);
+        change_string(record, &cut, more, stays)?;
     }
     // With the last one that went, a bound would have.
     let has = [record.types.number > 0, record.types.string > 0];
     (has == [record.number_min.is_some(), record.string_min.is_some()]).then_some(())
 }
 
-fn change_number(record: &mut PathRecord, text: &str, more: i64) -> Option<()> {
+/// Takes a number that comes, or goes: `stays` says that others of it do not.
+fn change_number(record: &mut PathRecord, text: &str, more: i64, stays: bool) -> Option<()> {
     let cut = Cut::of_number(text);
     if cut.cut {
         return None;
@@ -303,17 +309,17 @@ fn change_number(record: &mut PathRecord, text: &str, more: i64) -> Option<()> {
             (std::cmp::Ordering::Less, true) => *bound = Some(told.clone()),
             (std::cmp::Ordering::Greater, _) => {}
             // Of equal ones the first is told, with its spelling.
-            (std::cmp::Ordering::Equal, true) if known.value == told.value => {}
+            (std::cmp::Ordering::Equal, is_more) if known.value == told.value && (is_more || stays) => {}
             _ => return None,
         }
     }
     Some(())
 }
 
-fn change_string(record: &mut PathRecord, text: Text<'_>, more: i64) -> Option<()> {
-    let cut = Cut::of_string(text);
+/// Takes a string that comes, or goes: `stays` says that others of it do not.
+fn change_string(record: &mut PathRecord, cut: &Cut, more: i64, stays: bool) -> Option<()> {
     for (bound, is_min) in [(&mut record.string_min, true), (&mut record.string_max, false)] {
-        let told = || value(ScalarType::String, &cut);
+        let told = || value(ScalarType::String, cut);
         let Some(known) = bound else {
             match more > 0 {
                 true => *bound = Some(told()),
@@ -321,11 +327,12 @@ fn change_string(record: &mut PathRecord, text: Text<'_>, more: i64) -> Option<(
             }
             continue;
         };
-        let ordering = order(&cut, known)?;
+        let ordering = order(cut, known)?;
         let ordering = if is_min { ordering } else { ordering.reverse() };
         match (ordering, more > 0) {
             (std::cmp::Ordering::Less, true) => *bound = Some(told()),
             (std::cmp::Ordering::Greater, _) | (std::cmp::Ordering::Equal, true) => {}
+            (std::cmp::Ordering::Equal, false) if stays => {}
             _ => return None,
         }
     }
@@ -347,10 +354,10 @@ fn order(string: &Cut, shown: &ValueRecord) -> Option<std::cmp::Ordering> {
 }
 
 /// How many distinct values there are, and which are frequent.
-fn change_values(record: &mut PathRecord, delta: &Delta) -> Option<()> {
+fn change_values(record: &mut PathRecord, delta: &Delta, counted: Option<Counted>) -> Option<()> {
     let most = record.types.boolean + record.types.number + record.types.string;
-    match counted(record, delta) {
-        Some((distinct, top)) => (record.distinct.count, record.top) = (distinct, top),
+    match counted {
+        Some(counted) => (record.distinct.count, record.top) = (counted.distinct, counted.top()),
         None => {
             let came = delta.values.values().filter(|more| **more > 0).count() as u64;
             let least = u64::from(most > 0);
@@ -379,62 +386,89 @@ fn shown(scalar_type: ScalarType, text: &[u8]) -> Option<Shown> {
     Some(Shown { scalar_type, value: cut })
 }
 
-/// The distinct values and the frequent ones, where the record names all that occur more than once, and nothing else
-/// that may be among those that changed.
-fn counted(record: &PathRecord, delta: &Delta) -> Option<(u64, Vec<TopValue>)> {
-    if record.top_estimated || record.distinct.estimated || record.top.len() >= TOP {
-        return None;
-    }
-    let mut known: HashMap<(ScalarType, Vec<u8>), u64> = HashMap::new();
-    for top in &record.top {
-        let (scalar_type, text) = match &top.value {
-            _ if top.cut => return None,
-            serde_json::Value::Number(number) => (ScalarType::Number, number.to_string().into_bytes()),
-            serde_json::Value::Bool(value) => (ScalarType::Boolean, value.to_string().into_bytes()),
-            serde_json::Value::String(text) => (ScalarType::String, text.clone().into_bytes()),
-            _ => return None,
-        };
-        known.insert((scalar_type, text), top.count);
-    }
-    // Values that occur once; which they are is not known.
-    let mut singles = record.distinct.count.checked_sub(known.len() as u64)?;
-    // Those that go first, for what comes then is more often known to be new.
-    let mut changes: Vec<_> = delta.values.iter().collect();
-    changes.sort_by_key(|(_, more)| **more);
-    let mut named_singles: Vec<(ScalarType, Vec<u8>)> = Vec::new();
-    for ((scalar_type, text), more) in changes {
-        let shown = shown(*scalar_type, text)?;
-        // Numbers are told in another spelling, if they have an exponent.
-        if shown.value.cut || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic)) {
+/// The values of a path after edits, where all are known that occur more than once.
+struct Counted {
+    distinct: u64,
+    /// Those that occur more than once.
+    repeated: HashMap<(ScalarType, Vec<u8>), u64>,
+}
+
+impl Counted {
+    /// `None` where the record does not name all that occur more than once, or something else that changed.
+    fn of(record: &PathRecord, delta: &Delta) -> Option<Counted> {
+        if record.top_estimated || record.distinct.estimated || record.top.len() >= TOP {
             return None;
         }
-        let key = (*scalar_type, shown.value.bytes);
-        let count = match known.get(&key) {
-            Some(count) => sum(*count, *more)?,
-            None if *more < 0 => {
-                singles = singles.checked_sub(more.unsigned_abs()).filter(|_| *more == -1)?;
-                continue;
-            }
-            // It may be one of those that occur once.
-            None if singles > 0 => return None,
-            None => more.unsigned_abs(),
-        };
-        known.remove(&key);
-        match count {
-            0 => {}
-            1 => named_singles.push(key),
-            _ => _ = known.insert(key, count),
+        let mut known: HashMap<(ScalarType, Vec<u8>), u64> = HashMap::new();
+        for top in &record.top {
+            let (scalar_type, text) = match &top.value {
+                _ if top.cut => return None,
+                serde_json::Value::Number(number) => (ScalarType::Number, number.to_string().into_bytes()),
+                serde_json::Value::Bool(value) => (ScalarType::Boolean, value.to_string().into_bytes()),
+                serde_json::Value::String(text) => (ScalarType::String, text.clone().into_bytes()),
+                _ => return None,
+            };
+            known.insert((scalar_type, text), top.count);
         }
+        // Values that occur once; which they are is not known.
+        let mut singles = record.distinct.count.checked_sub(known.len() as u64)?;
+        // Those that go first, for what comes then is more often known to be new.
+        let mut changes: Vec<_> = delta.values.iter().collect();
+        changes.sort_by_key(|(_, more)| **more);
+        let mut named_singles: Vec<(ScalarType, Vec<u8>)> = Vec::new();
+        for ((scalar_type, text), more) in changes {
+            let shown = shown(*scalar_type, text)?;
+            // Numbers are told in another spelling, if they have an exponent.
+            if shown.value.cut || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic)) {
+                return None;
+            }
+            let key = (*scalar_type, shown.value.bytes);
+            let count = match known.get(&key) {
+                Some(count) => sum(*count, *more)?,
+                None if *more < 0 => {
+                    singles = singles.checked_sub(more.unsigned_abs()).filter(|_| *more == -1)?;
+                    continue;
+                }
+                // It may be one of those that occur once.
+                None if singles > 0 => return None,
+                None => more.unsigned_abs(),
+            };
+            known.remove(&key);
+            match count {
+                0 => {}
+                1 => named_singles.push(key),
+                _ => _ = known.insert(key, count),
+            }
+        }
+        let distinct = singles + (known.len() + named_singles.len()) as u64;
+        Some(Counted { distinct, repeated: known })
     }
-    let distinct = singles + (known.len() + named_singles.len()) as u64;
-    let mut top: Vec<_> = known.into_iter().collect();
-    top.sort_by(|(one, one_count), (other, other_count)| (other_count, one).cmp(&(one_count, other)));
-    top.truncate(TOP);
-    let told = top.into_iter().map(|((scalar_type, bytes), count)| {
-        let ValueRecord { value, cut } = value(scalar_type, &Cut { bytes, cut: false });
-        TopValue { value, cut, count }
-    });
-    Some((distinct, told.collect()))
+
+    /// Whether a value occurs for sure, and as a number in this spelling alone.
+    fn holds(&self, scalar_type: ScalarType, bytes: &[u8]) -> bool {
+        if !self.repeated.contains_key(&(scalar_type, bytes.to_vec())) {
+            return false;
+        }
+        let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(NumericValue::parse);
+        let is_equal = |other: &&(ScalarType, Vec<u8>)| {
+            other.0 == ScalarType::Number
+                && number(&other.1).partial_cmp(&number(bytes)).is_none_or(|order| order.is_eq())
+        };
+        scalar_type != ScalarType::Number
+            || (self.distinct == self.repeated.len() as u64 && self.repeated.keys().filter(is_equal).count() == 1)
+    }
+
+    /// The frequent ones, as a profile tells them.
+    fn top(self) -> Vec<TopValue> {
+        let mut top: Vec<_> = self.repeated.into_iter().collect();
+        top.sort_by(|(one, one_count), (other, other_count)| (other_count, one).cmp(&(one_count, other)));
+        top.truncate(TOP);
+        let told = top.into_iter().map(|((scalar_type, bytes), count)| {
+            let ValueRecord { value, cut } = value(scalar_type, &Cut { bytes, cut: false });
+            TopValue { value, cut, count }
+        });
+        told.collect()
+    }
 }
 
 /// Whether the path has a shredded column that may be asked.
