@@ -121,8 +121,8 @@ pub struct ShreddedColumn {
     pub has_exact: bool,
     /// Whether numbers occur: there are `number` and `remainder` columns.
     pub has_numbers: bool,
-    /// Whether an edit brought values that these columns cannot hold, so that nobody may ask them any more: those of the
-    /// base say all of its entities, and those of an edited file say nothing.
+    /// Whether an edit brought values that these columns cannot hold, so that nobody may ask them any more: the columns
+    /// of the base say nothing of what came, and those of an edited file say nothing at all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retired: bool,
 }

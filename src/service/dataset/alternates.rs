@@ -1,9 +1,9 @@
 //! Alternates: a second entity list that a version may have, saved and deleted as a whole.
 //!
 //! An alternate is a file of its own; one that was edited refers to the version's file, too, for the entities that no
-//! edit touched ([`crate::storage::editing`]). A save writes it where nobody looks, then one transaction of the catalog makes
-//! it the version's: every read sees the one before or the one after. The file of an alternate that was replaced or
-//! deleted stays for the reads that began before, and goes with a sweep.
+//! edit touched ([`crate::storage::editing`]). A save writes it where nobody looks, then one transaction of the catalog
+//! makes it the version's: every read sees the one before or the one after. The file of an alternate that was replaced
+//! or deleted stays for the reads that began before, and goes with a sweep.
 
 use std::sync::Arc;
 

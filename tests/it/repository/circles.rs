@@ -8,7 +8,7 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 40] = [
+const LAYERS: [&str; 39] = [
     "catalog",
     "dashboard",
     "dashboard/browse",
@@ -44,7 +44,6 @@ const LAYERS: [&str; 40] = [
     "source/parquet",
     "storage",
     "storage/disk_cache",
-    "storage/editing",
     "storage/keywords",
     "storage/profile",
     "storage/reader",
