@@ -1,6 +1,8 @@
 //! Edited lists: whatever edits made of a list, and edits of that, reads, profile and checksums are those of the same
 //! list written whole.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
@@ -169,7 +171,8 @@ fn edits_of_edits_read_as_the_list_written_whole() {
         Ok(())
     });
     no_failure(result);
-    assert!(beside.get() > 20, "{} edits were written beside their base", beside.get());
+    let followed: usize = labs.iter().map(|lab| lab.bench.followed.load(Ordering::Relaxed)).sum();
+    assert!(beside.get() > 20 && followed > 5, "{} beside their base, {followed} profiles followed", beside.get());
 }
 
 /// Some entities, several row groups of them.

@@ -24,6 +24,8 @@ pub struct Bench {
     pub runtime: Runtime,
     directory: TempDir,
     next: AtomicUsize,
+    /// Edits whose profile followed from the one before.
+    pub followed: AtomicUsize,
 }
 
 impl Bench {
@@ -33,6 +35,7 @@ impl Bench {
             runtime: runtime.expect("a runtime"),
             directory: tempfile::tempdir().expect("a temporary directory"),
             next: AtomicUsize::new(0),
+            followed: AtomicUsize::new(0),
         }
     }
 
@@ -67,7 +70,10 @@ impl Bench {
                 return Ok::<_, StorageError>(None);
             };
             let (profile, columns) = match plan.profile.take() {
-                Some(told) => told,
+                Some(told) => {
+                    self.followed.fetch_add(1, Ordering::Relaxed);
+                    told
+                }
                 None => editing::profile::read_anew(&list, slots, &mut plan.list.layout).await?,
             };
             Ok(Some((plan, profile.encode(columns.as_ref())?)))
