@@ -91,7 +91,7 @@ impl Alternates {
             let saved = match edited {
                 Ok(Made::File(file)) => alternates.save_file(owner, (dataset, version), file, Some(base)).await,
                 Ok(Made::Entities(entities)) => {
-                    alternates.save_now(owner, (dataset, version), entities, current.index, Some(base)).await
+                    alternates.save_now(owner, (dataset, version), *entities, current.index, Some(base)).await
                 }
                 Err(error) => Err(error.into()),
             };
@@ -120,7 +120,7 @@ impl Alternates {
             }
         }
         let merge = Merge::new(Arc::unwrap_or_clone(slots));
-        self.whole(owner, reader, merge, permit).await.map(Made::Entities)
+        self.whole(owner, reader, merge, permit).await.map(|entities| Made::Entities(Box::new(entities)))
     }
 
     /// The list with the edits made, in a file that refers to its base; `None` where it is to be written whole.
@@ -253,7 +253,7 @@ enum Made {
     /// A file that refers to its base.
     File(WrittenFile),
     /// All of its entities.
-    Entities(PushedEntities),
+    Entities(Box<PushedEntities>),
 }
 
 /// A list that passes, and the edits that are made in it.
