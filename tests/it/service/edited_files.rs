@@ -153,7 +153,11 @@ async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_base_is_told_of_and_ends_no_process() {
-    let owned = Owned::start(|config| config.cache.memory_bytes = Some(0)).await;
+    // Nothing is kept that would answer in place of the files.
+    let owned = Owned::start(|config| {
+        (config.cache.memory_bytes, config.cache.response_bytes) = (Some(0), 0);
+    })
+    .await;
     let (id, _) = large(&owned).await;
     let base = owned.service.version_files().remove(0);
     edit(&owned, id, r#"[{"position":5,"remove":true}]"#).await;
