@@ -134,7 +134,8 @@ pub struct VersionFile {
     pub size_bytes: u64,
     /// How many entities it holds.
     pub entity_count: u64,
-    /// A hash over its content, as lower-case hex: equal for equal entity lists.
+    /// A hash over its content, as lower-case hex. Equal ones tell equal entity lists; those of lists that were written
+    /// whole are equal if the lists are.
     pub content_hash: String,
 }
 
@@ -147,7 +148,8 @@ pub struct NewFile {
     pub size_bytes: u64,
     /// How many entities it holds.
     pub entity_count: u64,
-    /// A hash over its content, as lower-case hex: equal for equal entity lists.
+    /// A hash over its content, as lower-case hex. Equal ones tell equal entity lists; those of lists that were written
+    /// whole are equal if the lists are.
     pub content_hash: String,
 }
 

@@ -33,7 +33,7 @@ impl Lookups {
     fn of(key: &PartKey) -> &'static Lookups {
         let [footers, documents, columns, blooms, paths, keywords, shapes, derived] = &*LOOKUPS;
         match key {
-            PartKey::Footer(_) => footers,
+            PartKey::Footer(_) | PartKey::Pieces { .. } => footers,
             PartKey::Documents { .. } => documents,
             PartKey::Column { .. } => columns,
             PartKey::Bloom { .. } => blooms,
@@ -50,7 +50,7 @@ fn count(part: &Part) {
     match part {
         // Others are neither rows nor large, and the size of a footer is dear to find.
         Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
-        Part::Footer(_) | Part::Bloom(_) | Part::Paths(_) => {}
+        Part::Footer(_) | Part::Pieces(_) | Part::Bloom(_) | Part::Paths(_) => {}
         Part::Keywords(_) | Part::KeywordLists(_) | Part::Shapes(_) | Part::Derived(_) => {}
     }
 }

@@ -12,9 +12,16 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use super::StorageError;
 use super::run::Run;
 
-/// The documents of one page. Clones share them.
+/// The documents of one page, or some of them that follow each other. Clones share them.
 #[derive(Clone, Debug)]
-pub struct DocumentPage(Arc<Documents>);
+pub struct DocumentPage {
+    documents: Arc<Documents>,
+    /// Row of the first one.
+    first_row: usize,
+    /// How many of the page come before it.
+    skipped: usize,
+    rows: usize,
+}
 
 /// A page that is there while others hold it.
 #[derive(Default)]
@@ -23,7 +30,7 @@ pub(super) struct WeakPage(Weak<Documents>);
 impl WeakPage {
     /// The page, if it is there still.
     pub(super) fn page(&self) -> Option<DocumentPage> {
-        self.0.upgrade().map(DocumentPage)
+        self.0.upgrade().map(DocumentPage::whole)
     }
 }
 
@@ -80,38 +87,56 @@ impl DocumentPage {
             at += length;
         }
         let first_row = usize::try_from(location.first_row_index).map_err(|_| damaged("has no place"))?;
-        Ok(DocumentPage(Arc::new(Documents { first_row, bytes, spans: spans.into() })))
+        Ok(DocumentPage::whole(Arc::new(Documents { first_row, bytes, spans: spans.into() })))
+    }
+
+    fn whole(documents: Arc<Documents>) -> DocumentPage {
+        let (first_row, rows) = (documents.first_row, documents.spans.len());
+        DocumentPage { documents, first_row, skipped: 0, rows }
+    }
+
+    /// Those documents of it that lie in these rows, which are counted from the first of these.
+    pub(super) fn within(&self, rows: &Range<usize>) -> DocumentPage {
+        let first = self.first_row.max(rows.start);
+        let end = self.rows().end.min(rows.end).max(first);
+        DocumentPage {
+            documents: self.documents.clone(),
+            first_row: first - rows.start,
+            skipped: self.skipped + (first - self.first_row),
+            rows: end - first,
+        }
     }
 
     /// How many documents there are.
     pub fn len(&self) -> usize {
-        self.0.spans.len()
+        self.rows
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.spans.is_empty()
+        self.rows == 0
     }
 
     /// The document of a row of the row group that lies in this page.
     pub fn document(&self, row: usize) -> &[u8] {
-        let Documents { first_row, bytes, spans } = &*self.0;
-        let (start, end) = spans[row - first_row];
+        let Documents { bytes, spans, .. } = &*self.documents;
+        let (start, end) = spans[row - self.first_row + self.skipped];
         &bytes[start as usize..end as usize]
     }
 
     /// The rows of the row group that lie in this page.
     pub fn rows(&self) -> Range<usize> {
-        self.0.first_row..self.0.first_row + self.len()
+        self.first_row..self.first_row + self.rows
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.0.bytes.len() + 8 * self.len() + size_of::<Documents>() + size_of::<DocumentPage>()
+        let Documents { bytes, spans, .. } = &*self.documents;
+        bytes.len() + 8 * spans.len() + size_of::<Documents>() + size_of::<DocumentPage>()
     }
 
-    /// The same page, for as long as others hold it.
+    /// The whole page, for as long as others hold it.
     pub(super) fn downgrade(&self) -> WeakPage {
-        WeakPage(Arc::downgrade(&self.0))
+        WeakPage(Arc::downgrade(&self.documents))
     }
 
     /// A page of these documents.
@@ -123,6 +148,31 @@ impl DocumentPage {
             bytes.extend_from_slice(document);
             spans.push((start, bytes.len() as u32));
         }
-        DocumentPage(Arc::new(Documents { first_row: 0, bytes: bytes.into(), spans: spans.into() }))
+        DocumentPage::whole(Arc::new(Documents { first_row: 0, bytes: bytes.into(), spans: spans.into() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_page_counts_its_rows_from_where_it_begins() {
+        let page = DocumentPage::of_test(&[b"0", b"1", b"2", b"3", b"4"]);
+        for (rows, expected, texts) in [
+            (0..5, 0..5, &[b"0", b"1", b"2", b"3", b"4"][..]),
+            (2..4, 0..2, &[b"2", b"3"]),
+            (3..90, 0..2, &[b"3", b"4"]),
+            (7..9, 0..0, &[]),
+        ] {
+            let part = page.within(&rows);
+            assert_eq!((part.rows(), part.len(), part.is_empty()), (expected.clone(), texts.len(), texts.is_empty()));
+            let found: Vec<&[u8]> = expected.map(|row| part.document(row)).collect();
+            assert_eq!(found, texts.iter().map(|text| &text[..]).collect::<Vec<_>>());
+        }
+        // A part of a part.
+        let part = page.within(&(1..5)).within(&(2..3));
+        assert_eq!((part.rows(), part.document(0)), (0..1, &b"3"[..]));
+        assert_eq!(part.memory_bytes(), page.memory_bytes());
     }
 }

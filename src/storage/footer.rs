@@ -15,6 +15,7 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 
 use super::StorageError;
 use super::checksums::{CHECKSUMS_KEY, parse_checksums};
+use super::edit::Source;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::outline::builder::{OutlineBuilder, wrong_checksums};
@@ -22,6 +23,9 @@ use super::outline::{Outline, Texts};
 use super::page_slots::{PageSlots, SLOT_BYTES};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
+
+/// The number of the next file that this process opens.
+pub(super) static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// The pages of documents of each row group.
 pub(super) type DocumentPages = Vec<Vec<PageLocation>>;
@@ -155,7 +159,6 @@ impl Footer {
         sealed_from: Option<u64>,
         size_bytes: u64,
     ) -> Result<Footer, StorageError> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let profile = match texts.get(PROFILE_KEY).map(|text| serde_json::from_str::<ProfileLocation>(text)) {
             None => None,
             Some(Ok(location)) if location.is_within(size_bytes) => Some(location),
@@ -167,10 +170,13 @@ impl Footer {
             row_groups.push(RowGroup { first, rows: rows as usize });
             first += u64::from(rows);
         }
-        if first != layout.entity_count {
-            return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.entity_count)));
+        if first != layout.own_entities() {
+            return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.own_entities())));
         }
         let rows: Vec<usize> = row_groups.iter().map(|row_group| row_group.rows).collect();
+        if let Some(edit) = &layout.edit {
+            edit.check(Source::Own, &rows)?;
+        }
         let keywords = texts.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes));
         let shapes = texts.get(SHAPES_KEY).map(|text| ShapeIndex::parse(text, rows.len(), size_bytes));
         let mut misplaced = None;

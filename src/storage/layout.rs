@@ -24,12 +24,13 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use super::StorageError;
+use super::edit::{EDITED_FORMAT_VERSION, Edit};
 use crate::model::index::IndexSettings;
 
 /// Where the [`Layout`] lies in the key-value metadata of the Parquet footer.
 pub const METADATA_KEY: &str = "strata";
 
-/// The version of this layout. A reader refuses any other.
+/// The version of this layout. A reader refuses any other but [`EDITED_FORMAT_VERSION`].
 pub const FORMAT_VERSION: u32 = 1;
 
 /// The separator in the search text: a byte that no UTF-8 text holds.
@@ -120,6 +121,10 @@ pub struct ShreddedColumn {
     pub has_exact: bool,
     /// Whether numbers occur: there are `number` and `remainder` columns.
     pub has_numbers: bool,
+    /// Whether an edit brought values that these columns cannot hold, so that nobody may ask them any more: the columns
+    /// of the base say nothing of what came, and those of an edited file say nothing at all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retired: bool,
 }
 
 impl ShreddedColumn {
@@ -154,6 +159,9 @@ pub struct Layout {
     /// The shredded paths. A shredded column's number is its place here.
     #[serde(rename = "leaves")]
     pub shredded_columns: Vec<ShreddedColumn>,
+    /// Of an edited file: what makes its list. All other fields are about the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edit: Option<Edit>,
 }
 
 impl Layout {
@@ -185,25 +193,39 @@ impl Layout {
         Some(3 + before + within.count())
     }
 
-    /// The shredded column of a path.
+    /// The shredded column of a path, if it may be asked.
     pub fn shredded(&self, keys: &[String]) -> Option<usize> {
-        self.shredded_columns.iter().position(|shredded| shredded.keys == keys)
+        self.shredded_columns.iter().position(|shredded| shredded.keys == keys && !shredded.retired)
+    }
+
+    /// Entities that lie in the file itself.
+    pub fn own_entities(&self) -> u64 {
+        self.edit.as_ref().map_or(self.entity_count, Edit::own_entities)
     }
 
     /// Reads the metadata's text.
     ///
     /// # Errors
-    /// [`StorageError::Layout`] when it is not a layout of this [`FORMAT_VERSION`].
+    /// [`StorageError::Layout`] when it is not a layout of [`FORMAT_VERSION`] or [`EDITED_FORMAT_VERSION`].
     pub fn parse(text: &str) -> Result<Layout, StorageError> {
         let layout: Layout =
             serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("its metadata: {error}")))?;
-        if layout.format_version != FORMAT_VERSION {
-            return Err(StorageError::Layout(format!(
-                "it has format {}, and this build reads format {FORMAT_VERSION}",
-                layout.format_version
-            )));
+        let is_sound = match (layout.format_version, &layout.edit) {
+            (FORMAT_VERSION, None) => true,
+            (EDITED_FORMAT_VERSION, Some(edit)) => {
+                layout.entity_count == edit.entity_count() && layout.content_sha256 == edit.content_sha256()
+            }
+            (FORMAT_VERSION | EDITED_FORMAT_VERSION, _) => false,
+            (version, _) => {
+                return Err(StorageError::Layout(format!(
+                    "it has format {version}, and this build reads formats {FORMAT_VERSION} and {EDITED_FORMAT_VERSION}"
+                )));
+            }
+        };
+        match is_sound {
+            true => Ok(layout),
+            false => Err(StorageError::Layout("its metadata contradicts itself".to_owned())),
         }
-        Ok(layout)
     }
 }
 

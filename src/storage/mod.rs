@@ -9,7 +9,9 @@
 //! | [`shortage`] | whether an error passes when something is back |
 //! | [`checksums`] | what tells a damaged part of a version file from a sound one |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
+//! | [`edit`] | what the file of an edited list says: which rows of it and of its base make the list |
 //! | `outline` | what readers need of the footer, in tables that need no decoding |
+//! | [`editing`] | an edited list: what stays in its base, what lies in a file of its own, and its profile |
 //! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
 //! | `section_format` | what the footer says of a section that readers can do without |
@@ -28,6 +30,7 @@
 //! | [`document_page`] | documents of a page, one after another |
 //! | `page_slots` | the pages of documents that are in memory, found without the cache |
 //! | [`run`] | consecutive rows |
+//! | [`piece_list`] | the list of an edited file, piece by piece |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`disk_cache`] | ranges of version files on local disk, where the store is remote |
@@ -41,6 +44,8 @@ pub mod derived;
 pub mod disk_cache;
 pub mod document_page;
 pub mod durable;
+pub mod edit;
+pub mod editing;
 mod error;
 pub mod footer;
 pub mod free_space;
@@ -51,6 +56,7 @@ pub mod layout;
 mod outline;
 mod page_slots;
 pub mod parts;
+pub mod piece_list;
 pub mod profile;
 pub mod reader;
 pub mod reader_metrics;

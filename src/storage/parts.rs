@@ -11,6 +11,7 @@ use super::document_page::DocumentPage;
 use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
+use super::piece_list::PieceList;
 use super::profile::PathIndex;
 use super::shapes::decoded::Shapes;
 
@@ -78,6 +79,11 @@ pub enum PartKey {
         /// The row group.
         row_group: u32,
     },
+    /// The list of an edited file.
+    Pieces {
+        /// The file.
+        file: u64,
+    },
     /// What is computed from the columns of a file.
     Derived {
         /// The file.
@@ -106,6 +112,8 @@ pub enum Part {
     KeywordLists(Bytes),
     /// The shapes of a row group.
     Shapes(Arc<Shapes>),
+    /// The list of an edited file.
+    Pieces(Arc<PieceList>),
     /// What is computed from columns.
     Derived(Derived),
 }
@@ -121,6 +129,7 @@ impl Part {
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
             Part::Shapes(shapes) => 64 + shapes.memory_bytes(),
+            Part::Pieces(list) => list.memory_bytes(),
             Part::Derived(derived) => derived.memory_bytes(),
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }

@@ -55,7 +55,9 @@ impl Shredder {
         let mut tree = PathTree::new(usize::MAX, usize::MAX);
         let mut shredded_of_node = vec![usize::MAX];
         let mut escaped = Vec::new();
-        for (number, shredded) in layout.shredded_columns.iter().enumerate() {
+        // Those that are retired hold nothing.
+        let asked = layout.shredded_columns.iter().enumerate().filter(|(_, shredded)| !shredded.retired);
+        for (number, shredded) in asked {
             let mut node = ROOT;
             for key in &shredded.keys {
                 escaped.clear();
@@ -163,6 +165,38 @@ impl Shredder {
             self.search = bytes;
         }
     }
+}
+
+/// The shredded columns that cannot hold what an entity has at their paths, and are not retired.
+pub fn conflicts(layout: &Layout, document: &[u8]) -> Vec<usize> {
+    let mut tree = PathTree::new(usize::MAX, usize::MAX);
+    let columns = layout.shredded_columns.iter();
+    let nodes: Vec<u32> = columns
+        .map(|shredded| {
+            shredded.keys.iter().fold(ROOT, |node, key| {
+                let mut escaped = Vec::new();
+                document::escape_into(key, &mut escaped);
+                tree.insert(node, &escaped)
+            })
+        })
+        .collect();
+    let mut found = Vec::new();
+    tree.walk(document, false, |node, fanned, value| {
+        let Found::Scalar(scalar) = value else { return };
+        let Some(number) = nodes.iter().position(|of_column| *of_column == node) else { return };
+        let shredded = &layout.shredded_columns[number];
+        // As the profile tells (`storage/profile`): a text that folding may change needs an exact one.
+        let folds = |text: &[u8]| text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
+        let fits = match scalar {
+            Scalar::Null | Scalar::Bool(_) => true,
+            Scalar::Number(text) => shredded.has_numbers && (shredded.has_exact || !folds(text.as_bytes())),
+            Scalar::String(text) => shredded.has_exact || !folds(text.raw()),
+        };
+        if !shredded.retired && (!fits || (fanned && !shredded.fans_out)) && !found.contains(&number) {
+            found.push(number);
+        }
+    });
+    found
 }
 
 fn kind(scalar: Scalar<'_>) -> ScalarKind {

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::StorageError;
 use super::layout::ShreddedPart;
-use super::reader::{Pace, VersionReader};
+use super::reader::{FileReader, Pace, VersionReader};
 use super::shapes::builder::ShapeLimits;
 use super::shapes::decoded::Shapes;
 use super::shred::Shredder;
@@ -23,13 +23,15 @@ use crate::blocking::blocking;
 /// Rows computed anew at a time.
 const BATCH_ROWS: usize = 2_048;
 
-/// Reads a whole file and returns the hex SHA-256 of its documents, each followed by a line feed. Holds a decoded row
-/// group; costs about as much as writing the file. `pace` is told of the bytes that are read, and may wait.
+/// Reads a whole file and returns the hash of its entities ([`super::layout::Layout::content_sha256`]). Holds a decoded
+/// row group; costs about as much as writing the file. `pace` is told of the bytes that are read, and may wait. Of an
+/// edited file its own entities are read: its base is a file of its own.
 ///
 /// # Errors
 /// When the store fails, a part does not decode, or a column does not follow from the documents.
 pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String, StorageError> {
     reader.verify_checksums(pace).await?;
+    let (list, reader) = (reader, reader.own());
     let mut content = Sha256::new();
     // Whatever bounds they were written within.
     let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
@@ -66,19 +68,25 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
         }
         pace.spent(reader.stored_bytes(row_group)).await;
     }
-    if entities != reader.entity_count() {
-        return Err(damaged(&format!("it holds {entities} of {} entities", reader.entity_count())));
+    let layout = reader.layout();
+    if entities != layout.own_entities() {
+        return Err(damaged(&format!("it holds {entities} of {} entities", layout.own_entities())));
     }
     if let Some(profile) = reader.profile().await?
-        && (profile.entities, profile.document_bytes) != (entities, reader.layout().document_bytes)
+        && (profile.entities, profile.document_bytes) != (layout.entity_count, layout.document_bytes)
     {
         return Err(damaged("its profile is that of another version"));
     }
-    Ok(hex::encode(content.finalize()))
+    let content = hex::encode(content.finalize());
+    match &list.layout().edit {
+        None => Ok(content),
+        Some(edit) if edit.own_sha256 == content => Ok(edit.content_sha256()),
+        Some(_) => Err(damaged("its entities are not those that edits brought")),
+    }
 }
 
 /// The columns of a row group but the documents, in the order of the layout's schema.
-async fn columns(reader: &VersionReader, row_group: usize) -> Result<Vec<ArrayRef>, StorageError> {
+async fn columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>, StorageError> {
     let mut columns = vec![reader.search(row_group).await?, reader.hashes(row_group).await?];
     for shredded in 0..reader.layout().shredded_columns.len() {
         for column in ShreddedPart::ALL {

@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 
 use super::StorageError;
 use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
+use super::edit::{BaseFile, EDITED_FORMAT_VERSION, Edit, Piece};
 use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
@@ -138,9 +139,64 @@ pub fn write_version(
         index: options.index.clone(),
         checksums: true,
         shredded_columns: choice.shredded_columns,
+        edit: None,
     });
+    let own_bytes = layout.document_bytes;
+    write_file(store, path, &layout, (&told, spooled.into_lines(), own_bytes), options, runtime, progress)
+}
+
+/// What makes an edited list, beside the own entities of its file.
+#[derive(Clone, Debug)]
+pub struct EditedList {
+    /// The file that the other entities lie in.
+    pub base: BaseFile,
+    /// The list, in order.
+    pub pieces: Vec<Piece>,
+    /// What the base says of its columns, some of which may be retired.
+    pub layout: Layout,
+    /// Bytes of the documents of the list.
+    pub document_bytes: u64,
+}
+
+/// Writes the file of an edited list, whose own entities are spooled, to `path`. Blocks, as [`write_version`].
+///
+/// # Errors
+/// As [`write_version`].
+pub fn write_edited(
+    store: &Store,
+    path: &ObjectPath,
+    spooled: Spooled,
+    list: &EditedList,
+    told: &[u8],
+    options: &WriteOptions,
+    runtime: &Handle,
+) -> Result<Written, StorageError> {
+    let own_sha256 = spooled.content_sha256().to_owned();
+    let edit = Edit { base: list.base.clone(), own_sha256, pieces: list.pieces.clone() };
+    let layout = Arc::new(Layout {
+        format_version: EDITED_FORMAT_VERSION,
+        entity_count: edit.entity_count(),
+        document_bytes: list.document_bytes,
+        content_sha256: edit.content_sha256(),
+        edit: Some(edit),
+        ..list.layout.clone()
+    });
+    let own_bytes = spooled.profile().document_bytes();
+    write_file(store, path, &layout, (told, spooled.into_lines(), own_bytes), options, runtime, &|_| {})
+}
+
+/// Writes entities of so many bytes, with their profile, to `path`.
+fn write_file(
+    store: &Store,
+    path: &ObjectPath,
+    layout: &Arc<Layout>,
+    content: (&[u8], Lines, u64),
+    options: &WriteOptions,
+    runtime: &Handle,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Written, StorageError> {
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
-    let encoded = encode(&layout, &told, spooled.into_lines(), options, sink, progress).and_then(Sink::finish);
+    let encoded = encode(layout, content, options, sink, progress).and_then(Sink::finish);
     // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
     // first, its error is the cause of the other.
     let uploaded = runtime.block_on(upload).map_err(StorageError::of_task)?;
@@ -160,8 +216,7 @@ pub fn write_version(
 
 fn encode(
     layout: &Arc<Layout>,
-    told: &[u8],
-    mut lines: Lines,
+    (told, mut lines, own_bytes): (&[u8], Lines, u64),
     options: &WriteOptions,
     sink: Sink,
     progress: &(dyn Fn(u64) + Sync),
@@ -173,7 +228,7 @@ fn encode(
     let mut file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), properties)?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
     let collects = Collects {
-        texts: layout.document_bytes >= options.keywords.text_bytes,
+        texts: own_bytes >= options.keywords.text_bytes,
         shapes: (layout.document_bytes >= options.shapes.document_bytes).then_some(options.shapes),
     };
     let indexes = collects.texts;
@@ -206,7 +261,7 @@ fn encode(
         progress(entities as u64);
         Ok(())
     };
-    if layout.document_bytes < ROW_GROUP_BYTES as u64 && layout.entity_count <= options.row_group_rows as u64 {
+    if own_bytes < ROW_GROUP_BYTES as u64 && layout.own_entities() <= options.row_group_rows as u64 {
         // A small version is not worth a thread.
         if let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
             let mut shredder = Shredder::new(layout, collects.shapes);
@@ -419,11 +474,16 @@ fn expect_parts(
     Ok((pages, blooms))
 }
 
+/// Whether a row group of so many entities, and bytes of them, takes no more.
+pub(super) fn is_full_row_group(rows: usize, bytes: usize, most_rows: usize) -> bool {
+    rows >= most_rows || bytes >= ROW_GROUP_BYTES
+}
+
 /// The next documents, up to the bounds of a row group.
 fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>, StorageError> {
     let mut text = Vec::with_capacity(ROW_GROUP_BYTES + (ROW_GROUP_BYTES >> 4));
     let mut offsets = vec![0];
-    while offsets.len() <= rows && text.len() < ROW_GROUP_BYTES {
+    while !is_full_row_group(offsets.len() - 1, text.len(), rows) {
         if lines.next_into(&mut text)?.is_none() {
             break;
         }

@@ -95,7 +95,7 @@ impl KeywordQuestions {
     /// About the bytes that asking for a row group takes in memory.
     pub(super) fn row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
         let index = reader.keyword_index();
-        let segment = index.segment_of(row_group).and_then(|segment| index.segments().get(segment));
+        let segment = index.place_of(row_group).and_then(|(segment, _)| index.segments().get(segment));
         let Some(segment) = segment else { return reader.search_bytes(row_group) };
         let ranges = Class::ALL.map(|class| segment.header.entries_range(class));
         let entries: u64 = ranges.into_iter().map(|range| range.end - range.start).sum();
@@ -119,12 +119,10 @@ impl KeywordQuestions {
         row_group: usize,
     ) -> Result<Vec<Option<IndexedRows>>, StorageError> {
         let index = reader.keyword_index();
-        let Some(number) = index.segment_of(row_group) else { return Ok(Vec::new()) };
-        let Some(segment) = index.segments().get(number) else { return Ok(Vec::new()) };
+        let Some((number, start)) = index.place_of(row_group) else { return Ok(Vec::new()) };
         let cell = self.cell(number);
         let answers = cell.get_or_try_init(|| self.ask(reader, number)).await?;
         let group = reader.row_groups()[row_group];
-        let start = (group.first - reader.row_groups()[segment.row_groups.start].first) as usize;
         Ok(answers.iter().map(|rows| rows.as_ref().map(|rows| rows.slice(start, group.rows))).collect())
     }
 

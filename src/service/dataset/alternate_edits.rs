@@ -1,13 +1,14 @@
-//! Edits of an alternate by position: what does not change is copied on the machine, and goes over no network.
+//! Edits of an alternate by position: an edit costs what it changes, and goes over no network.
 //!
-//! 1. The edits are laid out by position, which checks them against the length of the list ([`Merge::new`]).
-//! 2. The list that is there, the alternate or else the version, is read unit by unit on the engine's threads. Each
-//!    unit
-//!    becomes a block of lines in which the edits are made.
-//! 3. Another thread puts the blocks into a spool, two blocks behind at most. Memory is bounded for any list.
+//! 1. The edits are laid out by position, which checks them against the length of the list.
+//! 2. Where the list is the version's, or one that was edited before, what no edit touched stays in the version's file:
+//!    the new file holds what edits brought, and says which rows make the list ([`crate::storage::editing`]).
+//! 3. Any other list, and one of which little would stay, is written whole. It is read unit by unit on the engine's
+//!    threads; each unit becomes a block of lines in which the edits are made. Another thread puts the blocks into a
+//!    spool, two blocks behind at most, so that memory is bounded for any list.
 //! 4. From there on it is a save as any other ([`Alternates`]).
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::collections::btree_map::IntoIter;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::catalog::VersionRecord;
 use crate::model::ids::{DatasetId, UserId};
+use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{VersionFile, VersionNumber};
 use crate::priority::Work;
@@ -24,13 +26,17 @@ use crate::query::fetch::documents;
 use crate::query::fetch::selection::Positions;
 use crate::service::admission::Weight;
 use crate::service::admission::bodies::BodyRoom;
-use crate::service::dataset::alternates::{AlternateError, Alternates, EditError, EditProblem};
+use crate::service::dataset::alternates::{AlternateError, Alternates, Current, EditError, EditProblem};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
 use crate::service::refresh::threads::on_thread;
+use crate::service::refresh::version_file::WrittenFile;
 use crate::storage::StorageError;
+use crate::storage::edit::BaseFile;
+use crate::storage::editing::{self, EditLimits, EditPlan, Slot, Slots};
 use crate::storage::reader::VersionReader;
 use crate::storage::spool::Spooled;
+use crate::storage::writer::ROW_GROUP_ROWS;
 
 /// One edit of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,17 +79,20 @@ impl Alternates {
     ) -> Result<VersionRecord, AlternateError> {
         let current = self.current(owner, dataset, version).await?;
         let base = current.base(etag)?;
-        let list = current.version.alt.unwrap_or(current.version.file);
-        let merge = Merge::new(edits, list.entity_count)?;
-        let (alternates, owner, index) = (self.clone(), owner.id, current.index);
+        let list = current.version.alt.clone().unwrap_or_else(|| current.version.file.clone());
+        let slots = laid_out(edits, list.entity_count)?;
+        let (alternates, owner) = (self.clone(), owner.id);
         let editing = async move {
             let _room = room;
             let edited = tokio::select! {
-                edited = alternates.edited(owner, &list, merge) => edited,
+                edited = alternates.edited(owner, &current, &list, slots) => edited,
                 () = alternates.tasks.stopped() => return Err(RefreshError::Stopping),
             };
             let saved = match edited {
-                Ok(edited) => alternates.save_now(owner, (dataset, version), edited, index, Some(base)).await,
+                Ok(Made::File(file)) => alternates.save_file(owner, (dataset, version), file, Some(base)).await,
+                Ok(Made::Entities(entities)) => {
+                    alternates.save_now(owner, (dataset, version), *entities, current.index, Some(base)).await
+                }
                 Err(error) => Err(error.into()),
             };
             Ok(saved)
@@ -91,10 +100,78 @@ impl Alternates {
         self.tasks.run(editing).await?
     }
 
-    /// The list with the edits made, in a spool.
-    async fn edited(&self, owner: UserId, list: &VersionFile, merge: Merge) -> Result<PushedEntities, RefreshError> {
+    /// The list with the edits made.
+    async fn edited(
+        &self,
+        owner: UserId,
+        current: &Current,
+        list: &VersionFile,
+        slots: Slots,
+    ) -> Result<Made, RefreshError> {
         let permit = self.ingest.permit(owner).await?;
         let reader = self.files.open(list).await?;
+        let base = editing::base_of(&reader, &list.path, list.size_bytes);
+        let slots = Arc::new(slots);
+        // What else the list refers to may be swept.
+        if base.path == current.version.file.path {
+            let file = self.beside(owner, &reader, base, &slots, &current.index, &permit).await?;
+            if let Some(file) = file {
+                return Ok(Made::File(file));
+            }
+        }
+        let merge = Merge::new(Arc::unwrap_or_clone(slots));
+        self.whole(owner, reader, merge, permit).await.map(|entities| Made::Entities(Box::new(entities)))
+    }
+
+    /// The list with the edits made, in a file that refers to its base; `None` where it is to be written whole.
+    async fn beside(
+        &self,
+        owner: UserId,
+        reader: &VersionReader,
+        base: BaseFile,
+        slots: &Arc<Slots>,
+        index: &IndexSettings,
+        permit: &RefreshPermit,
+    ) -> Result<Option<WrittenFile>, RefreshError> {
+        let engine = self.engine.at(Weight::Heavy.priority());
+        let (list, slots, index) = (reader.clone(), slots.clone(), index.clone());
+        let planning = engine.spawn(async move {
+            let limits = (&EditLimits::default(), ROW_GROUP_ROWS);
+            let Some(mut plan) = editing::plan(&list, base, &slots, &index, limits).await? else { return Ok(None) };
+            let (profile, columns) = match plan.profile.take() {
+                Some(told) => told,
+                None => editing::profile::read_anew(&list, &slots, &mut plan.list.layout).await?,
+            };
+            let told = profile.encode(columns.as_ref())?;
+            Ok::<_, StorageError>(Some((plan, told)))
+        });
+        let Some((plan, told)) = planning.await.map_err(|_| RefreshError::Worker)?? else { return Ok(None) };
+        let (mut spool, EditPlan { own, list, .. }) = (self.ingest.spool(owner)?, plan);
+        let spooling = on_thread("edit", move || {
+            let mut lines = Vec::new();
+            for document in own {
+                append(&document, &mut lines);
+                if lines.len() >= documents::UNIT_BYTES as usize {
+                    spool.add_lines(&lines)?;
+                    lines.clear();
+                }
+            }
+            spool.add_lines(&lines)?;
+            spool.finish()
+        });
+        let spooled = spooling.await??;
+        let file = self.files.reserve().await?.write_edited(spooled, list, told, permit).await?;
+        Ok(Some(file))
+    }
+
+    /// The list with the edits made, in a spool.
+    async fn whole(
+        &self,
+        owner: UserId,
+        reader: VersionReader,
+        merge: Merge,
+        permit: RefreshPermit,
+    ) -> Result<PushedEntities, RefreshError> {
         let (blocks, received) = mpsc::channel(AHEAD);
         let engine = self.engine.at(Weight::Heavy.priority());
         let reading = engine.spawn(read(reader, merge, blocks));
@@ -171,13 +248,12 @@ async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Bloc
     blocks.send(Block::End).await.map_err(|_| Left::Spool)
 }
 
-/// What happens at one position.
-#[derive(Default)]
-struct Slot {
-    /// What comes before it, in the order of the edits.
-    inserts: Vec<Bytes>,
-    /// Which edit changes the entity there, and what stands there then.
-    change: Option<(usize, Option<Bytes>)>,
+/// What became of a list.
+enum Made {
+    /// A file that refers to its base.
+    File(WrittenFile),
+    /// All of its entities.
+    Entities(Box<PushedEntities>),
 }
 
 /// A list that passes, and the edits that are made in it.
@@ -188,38 +264,43 @@ struct Merge {
     position: u64,
 }
 
-impl Merge {
-    /// Edits of a list of so many entities.
-    ///
-    /// # Errors
-    /// [`EditError`] for a position that the list does not have, and a second change of one entity.
-    fn new(edits: Vec<EntityEdit>, length: u64) -> Result<Merge, EditError> {
-        let mut slots: BTreeMap<u64, Slot> = BTreeMap::new();
-        for (index, EntityEdit { position, change }) in edits.into_iter().enumerate() {
-            let wrong = |problem| Err(EditError { index, problem });
-            let entity = match change {
-                EntityChange::Insert(entities_before) => {
-                    if position > length {
-                        return wrong(EditProblem::PastEnd { position, length, inserts: true });
-                    }
-                    slots.entry(position).or_default().inserts.extend(entities_before);
-                    continue;
+/// Edits of a list of so many entities, by position.
+///
+/// # Errors
+/// [`EditError`] for a position that the list does not have, and a second change of one entity.
+fn laid_out(edits: Vec<EntityEdit>, length: u64) -> Result<Slots, EditError> {
+    let mut slots = Slots::new();
+    // Which edit changes the entity there.
+    let mut changed_by: HashMap<u64, usize> = HashMap::new();
+    for (index, EntityEdit { position, change }) in edits.into_iter().enumerate() {
+        let wrong = |problem| Err(EditError { index, problem });
+        let entity = match change {
+            EntityChange::Insert(entities_before) => {
+                if position > length {
+                    return wrong(EditProblem::PastEnd { position, length, inserts: true });
                 }
-                EntityChange::Set(entity) => Some(entity),
-                EntityChange::Remove => None,
-            };
-            if position >= length {
-                return wrong(EditProblem::PastEnd { position, length, inserts: false });
+                slots.entry(position).or_default().inserts.extend(entities_before);
+                continue;
             }
-            let slot = slots.entry(position).or_default();
-            if let Some((other, _)) = slot.change {
-                return wrong(EditProblem::Twice { position, other });
-            }
-            slot.change = Some((index, entity));
+            EntityChange::Set(entity) => Some(entity),
+            EntityChange::Remove => None,
+        };
+        if position >= length {
+            return wrong(EditProblem::PastEnd { position, length, inserts: false });
         }
+        if let Some(other) = changed_by.insert(position, index) {
+            return wrong(EditProblem::Twice { position, other });
+        }
+        slots.entry(position).or_default().change = Some(entity);
+    }
+    Ok(slots)
+}
+
+impl Merge {
+    fn new(slots: Slots) -> Merge {
         let mut slots = slots.into_iter();
         let next = slots.next();
-        Ok(Merge { slots, next, position: 0 })
+        Merge { slots, next, position: 0 }
     }
 
     /// Takes the next entity of the list, and appends what stands in its place.
@@ -231,8 +312,8 @@ impl Merge {
         slot.inserts.iter().for_each(|entity| append(entity, lines));
         match slot.change {
             None => append(document, lines),
-            Some((_, Some(entity))) => append(&entity, lines),
-            Some((_, None)) => {}
+            Some(Some(entity)) => append(&entity, lines),
+            Some(None) => {}
         }
     }
 

@@ -1,8 +1,9 @@
 //! Alternates: a second entity list that a version may have, saved and deleted as a whole.
 //!
-//! An alternate is a file of its own. A save writes it where nobody looks, then one transaction of the catalog makes
-//! it the version's: every read sees the one before or the one after. The file of an alternate that was replaced or
-//! deleted stays for the reads that began before, and goes with a sweep.
+//! An alternate is a file of its own; one that was edited refers to the version's file, too, for the entities that no
+//! edit touched ([`crate::storage::editing`]). A save writes it where nobody looks, then one transaction of the catalog
+//! makes it the version's: every read sees the one before or the one after. The file of an alternate that was replaced
+//! or deleted stays for the reads that began before, and goes with a sweep.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::service::manage::{ManageError, OwnerWrites};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Ingest, PushedEntities};
 use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::VersionFiles;
+use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 
@@ -237,6 +238,17 @@ impl Alternates {
             file = writing => file?,
             () = self.tasks.stopped() => return Err(AlternateError::Stopping),
         };
+        self.save_file(owner, (dataset, version), file, base).await
+    }
+
+    /// Makes a file the alternate of a version, if that is as `base` says.
+    pub(super) async fn save_file(
+        &self,
+        owner: UserId,
+        (dataset, version): (DatasetId, VersionNumber),
+        file: WrittenFile,
+        base: Option<AlternateBase>,
+    ) -> Result<VersionRecord, AlternateError> {
         let new = file.new.clone();
         let saving = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base));
         Ok(file.record(saving).await?)

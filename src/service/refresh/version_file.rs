@@ -37,7 +37,7 @@ use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::spool::Spooled;
 use crate::storage::store::Store;
-use crate::storage::writer::{self, WriteOptions};
+use crate::storage::writer::{self, EditedList, WriteOptions, Written};
 
 /// How long a path stays reserved without a sign of life from its writer.
 const RESERVED: Duration = Duration::from_secs(300);
@@ -185,6 +185,9 @@ enum Stage {
     Left,
 }
 
+/// Writes a file to its path.
+type WriteFile = Box<dyn FnOnce(&ReservedFile) -> Result<Written, StorageError> + Send>;
+
 /// A path that is reserved for a version file. It is abandoned when dropped.
 pub(in crate::service) struct ReservedFile {
     files: Arc<VersionFiles>,
@@ -217,12 +220,45 @@ impl ReservedFile {
         permit: &RefreshPermit,
         progress: &Arc<ImportProgress>,
     ) -> Result<WrittenFile, RefreshError> {
+        let progress = progress.clone();
+        let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
+            Work::default().add(spooled.profile().document_bytes());
+            let options = WriteOptions { threads: processors(), index, ..WriteOptions::default() };
+            let report = |entities| {
+                progress.entities_written.store(entities, Ordering::Relaxed);
+                crash::point("file.writing");
+            };
+            writer::write_version(&files.store, path, spooled, &options, runtime, &report)
+        };
+        self.write_by(Box::new(write), permit).await
+    }
+
+    /// Writes the file of an edited list to the path, holding the permit: its own entities, which are spooled, and what
+    /// is told of the list.
+    ///
+    /// # Errors
+    /// [`RefreshError`]; the file is abandoned then.
+    pub(in crate::service) async fn write_edited(
+        self,
+        spooled: Spooled,
+        list: EditedList,
+        told: Vec<u8>,
+        permit: &RefreshPermit,
+    ) -> Result<WrittenFile, RefreshError> {
+        let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
+            crash::point("file.writing");
+            writer::write_edited(&files.store, path, spooled, &list, &told, &WriteOptions::default(), runtime)
+        };
+        self.write_by(Box::new(write), permit).await
+    }
+
+    async fn write_by(self, write: WriteFile, permit: &RefreshPermit) -> Result<WrittenFile, RefreshError> {
         if self.by == ReservedBy::Lease {
-            return self.write_now(spooled, index, permit, progress).await;
+            return self.write_now(write, permit).await;
         }
         let (files, path) = (self.files.clone(), self.path.clone());
         let written = async {
-            let written = self.write_now(spooled, index, permit, progress).await?;
+            let written = self.write_now(write, permit).await?;
             // The store that has it now must be the catalog's.
             match files.verify_store().await {
                 Ok(()) => Ok(written),
@@ -238,26 +274,11 @@ impl ReservedFile {
         }
     }
 
-    async fn write_now(
-        mut self,
-        spooled: Spooled,
-        index: IndexSettings,
-        permit: &RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<WrittenFile, RefreshError> {
-        let (files, progress, permit) = (self.files.clone(), progress.clone(), permit.clone());
-        let threads = processors();
+    async fn write_now(mut self, write: WriteFile, permit: &RefreshPermit) -> Result<WrittenFile, RefreshError> {
+        let (files, permit) = (self.files.clone(), permit.clone());
         let work = move || {
             let _permit = permit;
-            Work::default().add(spooled.profile().document_bytes());
-            let options = WriteOptions { threads, index, ..WriteOptions::default() };
-            let report = |entities| {
-                progress.entities_written.store(entities, Ordering::Relaxed);
-                crash::point("file.writing");
-            };
-            let store = &self.files.store;
-            let written = writer::write_version(store, &self.path, spooled, &options, &self.runtime, &report);
-            let new = written.map(|written| {
+            let new = write(&self).map(|written| {
                 crash::point("file.written");
                 self.stage = Stage::Written;
                 NewFile {

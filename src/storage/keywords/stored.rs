@@ -20,10 +20,14 @@ const FORMAT: u32 = 1;
 pub struct KeywordIndex {
     /// Ascending by their row groups.
     segments: Vec<StoredSegment>,
+    /// Of each row group: the segment that holds it, and which of the segment's rows is its first one.
+    places: Vec<Option<(usize, usize)>>,
+    /// Rows of the row groups that lie in a segment.
+    rows: u64,
 }
 
 /// One segment in a file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StoredSegment {
     /// Offset of its first byte.
     pub offset: u64,
@@ -97,23 +101,46 @@ impl KeywordIndex {
         let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(KeywordIndex::default()) };
         let mut segments = Vec::with_capacity(record.segments.len());
+        let (mut places, mut indexed) = (vec![None; rows.len()], 0);
         let mut next = 0;
         for segment in record.segments {
             let end = segment.row_group.checked_add(segment.row_groups).ok_or_else(damaged)?;
             let row_groups = segment.row_group..end;
-            let rows = rows.get(row_groups.clone()).filter(|rows| !rows.is_empty()).ok_or_else(damaged)?;
+            let held = rows.get(row_groups.clone()).filter(|rows| !rows.is_empty()).ok_or_else(damaged)?;
             if row_groups.start < next {
                 return Err(damaged());
             }
             next = row_groups.end;
             let lengths = segment.sections.map(|[dictionary, texts, lists]| Lengths { dictionary, texts, lists });
-            let header = Header::try_new(rows.iter().sum(), lengths).map_err(|_| damaged())?;
+            let header = Header::try_new(held.iter().sum(), lengths).map_err(|_| damaged())?;
             if segment.offset.checked_add(header.bytes()).is_none_or(|end| end > size_bytes) {
                 return Err(damaged());
             }
+            let mut start = 0;
+            for (place, rows) in places[row_groups.clone()].iter_mut().zip(held) {
+                *place = Some((segments.len(), start));
+                start += rows;
+            }
+            indexed += start as u64;
             segments.push(StoredSegment { offset: segment.offset, row_groups, header, checksums: segment.checksums });
         }
-        Ok(KeywordIndex { segments })
+        Ok(KeywordIndex { segments, places, rows: indexed })
+    }
+
+    /// The index of a list that is made of pieces: those of two files, and for each piece its segment, if one holds it,
+    /// which of the segment's rows is its first one, and its rows. The segments of the second file come after those of
+    /// the first.
+    pub(in crate::storage) fn of_pieces(
+        files: [&KeywordIndex; 2],
+        pieces: impl Iterator<Item = (Option<(usize, usize)>, usize)>,
+    ) -> KeywordIndex {
+        let segments = files.iter().flat_map(|index| index.segments.iter().cloned()).collect();
+        let mut rows = 0;
+        let places = pieces.map(|(place, piece_rows)| {
+            rows += if place.is_some() { piece_rows as u64 } else { 0 };
+            place
+        });
+        KeywordIndex { segments, places: places.collect(), rows }
     }
 
     /// The segments, ascending by their row groups.
@@ -121,20 +148,20 @@ impl KeywordIndex {
         &self.segments
     }
 
-    /// The segment that holds a row group, if one does.
-    pub fn segment_of(&self, row_group: usize) -> Option<usize> {
-        let number = self.segments.partition_point(|segment| segment.row_groups.end <= row_group);
-        self.segments.get(number).is_some_and(|segment| segment.row_groups.contains(&row_group)).then_some(number)
+    /// The segment that holds a row group, if one does, and which of the segment's rows is its first one.
+    pub fn place_of(&self, row_group: usize) -> Option<(usize, usize)> {
+        self.places.get(row_group).copied().flatten()
     }
 
-    /// Rows in all segments.
+    /// Rows of the row groups that lie in a segment.
     pub fn rows(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.header.rows() as u64).sum()
+        self.rows
     }
 
     /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         self.segments.capacity() * size_of::<StoredSegment>()
+            + self.places.capacity() * size_of::<Option<(usize, usize)>>()
     }
 }
 
@@ -162,8 +189,8 @@ mod tests {
         let read = KeywordIndex::parse(&text, &[3, 2, 7, 3, 1], size).expect("an index");
         assert_eq!(read.encode().expect("a text"), text);
         assert_eq!(
-            [0, 1, 2, 3, 4].map(|row_group| read.segment_of(row_group)),
-            [Some(0), Some(0), None, Some(1), None]
+            [0, 1, 2, 3, 4, 5].map(|row_group| read.place_of(row_group)),
+            [Some((0, 0)), Some((0, 3)), None, Some((1, 0)), None, None]
         );
         assert_eq!((read.rows(), read.segments()[0].entries_range(Class::Words).start), (8, 4));
 

@@ -6,6 +6,7 @@
 //! | `builder` | the pass: every path with its counts |
 //! | `values` | the values of one path: how many, which are frequent, the minimum and the maximum |
 //! | `min_max` | the minimum and the maximum |
+//! | `edited` | the profile of a list after edits |
 //! | `lengths` | how long its strings are |
 //! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
 //! | `shredding` | which paths get a shredded column, and why others get none |
@@ -23,6 +24,7 @@
 
 mod builder;
 mod columns;
+mod edited;
 mod lengths;
 mod min_max;
 mod paths;
@@ -32,6 +34,7 @@ mod stored;
 mod values;
 
 pub use builder::ProfileBuilder;
+pub use edited::edited;
 pub use lengths::lengths_at;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};

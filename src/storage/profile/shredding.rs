@@ -46,6 +46,8 @@ pub enum NotShredded {
     Excluded,
     /// It is beyond the paths that are followed, or too long.
     NotFollowed,
+    /// An edit of an alternate brought it, or values that its shredded column cannot hold.
+    Edited,
 }
 
 /// Which paths get a shredded column.
@@ -126,6 +128,7 @@ impl ProfileBuilder {
             dictionary: !path.values.are_many(),
             has_exact: path.folds,
             has_numbers: path.numbers > 0,
+            retired: false,
         }
     }
 }

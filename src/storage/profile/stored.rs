@@ -220,7 +220,7 @@ impl ProfileBuilder {
     }
 }
 
-fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
+pub(super) fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
     let text = cut.shown();
     let whole = match scalar_type {
         // The text of a number that is whole, or of a boolean, is JSON.

@@ -29,7 +29,7 @@ pub(super) struct Shown {
 }
 
 /// The type of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ScalarType {
     Number,
     String,

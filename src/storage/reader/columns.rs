@@ -9,7 +9,7 @@ use futures::FutureExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::bloom_filter::Sbbf;
 
-use super::VersionReader;
+use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::footer::Footer;
@@ -18,12 +18,12 @@ use crate::storage::outline::TextStatistics;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
 
-impl VersionReader {
+impl FileReader {
     /// The search text of a row group: a binary array, one value per row.
     ///
     /// # Errors
     /// When the store fails or the column is damaged.
-    pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+    pub(in crate::storage) async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
         self.column(row_group, self.footer.schema_columns.search).await
     }
 
@@ -31,7 +31,7 @@ impl VersionReader {
     ///
     /// # Errors
     /// When the store fails or the column is damaged.
-    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+    pub(in crate::storage) async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
         self.column(row_group, self.footer.schema_columns.hash).await
     }
 
@@ -40,7 +40,7 @@ impl VersionReader {
     ///
     /// # Errors
     /// When the store fails or the column is damaged.
-    pub async fn shredded(
+    pub(in crate::storage) async fn shredded(
         &self,
         row_group: usize,
         shredded: usize,
@@ -57,7 +57,12 @@ impl VersionReader {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
+    pub(in crate::storage) async fn may_hold_text(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        text: &[u8],
+    ) -> Result<bool, StorageError> {
         let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
         let key = self.bloom_key(row_group, index);
         let load = async {
@@ -91,7 +96,7 @@ impl VersionReader {
     /// The minimum and maximum double among a shredded column's numbers in a row group: `None` where there is no
     /// number.
     /// Costs nothing: the footer holds them.
-    pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
+    pub(in crate::storage) fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
         self.footer.outline.doubles(row_group, index)
     }
@@ -99,7 +104,7 @@ impl VersionReader {
     /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
     /// second, by code point. `None` where the footer does not tell, as in files from before it held them. Costs
     /// nothing.
-    pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
+    pub(in crate::storage) fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let layout = &self.footer.layout;
         let statistics = |part| {
             let TextStatistics { values, bounds } =
@@ -121,30 +126,25 @@ impl VersionReader {
     }
 
     /// Whether a shredded column reaches a null in a row group. Costs nothing: the footer knows.
-    pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
+    pub(in crate::storage) fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
         self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == 0)
     }
 
     /// The minimum and maximum [`ShreddedKind`](crate::storage::layout::ShreddedKind) in a row group, as numbers.
     /// Costs nothing: the footer holds them, if anything does.
-    pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
+    pub(in crate::storage) fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Kind)?;
         self.footer.outline.integers(row_group, index)
     }
 
     /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
-    pub fn shredded_bytes(&self, shredded: usize) -> u64 {
+    pub(in crate::storage) fn shredded_bytes(&self, shredded: usize) -> u64 {
         let layout = &self.footer.layout;
         let parts = ShreddedPart::ALL.iter().filter_map(|part| layout.column_index(shredded, *part));
         let parts: Vec<usize> = parts.collect();
         let row_groups = 0..self.footer.outline.row_groups();
         let chunks = row_groups.flat_map(|row_group| parts.iter().map(move |part| (row_group, *part)));
         chunks.map(|(row_group, part)| u64::from(self.footer.outline.chunk(row_group, part).decompressed_bytes)).sum()
-    }
-
-    /// Whether the cache holds these columns of a row group.
-    pub fn caches_columns(&self, row_group: usize, columns: &[usize]) -> bool {
-        columns.iter().all(|column| self.file.cache.contains(&self.column_key(row_group, *column)))
     }
 
     pub(super) fn column_key(&self, row_group: usize, column: usize) -> PartKey {
@@ -160,7 +160,8 @@ impl VersionReader {
         self.footer.outline.bloom(row_group, column).map(|(range, _)| range)
     }
 
-    async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
+    /// A column of the file.
+    pub(super) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
         let key = self.column_key(row_group, index);
         let load = async {
             self.columns_missed(row_group, index);

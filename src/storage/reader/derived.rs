@@ -16,13 +16,13 @@ impl VersionReader {
     pub fn keeps(&self, entity_bytes: u64) -> bool {
         let entities = self.entity_count();
         entities < u64::from(u32::MAX)
-            && entities.saturating_mul(entity_bytes) <= self.file.cache.capacity_bytes() / CACHE_SHARE
+            && entities.saturating_mul(entity_bytes) <= self.own.file.cache.capacity_bytes() / CACHE_SHARE
     }
 
     /// What has been derived before, if the cache still holds it.
     pub async fn derived(&self, what: &Derivation) -> Option<Derived> {
-        let key = PartKey::Derived { file: self.footer.id, what: what.clone() };
-        match self.file.cache.get(&key).await? {
+        let key = PartKey::Derived { file: self.own.footer.id, what: what.clone() };
+        match self.own.file.cache.get(&key).await? {
             Part::Derived(derived) => Some(derived),
             _ => None,
         }
@@ -37,8 +37,8 @@ impl VersionReader {
         what: Derivation,
         derive: BoxFuture<'_, Result<Derived, StorageError>>,
     ) -> Result<Derived, StorageError> {
-        let key = PartKey::Derived { file: self.footer.id, what };
-        match self.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await? {
+        let key = PartKey::Derived { file: self.own.footer.id, what };
+        match self.own.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await? {
             Part::Derived(derived) => Ok(derived),
             _ => Err(StorageError::Layout("the cache holds another part under the key of what is derived".to_owned())),
         }

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parquet::file::page_index::offset_index::PageLocation;
 
-use super::{READ_AHEAD_BYTES, VersionReader};
+use super::READ_AHEAD_BYTES;
+use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::document_page::DocumentPage;
@@ -15,14 +16,14 @@ use crate::storage::run::Run;
 /// Most bytes of documents that are decoded ahead, besides the last page.
 const DECODED_AHEAD_BYTES: u64 = 16 << 20;
 
-impl VersionReader {
+impl FileReader {
     /// How many pages of documents a row group has.
-    pub fn page_count(&self, row_group: usize) -> usize {
+    pub(in crate::storage) fn page_count(&self, row_group: usize) -> usize {
         self.footer.outline.page_count(row_group)
     }
 
     /// The page that holds a row of a row group.
-    pub fn page_of(&self, row_group: usize, row: usize) -> usize {
+    pub(in crate::storage) fn page_of(&self, row_group: usize, row: usize) -> usize {
         self.footer.outline.page_of(row_group, row)
     }
 
@@ -43,49 +44,28 @@ impl VersionReader {
     }
 
     /// Whether the cache holds a page of documents. The metrics count no look-up.
-    pub fn caches_page(&self, row_group: usize, page: usize) -> bool {
+    pub(in crate::storage) fn caches_page(&self, row_group: usize, page: usize) -> bool {
         self.file.cache.contains(&self.page_key(row_group, page))
     }
 
-    /// Whether the cache has room for all documents, and as much besides.
-    pub fn caches_documents(&self) -> bool {
-        self.layout().document_bytes <= self.file.cache.capacity_bytes() / 2
+    /// The rows of a page.
+    pub(super) fn rows_of_page(&self, row_group: usize, page: usize) -> Range<usize> {
+        let first = self.footer.outline.page(row_group, page).first_row_index as usize;
+        first..first + self.page_rows(row_group, page)
     }
 
-    /// Whether the cache holds the pages of documents of all these rows of the file, and they have at most so many
-    /// bytes. The metrics count no look-up.
-    pub async fn caches_pages_of(&self, rows: Range<u64>, most_bytes: u64) -> bool {
-        let (mut position, mut bytes) = (rows.start, 0);
-        while position < rows.end {
-            let row_group = self.row_group_of(position);
-            let first = self.row_groups()[row_group].first;
-            let page = self.page_of(row_group, (position - first) as usize);
-            let Some(held) = self.file.cache.bytes_of(&self.page_key(row_group, page)).await else { return false };
-            bytes += held;
-            if bytes > most_bytes {
-                return false;
-            }
-            let start = self.footer.outline.page(row_group, page).first_row_index as u64;
-            position = first + start + self.page_rows(row_group, page) as u64;
-        }
-        true
+    /// Bytes in memory of a page that the cache holds. The metrics count no look-up.
+    pub(super) async fn cached_page_bytes(&self, row_group: usize, page: usize) -> Option<u64> {
+        self.file.cache.bytes_of(&self.page_key(row_group, page)).await
     }
 
-    /// Whether all documents at these positions are in memory, and have at most so many bytes. The metrics count no
-    /// look-up.
-    pub fn has_at_hand(&self, positions: &[u64], most_bytes: u64) -> bool {
-        let mut bytes = 0;
-        positions.iter().all(|position| {
-            let row_group = self.row_group_of(*position);
-            let row = (*position - self.row_groups()[row_group].first) as usize;
-            let held = self.footer.page_slots.alive(row_group, self.page_of(row_group, row));
-            bytes += held.as_ref().map_or(0, |page| page.document(row).len() as u64);
-            held.is_some() && bytes <= most_bytes
-        })
+    /// A page that is in memory. The metrics count no look-up.
+    pub(super) fn page_at_hand(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+        self.footer.page_slots.alive(row_group, page)
     }
 
     /// One page of documents, if the cache holds it.
-    pub async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+    pub(in crate::storage) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let key = self.page_key(row_group, page);
         if let Some(held) = self.footer.page_slots.page(row_group, page) {
             self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
@@ -104,7 +84,11 @@ impl VersionReader {
     ///
     /// # Errors
     /// When the store fails or the page is damaged.
-    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
+    pub(in crate::storage) async fn documents(
+        &self,
+        row_group: usize,
+        page: usize,
+    ) -> Result<DocumentPage, StorageError> {
         let key = self.page_key(row_group, page);
         if let Some(held) = self.footer.page_slots.page(row_group, page) {
             self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
@@ -131,7 +115,7 @@ impl VersionReader {
     ///
     /// # Errors
     /// When the store fails or a page is damaged.
-    pub async fn documents_ahead(
+    pub(in crate::storage) async fn documents_ahead(
         &self,
         row_group: usize,
         pages: Range<usize>,

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::try_join_all;
 
-use super::{READ_AHEAD_BYTES, VersionReader};
+use super::READ_AHEAD_BYTES;
+use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::keywords::Damaged;
@@ -29,30 +30,14 @@ const FEW_BYTES: u64 = 8 * BLOCK_BYTES as u64;
 /// A block of lists, and where it begins among the lists of its class.
 type Block = (u32, Bytes);
 
-impl VersionReader {
+impl FileReader {
     /// The keyword index; it has no segments in files that have none.
-    pub fn keyword_index(&self) -> &KeywordIndex {
+    pub(in crate::storage) fn keyword_index(&self) -> &KeywordIndex {
         &self.footer.keywords
     }
 
-    /// Whether the search text of a row group is in the cache.
-    pub fn caches_search(&self, row_group: usize) -> bool {
-        let column = self.footer.schema_columns.search as u32;
-        self.file.cache.contains(&PartKey::Column { file: self.footer.id, row_group: row_group as u32, column })
-    }
-
-    /// Whether the cache has room for the search text of a row group.
-    pub fn has_room_for_search(&self, row_group: usize) -> bool {
-        self.file.cache.has_room_for(self.search_bytes(row_group))
-    }
-
-    /// Bytes of the search text of a row group, decompressed.
-    pub fn search_bytes(&self, row_group: usize) -> u64 {
-        self.column_bytes(row_group, &[self.footer.schema_columns.search]).1
-    }
-
     /// Bytes of the search text of a row group, and of its documents, as stored.
-    pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
+    pub(in crate::storage) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);
         (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
     }
@@ -62,7 +47,11 @@ impl VersionReader {
     ///
     /// # Errors
     /// When the store fails or the index is damaged.
-    pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates, StorageError> {
+    pub(in crate::storage) async fn keyword_candidates(
+        &self,
+        segment: usize,
+        plan: &Plan,
+    ) -> Result<Candidates, StorageError> {
         let Some(stored) = self.footer.keywords.segments().get(segment) else { return Ok(Candidates::Scan) };
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();

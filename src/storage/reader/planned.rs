@@ -1,6 +1,6 @@
 //! What is fetched ahead of a version file: parts that will be wanted, as far as the cache does not hold them.
 //!
-//! A reader that reads ahead ([`VersionReader::reading_ahead`]) knows which columns will be wanted. Where one of them
+//! A reader that reads ahead ([`FileReader::reading_ahead`]) knows which columns will be wanted. Where one of them
 //! is not in the cache, the others of the row group come with it, and those of the row groups that follow, if they are
 //! wanted for sure; a bloom filter comes with those of the row groups that follow. Nothing is planned while parts are
 //! found in the cache.
@@ -8,8 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::VersionReader;
 use super::ahead::{READER_BYTES, ReadAhead, Wanted};
+use super::file::FileReader;
 use super::object_file::ObjectFile;
 use crate::storage::layout::ShreddedPart;
 
@@ -22,32 +22,32 @@ const LOCAL_REQUESTS: usize = 8;
 /// Bytes that are planned at once.
 const PLANNED_BYTES: u64 = READER_BYTES / 4;
 
-impl VersionReader {
+impl FileReader {
     /// The same reader; it fetches ahead what is wanted.
-    pub fn reading_ahead(&self, wanted: Wanted) -> VersionReader {
+    pub(in crate::storage) fn reading_ahead(&self, wanted: Wanted) -> FileReader {
         let requests = if self.file.store.is_local() { LOCAL_REQUESTS } else { REMOTE_REQUESTS };
         let ahead = Some(Arc::new(ReadAhead::new(wanted, requests)));
         let file = ObjectFile { ahead, ..self.file.clone() };
-        VersionReader { file, footer: self.footer.clone() }
+        FileReader { file, footer: self.footer.clone() }
     }
 
     /// Whether someone waits for the store now, of those who read ahead with this reader.
-    pub fn waits_for_store(&self) -> bool {
+    pub(in crate::storage) fn waits_for_store(&self) -> bool {
         self.file.ahead.as_ref().is_some_and(|ahead| ahead.is_waited_for())
     }
 
     /// The columns of the file that hold the parts of a shredded column.
-    pub fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
+    pub(in crate::storage) fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
         parts.iter().filter_map(|part| self.footer.layout.column_index(shredded, *part)).collect()
     }
 
     /// The column of the file that holds the canonical hashes.
-    pub fn hash_column(&self) -> usize {
+    pub(in crate::storage) fn hash_column(&self) -> usize {
         self.footer.schema_columns.hash
     }
 
     /// Bytes of columns of a row group, as stored and decompressed.
-    pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
+    pub(in crate::storage) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
         let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
         chunks.fold((0, 0), |(stored, decompressed), chunk| {
             (stored + u64::from(chunk.stored_bytes), decompressed + u64::from(chunk.decompressed_bytes))
@@ -55,7 +55,7 @@ impl VersionReader {
     }
 
     /// Fetches pages of documents ahead, as far as the cache does not hold them: each by its row group and number.
-    pub fn pages_ahead(&self, pages: &[(usize, usize)]) {
+    pub(in crate::storage) fn pages_ahead(&self, pages: &[(usize, usize)]) {
         let missing = pages.iter().filter(|(row_group, page)| !self.caches_page(*row_group, *page));
         let ranges: Vec<Range<u64>> = missing.map(|(row_group, page)| self.page_range(*row_group, *page)).collect();
         self.file.fetch_ahead(ranges);

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 
-use super::{Pace, VersionReader};
+use super::Pace;
+use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::{ShapeIndex, StoredShapes};
 
-impl VersionReader {
+impl FileReader {
     /// Where the shapes lie; nowhere in files that have none.
-    pub fn shape_index(&self) -> &ShapeIndex {
+    pub(in crate::storage) fn shape_index(&self) -> &ShapeIndex {
         &self.footer.shapes
     }
 
@@ -21,7 +22,7 @@ impl VersionReader {
     ///
     /// # Errors
     /// When the store fails or the shapes are damaged.
-    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+    pub(in crate::storage) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
         let Some(stored) = self.footer.shapes.get(row_group) else { return Ok(None) };
         let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
         let load = async {
@@ -39,7 +40,7 @@ impl VersionReader {
     }
 
     /// Reports shapes that are not those of the search text.
-    pub fn report_foreign_shapes(&self, row_group: usize) {
+    pub(in crate::storage) fn report_foreign_shapes(&self, row_group: usize) {
         self.blame_shapes(row_group, StorageError::Layout("they are not those of the search text".to_owned()));
     }
 

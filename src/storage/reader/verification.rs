@@ -2,26 +2,27 @@
 
 use std::ops::Range;
 
+use super::READ_AHEAD_BYTES;
 use super::end::load_footer;
-use super::{READ_AHEAD_BYTES, VersionReader};
+use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::run::Run;
 
-impl VersionReader {
+impl FileReader {
     /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
     /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. Files without checksums
     /// pass.
     ///
     /// # Errors
     /// When the store fails, or a part is damaged.
-    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+    pub(in crate::storage) async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
         let Some(sealed_from) = self.footer.sealed_from else { return self.verify_end().await };
         // The end has been verified when the file was opened, perhaps long ago.
         let size_bytes = self.footer.size_bytes;
         let opened = load_footer(&self.file, size_bytes).await;
         let opened = opened.map_err(|error| self.file.blame("the footer", error))?;
-        VersionReader { file: self.file.clone(), footer: opened.into() }.verify_end().await?;
+        FileReader { file: self.file.clone(), footer: opened.into() }.verify_end().await?;
         pace.spent(size_bytes - sealed_from).await;
         let mut parts = self.footer.outline.parts().into_iter().peekable();
         // One part, or as many whole ones as a request may yield.

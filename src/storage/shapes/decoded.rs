@@ -113,6 +113,18 @@ impl Shapes {
         Some(Shapes { paths, places, shapes, codes: codes.into(), raw })
     }
 
+    /// The shapes of some of the rows.
+    pub(in crate::storage) fn of_rows(&self, rows: Range<usize>) -> Shapes {
+        let paths = self.paths.iter().map(|path| PathRecord { parent: path.parent, key: path.key.clone() });
+        Shapes {
+            raw: self.raw.clone(),
+            paths: paths.collect(),
+            places: self.places.clone(),
+            shapes: self.shapes.clone(),
+            codes: self.codes[rows].into(),
+        }
+    }
+
     /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.codes.len()

@@ -79,6 +79,11 @@ impl ShapeIndex {
         Ok(ShapeIndex { row_groups: places.collect::<Result<_, _>>()? })
     }
 
+    /// The shapes of the pieces of a list, each where it lies in its file.
+    pub(in crate::storage) fn of_pieces(pieces: impl Iterator<Item = Option<StoredShapes>>) -> ShapeIndex {
+        ShapeIndex { row_groups: pieces.collect() }
+    }
+
     /// Where the shapes of a row group lie, if it has any.
     pub fn get(&self, row_group: usize) -> Option<&StoredShapes> {
         self.row_groups.get(row_group)?.as_ref()

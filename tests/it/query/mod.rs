@@ -2,6 +2,7 @@
 
 mod cold;
 mod columns;
+mod edited;
 mod exact;
 mod keyword_index;
 mod long_keys;

@@ -7,6 +7,7 @@ mod changes;
 mod diffs;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod disk_cache;
+mod edited_files;
 mod edits;
 mod explain;
 mod exports_ahead;

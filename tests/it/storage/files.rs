@@ -205,8 +205,11 @@ fn foreign_files_are_errors() {
     foreign(vec![("document", text.clone())], Some(layout(2)));
     foreign(vec![("document", number.clone()), ("search", text.clone()), ("hash", number)], Some(layout(2)));
     foreign(vec![("document", text.clone())], Some(layout(3)));
+    let error = foreign(vec![("document", text.clone())], Some(layout(2).replace("n\":1", "n\":3")));
+    assert!(error.contains("format 3"), "{error}");
+    // One that says that it is an edited file, and not of what.
     let error = foreign(vec![("document", text)], Some(layout(2).replace("n\":1", "n\":2")));
-    assert!(error.contains("format 2"), "{error}");
+    assert!(error.contains("contradicts itself"), "{error}");
 }
 
 /// A store on its own.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use object_store::path::Path as ObjectPath;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -15,7 +16,7 @@ use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 use strata::model::version::NewFile;
 use strata::storage::store::{self, S3Options, Store};
-use strata::storage::writer::WriteOptions;
+use strata::storage::writer::{WriteOptions, Written};
 
 use crate::reference::pipeline::{self, Body};
 use crate::reference::{Value, hostile, links, rules, unknown};
@@ -447,14 +448,28 @@ impl Lab {
 
     /// The number of a new version with these entities.
     pub fn publish(&self, entities: &[Value], options: &WriteOptions) -> u64 {
+        self.publish_file(&self.write(entities, options))
+    }
+
+    /// A file with these entities.
+    pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let written = self.bench.write(&self.store, &texts, options);
-        let (path, written) = written.unwrap_or_else(|error| panic!("{error:?} for [{}]", texts.join(",")));
+        written.unwrap_or_else(|error| panic!("{error:?} for [{}]", texts.join(",")))
+    }
+
+    /// The store of the service.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The number of a new version that is this file.
+    pub fn publish_file(&self, (path, written): &(ObjectPath, Written)) -> u64 {
         let file = NewFile {
             path: path.to_string(),
             size_bytes: written.size_bytes,
             entity_count: written.entity_count,
-            content_hash: written.content_sha256,
+            content_hash: written.content_sha256.clone(),
         };
         let dataset = strata::model::ids::DatasetId::new(1);
         self.bench.runtime.block_on(async {

@@ -3,17 +3,19 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use strata::storage::StorageError;
 use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
+use strata::storage::editing::{self, EditLimits, Slots};
 use strata::storage::keywords::segment::SegmentLimits;
 use strata::storage::profile::{PathRecord, ShreddingBounds, StoredProfile};
 use strata::storage::reader::VersionReader;
 use strata::storage::shapes::builder::ShapeLimits;
 use strata::storage::spool::{Spool, Spooled};
 use strata::storage::store::{self, S3Options, Store};
-use strata::storage::writer::{WriteOptions, Written, write_version};
+use strata::storage::writer::{WriteOptions, Written, write_edited, write_version};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -22,6 +24,8 @@ pub struct Bench {
     pub runtime: Runtime,
     directory: TempDir,
     next: AtomicUsize,
+    /// Edits whose profile followed from the one before.
+    pub followed: AtomicUsize,
 }
 
 impl Bench {
@@ -31,6 +35,7 @@ impl Bench {
             runtime: runtime.expect("a runtime"),
             directory: tempfile::tempdir().expect("a temporary directory"),
             next: AtomicUsize::new(0),
+            followed: AtomicUsize::new(0),
         }
     }
 
@@ -48,6 +53,41 @@ impl Bench {
         spool.finish().expect("spooled")
     }
 
+    /// Writes the list of a file after edits beside its base; `None` where it is to be written whole.
+    pub fn edit(
+        &self,
+        store: &Store,
+        (path, written): &(ObjectPath, Written),
+        slots: &Slots,
+        (options, limits): (&WriteOptions, &EditLimits),
+    ) -> Result<Option<(ObjectPath, Written)>, StorageError> {
+        let cache = PartCache::new(1 << 20);
+        let planned = self.runtime.block_on(async {
+            let list = VersionReader::open(store, path, written.size_bytes, &cache).await?;
+            let base = editing::base_of(&list, path.as_ref(), written.size_bytes);
+            let limits = (limits, options.row_group_rows);
+            let Some(mut plan) = editing::plan(&list, base, slots, &options.index, limits).await? else {
+                return Ok::<_, StorageError>(None);
+            };
+            let (profile, columns) = match plan.profile.take() {
+                Some(told) => {
+                    self.followed.fetch_add(1, Ordering::Relaxed);
+                    told
+                }
+                None => editing::profile::read_anew(&list, slots, &mut plan.list.layout).await?,
+            };
+            Ok(Some((plan, profile.encode(columns.as_ref())?)))
+        })?;
+        let Some((plan, told)) = planned else { return Ok(None) };
+        let own: Vec<String> =
+            plan.own.iter().map(|entity| String::from_utf8(entity.to_vec()).expect("UTF-8")).collect();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = ObjectPath::from(format!("versions/edited-{number}.parquet"));
+        let spooled = self.spool(&own);
+        let written = write_edited(store, &path, spooled, &plan.list, &told, options, self.runtime.handle())?;
+        Ok(Some((path, written)))
+    }
+
     /// Writes entities, canonical texts, under a name of their own.
     pub fn write(
         &self,
@@ -63,6 +103,26 @@ impl Bench {
         assert_eq!(told.into_inner(), entities.len());
         Ok((path, written))
     }
+}
+
+/// When a test's lists are written beside their base: always.
+pub fn always_beside(gap_rows: u32) -> EditLimits {
+    EditLimits { list_bytes: 0, gap_rows, pieces: usize::MAX >> 1, own_bytes: u64::MAX, own_percent: u64::MAX }
+}
+
+/// The entities of a list after edits.
+pub fn edited(entities: &[String], slots: &Slots) -> Vec<String> {
+    let text = |document: &Bytes| String::from_utf8(document.to_vec()).expect("UTF-8");
+    let mut list = Vec::new();
+    for position in 0..=entities.len() {
+        let slot = slots.get(&(position as u64)).cloned().unwrap_or_default();
+        list.extend(slot.inserts.iter().map(text));
+        match slot.change {
+            None => list.extend(entities.get(position).cloned()),
+            Some(entity) => list.extend(entity.iter().map(text)),
+        }
+    }
+    list
 }
 
 /// Leaves wherever a path reaches a scalar, as far as a test has time for them.

@@ -1,0 +1,173 @@
+//! One file, ready to be read: its footer, and its parts by its own row groups.
+
+use std::sync::Arc;
+
+use object_store::path::Path as ObjectPath;
+
+use super::end;
+use super::object_file::ObjectFile;
+use crate::blocking::blocking;
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::footer::{Footer, RowGroup};
+use crate::storage::layout::Layout;
+use crate::storage::parts::{Part, PartKey};
+use crate::storage::profile::{PathIndex, ProfileLocation, StoredProfile};
+use crate::storage::reader_metrics::ReaderMetrics;
+use crate::storage::store::Store;
+
+/// A file. Cheap to make and to clone.
+#[derive(Clone)]
+pub(in crate::storage) struct FileReader {
+    pub(super) file: ObjectFile,
+    pub(super) footer: Arc<Footer>,
+}
+
+impl FileReader {
+    /// Opens the file at `path`, `size_bytes` long. Costs one or two requests, none when its footer is cached.
+    ///
+    /// # Errors
+    /// When the file is not there, is damaged, or has another format version.
+    pub(in crate::storage) async fn open(
+        store: &Store,
+        path: &ObjectPath,
+        size_bytes: u64,
+        cache: &PartCache,
+    ) -> Result<FileReader, StorageError> {
+        let file =
+            ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
+        let load = || async {
+            let footer = end::load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error))?;
+            if let Some(cause) = &footer.misplaced {
+                file.blame_accelerator("the footer", StorageError::Layout(cause.clone()));
+            }
+            Ok(Part::Footer(Arc::new(footer)))
+        };
+        let key = PartKey::Footer(path.as_ref().into());
+        match cache.get_or_load(key, load).await? {
+            Part::Footer(footer) => Ok(FileReader { file, footer }),
+            _ => Err(StorageError::Layout("the cache holds another part under its footer's key".to_owned())),
+        }
+    }
+
+    /// The same reader; what it asks the cache and the store for is counted there, too.
+    pub(in crate::storage) fn observed(&self, metrics: Arc<ReaderMetrics>) -> FileReader {
+        let file = ObjectFile { cache: self.file.cache.observed(metrics), ..self.file.clone() };
+        FileReader { file, footer: self.footer.clone() }
+    }
+
+    /// The same reader for work that goes on when the read is over: nothing is counted for it, or fetched ahead.
+    pub(in crate::storage) fn for_later(&self) -> FileReader {
+        let file = ObjectFile { cache: self.file.cache.unobserved(), ahead: None, ..self.file.clone() };
+        FileReader { file, footer: self.footer.clone() }
+    }
+
+    /// The file at `path` whose footer is this.
+    pub(super) fn of_footer(store: &Store, path: &ObjectPath, footer: Arc<Footer>, cache: &PartCache) -> FileReader {
+        let (store, path, size_bytes, cache) = (store.clone(), path.clone(), footer.size_bytes, cache.clone());
+        FileReader { file: ObjectFile { store, path, size_bytes, cache, ahead: None }, footer }
+    }
+
+    /// What the file's metadata says.
+    pub(in crate::storage) fn layout(&self) -> &Layout {
+        &self.footer.layout
+    }
+
+    /// Checks that what the footer says of the outline, the keyword index and the shapes can be followed. Reads do
+    /// without it. Where the file was opened by its outline, it is compared with the Parquet footer, which is fetched,
+    /// verified and decoded for that.
+    ///
+    /// # Errors
+    /// When the store fails; [`StorageError::Damaged`].
+    pub(in crate::storage) async fn verify_end(&self) -> Result<(), StorageError> {
+        if let Some(cause) = &self.footer.misplaced {
+            return Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone())));
+        }
+        if !self.footer.has_outline {
+            return Ok(());
+        }
+        let same = async {
+            let decoded = end::load_parquet_footer(&self.file, self.footer.size_bytes).await?;
+            match decoded.outline.bytes() == self.footer.outline.bytes() {
+                true => Ok(()),
+                false => Err(StorageError::Layout("its outline is not that of its footer".to_owned())),
+            }
+        };
+        same.await.map_err(|error| self.file.blame_accelerator("the footer", error))
+    }
+
+    /// Whether the file holds a profile: none does that was written before there were profiles.
+    pub(in crate::storage) fn has_profile(&self) -> bool {
+        self.footer.profile.is_some()
+    }
+
+    /// The profile of the version, if the file holds one. One request, and some milliseconds for thousands of paths;
+    /// not kept in the cache.
+    ///
+    /// # Errors
+    /// When the store fails or the profile is damaged.
+    pub(in crate::storage) async fn profile(&self) -> Result<Option<StoredProfile>, StorageError> {
+        match self.footer.profile.clone() {
+            Some(location) => self.load_profile(location, StoredProfile::decode).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The paths of the profile, if they are in the cache.
+    pub(in crate::storage) async fn cached_paths(&self) -> Option<Arc<PathIndex>> {
+        match self.file.cache.get(&PartKey::Paths { file: self.footer.id }).await? {
+            Part::Paths(paths) => Some(paths),
+            _ => None,
+        }
+    }
+
+    /// The paths of the profile, if the file holds one. Costs as much as [`FileReader::profile`] the first time;
+    /// kept in the cache then.
+    ///
+    /// # Errors
+    /// When the store fails or the profile is damaged.
+    pub(in crate::storage) async fn paths(&self) -> Result<Option<Arc<PathIndex>>, StorageError> {
+        let Some(location) = self.footer.profile.clone() else { return Ok(None) };
+        let load =
+            async { self.load_profile(location, PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
+        match self.file.cache.get_or_load(PartKey::Paths { file: self.footer.id }, || load).await? {
+            Part::Paths(paths) => Ok(Some(paths)),
+            _ => Err(StorageError::Layout("the cache holds another part under the key of its paths".to_owned())),
+        }
+    }
+
+    async fn load_profile<T: Send + 'static>(
+        &self,
+        location: ProfileLocation,
+        decode: fn(&[u8]) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let load = async {
+            let bytes = match self.footer.kept_profile() {
+                Some(bytes) => bytes.clone(),
+                None => self.file.fetch(location.offset..location.offset + location.length).await?,
+            };
+            let decode = move || match location.is_of(&bytes) {
+                true => decode(&bytes),
+                false => Err(StorageError::unverified()),
+            };
+            blocking(decode).await?
+        };
+        load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
+    }
+
+    /// The row groups, in order.
+    pub(in crate::storage) fn row_groups(&self) -> &[RowGroup] {
+        &self.footer.row_groups
+    }
+
+    /// Bytes of a row group as stored.
+    pub(in crate::storage) fn stored_bytes(&self, row_group: usize) -> u64 {
+        let outline = &self.footer.outline;
+        (0..outline.columns()).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()
+    }
+
+    /// Whether the file holds checksums of its parts: none does that was written before there were checksums.
+    pub(in crate::storage) fn has_checksums(&self) -> bool {
+        self.footer.outline.is_checksummed()
+    }
+}

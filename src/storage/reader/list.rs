@@ -1,0 +1,40 @@
+//! Opening the list of an edited file: its base is opened, and both are compared.
+
+use std::sync::Arc;
+
+use object_store::path::Path as ObjectPath;
+
+use super::file::FileReader;
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::edit::Edit;
+use crate::storage::parts::{Part, PartKey};
+use crate::storage::piece_list::PieceList;
+use crate::storage::store::Store;
+
+/// The list of an edited file, and its base.
+///
+/// # Errors
+/// When the base is missing, or is not what the file says.
+pub(super) async fn open(
+    own: &FileReader,
+    edit: &Edit,
+    store: &Store,
+    cache: &PartCache,
+) -> Result<(FileReader, Arc<PieceList>), StorageError> {
+    let path = ObjectPath::from(edit.base.path.as_str());
+    let load = || async {
+        let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await.map_err(|error| {
+            match error.is_damage() {
+                true => StorageError::Layout(format!("its base: {error}")),
+                false => error,
+            }
+        })?;
+        Ok(Part::Pieces(Arc::new(PieceList::of(&own.footer, base.footer, edit)?)))
+    };
+    let load = || async { load().await.map_err(|error| own.file.blame("the list", error)) };
+    match cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await? {
+        Part::Pieces(list) => Ok((FileReader::of_footer(store, &path, list.base.clone(), cache), list)),
+        _ => Err(StorageError::Layout("the cache holds another part under the key of a list".to_owned())),
+    }
+}

@@ -1,0 +1,434 @@
+//! The parts of a version by its row groups: those of its file, or of an edited file the pieces of its list.
+//!
+//! A piece that is a whole row group is that. Of another one the row group is decoded whole, and kept by its file, and
+//! the piece's rows are taken out of it. What statistics and bloom filters say of a row group is so of each of its rows
+//! but need not occur in a piece: they tell what is not there, never what is.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
+
+use super::VersionReader;
+use super::ahead::Wanted;
+use super::file::FileReader;
+use crate::storage::StorageError;
+use crate::storage::document_page::DocumentPage;
+use crate::storage::edit::Source;
+use crate::storage::keywords::cut::Plan;
+use crate::storage::keywords::segment::Candidates;
+use crate::storage::keywords::stored::KeywordIndex;
+use crate::storage::layout::ShreddedPart;
+use crate::storage::parts::{Part, PartKey};
+use crate::storage::shapes::decoded::Shapes;
+use crate::storage::shapes::stored::ShapeIndex;
+
+/// Where a row group of a version lies.
+struct Place<'a> {
+    reader: &'a FileReader,
+    /// The row group of the file.
+    row_group: usize,
+    /// Its rows, where they are not all; and the number of the list.
+    part: Option<(Range<usize>, u64)>,
+}
+
+impl Place<'_> {
+    fn pages(&self) -> Range<usize> {
+        let all = self.reader.page_count(self.row_group);
+        match &self.part {
+            None => 0..all,
+            Some((rows, _)) => {
+                self.reader.page_of(self.row_group, rows.start)..self.reader.page_of(self.row_group, rows.end - 1) + 1
+            }
+        }
+    }
+
+    fn within(&self, page: DocumentPage) -> DocumentPage {
+        match &self.part {
+            None => page,
+            Some((rows, _)) => page.within(rows),
+        }
+    }
+
+    /// The part of a sum over the row group that falls on its rows.
+    fn share(&self, bytes: u64) -> u64 {
+        match &self.part {
+            None => bytes,
+            Some((rows, _)) => {
+                let all = self.reader.row_groups()[self.row_group].rows.max(1);
+                (u128::from(bytes) * rows.len() as u128 / all as u128) as u64
+            }
+        }
+    }
+}
+
+impl VersionReader {
+    fn place(&self, row_group: usize) -> Place<'_> {
+        let Some(edited) = &self.edited else { return Place { reader: &self.own, row_group, part: None } };
+        let piece = edited.list.pieces[row_group];
+        let reader = match piece.source {
+            Source::Base => &edited.base,
+            Source::Own => &self.own,
+        };
+        let row_group = piece.row_group as usize;
+        let (start, rows) = (piece.start as usize, piece.rows as usize);
+        let is_whole = rows == reader.row_groups()[row_group].rows;
+        Place { reader, row_group, part: (!is_whole).then_some((start..start + rows, edited.list.id)) }
+    }
+
+    /// The search text of a row group: a binary array, one value per row.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+        self.column(row_group, self.own.footer.schema_columns.search).await
+    }
+
+    /// The canonical hashes of a row group: a binary array of 32 bytes a row.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+        self.column(row_group, self.own.footer.schema_columns.hash).await
+    }
+
+    /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
+    /// fans out; texts are dictionary arrays where it says so.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn shredded(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        column: ShreddedPart,
+    ) -> Result<Option<ArrayRef>, StorageError> {
+        match self.layout().column_index(shredded, column) {
+            Some(index) => self.column(row_group, index).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn column(&self, row_group: usize, column: usize) -> Result<ArrayRef, StorageError> {
+        let place = self.place(row_group);
+        let Some((rows, list)) = place.part.clone() else { return place.reader.column(place.row_group, column).await };
+        let load = || async {
+            let whole = place.reader.column(place.row_group, column).await?;
+            if whole.len() < rows.end {
+                return Err(StorageError::Layout("a column lacks rows".to_owned()));
+            }
+            Ok(Part::Column(copied(&whole, rows.clone())?))
+        };
+        match self.own.file.cache.get_or_load(column_key(list, row_group, column), load).await? {
+            Part::Column(array) => Ok(array),
+            _ => Err(StorageError::Layout("the cache holds another part under a column's key".to_owned())),
+        }
+    }
+
+    fn caches_column(&self, row_group: usize, column: usize) -> bool {
+        let place = self.place(row_group);
+        let is_kept = |key: &PartKey| self.own.file.cache.contains(key);
+        is_kept(&place.reader.column_key(place.row_group, column))
+            || place.part.as_ref().is_some_and(|(_, list)| is_kept(&column_key(*list, row_group, column)))
+    }
+
+    /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
+    /// A damaged filter is reported, and tells nothing.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
+        let place = self.place(row_group);
+        place.reader.may_hold_text(place.row_group, shredded, text).await
+    }
+
+    /// Doubles that a shredded column's numbers in a row group lie between, or are: `None` where there is no number.
+    /// Costs nothing: the footer holds them.
+    pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
+        let place = self.place(row_group);
+        place.reader.number_range(place.row_group, shredded)
+    }
+
+    /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
+    /// second, by code point. `None` where the footer does not tell, as in files from before it held them. Costs
+    /// nothing.
+    pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
+        let place = self.place(row_group);
+        place.reader.string_bounds(place.row_group, shredded)
+    }
+
+    /// Whether a shredded column may reach a null in a row group. Costs nothing: the footer knows.
+    pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
+        let place = self.place(row_group);
+        place.reader.holds_null(place.row_group, shredded)
+    }
+
+    /// The [`ShreddedKind`](crate::storage::layout::ShreddedKind)s that those in a row group lie between, or are, as
+    /// numbers. Costs nothing: the footer holds them, if anything does.
+    pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
+        let place = self.place(row_group);
+        place.reader.kind_range(place.row_group, shredded)
+    }
+
+    /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
+    pub fn shredded_bytes(&self, shredded: usize) -> u64 {
+        let base = self.edited.as_ref().map_or(0, |edited| edited.base.shredded_bytes(shredded));
+        self.own.shredded_bytes(shredded) + base
+    }
+
+    /// Whether the cache holds columns of a row group, all of them.
+    pub fn caches_columns(&self, row_group: usize, columns: &[usize]) -> bool {
+        columns.iter().all(|column| self.caches_column(row_group, *column))
+    }
+
+    /// The columns of the file that hold the parts of a shredded column.
+    pub fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
+        self.own.columns_of(shredded, parts)
+    }
+
+    /// The column of the file that holds the canonical hashes.
+    pub fn hash_column(&self) -> usize {
+        self.own.hash_column()
+    }
+
+    /// Bytes of columns of a row group, as stored and decompressed.
+    pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
+        let place = self.place(row_group);
+        let (stored, decompressed) = place.reader.column_bytes(place.row_group, columns);
+        (place.share(stored), place.share(decompressed))
+    }
+
+    /// Bytes of a row group as stored.
+    pub fn stored_bytes(&self, row_group: usize) -> u64 {
+        let place = self.place(row_group);
+        place.share(place.reader.stored_bytes(place.row_group))
+    }
+
+    /// How many pages of documents a row group has.
+    pub fn page_count(&self, row_group: usize) -> usize {
+        self.place(row_group).pages().len()
+    }
+
+    /// The page that holds a row of a row group.
+    pub fn page_of(&self, row_group: usize, row: usize) -> usize {
+        let place = self.place(row_group);
+        let start = place.part.as_ref().map_or(0, |(rows, _)| rows.start);
+        place.reader.page_of(place.row_group, start + row) - place.pages().start
+    }
+
+    /// Whether the cache holds a page of documents. The metrics count no look-up.
+    pub fn caches_page(&self, row_group: usize, page: usize) -> bool {
+        let place = self.place(row_group);
+        place.reader.caches_page(place.row_group, place.pages().start + page)
+    }
+
+    /// Whether the cache has room for all documents, and as much besides.
+    pub fn caches_documents(&self) -> bool {
+        self.layout().document_bytes <= self.own.file.cache.capacity_bytes() / 2
+    }
+
+    /// Whether the cache holds the pages of documents of all these rows of the version, and they have at most so many
+    /// bytes. The metrics count no look-up.
+    pub async fn caches_pages_of(&self, rows: Range<u64>, most_bytes: u64) -> bool {
+        let (mut position, mut bytes) = (rows.start, 0);
+        while position < rows.end {
+            let row_group = self.row_group_of(position);
+            let (first, place) = (self.row_groups()[row_group].first, self.place(row_group));
+            let page = place.pages().start + self.page_of(row_group, (position - first) as usize);
+            let Some(held) = place.reader.cached_page_bytes(place.row_group, page).await else { return false };
+            bytes += held;
+            if bytes > most_bytes {
+                return false;
+            }
+            let of_page = place.reader.rows_of_page(place.row_group, page);
+            position = match &place.part {
+                None => first + of_page.end as u64,
+                Some((rows, _)) => first + (of_page.end.min(rows.end) - rows.start) as u64,
+            };
+        }
+        true
+    }
+
+    /// Whether all documents at these positions are in memory, and have at most so many bytes. The metrics count no
+    /// look-up.
+    pub fn has_at_hand(&self, positions: &[u64], most_bytes: u64) -> bool {
+        let mut bytes = 0;
+        positions.iter().all(|position| {
+            let row_group = self.row_group_of(*position);
+            let place = self.place(row_group);
+            let start = place.part.as_ref().map_or(0, |(rows, _)| rows.start);
+            let row = start + (*position - self.row_groups()[row_group].first) as usize;
+            let page = place.reader.page_of(place.row_group, row);
+            let held = place.reader.page_at_hand(place.row_group, page);
+            bytes += held.as_ref().map_or(0, |page| page.document(row).len() as u64);
+            held.is_some() && bytes <= most_bytes
+        })
+    }
+
+    /// One page of documents, if the cache holds it.
+    pub async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+        let place = self.place(row_group);
+        let found = place.reader.cached_documents(place.row_group, place.pages().start + page).await;
+        found.map(|page| place.within(page))
+    }
+
+    /// One page of documents.
+    ///
+    /// # Errors
+    /// When the store fails or the page is damaged.
+    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
+        let place = self.place(row_group);
+        let page = place.reader.documents(place.row_group, place.pages().start + page).await?;
+        Ok(place.within(page))
+    }
+
+    /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
+    /// At least one, when `pages` is not empty.
+    ///
+    /// # Errors
+    /// When the store fails or a page is damaged.
+    pub async fn documents_ahead(
+        &self,
+        row_group: usize,
+        pages: Range<usize>,
+    ) -> Result<Vec<DocumentPage>, StorageError> {
+        let place = self.place(row_group);
+        let before = place.pages().start;
+        let pages = before + pages.start..before + pages.end;
+        let found = place.reader.documents_ahead(place.row_group, pages).await?;
+        Ok(found.into_iter().map(|page| place.within(page)).collect())
+    }
+
+    /// The keyword index; it has no segments in files that have none.
+    pub fn keyword_index(&self) -> &KeywordIndex {
+        match &self.edited {
+            None => self.own.keyword_index(),
+            Some(edited) => &edited.list.keywords,
+        }
+    }
+
+    /// Whether the search text of a row group is in the cache.
+    pub fn caches_search(&self, row_group: usize) -> bool {
+        self.caches_column(row_group, self.own.footer.schema_columns.search)
+    }
+
+    /// Whether the cache has room for the search text of a row group.
+    pub fn has_room_for_search(&self, row_group: usize) -> bool {
+        self.own.file.cache.has_room_for(self.search_bytes(row_group))
+    }
+
+    /// Bytes of the search text of a row group, decompressed.
+    pub fn search_bytes(&self, row_group: usize) -> u64 {
+        self.column_bytes(row_group, &[self.own.footer.schema_columns.search]).1
+    }
+
+    /// Bytes of the search text of a row group, and of its documents, as stored.
+    pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
+        let place = self.place(row_group);
+        let (search, documents) = place.reader.search_and_document_bytes(place.row_group);
+        (place.share(search), place.share(documents))
+    }
+
+    /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
+    /// does not tell, and where what is not in the cache of it is more than the search text.
+    ///
+    /// # Errors
+    /// When the store fails or the index is damaged.
+    pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates, StorageError> {
+        let Some(edited) = &self.edited else { return self.own.keyword_candidates(segment, plan).await };
+        match segment.checked_sub(edited.base.keyword_index().segments().len()) {
+            None => edited.base.keyword_candidates(segment, plan).await,
+            Some(segment) => self.own.keyword_candidates(segment, plan).await,
+        }
+    }
+
+    /// Where the shapes of each row group lie, in its file; nowhere in files that have none.
+    pub fn shape_index(&self) -> &ShapeIndex {
+        match &self.edited {
+            None => self.own.shape_index(),
+            Some(edited) => &edited.list.shapes,
+        }
+    }
+
+    /// The shapes of a row group, if it has any. One request, and a few milliseconds at most; kept in the cache.
+    ///
+    /// # Errors
+    /// When the store fails or the shapes are damaged.
+    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+        let place = self.place(row_group);
+        let Some((rows, list)) = place.part.clone() else { return place.reader.shapes(place.row_group).await };
+        if self.shape_index().get(row_group).is_none() {
+            return Ok(None);
+        }
+        let load = || async {
+            match place.reader.shapes(place.row_group).await? {
+                Some(whole) if whole.rows() >= rows.end => Ok(Part::Shapes(Arc::new(whole.of_rows(rows.clone())))),
+                _ => Err(StorageError::Layout("shapes lack rows".to_owned())),
+            }
+        };
+        let key = PartKey::Shapes { file: list, row_group: row_group as u32 };
+        match self.own.file.cache.get_or_load(key, load).await? {
+            Part::Shapes(shapes) => Ok(Some(shapes)),
+            _ => Err(StorageError::Layout("the cache holds another part under the key of shapes".to_owned())),
+        }
+    }
+
+    /// Reports shapes that are not those of the search text.
+    pub fn report_foreign_shapes(&self, row_group: usize) {
+        let place = self.place(row_group);
+        place.reader.report_foreign_shapes(place.row_group);
+    }
+
+    /// The same reader; it fetches ahead what is wanted.
+    pub fn reading_ahead(&self, wanted: Wanted) -> VersionReader {
+        let Some(edited) = &self.edited else {
+            return VersionReader { own: self.own.reading_ahead(wanted), edited: None };
+        };
+        // The entities of the file itself are few, and come with few requests.
+        let pieces = edited.list.pieces.get(wanted.row_groups.clone()).unwrap_or_default();
+        let mut of_base = pieces.iter().filter(|piece| piece.source == Source::Base).map(|piece| piece.row_group);
+        let first = of_base.next().unwrap_or_default() as usize;
+        let end = of_base.next_back().map_or(first, |last| last as usize) + 1;
+        let row_groups = if pieces.is_empty() { 0..0 } else { first..end.min(edited.base.row_groups().len()) };
+        let mut edited = edited.clone();
+        edited.base = edited.base.reading_ahead(Wanted { row_groups, ..wanted });
+        VersionReader { own: self.own.clone(), edited: Some(edited) }
+    }
+
+    /// Whether someone waits for the store now, of those who read ahead with this reader.
+    pub fn waits_for_store(&self) -> bool {
+        let edited = self.edited.as_ref();
+        self.own.waits_for_store() || edited.is_some_and(|edited| edited.base.waits_for_store())
+    }
+
+    /// Fetches pages of documents ahead, as far as the cache does not hold them: each by its row group and number.
+    pub fn pages_ahead(&self, pages: &[(usize, usize)]) {
+        let of_file = match &self.edited {
+            None => Cow::Borrowed(pages),
+            Some(edited) => {
+                let of_base = pages.iter().filter(|(row_group, _)| {
+                    edited.list.pieces.get(*row_group).is_some_and(|piece| piece.source == Source::Base)
+                });
+                let places = of_base.map(|(row_group, page)| {
+                    let place = self.place(*row_group);
+                    (place.row_group, place.pages().start + page)
+                });
+                Cow::Owned(places.collect())
+            }
+        };
+        self.edited.as_ref().map_or(&self.own, |edited| &edited.base).pages_ahead(&of_file);
+    }
+}
+
+fn column_key(list: u64, row_group: usize, column: usize) -> PartKey {
+    PartKey::Column { file: list, row_group: row_group as u32, column: column as u32 }
+}
+
+/// Rows of an array as one of its own, which keeps nothing else in memory.
+fn copied(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef, StorageError> {
+    let data = whole.to_data();
+    let mut copy = MutableArrayData::new(vec![&data], false, rows.len());
+    copy.try_extend(0, rows.start, rows.end)?;
+    Ok(make_array(copy.freeze()))
+}

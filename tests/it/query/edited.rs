@@ -1,0 +1,292 @@
+//! Edited lists: whatever edits made of a list, and edits of that, reads, profile and checksums are those of the same
+//! list written whole.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
+use strata::model::request::ReadRequest;
+use strata::storage::cache::PartCache;
+use strata::storage::editing::{Slot, Slots};
+use strata::storage::profile::{NotShredded, PathRecord, StoredProfile};
+use strata::storage::reader::{Unbounded, VersionReader};
+use strata::storage::verify::verify;
+use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
+
+use crate::reference::{Value, hostile};
+use crate::support::reads::{Lab, alike, cases, entities, no_failure, plan};
+use crate::support::versions::{
+    Files, all_shredded, always_beside, edited, nothing_shredded, of, shapes, some_segments, some_shapes,
+};
+
+/// An edit before it has a list.
+#[derive(Clone, Debug)]
+enum Edit {
+    Set(Value),
+    Remove,
+    Insert(Vec<Value>),
+}
+
+fn edit() -> impl Strategy<Value = (Index, Edit)> {
+    let entity = || prop_oneof![3 => alike().boxed(), 1 => hostile::entity().boxed()];
+    let edit = prop_oneof![
+        3 => entity().prop_map(Edit::Set),
+        2 => Just(Edit::Remove),
+        2 => vec(entity(), 1..4).prop_map(Edit::Insert),
+    ];
+    (any::<Index>(), edit)
+}
+
+/// Edits of a list of so many entities; of two changes of one entity the first.
+fn slots(edits: &[(Index, Edit)], length: usize) -> Slots {
+    let document = |entity: &Value| Bytes::from(entity.write());
+    let mut slots = Slots::new();
+    for (place, edit) in edits {
+        let (position, change) = match edit {
+            Edit::Insert(entities) => {
+                let slot: &mut Slot = slots.entry(place.index(length + 1) as u64).or_default();
+                slot.inserts.extend(entities.iter().map(document));
+                continue;
+            }
+            _ if length == 0 => continue,
+            Edit::Set(entity) => (place.index(length), Some(document(entity))),
+            Edit::Remove => (place.index(length), None),
+        };
+        slots.entry(position as u64).or_default().change.get_or_insert(change);
+    }
+    slots
+}
+
+fn opened(lab: &Lab, (path, written): &(ObjectPath, Written)) -> VersionReader {
+    let cache = PartCache::new(1 << 20);
+    let open = VersionReader::open(lab.store(), path, written.size_bytes, &cache);
+    lab.bench.runtime.block_on(open).expect("opened")
+}
+
+fn profile(lab: &Lab, reader: &VersionReader) -> StoredProfile {
+    lab.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile")
+}
+
+/// All but what may be an estimate, and which paths have columns: that stays as it was.
+fn exact(record: &PathRecord) -> PathRecord {
+    let mut record = record.clone();
+    (record.shredded, record.why_not_shredded) = (false, None);
+    (record.distinct, record.top, record.top_estimated) = (of_none(), Vec::new(), false);
+    record
+}
+
+fn of_none() -> strata::storage::profile::Distinct {
+    strata::storage::profile::Distinct { count: 0, estimated: false }
+}
+
+/// The profile of an edited list says what that of the same list written whole says; estimates are no farther off than
+/// there were edits.
+fn check_profile(found: &StoredProfile, whole: &StoredProfile, edits: u64) -> Result<(), TestCaseError> {
+    prop_assert_eq!((found.entities, found.document_bytes), (whole.entities, whole.document_bytes));
+    prop_assert_eq!(found.paths_left_out, whole.paths_left_out);
+    let sorted = |profile: &StoredProfile| {
+        let mut paths = profile.paths.clone();
+        paths.sort_by(|one, other| one.path.cmp(&other.path));
+        paths
+    };
+    let (found, whole) = (sorted(found), sorted(whole));
+    let exactly = |paths: &[PathRecord]| paths.iter().map(exact).collect::<Vec<_>>();
+    prop_assert_eq!(exactly(&found), exactly(&whole));
+    for (found, whole) in found.iter().zip(&whole) {
+        match found.distinct.estimated {
+            false => prop_assert_eq!(found.distinct, whole.distinct, "{}", found.path),
+            true => prop_assert!(found.distinct.count.abs_diff(whole.distinct.count) <= edits, "{}", found.path),
+        }
+        if !found.top_estimated {
+            prop_assert_eq!(&found.top, &whole.top, "{}", found.path);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn edits_of_edits_read_as_the_list_written_whole() {
+    let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
+    let rounds = vec((vec(edit(), 1..6), vec(plan(), 2..5)), 1..4);
+    let ways = (0..4_usize, 0..3_usize, 0..3_usize, 0..3_usize);
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(40), ..PropertyConfig::default() });
+    let beside = std::cell::Cell::new(0);
+    let result = runner.run(&(entities(), rounds, ways), |(entities, rounds, (rows, bounds, lab, gap))| {
+        let options = WriteOptions {
+            threads: 1,
+            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
+            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
+            keywords: some_segments(rows + 2 * bounds + rounds.len()),
+            shapes: some_shapes(rows + bounds + entities.len()),
+            outline_chunks: [usize::MAX, 0][rounds.len() % 2],
+            ..WriteOptions::default()
+        };
+        let lab = &labs[lab];
+        let mut list: Vec<String> = entities.iter().map(Value::write).collect();
+        let mut file = lab.write(&entities, &options);
+        let mut changes = 0;
+        for (edits, plans) in &rounds {
+            let slots = slots(edits, list.len());
+            changes += slots.values().map(|slot| slot.inserts.len() as u64 + 2).sum::<u64>();
+            let made = lab.bench.edit(lab.store(), &file, &slots, (&options, &always_beside(gap as u32)));
+            list = edited(&list, &slots);
+            let values: Vec<Value> = list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
+            let about = list.join(",");
+            let whole = lab.write(&values, &options);
+            file = match made.expect("planned and written") {
+                Some(made) => {
+                    beside.set(beside.get() + 1);
+                    made
+                }
+                // Nothing of it is left in its base.
+                None => whole.clone(),
+            };
+            let reader = opened(lab, &file);
+            prop_assert_eq!(reader.entity_count(), list.len() as u64);
+            let verified = lab.bench.runtime.block_on(verify(&reader, &mut Unbounded));
+            prop_assert_eq!(verified.expect("sound"), file.1.content_sha256.clone());
+            lab.bench.runtime.block_on(reader.verify_end()).expect("sound");
+            let reader_of_whole = opened(lab, &whole);
+            let (found, expected) = (profile(lab, &reader), profile(lab, &reader_of_whole));
+            check_profile(&found, &expected, changes)
+                .map_err(|error| TestCaseError::fail(format!("{error}\nafter {slots:?}\nover [{about}]")))?;
+            let columns = |reader: &VersionReader| {
+                let paths = lab.bench.runtime.block_on(reader.paths()).expect("read").expect("paths");
+                paths.columns().cloned()
+            };
+            if let Some(found) = columns(&reader) {
+                prop_assert_eq!(Some(found), columns(&reader_of_whole), "columns of [{}]", about);
+            }
+            let version = lab.publish_file(&file);
+            for plan in plans {
+                lab.check(version, &values, &plan.resolve(&values))?;
+            }
+            lab.check(version, &values, &ReadRequest::default())?;
+        }
+        Ok(())
+    });
+    no_failure(result);
+    let followed: usize = labs.iter().map(|lab| lab.bench.followed.load(Ordering::Relaxed)).sum();
+    assert!(beside.get() > 20 && followed > 5, "{} beside their base, {followed} profiles followed", beside.get());
+}
+
+/// Some entities, several row groups of them.
+fn some(count: usize) -> Vec<String> {
+    (0..count)
+        .map(|number| format!(r#"{{"id":{number},"kind":"k{}","words":"some text {number}"}}"#, number % 3))
+        .collect()
+}
+
+fn set(position: u64, entity: &str) -> (u64, Slot) {
+    (position, Slot { inserts: Vec::new(), change: Some(Some(Bytes::copy_from_slice(entity.as_bytes()))) })
+}
+
+fn options() -> WriteOptions {
+    WriteOptions { row_group_rows: 20, shredding: all_shredded(), shapes: shapes(), ..WriteOptions::default() }
+}
+
+#[test]
+fn an_edit_holds_what_it_brought_and_nothing_else() {
+    let files = Files::new();
+    let list = some(100);
+    let base = files.write(&list, &options());
+    let slots = Slots::from([
+        set(0, r#"{"id":0,"kind":"k0","words":"first"}"#),
+        set(50, r#"{"id":50,"kind":"k1","words":"middle"}"#),
+        (99, Slot { inserts: Vec::new(), change: Some(None) }),
+    ]);
+    let edit = |file, slots: &Slots| {
+        files.bench.edit(&files.store, file, slots, (&options(), &always_beside(0))).expect("edited").expect("beside")
+    };
+    let one = edit(&base, &slots);
+    let reader = files.open(&one);
+    let (layout, rows) =
+        (reader.layout(), reader.row_groups().iter().map(|row_group| row_group.rows).collect::<Vec<_>>());
+    assert_eq!((layout.format_version, layout.entity_count, layout.own_entities()), (2, 99, 2));
+    assert_eq!(rows, [1, 19, 20, 10, 1, 9, 20, 19]);
+    assert!(layout.shredded_columns.iter().all(|column| !column.retired));
+    // The second edit refers to the base, not to the first.
+    let two = edit(&one, &Slots::from([set(98, r#"{"id":98,"kind":"k2","words":"last"}"#)]));
+    files.bench.runtime.block_on(files.store.objects().delete(&one.0)).expect("removed");
+    let reader = files.open(&two);
+    assert_eq!((reader.layout().entity_count, reader.layout().own_entities()), (99, 3));
+    let profile = files.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile");
+    assert_eq!(of(&profile, "kind").distinct, strata::storage::profile::Distinct { count: 3, estimated: false });
+
+    // Without the base nothing can be read, and the error says so.
+    files.bench.runtime.block_on(files.store.objects().delete(&base.0)).expect("removed");
+    let refused = || {
+        let cache = PartCache::new(1 << 20);
+        let open = VersionReader::open(&files.store, &two.0, two.1.size_bytes, &cache);
+        files.bench.runtime.block_on(open).expect_err("not that base")
+    };
+    let error = refused();
+    assert!(error.is_damage() && error.to_string().contains(base.0.as_ref()), "{error}");
+    // Another file in its place is none.
+    let other = files.write(&some(101), &options());
+    let bytes = files
+        .bench
+        .runtime
+        .block_on(async { files.store.objects().get(&other.0).await.expect("there").bytes().await.expect("bytes") });
+    files.bench.runtime.block_on(files.store.objects().put(&base.0, bytes.into())).expect("put");
+    let error = refused();
+    assert!(error.is_damage() && error.to_string().contains("its base"), "{error}");
+}
+
+#[test]
+fn columns_that_cannot_hold_what_came_are_asked_no_more() {
+    let files = Files::new();
+    let base = files.write(&some(100), &options());
+    for (entity, retired) in [
+        (r#"{"id":7,"kind":"k1","words":"as before"}"#, &[][..]),
+        (r#"{"id":7,"kind":"K1","words":"folds"}"#, &["kind"]),
+        (r#"{"id":7,"kind":5,"words":["in","an array"]}"#, &["kind", "words"]),
+        (r#"{"id":7,"kind":null,"words":true}"#, &[]),
+    ] {
+        let slots = Slots::from([set(7, entity)]);
+        let made = files.bench.edit(&files.store, &base, &slots, (&options(), &always_beside(0)));
+        let reader = files.open(&made.expect("edited").expect("beside"));
+        let columns = reader.layout().shredded_columns.iter();
+        let found: Vec<&str> = columns.filter(|column| column.retired).map(|column| column.keys[0].as_str()).collect();
+        assert_eq!(found, retired, "{entity}");
+        let profile = files.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile");
+        for path in ["id", "kind", "words"] {
+            let why = retired.contains(&path).then_some(NotShredded::Edited);
+            let record = of(&profile, path);
+            assert_eq!((record.shredded, record.why_not_shredded), (why.is_none(), why), "{path} of {entity}");
+            assert_eq!(reader.layout().shredded(&[path.to_owned()]).is_some(), why.is_none());
+        }
+        files.bench.runtime.block_on(verify(&reader, &mut Unbounded)).expect("sound");
+    }
+}
+
+#[test]
+fn a_damaged_byte_of_an_edited_file_is_found() {
+    let files = Files::new();
+    let base = files.write(&some(60), &options());
+    let slots = Slots::from([set(3, r#"{"id":3,"kind":"k9","words":"new"}"#)]);
+    let made = files.bench.edit(&files.store, &base, &slots, (&options(), &always_beside(0)));
+    let (path, written) = made.expect("edited").expect("beside");
+    let whole = files
+        .bench
+        .runtime
+        .block_on(async { files.store.objects().get(&path).await.expect("there").bytes().await.expect("bytes") });
+    for at in (0..whole.len()).step_by(37) {
+        let mut bytes = whole.to_vec();
+        bytes[at] ^= 1 << (at % 8);
+        let found = files.bench.runtime.block_on(async {
+            files.store.objects().put(&path, bytes.into()).await.expect("put");
+            let cache = PartCache::new(1 << 20);
+            let reader = VersionReader::open(&files.store, &path, written.size_bytes, &cache).await?;
+            verify(&reader, &mut Unbounded).await
+        });
+        let is_found = found.as_ref().is_err_and(strata::storage::StorageError::is_damage);
+        // The first bytes of a Parquet file say what it is, and readers do not ask.
+        assert!(is_found || at < 4, "byte {at} of {}: {found:?}", whole.len());
+    }
+}

@@ -1,0 +1,187 @@
+//! The files of edited alternates in a service: what an edit writes, and what becomes of the file that it refers to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use strata::config::Config;
+use strata::service::{App, BackupFiles, CheckDepth, Finding};
+
+use crate::support::TestService;
+use crate::support::owned::{Owned, parsed};
+
+/// Enough for a list that is not written whole.
+const ENTITIES: usize = 20_000;
+
+fn entity(number: usize) -> String {
+    let words = format!("word{} ", number % 977).repeat(105);
+    format!(r#"{{"id":{number},"kind":"k{}","words":"{words}"}}"#, number % 7)
+}
+
+/// A dataset with one version of many entities, and these.
+async fn large(owned: &Owned) -> (u64, Vec<String>) {
+    let entities: Vec<String> = (0..ENTITIES).map(entity).collect();
+    let id = owned.dataset("Things", json!({}), &[&format!("[{}]", entities.join(","))]).await;
+    (id, entities)
+}
+
+/// The sizes of the version files.
+fn sizes(service: &TestService) -> BTreeMap<PathBuf, u64> {
+    let size = |path: PathBuf| (path.clone(), fs::metadata(path).expect("a file").len());
+    service.version_files().into_iter().map(size).collect()
+}
+
+/// Edits version 1, and gives the path of the alternate.
+async fn edit(owned: &Owned, id: u64, edits: &str) -> PathBuf {
+    let edited = parsed(&owned.edit(id, &owned.etag(id, 1).await, edits).await);
+    owned.service.directory().join("store").join(edited["version"]["alt_file_path"].as_str().expect("a path"))
+}
+
+async fn findings(service: &TestService) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut tell = |finding: &Finding| told.push(format!("{finding:?}"));
+    service.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
+    told
+}
+
+fn text(entities: &[String]) -> String {
+    entities.iter().map(|entity| format!("{entity}\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_a_large_version_writes_what_it_changes() {
+    let owned = Owned::sqlite().await;
+    let (id, mut entities) = large(&owned).await;
+    let base = sizes(&owned.service);
+    let whole = *base.values().next().expect("the version's file");
+    assert!(whole > 1 << 20, "{whole}");
+
+    let edits = r#"[{"position":3,"set":{"id":3,"kind":"k3","words":"changed"}},{"position":10000,"remove":true},
+                    {"position":20000,"insert":[{"id":20000,"kind":"new","words":"appended","more":{"n":1}}]}]"#;
+    let first = edit(&owned, id, edits).await;
+    entities[3] = r#"{"id":3,"kind":"k3","words":"changed"}"#.to_owned();
+    entities.remove(10_000);
+    entities.push(r#"{"id":20000,"kind":"new","words":"appended","more":{"n":1}}"#.to_owned());
+    let alt = format!("/api/{id}/things/v1/alt/");
+    assert!(owned.lines(&alt).await == text(&entities), "the list with its edits");
+    let own = sizes(&owned.service)[&first];
+    assert!(own < whole / 20 && own < 64 << 10, "{own} bytes beside {whole}");
+
+    // An edit of that.
+    let edits =
+        r#"[{"position":0,"insert":[{"id":-1,"kind":"new","words":"before"}]},{"position":19999,"remove":true}]"#;
+    let second = edit(&owned, id, edits).await;
+    entities.pop();
+    entities.insert(0, r#"{"id":-1,"kind":"new","words":"before"}"#.to_owned());
+    assert!(owned.lines(&alt).await == text(&entities), "the list with both");
+    assert!(sizes(&owned.service)[&second] < 64 << 10);
+    for (query, body) in [
+        ("count=true&keywords=changed", "1"),
+        ("count=true&filter=kind:k3", "2857"),
+        ("count=true&filter=more.n:1", "0"),
+        ("count=true&filter_contains=words:word12%20word12%20", "21"),
+        ("count=true&dedup=true&dedup_key=kind", "8"),
+    ] {
+        let answer = owned.service.get(&format!("{alt}?{query}")).await;
+        let found: Value = serde_json::from_str(answer.text()).expect("JSON");
+        assert_eq!(found["count"].to_string(), body, "{query}");
+    }
+    let answer = owned.service.get(&format!("{alt}?format=jsonl&sort=id:asc&limit=2&keep_field=id")).await;
+    answer.is("{\"id\":-1}\n{\"id\":0}\n");
+    let answer = owned.service.get(&format!("{alt}?format=csv&limit=1")).await;
+    assert!(answer.text().starts_with("id,kind,words\n"), "{:?}", answer.text().lines().next());
+    let diff = owned.call("GET", &format!("/dataset/diff?dataset_id={id}&v1=1&v2=1&alt=true&limit=0"), "").await;
+    assert_eq!(diff.status, 200, "{}", diff.text());
+    let profile = parsed(&owned.call("GET", &format!("/dataset/profile?dataset_id={id}&version=1&alt=true"), "").await);
+    let paths = profile["profile"]["paths"].as_array().expect("paths");
+    let of = |path: &str| paths.iter().find(|record| record["path"] == path).expect("a path");
+    assert_eq!((&of("id")["entities"], &of("id")["number_min"]["value"]), (&json!(20_000), &json!(-1)));
+    assert!(!paths.iter().any(|record| record["path"] == "more.n"), "it went");
+    let unknown = owned.service.get(&format!("{alt}?count=true&filter=more.n:1&strict=true")).await;
+    unknown.is_error(400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
+    let owned = Owned::sqlite().await;
+    let (id, entities) = large(&owned).await;
+    let base = owned.service.version_files().remove(0);
+    let replaced = edit(&owned, id, r#"[{"position":0,"remove":true}]"#).await;
+    let alternate = edit(&owned, id, r#"[{"position":0,"set":{"id":1,"kind":"k0","words":"mine"}}]"#).await;
+    let mut expected = entities[1..].to_vec();
+    expected[0] = r#"{"id":1,"kind":"k0","words":"mine"}"#.to_owned();
+    let expected = text(&expected);
+
+    // A clone shares both files, and goes its own way.
+    let clone = parsed(&owned.clone(id, "Clone").await)["dataset"]["dataset_id"].as_u64().expect("an id");
+    assert!(owned.lines(&format!("/api/{clone}/clone/v1/alt/")).await == expected);
+    edit(&owned, clone, r#"[{"position":0,"remove":true}]"#).await;
+    assert_eq!(findings(&owned.service).await, Vec::<String>::new());
+    let scrubbed = owned.service.app.maintenance().scrub(0, &mut |damaged| panic!("{damaged:?}")).await;
+    assert_eq!(scrubbed.expect("scrubbed").files, 4);
+
+    // The sweep takes the alternate that was replaced, and no other file.
+    let mut swept = Vec::new();
+    let mut tell = |file: &strata::service::SweptFile| swept.push(file.path.clone());
+    owned.service.app.maintenance().sweep(Duration::ZERO, &mut tell).await.expect("swept");
+    assert_eq!(swept.len(), 1);
+    assert!(replaced.ends_with(&swept[0]), "{swept:?}");
+    assert!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await == expected);
+
+    // A backup has both, and answers the same.
+    let directory = tempfile::tempdir().expect("a directory");
+    let to = directory.path().join("copy");
+    let backed_up = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, &mut |_| {}).await;
+    assert_eq!(backed_up.expect("backed up").files, 3);
+    let mut config = Config::default();
+    config.data.directory = to;
+    (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
+    let restored = TestService::on(App::open(&config).await.expect("it opens"));
+    let lines = restored.get(&format!("/api/{id}/things/v1/alt/?format=jsonl")).await;
+    assert!(lines.text() == expected);
+    assert_eq!(findings(&restored).await, Vec::<String>::new());
+
+    // An alternate that is deleted takes nothing of the version with it.
+    parsed(&owned.delete(id, 1).await);
+    owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+    assert!(base.exists() && !alternate.exists());
+    assert!(owned.lines(&format!("/api/{id}/things/v1/")).await == text(&entities));
+    assert!(owned.lines(&format!("/api/{clone}/clone/v1/alt/")).await == text(&entities[2..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_base_is_told_of_and_ends_no_process() {
+    // Nothing is kept that would answer in place of the files.
+    let owned = Owned::start(|config| {
+        (config.cache.memory_bytes, config.cache.response_bytes) = (Some(0), 0);
+    })
+    .await;
+    let (id, _) = large(&owned).await;
+    let base = owned.service.version_files().remove(0);
+    edit(&owned, id, r#"[{"position":5,"remove":true}]"#).await;
+    let etag = owned.etag(id, 1).await;
+    let alt = format!("/api/{id}/things/v1/alt/?format=jsonl&limit=3");
+    assert_eq!(owned.service.get(&alt).await.status, 200);
+    let whole = fs::read(&base).expect("read");
+    let mut damaged = whole.clone();
+    let end = damaged.len() / 2;
+    damaged[100..end].fill(0);
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    for bytes in [None, Some(damaged), Some(whole[..whole.len() / 2].to_vec())] {
+        match &bytes {
+            None => fs::remove_file(&base).expect("removed"),
+            Some(bytes) => fs::write(&base, bytes).expect("written"),
+        }
+        let answer = owned.service.get(&alt).await;
+        assert!(answer.status == 500 || !answer.whole, "{}: {}", answer.status, answer.text());
+        let found = findings(&owned.service).await;
+        assert!(found.iter().any(|finding| finding.contains(&name(&base))), "{found:?}");
+        let refused = owned.edit(id, &etag, r#"[{"position":1,"remove":true}]"#).await;
+        assert!(refused.status >= 500, "{}: {}", refused.status, refused.text());
+        fs::write(&base, &whole).expect("restored");
+        assert_eq!(owned.service.get(&alt).await.status, 200, "restoring it ends this");
+    }
+    assert_eq!(findings(&owned.service).await, Vec::<String>::new());
+}
