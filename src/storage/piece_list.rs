@@ -1,0 +1,81 @@
+//! The list of an edited file: its pieces, each a row group to readers, and where each lies.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::StorageError;
+use super::edit::{Edit, Piece, Source};
+use super::footer::{Footer, NEXT_ID, RowGroup};
+use super::keywords::stored::KeywordIndex;
+use super::layout::ShreddedColumn;
+use super::shapes::stored::ShapeIndex;
+
+/// The pieces of an edited list. All readers of the list share it.
+pub struct PieceList {
+    /// A number that no file has: what is made of pieces is kept under it.
+    pub(super) id: u64,
+    pub(super) base: Arc<Footer>,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) row_groups: Vec<RowGroup>,
+    pub(super) keywords: KeywordIndex,
+    pub(super) shapes: ShapeIndex,
+}
+
+impl PieceList {
+    /// About how much memory it takes, beside the footers.
+    pub fn memory_bytes(&self) -> usize {
+        self.pieces.len() * (size_of::<Piece>() + size_of::<RowGroup>())
+            + self.keywords.memory_bytes()
+            + self.shapes.memory_bytes()
+            + size_of::<PieceList>()
+    }
+
+    /// The list of an edited file with this base.
+    ///
+    /// # Errors
+    /// When the base is not what the file says.
+    pub(super) fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList, StorageError> {
+        let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
+        if base.layout.edit.is_some() {
+            return damaged("its base is an edited file itself");
+        }
+        if base.layout.content_sha256 != edit.base.content_sha256 {
+            return damaged("its base is another file than that it was made of");
+        }
+        // They may have been retired since.
+        let columns = own.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
+        let are_equal = columns.into_iter().all(|(own, base)| {
+            let flags =
+                |column: &ShreddedColumn| (column.fans_out, column.dictionary, column.has_exact, column.has_numbers);
+            own.keys == base.keys && flags(own) == flags(base)
+        });
+        if !are_equal || own.layout.shredded_columns.len() != base.layout.shredded_columns.len() {
+            return damaged("its base has other columns");
+        }
+        let rows: Vec<usize> = base.row_groups.iter().map(|row_group| row_group.rows).collect();
+        edit.check(Source::Base, &rows)?;
+        let footer = |piece: &Piece| match piece.source {
+            Source::Base => &*base,
+            Source::Own => own,
+        };
+        let mut first = 0;
+        let row_groups = edit.pieces.iter().map(|piece| {
+            let row_group = RowGroup { first, rows: piece.rows as usize };
+            first += u64::from(piece.rows);
+            row_group
+        });
+        let row_groups = row_groups.collect();
+        let places = edit.pieces.iter().map(|piece| {
+            let before = if piece.source == Source::Own { base.keywords.segments().len() } else { 0 };
+            let place = footer(piece).keywords.place_of(piece.row_group as usize);
+            let place = place.map(|(segment, start)| (before + segment, start + piece.start as usize));
+            (place, piece.rows as usize)
+        });
+        let keywords = KeywordIndex::of_pieces([&base.keywords, &own.keywords], places);
+        let shapes = edit.pieces.iter().map(|piece| footer(piece).shapes.get(piece.row_group as usize).cloned());
+        let shapes = ShapeIndex::of_pieces(shapes);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let pieces = edit.pieces.clone();
+        Ok(PieceList { id, base, pieces, row_groups, keywords, shapes })
+    }
+}
