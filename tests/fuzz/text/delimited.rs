@@ -1,5 +1,5 @@
-//! Sources in CSV and TSV. The input: a byte that chooses the delimiter, the pieces and whether types are inferred, then
-//! the table.
+//! Sources in CSV and TSV. The input: a byte that chooses the delimiter, the pieces and whether types are inferred,
+//! then the table.
 
 use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, InferTypes};

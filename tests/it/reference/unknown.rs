@@ -1,4 +1,5 @@
-//! The paths that a request names in vain (docs/semantics.md, Unknown fields): by a look at every entity after every step.
+//! The paths that a request names in vain (docs/semantics.md, Unknown fields): by a look at every entity after every
+//! step.
 
 use strata::model::path::Path;
 use strata::model::request::ReadRequest;
