@@ -471,7 +471,10 @@ fn encode_row_group(
     documents: &StringArray,
     indexes: bool,
 ) -> Result<RowGroup, StorageError> {
-    let mut texts = indexes.then(SearchTexts::default);
+    let offsets = documents.value_offsets();
+    // The texts of a document take little more than it at most, and mostly less.
+    let text_bytes = offsets.last().zip(offsets.first()).map_or(0, |(end, start)| (end - start) as usize);
+    let mut texts = indexes.then(|| SearchTexts::with_capacity(documents.len(), text_bytes));
     let mut writers = factory.create_column_writers(number)?;
     let mut start = 0;
     while start < documents.len() {
