@@ -321,3 +321,49 @@ impl<'b> Iterator for Values<'b> {
         Some(value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Entities with some of six keys, whose values have some bytes, and now and then nulls.
+    fn parts() -> impl Strategy<Value = Vec<Vec<String>>> {
+        let value = prop_oneof!["\"[a-c]{0,20}\"", Just("null".to_owned()), Just("\"a\\nb\"".to_owned()), "[1-9]{1,3}"];
+        let entity = proptest::collection::btree_map(0..6, value, 0..6).prop_map(|members| {
+            let members: Vec<String> = members.iter().map(|(key, value)| format!("\"k{key}\":{value}")).collect();
+            format!("{{{}}}", members.join(","))
+        });
+        proptest::collection::vec(proptest::collection::vec(entity, 0..20), 1..6)
+    }
+
+    fn made(batches: &Batches, part: &[String]) -> (Vec<usize>, String) {
+        let mut batch = batches.begin();
+        let sizes = part.iter().map(|entity| {
+            batch.push(entity.as_bytes());
+            batch.size_bytes()
+        });
+        (sizes.collect(), format!("{:?}", batch.finish()))
+    }
+
+    proptest! {
+        /// Memory that is used again shows nowhere: neither in the cells, nor in the sizes that decide where a part
+        /// ends.
+        #[test]
+        fn a_batch_does_not_depend_on_those_before_it(parts in parts(), free in any::<bool>()) {
+            let columns: Arc<Columns> = Arc::new(Columns::from((0..6).map(|key| format!("k{key}")).collect::<Vec<_>>()));
+            let shared = Batches::new(columns.clone());
+            for part in &parts {
+                // Two at once take the memory of two.
+                let other = shared.begin();
+                prop_assert_eq!(made(&shared, part), made(&Batches::new(columns.clone()), part));
+                drop(other.finish());
+                if free {
+                    shared.free_spare();
+                }
+            }
+            prop_assert_eq!(shared.spare().is_empty(), free);
+        }
+    }
+}
