@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use super::grams::Grams;
 use crate::storage::layout::SEPARATOR;
 
-/// Searches after which [`Grams`] are made: they cost about as much as twenty.
+/// Searches after which [`Grams`] are made: making them costs about as much as some tens.
 const SEARCHES: u32 = 16;
 
 /// Texts of so many bytes have [`Grams`]: shorter ones are looked through at once, longer ones would take long.
