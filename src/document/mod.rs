@@ -12,6 +12,7 @@
 //! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`RangeNeedle`], [`CanonicalForm`] |
 //! | sort | [`write_order`] |
 //! | flatten | [`Shape`], [`ColumnsBuilder`] |
+//! | cut into words | [`for_each_piece`] |
 //!
 //! Objects and arrays nest at most [`MAX_DEPTH`] levels, and no function recurses deeper than that.
 
@@ -35,6 +36,7 @@ mod scan;
 mod shape;
 mod split;
 mod text;
+mod words;
 
 pub use canonical_form::CanonicalForm;
 pub use canonicalize::{Canonicalizer, canonicalize, canonicalize_message};
@@ -57,6 +59,7 @@ pub use scan::{find_either, find_markup};
 pub use shape::{Name, Place, Shape};
 pub use split::ValueScanner;
 pub use text::{Part, Text, escape_into, write_string};
+pub use words::for_each_piece;
 
 /// Levels to which objects and arrays may nest; the entity is level 1 (docs/semantics.md, Entities and values).
 pub const MAX_DEPTH: usize = crate::model::limits::ENTITY_DEPTH;

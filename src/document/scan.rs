@@ -10,14 +10,15 @@
 //! They are written over a [`Lane`] of 16 bytes, which is SSE2 on x86-64 and arithmetic on words elsewhere.
 
 #[cfg(not(target_arch = "x86_64"))]
-use portable::Lane;
+pub(super) use portable::Lane;
 #[cfg(target_arch = "x86_64")]
-use sse2::Lane;
+pub(super) use sse2::Lane;
 
 /// Bytes in a [`Block`].
 pub(super) const BLOCK_BYTES: usize = 64;
 
-const LANE_BYTES: usize = 16;
+/// Bytes in a [`Lane`].
+pub(super) const LANE_BYTES: usize = 16;
 
 /// The first position from `at` on that holds a quote, a backslash or a control character; the length if none does.
 #[inline]
@@ -278,24 +279,24 @@ mod sse2 {
 
     /// 16 bytes in a vector register. Answers hold one bit a byte, the lowest for the first.
     #[derive(Clone, Copy)]
-    pub(super) struct Lane(__m128i);
+    pub(in crate::document) struct Lane(__m128i);
 
     // SAFETY, for every block here: SSE2 belongs to the x86-64 baseline, and only `load` touches memory.
     impl Lane {
         #[inline]
-        pub(super) fn load(bytes: &[u8; 16]) -> Lane {
+        pub(in crate::document) fn load(bytes: &[u8; 16]) -> Lane {
             // SAFETY: the reference is valid for the 16 bytes read, and this load needs no alignment.
             Lane(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
         }
 
         #[inline]
-        pub(super) fn equal(self, byte: u8) -> u16 {
+        pub(in crate::document) fn equal(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, _mm_set1_epi8(byte as i8))) as u16 }
         }
 
         #[inline]
-        pub(super) fn at_most(self, byte: u8) -> u16 {
+        pub(in crate::document) fn at_most(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe {
                 let least = _mm_min_epu8(self.0, _mm_set1_epi8(byte as i8));
@@ -304,13 +305,13 @@ mod sse2 {
         }
 
         #[inline]
-        pub(super) fn not_ascii(self) -> u16 {
+        pub(in crate::document) fn not_ascii(self) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(self.0) as u16 }
         }
 
         #[inline]
-        pub(super) fn or(self, byte: u8) -> Lane {
+        pub(in crate::document) fn or(self, byte: u8) -> Lane {
             // SAFETY: see above.
             Lane(unsafe { _mm_or_si128(self.0, _mm_set1_epi8(byte as i8)) })
         }
@@ -324,17 +325,17 @@ mod portable {
 
     /// 16 bytes as two words. Answers hold one bit a byte, the lowest for the first.
     #[derive(Clone, Copy)]
-    pub(super) struct Lane([u64; 2]);
+    pub(in crate::document) struct Lane([u64; 2]);
 
     impl Lane {
         #[inline]
-        pub(super) fn load(bytes: &[u8; 16]) -> Lane {
+        pub(in crate::document) fn load(bytes: &[u8; 16]) -> Lane {
             let both = u128::from_le_bytes(*bytes);
             Lane([both as u64, (both >> 64) as u64])
         }
 
         #[inline]
-        pub(super) fn equal(self, byte: u8) -> u16 {
+        pub(in crate::document) fn equal(self, byte: u8) -> u16 {
             // The high bit of each byte that is zero, exactly: no carry leaves a byte.
             self.bits(|word| {
                 let word = word ^ (LOW * u64::from(byte));
@@ -343,19 +344,19 @@ mod portable {
         }
 
         #[inline]
-        pub(super) fn at_most(self, byte: u8) -> u16 {
+        pub(in crate::document) fn at_most(self, byte: u8) -> u16 {
             debug_assert!(byte < 0x80, "the sum below must stay within a byte");
             // A byte is above when its low seven bits reach 0x80 with the rest added, or its high bit is set.
             self.bits(|word| !(((word & !HIGH) + LOW * u64::from(0x7f - byte)) | word))
         }
 
         #[inline]
-        pub(super) fn not_ascii(self) -> u16 {
+        pub(in crate::document) fn not_ascii(self) -> u16 {
             self.bits(|word| word)
         }
 
         #[inline]
-        pub(super) fn or(self, byte: u8) -> Lane {
+        pub(in crate::document) fn or(self, byte: u8) -> Lane {
             Lane(self.0.map(|word| word | (LOW * u64::from(byte))))
         }
 

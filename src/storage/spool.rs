@@ -17,12 +17,23 @@ use super::{StorageError, durable};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// The SHA-256 of all lines of a spool, taken as they come.
+#[derive(Default)]
+pub struct ContentHash(Sha256);
+
+impl ContentHash {
+    /// Adds a block of lines.
+    pub fn update(&mut self, lines: &[u8]) {
+        self.0.update(lines);
+    }
+}
+
 /// Entities being spooled.
 pub struct Spool {
     charge: SpoolCharge,
     file: BufWriter<File>,
     profile: ProfileBuilder,
-    content: Sha256,
+    content: ContentHash,
     checksum: Running,
 }
 
@@ -47,7 +58,7 @@ impl Spool {
             charge,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
             profile: ProfileBuilder::new(),
-            content: Sha256::new(),
+            content: ContentHash::default(),
             checksum: Running::default(),
         })
     }
@@ -57,13 +68,21 @@ impl Spool {
     /// # Errors
     /// When the disk is full or fails, or [`StorageError::Full`].
     pub fn add_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
+        self.content.update(lines);
+        self.add_hashed_lines(lines)
+    }
+
+    /// As [`Spool::add_lines`], where another thread hashes the lines: [`Spool::finish_with`] takes the hash.
+    ///
+    /// # Errors
+    /// As [`Spool::add_lines`].
+    pub fn add_hashed_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
         self.charge.add(lines.len() as u64)?;
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', lines) {
             self.profile.add(&lines[start..end]);
             start = end + 1;
         }
-        self.content.update(lines);
         self.checksum.update(lines);
         self.file.write_all(lines)?;
         Ok(())
@@ -78,14 +97,23 @@ impl Spool {
     ///
     /// # Errors
     /// When the disk is full or fails.
-    pub fn finish(self) -> Result<Spooled, StorageError> {
+    pub fn finish(mut self) -> Result<Spooled, StorageError> {
+        let content = std::mem::take(&mut self.content);
+        self.finish_with(content)
+    }
+
+    /// As [`Spool::finish`], with the hash of all lines.
+    ///
+    /// # Errors
+    /// As [`Spool::finish`].
+    pub fn finish_with(self, content: ContentHash) -> Result<Spooled, StorageError> {
         let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
         file.seek(SeekFrom::Start(0))?;
         Ok(Spooled {
             charge: self.charge,
             file,
             profile: self.profile,
-            content_sha256: hex::encode(self.content.finalize()),
+            content_sha256: hex::encode(content.0.finalize()),
             checksum: self.checksum.finish(),
         })
     }

@@ -7,7 +7,7 @@
 //! a column's values reads memory from front to back.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::types::ColumnType;
 use crate::document::{Columns, Text, find_either, nearest_double};
@@ -17,13 +17,17 @@ use crate::encode::row::Row;
 /// Bytes of a value's length.
 pub(super) const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// The batches of one answer. They share what is learned of its entities.
+/// Memory of a batch in the making that is kept for another one, most.
+const KEPT_BYTES: usize = 2 << 20;
+
+/// The batches of one answer. They share what is learned of its entities, and the memory of those that are finished.
 #[derive(Clone, Debug)]
 pub struct Batches {
     columns: Arc<Columns>,
     /// The types of the columns; none where all are text.
     types: Option<Arc<[ColumnType]>>,
     rows: Arc<Pool<Row>>,
+    spare: Arc<Mutex<Vec<Growing>>>,
 }
 
 /// Finds the cells of the entities of one part.
@@ -31,12 +35,19 @@ pub struct Batches {
 pub struct BatchBuilder {
     batches: Batches,
     rows: usize,
-    /// For each column, its place in `filled`, counted from 1; 0 without any cell.
-    places: Vec<u32>,
-    /// The columns with cells, in order of first appearance.
-    filled: Vec<Filled>,
-    /// Bytes of all values with their lengths, and of the numbers of rows.
+    growing: Growing,
+    /// Bytes of all values with their lengths, of the numbers of rows, and of columns with cells. It does not depend on
+    /// memory that is used again: where batches end makes a difference.
     cell_bytes: usize,
+}
+
+/// The cells of a batch in the making, by column. Without any it is memory for another batch.
+#[derive(Debug, Default)]
+struct Growing {
+    /// For each column, its place in `filled`, counted from 1; 0 where it has none.
+    places: Vec<u32>,
+    /// The columns that have had cells, in order of first appearance.
+    filled: Vec<Filled>,
 }
 
 /// The cells of a column.
@@ -83,25 +94,35 @@ pub(super) struct Cells<'b> {
 impl Batches {
     /// Batches of these columns.
     pub fn new(columns: Arc<Columns>) -> Batches {
-        Batches { columns, types: None, rows: Arc::default() }
+        Batches { columns, types: None, rows: Arc::default(), spare: Arc::default() }
     }
 
     /// Batches of these columns, of which each has a type. All values that they will hold must be of it.
     pub fn typed(columns: Arc<Columns>, types: Arc<[ColumnType]>) -> Batches {
-        Batches { columns, types: Some(types), rows: Arc::default() }
+        Batches { columns, types: Some(types), rows: Arc::default(), spare: Arc::default() }
     }
 
     /// A batch without rows.
     pub fn begin(&self) -> BatchBuilder {
-        let places = vec![0; self.columns.len()];
-        BatchBuilder { batches: self.clone(), rows: 0, places, filled: Vec::new(), cell_bytes: 0 }
+        let mut growing = self.spare().pop().unwrap_or_default();
+        growing.places.resize(self.columns.len(), 0);
+        BatchBuilder { batches: self.clone(), rows: 0, growing, cell_bytes: 0 }
+    }
+
+    /// Frees the memory of finished batches: as much as of those that were made at once. Before work pauses.
+    pub fn free_spare(&self) {
+        drop(std::mem::take(&mut *self.spare()));
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Growing>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl BatchBuilder {
     /// Adds a row: one entity, a canonical document. Costs its cells, not the columns.
     pub fn push(&mut self, document: &[u8]) {
-        let BatchBuilder { batches, rows, places, filled, cell_bytes } = self;
+        let BatchBuilder { batches, rows, growing: Growing { places, filled }, cell_bytes } = self;
         let number = *rows as u32;
         batches.rows.with(|row| {
             let placed = row.place(document, &batches.columns);
@@ -117,6 +138,9 @@ impl BatchBuilder {
                     *place = filled.len() as u32;
                 }
                 if let Some(filled) = filled.get_mut(*place as usize - 1) {
+                    if filled.cells == 0 {
+                        *cell_bytes += size_of::<Filled>();
+                    }
                     let column_type = batches.types.as_ref().map_or(ColumnType::Text, |types| types[column as usize]);
                     *cell_bytes += filled.push(number, document, cell, column_type);
                 }
@@ -132,31 +156,51 @@ impl BatchBuilder {
 
     /// Bytes of the cells so far. They may take twice as many until [`BatchBuilder::finish`].
     pub fn size_bytes(&self) -> usize {
-        self.cell_bytes + self.filled.len() * size_of::<Filled>()
+        self.cell_bytes
     }
 
     /// The rows, for [`ParquetStream::push`](super::ParquetStream::push).
     pub fn finish(self) -> Batch {
-        let BatchBuilder { rows, places, mut filled, .. } = self;
-        drop(places);
-        filled.sort_unstable_by_key(|filled| filled.column);
+        let BatchBuilder { batches, rows, mut growing, .. } = self;
+        let mut order: Vec<&Filled> = growing.filled.iter().filter(|filled| filled.cells > 0).collect();
+        order.sort_unstable_by_key(|filled| filled.column);
         let mut batch = Batch {
             rows,
-            columns: Vec::with_capacity(filled.len()),
-            cell_rows: Vec::with_capacity(filled.iter().map(|filled| filled.rows.len()).sum()),
-            values: Vec::with_capacity(filled.iter().map(|filled| filled.values.len()).sum()),
+            columns: Vec::with_capacity(order.len()),
+            cell_rows: Vec::with_capacity(order.iter().map(|filled| filled.rows.len()).sum()),
+            values: Vec::with_capacity(order.iter().map(|filled| filled.values.len()).sum()),
         };
-        for Filled { column, cells, rows, values } in filled {
-            batch.cell_rows.extend_from_slice(&rows);
-            batch.values.extend_from_slice(&values);
+        for Filled { column, cells, rows, values } in order {
+            batch.cell_rows.extend_from_slice(rows);
+            batch.values.extend_from_slice(values);
             let (rows_end, values_end) = (batch.cell_rows.len() as u32, batch.values.len() as u32);
-            batch.columns.push(BatchColumn { column, cells, rows_end, values_end });
+            batch.columns.push(BatchColumn { column: *column, cells: *cells, rows_end, values_end });
+        }
+        // Growing anew for each batch costs fresh memory and copies.
+        if growing.memory_bytes() <= KEPT_BYTES {
+            growing.filled.iter_mut().for_each(Filled::clear);
+            batches.spare().push(growing);
         }
         batch
     }
 }
 
+impl Growing {
+    fn memory_bytes(&self) -> usize {
+        let cells =
+            self.filled.iter().map(|filled| filled.values.capacity() + filled.rows.capacity() * size_of::<u32>());
+        cells.sum::<usize>() + self.filled.capacity() * size_of::<Filled>() + self.places.capacity() * size_of::<u32>()
+    }
+}
+
 impl Filled {
+    /// Takes the cells away, and keeps their memory.
+    fn clear(&mut self) {
+        self.cells = 0;
+        self.rows.clear();
+        self.values.clear();
+    }
+
     /// Adds a cell: the value there in the document, which is not null. Returns the bytes that it takes.
     #[inline]
     fn push(&mut self, row: u32, document: &[u8], cell: Range<usize>, column_type: ColumnType) -> usize {
@@ -275,5 +319,51 @@ impl<'b> Iterator for Values<'b> {
         let (value, rest) = rest.split_at_checked(width)?;
         self.bytes = rest;
         Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Entities with some of six keys, whose values have some bytes, and now and then nulls.
+    fn parts() -> impl Strategy<Value = Vec<Vec<String>>> {
+        let value = prop_oneof!["\"[a-c]{0,20}\"", Just("null".to_owned()), Just("\"a\\nb\"".to_owned()), "[1-9]{1,3}"];
+        let entity = proptest::collection::btree_map(0..6, value, 0..6).prop_map(|members| {
+            let members: Vec<String> = members.iter().map(|(key, value)| format!("\"k{key}\":{value}")).collect();
+            format!("{{{}}}", members.join(","))
+        });
+        proptest::collection::vec(proptest::collection::vec(entity, 0..20), 1..6)
+    }
+
+    fn made(batches: &Batches, part: &[String]) -> (Vec<usize>, String) {
+        let mut batch = batches.begin();
+        let sizes = part.iter().map(|entity| {
+            batch.push(entity.as_bytes());
+            batch.size_bytes()
+        });
+        (sizes.collect(), format!("{:?}", batch.finish()))
+    }
+
+    proptest! {
+        /// Memory that is used again shows nowhere: neither in the cells, nor in the sizes that decide where a part
+        /// ends.
+        #[test]
+        fn a_batch_does_not_depend_on_those_before_it(parts in parts(), free in any::<bool>()) {
+            let columns: Arc<Columns> = Arc::new(Columns::from((0..6).map(|key| format!("k{key}")).collect::<Vec<_>>()));
+            let shared = Batches::new(columns.clone());
+            for part in &parts {
+                // Two at once take the memory of two.
+                let other = shared.begin();
+                prop_assert_eq!(made(&shared, part), made(&Batches::new(columns.clone()), part));
+                drop(other.finish());
+                if free {
+                    shared.free_spare();
+                }
+            }
+            prop_assert_eq!(shared.spare().is_empty(), free);
+        }
     }
 }

@@ -210,6 +210,10 @@ pub(in crate::service) async fn body(
                 return Ok(());
             }
             let bytes = writer.take().map_err(failed)?;
+            if taker == Taker::Client {
+                // Whom nobody hurries.
+                parts.batches.free_spare();
+            }
             // The reader is gone: so is the reason to write.
             if !give(&waiting, bytes, taker, held, &pieces).await? {
                 return Ok(());

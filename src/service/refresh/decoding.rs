@@ -21,7 +21,7 @@ use crate::service::refresh::threads::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;
-use crate::storage::spool::{Spool, Spooled};
+use crate::storage::spool::{ContentHash, Spool, Spooled};
 
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]
@@ -159,12 +159,12 @@ fn decode(
     progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
     let mut spool = Spool::create(directory, charge)?;
     let mut work = Work::default();
-    let mut add = |block: &[u8]| -> Result<(), RefreshError> {
+    let mut add = |block: &[u8], add: fn(&mut Spool, &[u8]) -> Result<(), StorageError>| -> Result<(), RefreshError> {
         work.add(block.len() as u64);
         if ended.is_cancelled() {
             return Err(RefreshError::Stopping);
         }
-        spool.add_lines(block)?;
+        add(&mut spool, block)?;
         progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
         progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
         Ok(())
@@ -184,30 +184,35 @@ fn decode(
     }
     // What ends in its first block is not worth a further thread.
     if !more {
-        add(&first)?;
+        add(&first, Spool::add_lines)?;
         warnings.extend(no_entities(&spool));
         return Ok(Decoded { spooled: spool.finish()?, warnings });
     }
     let (blocks, received) = sync_channel::<Vec<u8>>(2);
-    std::thread::scope(|scope| {
-        let work = move || -> Result<(), SourceError> {
-            let mut work = Work::default();
+    let hash = std::thread::scope(|scope| {
+        let first = &first;
+        // Decoding and hashing take about as long as the profile.
+        let work = move || -> Result<ContentHash, SourceError> {
+            let (mut work, mut hash) = (Work::default(), ContentHash::default());
+            hash.update(first);
             loop {
                 let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
                 let more = fill_block(&mut *decoder, &mut block)?;
                 work.add(block.len() as u64);
+                hash.update(&block);
                 // The other side is gone only when it failed; its error is the one that is reported.
                 if blocks.send(block).is_err() || !more {
-                    return Ok(());
+                    return Ok(hash);
                 }
             }
         };
         let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
-        let spooled = add(&first).and_then(|()| received.into_iter().try_for_each(|block| add(&block)));
-        decoding.join().map_err(|_| RefreshError::Worker)??;
-        spooled
+        let mut add = |block: &[u8]| add(block, Spool::add_hashed_lines);
+        let spooled = add(first).and_then(|()| received.into_iter().try_for_each(|block| add(&block)));
+        let hash = decoding.join().map_err(|_| RefreshError::Worker)??;
+        spooled.map(|()| hash)
     })?;
-    Ok(Decoded { spooled: spool.finish()?, warnings })
+    Ok(Decoded { spooled: spool.finish_with(hash)?, warnings })
 }
 
 /// No entities are a valid version, and often a mistake of whatever makes the source.

@@ -17,6 +17,7 @@
 //!
 //! Entries are of three [classes](Class), by their word. A needle's bytes tell which classes its entries may have.
 
+use crate::document::for_each_piece;
 use crate::storage::layout::SEPARATOR;
 
 /// Pieces of a plan. More would hardly leave fewer rows.
@@ -54,17 +55,7 @@ fn kind(byte: u8) -> Kind {
 /// Calls `entry` for the entries of a search text, in their order.
 #[inline]
 pub fn entries<'t>(text: &'t [u8], mut entry: impl FnMut(&'t [u8])) {
-    let mut rest = text;
-    loop {
-        let Some(start) = rest.iter().position(|byte| kind(*byte) != Kind::Break) else { return };
-        let (_, from) = rest.split_at(start);
-        let word = from.iter().position(|byte| kind(*byte) != Kind::Word).unwrap_or(from.len());
-        let (_, marks) = from.split_at(word);
-        let marks = marks.iter().position(|byte| kind(*byte) != Kind::Mark).unwrap_or(marks.len());
-        let (found, behind) = from.split_at(word + marks);
-        entry(found);
-        rest = behind;
-    }
+    for_each_piece(text, |start, end| entry(text.get(start..end).unwrap_or_default()));
 }
 
 /// What an entry's word is: entries of a class are kept together.

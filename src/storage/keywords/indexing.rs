@@ -15,6 +15,11 @@ pub struct SearchTexts {
 }
 
 impl SearchTexts {
+    /// None yet, with room for so many rows and bytes: memory that grows is copied again and again.
+    pub fn with_capacity(rows: usize, bytes: usize) -> SearchTexts {
+        SearchTexts { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(rows) }
+    }
+
     /// Appends the texts of the next rows.
     pub fn append(&mut self, texts: &BinaryArray) {
         self.ends.reserve(texts.len());

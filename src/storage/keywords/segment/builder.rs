@@ -1,14 +1,15 @@
 //! Rows of search text to the bytes of a segment.
 //!
-//! Steps: cut each row into entries; number the distinct ones, and keep their numbers row by row; at the end, sort the
+//! Steps: cut each row into entries (as [`entries`](crate::storage::keywords::cut::entries) does); number the distinct ones, and keep their numbers row by row; at the end, sort the
 //! entries of two and more rows, turn rows of entries into entries of rows, and write the sections.
 //!
 //! Long entries are not numbered: they hardly repeat, and are written as text where they stand.
 
 use super::layout::{BLOCK_BYTES, Header, Lengths, MAX_TEXT_BYTES, Part, Section, pack};
-use super::table::{Entry, EntryTable};
+use super::table::{Entry, EntryTable, TOGETHER};
+use crate::document::for_each_piece;
 use crate::storage::checksums::checksum;
-use crate::storage::keywords::cut::{self, Class};
+use crate::storage::keywords::cut::Class;
 use crate::storage::keywords::lists::{self, MAX_ROWS};
 use crate::storage::layout::SEPARATOR;
 
@@ -102,16 +103,26 @@ impl SegmentBuilder {
         if *given_up {
             return;
         }
-        cut::entries(text, |entry| {
-            if entry.len() >= LONG_HEXADECIMAL_BYTES {
+        let mut waiting: [(&[u8], usize); TOGETHER] = [(&[], 0); TOGETHER];
+        let mut count = 0;
+        for_each_piece(text, |start, end| {
+            let (Some(from), length) = (text.get(start..), end - start) else { return };
+            if length >= LONG_HEXADECIMAL_BYTES {
+                let entry = from.get(..length).unwrap_or_default();
                 let class = Class::of(entry);
-                if entry.len() > LONG_BYTES || class == Class::Hexadecimal {
+                if length > LONG_BYTES || class == Class::Hexadecimal {
                     long[class as usize].push(entry, row);
                     return;
                 }
             }
-            numbers.extend(table.insert(entry, row));
+            waiting[count] = (from, length);
+            count += 1;
+            if count == waiting.len() {
+                table.insert_all(&waiting, row, numbers);
+                count = 0;
+            }
         });
+        table.insert_all(&waiting[..count], row, numbers);
         ends.push(numbers.len() as u32);
         let too_large = self.memory_bytes() > self.limits.memory_bytes.saturating_mul(2);
         if too_large || self.ends.len() >= MAX_ROWS || self.numbers.len() > u32::MAX as usize / 2 {

@@ -17,8 +17,10 @@
 //! 4. [`Found::conclude`].
 
 mod builder;
+mod grams;
 mod layout;
 mod reader;
+mod searched;
 mod table;
 
 pub use builder::{Segment, SegmentBuilder, SegmentLimits};

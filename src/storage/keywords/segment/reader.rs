@@ -1,12 +1,14 @@
 //! The sections of a segment to the rows that may hold a needle.
 //!
-//! A piece is one byte search over the text of a dictionary, and one over that of the entries of single rows.
+//! A piece is one byte search over the text of a dictionary, and one over that of the entries of single rows. Texts that
+//! are searched often know [where to look](super::grams).
 
 use std::ops::Range;
 
 use memchr::memmem::Finder;
 
 use super::layout::{Header, Part, Section, unpack};
+use super::searched::SearchedText;
 use crate::storage::keywords::bitmap::RowBitmap;
 use crate::storage::keywords::cut::{Class, Piece, Plan};
 use crate::storage::keywords::damaged::Damaged;
@@ -56,10 +58,8 @@ impl Entries {
 /// A decoded dictionary: the distinct entries of two and more rows.
 #[derive(Debug)]
 pub struct Dictionary {
-    /// A separator, and one more behind each entry.
-    text: Vec<u8>,
-    /// Where each entry ends in the text, behind its separator.
-    ends: Vec<u32>,
+    /// A separator, and one more behind each entry; where each entry ends, behind its separator.
+    searched: SearchedText,
     /// Rows of each entry.
     counts: Vec<u32>,
     /// Where each list begins, and the end of the last.
@@ -100,13 +100,12 @@ impl Dictionary {
         if lists.end - lists.start != u64::from(start) {
             return Err(damaged("its lists have another length"));
         }
-        Ok(Dictionary { text, ends, counts, list_starts })
+        Ok(Dictionary { searched: SearchedText::new(text, ends), counts, list_starts })
     }
 
     /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.text.capacity()
-            + (self.ends.capacity() + self.counts.capacity() + self.list_starts.capacity()) * size_of::<u32>()
+        self.searched.memory_bytes() + (self.counts.capacity() + self.list_starts.capacity()) * size_of::<u32>()
     }
 
     fn list(&self, entry: u32) -> Option<(u32, Range<u32>)> {
@@ -119,10 +118,8 @@ impl Dictionary {
 /// Decoded texts: entries in the order of their rows.
 #[derive(Debug)]
 pub struct Texts {
-    /// A separator, and one more behind each entry.
-    text: Vec<u8>,
-    /// Where the entries of each row end in the text.
-    ends: Vec<u32>,
+    /// A separator, and one more behind each entry; where the entries of each row end.
+    searched: SearchedText,
 }
 
 impl Texts {
@@ -144,12 +141,12 @@ impl Texts {
         if ends.len() != header.rows() || end as usize != text.len() {
             return Err(Damaged::new(PART, "it has other rows"));
         }
-        Ok(Texts { text, ends })
+        Ok(Texts { searched: SearchedText::new(text, ends) })
     }
 
     /// Memory that they take.
     pub fn memory_bytes(&self) -> usize {
-        self.text.capacity() + self.ends.capacity() * size_of::<u32>()
+        self.searched.memory_bytes()
     }
 }
 
@@ -221,7 +218,7 @@ pub fn find(header: &Header, plan: &Plan, sections: &Sections<'_>) -> Result<Fou
                 missing(header, class, Part::Dictionary)?;
                 continue;
             };
-            visit(&dictionary.text, &dictionary.ends, &finder, |entry| {
+            dictionary.searched.visit(&finder, |entry| {
                 let count = dictionary.counts.get(entry).copied().unwrap_or_default();
                 most = most.max(count as usize);
                 found.rows += u64::from(count);
@@ -327,7 +324,7 @@ impl FoundPiece {
                 continue;
             };
             let mut inside = true;
-            visit(&texts.text, &texts.ends, &finder, |row| inside &= to.insert(row));
+            texts.searched.visit(&finder, |row| inside &= to.insert(row));
             if !inside {
                 return Err(Damaged::new("texts", "it has other rows"));
             }
@@ -374,31 +371,4 @@ fn union_lists(
         lists::union_into(&joined, count as usize, to)?;
     }
     Ok(())
-}
-
-/// Calls `found` for each stretch of a text that holds what the finder finds, ascending. The text begins with a
-/// separator; the first stretch begins behind it, and each other where the one before it ends, behind a separator.
-fn visit(text: &[u8], ends: &[u32], finder: &Finder<'_>, mut found: impl FnMut(usize)) {
-    // A pattern that begins with a separator begins with that of the entry before.
-    let lead = usize::from(finder.needle().first() == Some(&SEPARATOR));
-    let (mut at, mut stretch) = (0, 0);
-    while let Some(hit) = text.get(at..).and_then(|from| finder.find(from)) {
-        let hit = at + hit;
-        stretch += ends.get(stretch..).map_or(0, |ends| partition_ahead(ends, hit + lead));
-        let Some(end) = ends.get(stretch) else { return };
-        found(stretch);
-        at = *end as usize - lead;
-        stretch += 1;
-    }
-}
-
-/// How many of the ascending `ends` are at most `position`, by doubling steps: hits are often near.
-fn partition_ahead(ends: &[u32], position: usize) -> usize {
-    let mut step = 1;
-    while ends.get(step).is_some_and(|end| *end as usize <= position) {
-        step *= 2;
-    }
-    let from = step / 2;
-    let near = ends.get(from..ends.len().min(step + 1)).unwrap_or_default();
-    from + near.partition_point(|end| *end as usize <= position)
 }

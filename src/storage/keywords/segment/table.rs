@@ -25,6 +25,40 @@ pub(super) struct Entry {
     pub class: Class,
 }
 
+impl Entry {
+    /// Notes that a row has it. Whether that is new.
+    #[inline]
+    fn is_in(&mut self, row: u32) -> bool {
+        let is_new = self.last_row != row;
+        self.last_row = row;
+        self.count += u32::from(is_new);
+        is_new
+    }
+}
+
+/// Entries that are looked for together.
+pub(super) const TOGETHER: usize = 64;
+
+/// No entry's number.
+const NOWHERE: u32 = u32::MAX;
+
+/// An entry that is looked for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    key: [u64; 2],
+    hash: u64,
+    /// What its first slot holds.
+    slot: u64,
+    /// The number of the entry there, if that is it and short.
+    found: u32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted { key: [0; 2], hash: 0, slot: 0, found: NOWHERE }
+    }
+}
+
 /// The entries.
 pub(super) struct EntryTable {
     seed: u64,
@@ -42,11 +76,52 @@ impl EntryTable {
         EntryTable { seed, slots: vec![0; SLOTS], entries: Vec::new(), long: Vec::new() }
     }
 
-    /// The number of an entry of a row, which is at most 255 bytes long; `None` if that row has it already.
+    /// Appends the numbers of the entries of a row that are not among its earlier ones. Each is the first bytes of what
+    /// is given, as many as `length` says, at most 255; what lies behind it makes reading it cheaper.
+    ///
+    /// A table of many entries lies in no cache. So the memory of some is asked for before the first of them is looked
+    /// at, and comes all at once.
+    pub(super) fn insert_all(&mut self, entries: &[(&[u8], usize)], row: u32, numbers: &mut Vec<u32>) {
+        let mut wanted = [Wanted::default(); TOGETHER];
+        for entries in entries.chunks(TOGETHER) {
+            let wanted = &mut wanted[..entries.len()];
+            for (wanted, (from, length)) in wanted.iter_mut().zip(entries) {
+                let bytes = from.get(..*length).unwrap_or_default();
+                let key = match from.first_chunk::<SHORT_BYTES>() {
+                    Some(sixteen) => masked_key(sixteen, *length),
+                    None => key(bytes),
+                };
+                *wanted = Wanted { key, hash: self.hash(key, bytes), ..Wanted::default() };
+            }
+            let mask = self.slots.len() - 1;
+            for wanted in wanted.iter_mut() {
+                wanted.slot = self.slots.get(wanted.hash as usize & mask).copied().unwrap_or_default();
+            }
+            for (wanted, (_, length)) in wanted.iter_mut().zip(entries) {
+                let number = (wanted.slot as u32).wrapping_sub(1);
+                // Nothing branches on it, so others go on while memory comes.
+                if let Some(entry) = self.entries.get(number as usize) {
+                    let other = (entry.key[0] ^ wanted.key[0])
+                        | (entry.key[1] ^ wanted.key[1])
+                        | u64::from(entry.length) ^ *length as u64;
+                    wanted.found = if (other == 0) & (*length <= SHORT_BYTES) { number } else { NOWHERE };
+                }
+            }
+            for (wanted, (from, length)) in wanted.iter().zip(entries) {
+                // Numbers stay what they are, whatever is added.
+                let number = match self.entries.get_mut(wanted.found as usize) {
+                    Some(entry) => entry.is_in(row).then_some(wanted.found),
+                    None => self.insert(wanted, from.get(..*length).unwrap_or_default(), row),
+                };
+                numbers.extend(number);
+            }
+        }
+    }
+
+    /// The number of an entry of a row; `None` if that row has it already.
     #[inline]
-    pub(super) fn insert(&mut self, bytes: &[u8], row: u32) -> Option<u32> {
-        let key = key(bytes);
-        let hash = self.hash(key, bytes);
+    fn insert(&mut self, wanted: &Wanted, bytes: &[u8], row: u32) -> Option<u32> {
+        let Wanted { key, hash, .. } = *wanted;
         let mask = self.slots.len() - 1;
         let high = hash & HIGH;
         let mut slot = hash as usize & mask;
@@ -64,15 +139,10 @@ impl EntryTable {
                     && usize::from(entry.length) == bytes.len()
                     && match bytes.len() {
                         ..=SHORT_BYTES => entry.key == key,
-                        _ => self.long.get(entry.key[0] as usize..).is_some_and(|from| from.starts_with(bytes)),
+                        _ => self.long.get(entry.key[0] as usize..).is_some_and(|long| long.starts_with(bytes)),
                     }
                 {
-                    if entry.last_row == row {
-                        return None;
-                    }
-                    entry.last_row = row;
-                    entry.count += 1;
-                    return Some(number);
+                    return entry.is_in(row).then_some(number);
                 }
             }
             slot = (slot + 1) & mask;
@@ -192,6 +262,14 @@ fn key(bytes: &[u8]) -> [u64; 2] {
     }
 }
 
+/// The [`key`] of the first bytes of sixteen: lengths are what a processor guesses worst, so nothing branches on them.
+#[inline]
+fn masked_key(sixteen: &[u8; SHORT_BYTES], length: usize) -> [u64; 2] {
+    let kept = u128::MAX >> (u128::BITS as usize - 8 * length.clamp(1, SHORT_BYTES));
+    let key = u128::from_le_bytes(*sixteen) & kept;
+    [key as u64, (key >> 64) as u64]
+}
+
 /// Fewer than eight bytes, and zeros. The two ends may overlap, with the same bits.
 #[inline]
 fn short(bytes: &[u8]) -> u64 {
@@ -218,23 +296,29 @@ mod tests {
     proptest! {
         /// Numbers by first appearance, counts of rows, bytes and order, against a naive twin.
         #[test]
-        fn entries_are_told_apart(rows in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(1u8..4, 1..40), 0..80), 0..80)) {
+        fn entries_are_told_apart(rows in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(1u8..4, 1..40), 0..160), 0..60)) {
             let mut table = EntryTable::new();
             let mut twin: Vec<(&[u8], u32)> = Vec::new();
             for (row, entries) in rows.iter().enumerate() {
-                let mut seen: Vec<&[u8]> = Vec::new();
+                // What follows an entry makes no difference.
+                let behind: Vec<Vec<u8>> =
+                    entries.iter().map(|entry| [entry.as_slice(), &[7; 20][..entry.len() % 20]].concat()).collect();
+                let given: Vec<(&[u8], usize)> =
+                    behind.iter().zip(entries).map(|(behind, entry)| (behind.as_slice(), entry.len())).collect();
+                let mut numbers = Vec::new();
+                table.insert_all(&given, row as u32, &mut numbers);
+                let (mut seen, mut expected): (Vec<&[u8]>, Vec<u32>) = (Vec::new(), Vec::new());
                 for entry in entries {
-                    let number = table.insert(entry, row as u32);
                     if seen.contains(&entry.as_slice()) {
-                        prop_assert_eq!(number, None);
                         continue;
                     }
                     seen.push(entry);
                     let at = twin.iter().position(|(bytes, _)| bytes == entry);
                     let at = at.unwrap_or_else(|| { twin.push((entry, 0)); twin.len() - 1 });
                     twin[at].1 += 1;
-                    prop_assert_eq!(number, Some(at as u32));
+                    expected.push(at as u32);
                 }
+                prop_assert_eq!(numbers, expected);
             }
             prop_assert_eq!(table.entries().len(), twin.len());
             for (entry, (bytes, count)) in table.entries().iter().zip(&twin) {
