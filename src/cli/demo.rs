@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use super::error::CliError;
 use super::{fixtures, print};
-use crate::service::{App, DEMO_EXAMPLES, DEMO_OWNER, DemoCredentials, DemoDataset};
+use crate::service::{App, DEMO_EXAMPLES, DEMO_OWNER, DemoCredentials, DemoDataset, DemoExample};
+
+/// What is tried of a dataset without examples.
+const ALL: DemoExample = DemoExample { answers: "All of it", query: "" };
 
 /// Loads the demo, unless the data directory holds it already. Prints URLs to read and the owner's credentials.
 pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
@@ -36,10 +39,11 @@ fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
         let slug = dataset.name_slug.as_str();
         let key = dataset.private_key.as_ref().map(|key| key.expose());
         let address = format!("{base_url}/api/{}/{slug}/v{}/", dataset.dataset_id, dataset.version);
-        let queries = DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map_or(&[""][..], |(_, queries)| queries);
+        let examples =
+            DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map_or(&[ALL][..], |(_, examples)| examples);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{slug}{}", if key.is_some() { " (private, so with its key)" } else { "" });
-        for query in queries {
+        for DemoExample { query, .. } in examples {
             let _ = match key {
                 None => writeln!(text, "  {address}{query}"),
                 Some(key) => writeln!(text, "  curl -H 'Authorization: Bearer {key}' '{address}{query}'"),

@@ -20,7 +20,7 @@ use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
-use crate::service::{App, Bucket};
+use crate::service::{App, Bucket, DemoExample};
 
 /// Listed datasets in a page.
 const PAGE: usize = 50;
@@ -74,7 +74,8 @@ struct Card {
 /// A query to try.
 struct Example {
     href: String,
-    text: String,
+    /// What it answers.
+    text: &'static str,
 }
 
 impl Card {
@@ -187,17 +188,14 @@ async fn own(visit: &Visit, user: &User, q: &str, now: DateTime<Utc>) -> Result<
 
 /// Gives the demo's datasets their queries.
 async fn add_examples(app: &App, datasets: &[&Dataset], cards: &mut [Card]) -> Result<(), HttpError> {
-    for (at, queries) in app.demo().examples(datasets).await? {
+    for (at, examples) in app.demo().examples(datasets).await? {
         let place = DatasetPlace::of(datasets[at]).version(VersionSelector::Active, false);
-        cards[at].examples = queries
-            .iter()
+        let example = |DemoExample { answers, query }: &DemoExample| {
             // The page is a table, whatever the format.
-            .map(|text| Query::parse(text.strip_prefix('?')).without(&["format", "pretty"]))
-            .map(|query| {
-                let text = query.pairs().iter().map(|(name, value)| format!("{name}={value}"));
-                Example { href: query.at(&place.browse()), text: text.collect::<Vec<_>>().join(" & ") }
-            })
-            .collect();
+            let query = Query::parse(query.strip_prefix('?')).without(&["format", "pretty"]);
+            Example { href: query.at(&place.browse()), text: answers }
+        };
+        cards[at].examples = examples.iter().map(example).collect();
     }
     Ok(())
 }

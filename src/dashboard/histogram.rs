@@ -54,14 +54,17 @@ pub(super) async fn count(
     let counts = counted.unwrap_or_default();
     let ranges = edges.windows(2).zip(counts.windows(2)).map(|(ends, counts)| {
         let ([from, to], [from_on, to_on]) = (ends, counts) else { return None };
-        let query = Query::default()
-            .and("filter_gte", format!("{}:{from}", record.path))
-            .and("filter_lt", format!("{}:{to}", record.path));
         // An entity has one number at most at such a path.
         let count = from_on.saturating_sub(*to_on);
-        Some(Range { text: format!("{from} to {to}"), href: query.at(&place.browse()), count })
+        Some(Range { text: format!("{from} to {to}"), href: page_of(&record.path, from, to, place), count })
     });
     Ok(ranges.flatten().collect())
+}
+
+/// The page of the entities whose number at a path is in a range.
+pub(super) fn page_of(path: &str, from: &str, to: &str, place: &Place) -> String {
+    let query = Query::default().and("filter_gte", format!("{path}:{from}")).and("filter_lt", format!("{path}:{to}"));
+    query.at(&place.browse())
 }
 
 /// The ends of the ranges of a path, from the least number to beyond the greatest; `None` where that is one number, or

@@ -18,7 +18,7 @@ use super::{closed, figures};
 use crate::http::error::HttpError;
 use crate::model::version::VersionSelector;
 use crate::service::{Admitted, App, ReadError};
-use crate::storage::profile::{PathRecord, ValueRecord, lengths_at};
+use crate::storage::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
 
 /// Paths in a page.
 const PAGE: usize = 60;
@@ -28,6 +28,9 @@ const CHARACTERS: usize = 100;
 
 /// Characters of what paths are searched for.
 const SEARCHED: usize = 200;
+
+/// Ranges of the numbers of a path, at most.
+const RANGES: usize = 16;
 
 /// The parameter that names the path whose numbers are counted.
 const HISTOGRAM: &str = "histogram";
@@ -73,6 +76,8 @@ struct PathCard {
     estimated: bool,
     /// Strings by their number of characters.
     lengths: Vec<Bar>,
+    /// Numbers by the range that they are in.
+    numbers: Vec<Bar>,
     /// Whether the path is the only one of the page.
     alone: bool,
     spread: Spread,
@@ -138,7 +143,7 @@ struct Bar {
 impl PathCard {
     /// Without what leads to reads.
     fn without_reads(mut self) -> PathCard {
-        self.top.iter_mut().chain(&mut self.lengths).for_each(|bar| bar.href = None);
+        self.top.iter_mut().chain(&mut self.lengths).chain(&mut self.numbers).for_each(|bar| bar.href = None);
         self.nulls = self.nulls.map(|(count, _)| (count, None));
         self.spread = Spread::default();
         self
@@ -303,6 +308,7 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         top: top.collect(),
         estimated: record.top_estimated,
         lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
+        numbers: numbers(record, place),
         alone: false,
         spread: Spread::of(record, place),
     }
@@ -326,6 +332,23 @@ fn lengths(record: &PathRecord, empty: Option<String>) -> Vec<Bar> {
         }
     };
     counts.map(bar).collect()
+}
+
+/// The numbers of a path by their range, from the least to the greatest; none where they were not counted. Where an
+/// entity may have several, no filter finds those of one range alone.
+fn numbers(record: &PathRecord, place: &Place) -> Vec<Bar> {
+    let Some(bins) = &record.number_bins else { return Vec::new() };
+    let ranges = bins.ranges(RANGES);
+    let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
+    let is_found = !record.path.is_empty() && !record.fans_out;
+    let bar = |range: &NumberRange| Bar {
+        value: Shown::whole(&format!("{} to {}", range.from, range.to)),
+        href: (is_found && range.is_exact).then(|| histogram::page_of(&record.path, &range.from, &range.to, place)),
+        count: figures::grouped(range.count),
+        share: figures::percent(range.count, record.types.number),
+        width: width(range.count, most),
+    };
+    ranges.iter().map(bar).collect()
 }
 
 /// The width of a bar: nothing only where there is nothing.

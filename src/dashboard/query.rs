@@ -57,6 +57,16 @@ impl Query {
         query
     }
 
+    /// With other pairs in the place of some.
+    pub(super) fn mapped(&self, other: impl Fn(&str, &str) -> Option<(String, String)>) -> Query {
+        Query(
+            self.0
+                .iter()
+                .map(|(name, value)| other(name, value).unwrap_or_else(|| (name.clone(), value.clone())))
+                .collect(),
+        )
+    }
+
     /// The URL of a path with this query string.
     pub(super) fn at(&self, path: &str) -> String {
         if self.0.is_empty() { path.to_owned() } else { format!("{path}?{self}") }

@@ -39,6 +39,20 @@ impl Shown {
         }
     }
 
+    /// The first characters of a text, which is somewhere else on the page, or on another.
+    pub(super) fn short(text: &str, characters: usize) -> Shown {
+        let mut shown = Shown::beginning(text, characters, false);
+        shown.elide();
+        shown
+    }
+
+    /// Without saying how long all of it is.
+    fn elide(&mut self) {
+        if self.all_bytes.take().is_some() {
+            self.text.push('…');
+        }
+    }
+
     /// All of a text.
     pub(super) fn whole(text: &str) -> Shown {
         Shown { text: text.to_owned(), all_bytes: None, link: None, marked: Vec::new(), alone: false }
@@ -78,6 +92,23 @@ impl Shown {
     pub(super) fn marking_json(mut self, marks: &Marks) -> Shown {
         self.marked = marks.in_json(&self.text);
         self
+    }
+
+    /// Whether it is shortened.
+    pub(super) fn is_cut(&self) -> bool {
+        self.all_bytes.is_some()
+    }
+
+    /// Whether it leads to the web.
+    pub(super) fn is_link(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// The columns that its characters would take on one line in a font of fixed width, roughly: those of some scripts
+    /// take two.
+    pub(super) fn columns(&self) -> usize {
+        let wide = self.text.chars().filter(|character| *character >= '\u{1100}').count();
+        self.text.chars().count() + wide
     }
 
     /// Whether something in it is marked.

@@ -22,33 +22,83 @@ use crate::service::refresh::import::{ImportError, ImportRequest, Imports};
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";
 
-/// Example queries for each dataset, by its slug. Blanks are written `+`, so each query is one word.
-pub const DEMO_EXAMPLES: &[(&str, &[&str])] = &[
+/// A query to try.
+#[derive(Clone, Copy, Debug)]
+pub struct DemoExample {
+    /// What it answers, for people.
+    pub answers: &'static str,
+    /// Its query string, with the question mark. Blanks are written `+`, so it is one word.
+    pub query: &'static str,
+}
+
+const fn example(answers: &'static str, query: &'static str) -> DemoExample {
+    DemoExample { answers, query }
+}
+
+/// Example queries for each dataset, by its slug.
+pub const DEMO_EXAMPLES: &[(&str, &[DemoExample])] = &[
     (
         "world-countries",
         &[
-            "?limit=1",
-            "?filter=languages.deu:german&format=jsonl",
-            "?filter=borders:FRA&count=true",
-            "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
+            example("The first country", "?limit=1"),
+            example("Countries where German is spoken", "?filter=languages.deu:german&format=jsonl"),
+            example("How many countries border on France", "?filter=borders:FRA&count=true"),
+            example(
+                "Kingdoms, by their French name: the third and the fourth",
+                "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
+            ),
         ],
     ),
-    ("emoji", &["?limit=3", "?filter_contains=label:cat+face&format=jsonl", "?filter=tags:space&count=true"]),
+    (
+        "emoji",
+        &[
+            example("The first three emoji", "?limit=3"),
+            example("Faces of cats", "?filter_contains=label:cat+face&format=jsonl"),
+            example("How many emoji are about space", "?filter=tags:space&count=true"),
+        ],
+    ),
     (
         "earthquakes",
         &[
-            "?filter_contains=properties.place:alaska&limit=2",
-            "?filter=properties.mag:4.5&count=true",
-            "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
+            example("Two earthquakes in Alaska", "?filter_contains=properties.place:alaska&limit=2"),
+            example("How many had a magnitude of 4.5", "?filter=properties.mag:4.5&count=true"),
+            example(
+                "Those that nobody reported to have felt, from the 1,001st on",
+                "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
+            ),
         ],
     ),
     (
         "football-matches",
-        &["?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl", "?filter=home_score:7&limit=2"],
+        &[
+            example(
+                "Barcelona at home against Real Madrid",
+                "?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl",
+            ),
+            example("Two matches in which the home team scored 7 goals", "?filter=home_score:7&limit=2"),
+        ],
     ),
-    ("us-airports", &["?filter=state:AK&limit=3&format=jsonl", "?filter_contains=name:international&count=true"]),
-    ("us-unemployment", &["?offset=3000&limit=3&pretty=false", "?filter=rate:.102&count=true"]),
-    ("palmer-penguins", &["?filter=Species:gentoo&filter=Sex:null", "?filter=Body+Mass+(g):3750&count=true"]),
+    (
+        "us-airports",
+        &[
+            example("Three airports in Alaska", "?filter=state:AK&limit=3&format=jsonl"),
+            example("How many are international", "?filter_contains=name:international&count=true"),
+        ],
+    ),
+    (
+        "us-unemployment",
+        &[
+            example("The last counties of the list, from the 3,001st on", "?offset=3000&limit=3&pretty=false"),
+            example("How many counties had a rate of 10.2 %", "?filter=rate:.102&count=true"),
+        ],
+    ),
+    (
+        "palmer-penguins",
+        &[
+            example("Gentoo penguins whose sex is not known", "?filter=Species:gentoo&filter=Sex:null"),
+            example("How many penguins have 3,750 g", "?filter=Body+Mass+(g):3750&count=true"),
+        ],
+    ),
 ];
 
 /// The API token of the demo's owner.
@@ -158,7 +208,7 @@ impl Demo {
     ///
     /// # Errors
     /// [`ManageError::Catalog`].
-    pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [&'static str])>, ManageError> {
+    pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [DemoExample])>, ManageError> {
         let of = |slug: &str| DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map(|(_, queries)| *queries);
         let named = datasets.iter().enumerate().filter_map(|(at, dataset)| Some((at, of(dataset.name.slug())?)));
         let named: Vec<_> = named.collect();

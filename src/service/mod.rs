@@ -54,7 +54,7 @@ pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, Ver
 pub use dataset::listings::Listings;
 pub use dataset::profile::{ProfileError, Profiles, VersionProfile};
 pub use dataset::{DatasetSettings, Datasets, OwnedDataset};
-pub use demo::{DEMO_EXAMPLES, DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError};
+pub use demo::{DEMO_EXAMPLES, DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample};
 pub use explain::{
     AnswerUse, DocumentUse, ExplainError, Explains, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse,
     RequestParameter, StageTime, WorkUse,

@@ -5,7 +5,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use serde_json::Value;
 
-use super::Links;
+use super::links::Links;
 use crate::dashboard::figures;
 use crate::dashboard::opened::Opened;
 use crate::dashboard::shown::Shown;

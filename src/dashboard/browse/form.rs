@@ -1,34 +1,15 @@
 //! The form of a page of entities. What it sends holds empty fields and a condition in three parts; the page leads from
 //! there to the address without them, which is a link that can be shared.
 
-use super::{COLUMNS, Links, VIEW};
+use super::conditions::{FILTER, IS_NULL, OPERATORS, label};
+use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, Links};
+use super::{COLUMNS, VIEW};
 use crate::dashboard::query::Query;
-use crate::model::request::RangeBound;
 
 /// That the form was sent.
 pub(super) const SENT: &str = "form";
 
-/// The parts of a condition that is added.
-pub(super) const ADD_PATH: &str = "add_path";
-pub(super) const ADD_OPERATOR: &str = "add_operator";
-pub(super) const ADD_VALUE: &str = "add_value";
-
-/// Where the form's field for its value is.
-pub(super) const ADD_ANCHOR: &str = "#add_value";
-
-/// What asks for null.
-const IS_NULL: &str = "null";
-
-/// What asks for what has a field.
-const OPERATORS: [(&str, &str); 7] = [
-    ("filter", "is"),
-    ("filter_contains", "contains"),
-    (RangeBound::Greater.parameter(), "is greater than"),
-    (RangeBound::GreaterOrEqual.parameter(), "is at least"),
-    (RangeBound::Less.parameter(), "is less than"),
-    (RangeBound::LessOrEqual.parameter(), "is at most"),
-    (IS_NULL, "is null"),
-];
+const KEYWORDS: &str = "keywords";
 
 /// Stands for a condition in place of a field's name.
 const CONDITION: &str = "condition";
@@ -36,7 +17,7 @@ const CONDITION: &str = "condition";
 /// Parameters that have a field of their own.
 const FIELDS: [&str; 15] = [
     COLUMNS,
-    "keywords",
+    KEYWORDS,
     "keywords_mode",
     "sort",
     "limit",
@@ -64,7 +45,7 @@ impl Added {
         let asked = query.first(ADD_OPERATOR).unwrap_or_default();
         let known = OPERATORS.iter().find(|(name, _)| *name == asked);
         let path = query.first(ADD_PATH).unwrap_or_default();
-        Added { path: path.to_owned(), operator: known.map_or("filter", |(name, _)| name) }
+        Added { path: path.to_owned(), operator: known.map_or(FILTER, |(name, _)| name) }
     }
 }
 
@@ -90,8 +71,10 @@ pub(super) struct Form {
     pub(super) hide_source: bool,
     pub(super) sample: String,
     pub(super) seed: String,
-    /// Whether one of the fields that are folded away is used.
-    pub(super) more: bool,
+    /// How many of the fields that are folded away are used.
+    pub(super) used: usize,
+    /// Whether they are unfolded: something is wrong with one, or a condition is begun.
+    pub(super) open: bool,
     /// Parameters without a field.
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,
@@ -110,7 +93,8 @@ pub(super) struct Condition {
     pub(super) name: String,
     pub(super) label: &'static str,
     pub(super) value: String,
-    pub(super) remove: String,
+    /// The page without it; `None` where the query is too long to be repeated for each.
+    pub(super) remove: Option<String>,
     /// Whether it is what is wrong with the request.
     pub(super) wrong: bool,
 }
@@ -131,10 +115,9 @@ impl Form {
             query.first(name).is_some_and(|given: &str| given.eq_ignore_ascii_case(value))
                 || query.first(name) == Some(if value == "true" { "1" } else { "0" })
         };
-        let operator = |name: &str| OPERATORS.iter().find(|(parameter, _)| *parameter == name && name != IS_NULL);
         let conditions = query.pairs().iter().enumerate().filter_map(|(place, (name, value))| {
-            let (_, label) = operator(name)?;
-            let remove = links.here(&query.without_place(place).without(&["offset"]));
+            let label = label(name)?;
+            let remove = links.from_beginning(&query.without_place(place));
             Some(Condition { id: place, name: name.clone(), label, value: value.clone(), remove, wrong: false })
         });
         let mut conditions: Vec<Condition> = conditions.collect();
@@ -150,15 +133,16 @@ impl Form {
             (None, Some((name, _))) if FIELDS.contains(name) && *name != "offset" => *name,
             _ => "",
         };
-        let hidden =
-            query.pairs().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str()) && operator(name).is_none());
+        let hidden = query.pairs().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str()) && label(name).is_none());
         let plain = query.without(&[VIEW]).pairs().is_empty();
-        let more =
-            [COLUMNS, "keep_field", "drop_field", "dedup", "dedup_key", "denull", "include_source", "sample", "seed"];
+        let folded =
+            |name: &str| label(name).is_some() || (FIELDS.contains(&name) && !matches!(name, KEYWORDS | "offset"));
+        let used = query.pairs().iter().filter(|(name, _)| folded(name)).count();
+        let open = !added.path.is_empty() || (problem.is_some() && !matches!(wrong, "" | KEYWORDS));
         Form {
             action: links.place.browse(),
             reset: (!plain).then(|| links.place.browse()),
-            keywords: list("keywords"),
+            keywords: list(KEYWORDS),
             all_keywords: text("keywords_mode") == "and",
             conditions,
             operators: &OPERATORS,
@@ -175,7 +159,8 @@ impl Form {
             hide_source: is("include_source", "false"),
             sample: text("sample"),
             seed: text("seed"),
-            more: more.iter().any(|name| query.first(name).is_some()),
+            used,
+            open,
             hidden: hidden.cloned().collect(),
             paths,
             problem,
@@ -196,10 +181,10 @@ pub(super) fn cleaned(query: &Query) -> Option<Query> {
     let (path, operator, value) = (added(ADD_PATH), added(ADD_OPERATOR), added(ADD_VALUE));
     let condition = match operator {
         _ if path.is_empty() && value.is_empty() => None,
-        IS_NULL => Some(("filter", format!("{path}:null"))),
+        IS_NULL => Some((FILTER, format!("{path}:null"))),
         name => {
             let known = OPERATORS.iter().find(|(parameter, _)| *parameter == name);
-            Some((known.map_or("filter", |(parameter, _)| parameter), format!("{path}:{value}")))
+            Some((known.map_or(FILTER, |(parameter, _)| parameter), format!("{path}:{value}")))
         }
     };
     let given = query.without(&[SENT, ADD_PATH, ADD_OPERATOR, ADD_VALUE]);

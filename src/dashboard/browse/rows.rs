@@ -2,25 +2,18 @@
 
 use std::collections::HashMap;
 
-use super::Links;
+use super::cells::{CELL_CHARACTERS, Cell, cell, pretty};
 use super::entities::Entities;
+use super::links::Links;
+use super::widths;
 use crate::dashboard::figures;
 use crate::dashboard::marks::Marks;
 use crate::dashboard::shown::Shown;
-use crate::document::{Cursor, JsonType, Scalar, members, pretty_within};
+use crate::document::members;
 use crate::model::path::Path;
 
 /// Columns of a table. Others are counted.
 const COLUMNS: usize = 60;
-
-/// Characters of a value in a table.
-const CELL_CHARACTERS: usize = 240;
-
-/// Characters of a nested value that unfolds.
-const NESTED_CHARACTERS: usize = 4_000;
-
-/// Characters of what is shown of a nested value before it unfolds.
-const PREVIEW_CHARACTERS: usize = 60;
 
 /// Characters of an entity as JSON.
 const JSON_CHARACTERS: usize = 100_000;
@@ -50,6 +43,8 @@ pub(super) struct Table {
     /// Columns that are not shown because others were asked for.
     pub(super) hidden: usize,
     pub(super) rows: Vec<Row>,
+    /// The class that makes the column of the positions as wide as it needs to be.
+    pub(super) position_width: &'static str,
 }
 
 pub(super) struct Column {
@@ -60,6 +55,8 @@ pub(super) struct Column {
     pub(super) sort: Option<String>,
     /// `ascending`, `descending` or `none`.
     pub(super) order: &'static str,
+    /// The class that makes it as wide as it needs to be.
+    pub(super) width: &'static str,
 }
 
 pub(super) struct Row {
@@ -71,19 +68,6 @@ pub(super) struct Row {
 pub(super) struct RowLabel {
     pub(super) text: String,
     pub(super) href: Option<String>,
-}
-
-pub(super) enum Cell {
-    Missing,
-    Null,
-    Boolean(bool),
-    Number(Shown),
-    Text(Shown),
-    /// What unfolds; at once where something in it is marked.
-    Nested {
-        preview: Shown,
-        json: Shown,
-    },
 }
 
 /// An entity as JSON.
@@ -141,9 +125,14 @@ impl Table {
             found.into_iter().for_each(|(place, cell)| cells[place] = cell);
             Row { label, cells }
         };
-        let rows = rows.into_iter().map(row).collect();
-        let columns = names.iter().map(|name| Column::new(name, look.links)).collect();
-        Table { columns, left_out, hidden, rows }
+        let rows: Vec<Row> = rows.into_iter().map(row).collect();
+        let column = |(place, name): (usize, &String)| {
+            let cells = rows.iter().filter_map(|row| row.cells.get(place));
+            Column { width: widths::of_column(name, cells), ..Column::new(name, look.links) }
+        };
+        let columns = names.iter().enumerate().map(column).collect();
+        let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
+        Table { columns, left_out, hidden, rows, position_width }
     }
 }
 
@@ -160,98 +149,8 @@ impl Column {
         let is_nested = links.query.first("flatten").is_some() && Path::is_deep(name);
         let sort = (!name.is_empty() && !is_nested).then(|| links.sorted(name, next)).flatten();
         let key = (name.len() <= CELL_CHARACTERS).then(|| name.to_owned());
-        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order }
+        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order, width: "" }
     }
-}
-
-/// A value as a cell, and the bytes that it takes.
-fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
-    let cell = match Scalar::read(value) {
-        Some(Scalar::Null) => Cell::Null,
-        Some(Scalar::Bool(value)) => Cell::Boolean(value),
-        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS).marking(marks).alone()),
-        Some(Scalar::String(text)) => {
-            Cell::Text(Shown::linked(&text.unescape(), CELL_CHARACTERS).marking(marks).alone())
-        }
-        None => {
-            let json = pretty(value, NESTED_CHARACTERS).marking_json(marks).alone();
-            Cell::Nested { preview: preview(value).alone(), json }
-        }
-    };
-    let weight = match &cell {
-        Cell::Number(shown) | Cell::Text(shown) => shown.weight(),
-        Cell::Nested { preview, json } => preview.weight() + json.weight(),
-        Cell::Missing | Cell::Null | Cell::Boolean(_) => 8,
-    };
-    (cell, weight)
-}
-
-/// The beginning of an object or an array on one line: `{common: "Aruba", … of 3 fields}`.
-fn preview(value: &[u8]) -> Shown {
-    let mut cursor = Cursor::new(value);
-    let is_object = cursor.peek() == Some(JsonType::Object);
-    cursor.enter();
-    let mut text = String::from(if is_object { "{" } else { "[" });
-    let mut room = PREVIEW_CHARACTERS;
-    let mut separator = "";
-    loop {
-        let key = if is_object { cursor.next_key() } else { None };
-        if key.is_none() && (is_object || !cursor.next_element()) {
-            break;
-        }
-        let mut part = key.map(|key| format!("{}: ", key.unescape())).unwrap_or_default();
-        match cursor.skip_value() {
-            [b'{', _, _, ..] => part.push_str("{…}"),
-            [b'[', _, _, ..] => part.push_str("[…]"),
-            // No more of a long text than may be shown.
-            value => part.push_str(&String::from_utf8_lossy(&value[..value.len().min(4 * PREVIEW_CHARACTERS)])),
-        }
-        let characters = part.chars().count() + separator.len();
-        text.push_str(separator);
-        if characters > room {
-            // A first part is shown as far as it goes.
-            if separator.is_empty() {
-                text.extend(part.chars().take(room));
-            }
-            let all = summary(value);
-            text.push_str(&format!("… of {}", all.trim_matches(['{', '}', '[', ']'])));
-            break;
-        }
-        text.push_str(&part);
-        room -= characters;
-        separator = ", ";
-    }
-    text.push(if is_object { '}' } else { ']' });
-    Shown::whole(&text)
-}
-
-/// What an object or an array holds, in a few words.
-pub(in crate::dashboard) fn summary(value: &[u8]) -> String {
-    let mut cursor = Cursor::new(value);
-    let is_object = cursor.peek() == Some(JsonType::Object);
-    cursor.enter();
-    let mut number = 0;
-    if is_object {
-        while cursor.next_key().is_some() {
-            cursor.skip_value();
-            number += 1;
-        }
-        return format!("{{{}}}", figures::counted(number, "field", "fields"));
-    }
-    while cursor.next_element() {
-        cursor.skip_value();
-        number += 1;
-    }
-    format!("[{}]", figures::counted(number, "item", "items"))
-}
-
-/// A value as indented JSON, or its beginning.
-fn pretty(value: &[u8], characters: usize) -> Shown {
-    let mut text = Vec::new();
-    // What is cut anyway need not be laid out.
-    let is_small = value.len() <= characters && pretty_within(value, 0, 8 * characters, &mut text);
-    let text = if is_small { &text[..] } else { value };
-    Shown::new(&String::from_utf8_lossy(text), characters)
 }
 
 /// Entities as JSON.
@@ -266,29 +165,4 @@ pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
         }
     }
     rows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_nested_value_is_seen_before_it_unfolds() {
-        let many = format!("[{}1]", "1,".repeat(99));
-        let cut = format!("{{a: \"{}… of 2 fields}}", "x".repeat(56));
-        let long = format!("{{\"a\":\"{}\",\"b\":1}}", "x".repeat(100));
-        for (value, shown) in [
-            (
-                r#"{"common":"Aruba","n":1.50,"in":{"x":1},"of":[],"none":null}"#,
-                r#"{common: "Aruba", n: 1.50, in: {…}, of: [], none: null}"#,
-            ),
-            ("[1,[2],{\"a\":1}]", "[1, […], {…}]"),
-            ("[]", "[]"),
-            (r#"{"a":"<b>\u202e"}"#, r#"{a: "<b>\u202e"}"#),
-            (many.as_str(), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … of 100 items]"),
-            (long.as_str(), cut.as_str()),
-        ] {
-            assert_eq!(preview(value.as_bytes()).to_string(), Shown::whole(shown).to_string());
-        }
-    }
 }

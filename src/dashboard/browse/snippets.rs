@@ -98,7 +98,10 @@ fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3
         },
         Snippet {
             name: "DuckDB",
-            text: format!("INSTALL httpfs; LOAD httpfs;\n{secret}SELECT * FROM read_parquet('{parquet}');"),
+            text: format!(
+                "-- DuckDB fetches its extension httpfs once. Where it cannot, download the Parquet file and read that.\n\
+                 INSTALL httpfs; LOAD httpfs;\n{secret}SELECT * FROM read_parquet('{parquet}');"
+            ),
         },
         Snippet {
             name: "Polars",

@@ -104,7 +104,7 @@ impl From<VersionProfile> for ProfileRecord {
             version: profile.version,
             alt: profile.alt,
             file_size_bytes: profile.file_size_bytes,
-            contents: profile.contents.without_lengths(),
+            contents: profile.contents.without_spreads(),
         }
     }
 }

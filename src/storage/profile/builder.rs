@@ -1,5 +1,6 @@
 //! The pass over the entities: every path with its counts.
 
+use super::bins::NumberBins;
 use super::columns::{Kind, TableColumns};
 use super::lengths::Lengths;
 use super::values::{Shared, Values};
@@ -31,6 +32,7 @@ pub(super) struct PathProfile {
     pub(super) folds: bool,
     pub(super) values: Values,
     pub(super) lengths: Lengths,
+    pub(super) bins: NumberBins,
     /// Whether a scalar of it, outside of arrays, has given a column.
     pub(super) is_column: bool,
 }
@@ -174,6 +176,7 @@ impl PathProfile {
             Scalar::Number(text) => {
                 self.numbers += 1;
                 self.take_text(text.as_bytes());
+                self.bins.add(text);
             }
             Scalar::String(text) => {
                 self.strings += 1;

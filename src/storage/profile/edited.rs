@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
+use super::bins::NumberBins;
 use super::builder::ProfileBuilder;
 use super::lengths::Lengths;
 use super::min_max::Cut;
@@ -207,7 +208,7 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     }
     record.entities = sum(record.entities, delta.entities)?;
     let types = &mut record.types;
-    let had_strings = types.string > 0;
+    let (had_strings, numbers) = (types.string > 0, types.number);
     for (count, more) in [
         (&mut types.null, delta.nulls),
         (&mut types.boolean, delta.booleans),
@@ -220,6 +221,7 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     }
     record.text_bytes = sum(record.text_bytes, delta.text_bytes)?;
     change_lengths(record, had_strings, delta)?;
+    change_bins(record, numbers, delta)?;
     let scalars = record.types.null + record.types.boolean + record.types.number + record.types.string;
     record.fans_out = match delta.fanned {
         [_, true] => true,
@@ -256,6 +258,43 @@ fn change_lengths(record: &mut PathRecord, had_strings: bool, delta: &Delta) -> 
     while lengths.last() == Some(&0) {
         lengths.pop();
     }
+    Some(())
+}
+
+/// The numbers by their range, of which there were so many, before the minimum and the maximum change. They follow
+/// because these two never come nearer to each other.
+fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<()> {
+    let is_number = |scalar_type: ScalarType| scalar_type == ScalarType::Number;
+    let changes = delta.values.iter().filter(|((scalar_type, _), _)| is_number(*scalar_type));
+    let changes: Option<Vec<(&str, i64)>> =
+        changes.map(|((_, text), more)| Some((std::str::from_utf8(text).ok()?, *more))).collect();
+    let changes = changes?;
+    if changes.is_empty() {
+        return Some(());
+    }
+    let known = match (&record.number_bins, &record.number_min, &record.number_max) {
+        (Some(stored), _, _) => stored.numbers(),
+        (None, None, _) => Some(NumberBins::default()),
+        // All are one number, which has no ranges.
+        (None, Some(min), Some(max)) if min == max && !min.cut && min.value.is_number() => {
+            let mut bins = NumberBins::default();
+            bins.add_times(&min.value.to_string(), numbers);
+            Some(bins)
+        }
+        _ => None,
+    };
+    // A file of before they were counted.
+    let Some(mut bins) = known else {
+        record.number_bins = None;
+        return Some(());
+    };
+    for (text, more) in changes.iter().filter(|(_, more)| *more > 0) {
+        bins.add_times(text, more.unsigned_abs());
+    }
+    for (text, more) in changes.iter().filter(|(_, more)| *more < 0) {
+        bins.remove(text, more.unsigned_abs())?;
+    }
+    record.number_bins = bins.stored();
     Some(())
 }
 

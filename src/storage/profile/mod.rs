@@ -8,6 +8,7 @@
 //! | `min_max` | the minimum and the maximum |
 //! | `edited` | the profile of a list after edits |
 //! | `lengths` | how long its strings are |
+//! | `bins` | how its numbers are spread |
 //! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
 //! | `shredding` | which paths get a shredded column, and why others get none |
 //! | `stored` | what is told of a version, and its form in the file |
@@ -22,6 +23,7 @@
 //! [`DISTINCT_TOTAL`] value hashes and [`TEXT_TOTAL_BYTES`] of values are kept, and up to about 20 KiB for each path
 //! beyond [`DISTINCT`]. All is deterministic: the same entities in the same order give the same profile.
 
+mod bins;
 mod builder;
 mod columns;
 mod edited;
@@ -33,6 +35,7 @@ mod sketch;
 mod stored;
 mod values;
 
+pub use bins::{NumberRange, StoredBins};
 pub use builder::ProfileBuilder;
 pub use edited::edited;
 pub use lengths::lengths_at;

@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use super::bins::StoredBins;
 use super::builder::{PathProfile, ProfileBuilder};
 use super::min_max::Cut;
 use super::shredding::{NotShredded, ShreddingChoice};
@@ -91,10 +92,15 @@ pub struct PathRecord {
     /// The last string by code point.
     pub string_max: Option<ValueRecord>,
     /// How many strings have 0, 1, 2 to 3, 4 to 7, … characters ([`super::lengths_at`]): as many as the longest needs,
-    /// none in a file of before they were counted. For pages; [`StoredProfile::without_lengths`] is what callers get.
+    /// none in a file of before they were counted. For pages; [`StoredProfile::without_spreads`] is what callers get.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(ignore)]
     pub string_lengths: Vec<u64>,
+    /// How the numbers are spread; none where they are all in one range, and in a file of before they were counted. For
+    /// pages, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub number_bins: Option<StoredBins>,
     /// Values that occur more than once, at most 10, the most frequent first.
     pub top: Vec<TopValue>,
     /// Whether `top` is an estimate: made of one value in 8, of those that occur about 128 times or more.
@@ -212,6 +218,7 @@ impl ProfileBuilder {
             string_min: string(0),
             string_max: string(1),
             string_lengths: path.lengths.counts().to_vec(),
+            number_bins: path.bins.stored(),
             top: top.collect(),
             top_estimated,
             shredded: why_not_shredded.is_none(),
@@ -232,8 +239,11 @@ pub(super) fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
 
 impl StoredProfile {
     /// As `/openapi.json` describes it.
-    pub fn without_lengths(mut self) -> StoredProfile {
-        self.paths.iter_mut().for_each(|path| path.string_lengths = Vec::new());
+    pub fn without_spreads(mut self) -> StoredProfile {
+        for path in &mut self.paths {
+            path.string_lengths = Vec::new();
+            path.number_bins = None;
+        }
         self
     }
 
@@ -331,7 +341,7 @@ mod tests {
         let index = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
         assert_eq!(described.paths[0].string_lengths, [0, 1]);
-        let before = described.clone().without_lengths();
+        let before = described.clone().without_spreads();
         assert!(!serde_json::to_string(&before).expect("JSON").contains("string_lengths"));
         for stored in [described, before] {
             assert_eq!(StoredProfile::decode(&stored.encode(None).expect("a profile")).expect("a profile"), stored);

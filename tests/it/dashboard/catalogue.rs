@@ -22,10 +22,10 @@ async fn the_demo_is_listed_with_its_queries() {
         assert!(card.contains(part) || (part == "MB" && card.contains("kB")), "{part}: {card}");
     }
     assert_eq!(page.link("World Countries"), "/ui/1/world-countries/active/");
-    let example = page.link("filter=languages.deu:german");
+    let example = page.link("Countries where German is spoken");
     assert_eq!(example, "/ui/1/world-countries/active/?filter=languages.deu:german");
     assert_eq!(
-        page.link("filter=borders:FRA & count=true"),
+        page.link("How many countries border on France"),
         "/ui/1/world-countries/active/?filter=borders:FRA&count=true"
     );
 

@@ -97,7 +97,7 @@ async fn what_reorders_or_hides_text_is_named() {
         assert!(names.contains(&"U+202E".to_owned()) && names.contains(&"U+200B".to_owned()), "{uri}: {names:?}");
         assert!(page.text.contains("👩\u{200d}👧") && page.text.contains("سلام"), "{uri}");
         // Texts of others are apart from the direction of what stands around them.
-        let cell = page.select("bdi, .values td").into_iter().find(|apart| words(*apart).contains("سلام"));
+        let cell = page.select("bdi, .entities td").into_iter().find(|apart| words(*apart).contains("سلام"));
         assert!(cell.is_some(), "{uri}");
     }
 }

@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 
-import { Browser } from "./support.mjs";
+import { Browser, NARROW, WIDE, openQuery } from "./support.mjs";
 
 const [baseUrl] = process.argv.slice(2);
 const browser = await Browser.start(baseUrl);
@@ -37,7 +37,7 @@ async function keys() {
 async function columns() {
   await page.goto(countries);
   const [, first, second] = await heads();
-  const panel = page.locator(".columns-panel");
+  const panel = page.locator(".choice");
   await panel.locator("summary").click();
   await panel.getByRole("checkbox").first().uncheck();
   assert.equal((await heads())[1], second);
@@ -50,7 +50,7 @@ async function columns() {
   const cells = await page.locator("tbody tr").first().locator("td:visible").count();
   assert.equal(cells, order.length - 1);
   await page.goto(`${countries}?columns=${first},area`);
-  assert.equal(await page.locator(".columns-panel").count(), 0);
+  assert.equal(await page.locator(".choice").count(), 0);
   assert.deepEqual(await page.locator("thead th").allInnerTexts(), ["#", first, "area"]);
   await page.goto(countries);
   await panel.locator("summary").click();
@@ -72,6 +72,40 @@ async function fields() {
   await page.goto(countries);
   assert.equal(await panel.getAttribute("open"), null, "the entities come first");
   await page.setViewportSize({ width: 1200, height: 900 });
+}
+
+/** What is made when it is needed alone, and what a small screen shows first. */
+async function lightness() {
+  await page.setViewportSize(NARROW);
+  await page.goto(countries);
+  const first = await page.locator("tbody tr").first().boundingBox();
+  assert.ok(first.y + first.height < NARROW.height, `the first entity is at ${first.y}`);
+  const elements = await page.evaluate(() => document.querySelectorAll("*").length);
+  assert.ok(elements < 3000, `${elements} elements`);
+  const made = page.locator(".fields li");
+  assert.equal(await made.count(), 0);
+  await page.locator("details.fields > summary").click();
+  await made.first().waitFor();
+  assert.ok((await made.count()) > 100);
+  const completed = page.locator("#paths option");
+  assert.equal(await completed.count(), 0);
+  await openQuery(page);
+  await page.locator("#add_path").focus();
+  assert.ok((await completed.count()) > 100);
+  // The positions stay when the table is moved sideways.
+  const place = () => page.locator("tbody th").first().boundingBox();
+  const before = await place();
+  await page.locator(".scroll").evaluate((region) => region.scrollTo(200, 0));
+  await page.locator(".scroll.moved").waitFor();
+  assert.equal((await place()).x, before.x);
+  // What is wrong is said in sight of its field, which is unfolded and has the focus.
+  browser.expectErrors(page);
+  await page.goto(`${countries}?sample=x`);
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "sample");
+  const [field, problem] = await Promise.all(["#sample", "#problem"].map((name) => page.locator(name).boundingBox()));
+  assert.ok(problem.y > field.y && problem.y - (field.y + field.height) < 20, "it stands below the field");
+  assert.ok(field.y > 0 && problem.y + problem.height < NARROW.height, "both are in sight");
+  await page.setViewportSize(WIDE);
 }
 
 async function copying() {
@@ -177,7 +211,7 @@ async function events() {
   await page.unroute("**/ui/sign-in");
 }
 
-for (const part of [keys, columns, fields, counts, copying, json, events]) await part();
+for (const part of [keys, columns, fields, lightness, counts, copying, json, events]) await part();
 await context.close();
 await browser.end();
 console.log("done");

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 
-import { Browser, openFields, operations, signIn } from "./support.mjs";
+import { Browser, openFields, openQuery, operations, signIn } from "./support.mjs";
 
 const [baseUrl, email, firstPassword, token] = process.argv.slice(2);
 
@@ -30,15 +30,20 @@ async function browse(page, home) {
 
   // A search, a condition, an order.
   await page.getByLabel("Keywords, separated by commas").fill("köln");
+  await openQuery(page);
   await page.getByLabel("Field", { exact: true }).fill("n");
   await page.getByLabel("Comparison").selectOption("is at least");
   await page.getByLabel("Value", { exact: true }).fill("100");
   await page.getByLabel("Sort").fill("n:desc");
-  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByRole("button", { name: "Apply" }).click();
   await page.waitForURL(/filter_gte=n:100/);
   assert.equal(await result.innerText(), "1 to 10 of 10 entities");
   assert.equal(await page.locator("tbody mark").count(), 10);
   assert.equal(await page.locator("tbody mark").first().innerText(), "Köln");
+  await page.getByRole("link", { name: "Remove: n is at least 100" }).click();
+  await page.waitForURL((url) => !url.search.includes("filter_gte"));
+  assert.equal(await result.innerText(), "1 to 50 of 60 entities");
+  await page.goBack();
 
   await page.getByRole("link", { name: "JSON", exact: true }).click();
   assert.equal(await page.locator(".json pre").count(), 10);

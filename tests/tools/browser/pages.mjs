@@ -101,6 +101,7 @@ export const PAGES = [
     as: "both",
     ready: ".path",
     picture: "histogram",
+    shows: "text=A range begins with its first number",
     act: async (page) => {
       await page.getByRole("link", { name: /^Histogram/ }).first().click();
       await page.getByText("A range begins with its first number").waitFor();

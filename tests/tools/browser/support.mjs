@@ -104,6 +104,12 @@ export async function openFields(page) {
   if ((await fields.getAttribute("open")) === null) await fields.locator("> summary").click();
 }
 
+/** Unfolds the conditions, the order and the fields of a query. */
+export async function openQuery(page) {
+  const query = page.locator("details.more");
+  if ((await query.getAttribute("open")) === null) await query.locator("> summary").click();
+}
+
 /** Calls operations with a token: `(method, path, body)`. */
 export function operations(baseUrl, token) {
   return async (method, path, body) => {

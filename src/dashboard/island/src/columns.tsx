@@ -93,7 +93,7 @@ class Columns {
     }
   }
 
-  private show(): void {
+  private readonly show = (): void => {
     const order = this.ordered();
     const isHidden = (name: string) => this.choice.hidden.includes(name);
     const isAsSent = order.every((name, at) => name === this.names[at] && !isHidden(name));
@@ -101,48 +101,53 @@ class Columns {
     if (this.arranged || !isAsSent) this.arrange(order, isHidden);
     this.arranged = !isAsSent;
     const shown = order.filter((name) => !isHidden(name)).length;
+    const isOpen = this.panel.querySelector("details")?.open ?? false;
     render(
-      <details class="panel columns-panel" open={this.panel.querySelector("details")?.open ?? false}>
+      <details onToggle={this.show}>
         <summary>
           Columns
           <span class="count">
             {shown === order.length ? shown : `${shown} of ${order.length}`}
           </span>
         </summary>
-        <p class="quiet">This browser remembers them for this dataset.</p>
-        <ol>
-          {order.map((name, at) => (
-            <li key={name}>
-              <label class="check">
-                <input type="checkbox" checked={!isHidden(name)} onChange={() => this.toggle(name)} />
-                <bdi>{this.shown.get(name)}</bdi>
-              </label>
-              <button
-                type="button"
-                aria-label={`Move ${this.shown.get(name)} up`}
-                disabled={at === 0}
-                onClick={() => this.move(name, -1)}
-              >
-                ↑
-              </button>
-              <button
-                type="button"
-                aria-label={`Move ${this.shown.get(name)} down`}
-                disabled={at === order.length - 1}
-                onClick={() => this.move(name, 1)}
-              >
-                ↓
-              </button>
-            </li>
-          ))}
-        </ol>
-        <button type="button" onClick={() => this.change({ order: this.names, hidden: [] })}>
-          Show all as they come
-        </button>
+        {isOpen && (
+          <div class="list">
+            <p class="quiet">This browser remembers them for this dataset.</p>
+            <ol>
+              {order.map((name, at) => (
+                <li key={name}>
+                  <label class="check">
+                    <input type="checkbox" checked={!isHidden(name)} onChange={() => this.toggle(name)} />
+                    <bdi>{this.shown.get(name)}</bdi>
+                  </label>
+                  <button
+                    type="button"
+                    aria-label={`Move ${this.shown.get(name)} up`}
+                    disabled={at === 0}
+                    onClick={() => this.move(name, -1)}
+                  >
+                    ↑
+                  </button>
+                  <button
+                    type="button"
+                    aria-label={`Move ${this.shown.get(name)} down`}
+                    disabled={at === order.length - 1}
+                    onClick={() => this.move(name, 1)}
+                  >
+                    ↓
+                  </button>
+                </li>
+              ))}
+            </ol>
+            <button type="button" onClick={() => this.change({ order: this.names, hidden: [] })}>
+              Show all as they come
+            </button>
+          </div>
+        )}
       </details>,
       this.panel,
     );
-  }
+  };
 }
 
 /** The cells of a row as the service sent them. */
@@ -156,8 +161,7 @@ function cellsOf(row: HTMLTableRowElement): HTMLElement[] {
 
 export function chooseColumns(): void {
   for (const region of document.querySelectorAll<HTMLElement>("[data-columns]")) {
-    const panel = document.createElement("div");
-    region.before(panel);
-    new Columns(region, panel);
+    const panel = document.querySelector<HTMLElement>(".choice");
+    if (panel) new Columns(region, panel);
   }
 }

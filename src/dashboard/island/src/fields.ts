@@ -1,5 +1,7 @@
 // The paths beside a page of entities, `details.fields`: open where they stand beside the entities, unless somebody has
-// closed them in this browser.
+// closed them in this browser. They are made when they are opened, and the paths that a field completes when it is used.
+
+import { unfold } from "./unfold";
 
 /** The width from which they do, as the style sheet has it. */
 const BESIDE = "(min-width: 64rem)";
@@ -23,6 +25,7 @@ function remember(state: string): void {
   }
 }
 
+/** Opens them, if there is room. */
 function open(fields: HTMLDetailsElement): void {
   if (matchMedia(BESIDE).matches && remembered() !== "closed") fields.open = true;
   fields
@@ -31,8 +34,13 @@ function open(fields: HTMLDetailsElement): void {
 }
 
 export function openFields(): void {
+  document.querySelector("#add_path")?.addEventListener("focus", ({ target }) => {
+    const { list } = target as HTMLInputElement;
+    if (list) unfold(list);
+  });
   const fields = document.querySelector<HTMLDetailsElement>("details.fields");
   if (!fields) return;
+  fields.addEventListener("toggle", () => unfold(fields));
   // The entities are first.
   if (document.readyState === "complete") open(fields);
   else addEventListener("load", () => open(fields));

@@ -8,6 +8,7 @@ import { followEvents } from "./events";
 import { openFields } from "./fields";
 import { checkJson } from "./json_fields";
 import { listenToKeys } from "./keys";
+import { keepPositions } from "./positions";
 
 chooseColumns();
 openFields();
@@ -16,3 +17,4 @@ fillCounts();
 followEvents();
 checkJson();
 listenToKeys();
+keepPositions();

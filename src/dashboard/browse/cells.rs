@@ -1,0 +1,199 @@
+//! A value as a cell of a table: all of it where it is short; otherwise its beginning, which unfolds.
+
+use crate::dashboard::figures;
+use crate::dashboard::marks::Marks;
+use crate::dashboard::shown::Shown;
+use crate::document::{Cursor, JsonType, Scalar, pretty_within};
+
+/// Characters of a value in a table. A longer text unfolds.
+pub(super) const CELL_CHARACTERS: usize = 120;
+
+/// Characters of a text that are shown before it unfolds.
+const BEGINNING_CHARACTERS: usize = 90;
+
+/// Characters of a text that unfolds.
+const LONG_CHARACTERS: usize = 2_000;
+
+/// Characters of a nested value that unfolds.
+const NESTED_CHARACTERS: usize = 4_000;
+
+/// Characters of what is shown of a nested value before it unfolds.
+const PREVIEW_CHARACTERS: usize = 60;
+
+pub(super) enum Cell {
+    Missing,
+    Null,
+    Boolean(bool),
+    Number(Shown),
+    Text(Shown),
+    /// An object or an array, all of it.
+    Nested(Shown),
+    /// A long text, an object or an array, which unfolds; at once where something in it is marked.
+    Folded {
+        beginning: Shown,
+        whole: Shown,
+    },
+}
+
+/// A value as a cell, and the bytes that it takes.
+pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
+    let cell = match Scalar::read(value) {
+        Some(Scalar::Null) => Cell::Null,
+        Some(Scalar::Bool(value)) => Cell::Boolean(value),
+        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS).marking(marks).alone()),
+        Some(Scalar::String(text)) => text_cell(&text.unescape(), marks),
+        None => nested_cell(value, marks),
+    };
+    let weight = match &cell {
+        Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.weight(),
+        Cell::Folded { beginning, whole } => beginning.weight() + whole.weight(),
+        Cell::Missing | Cell::Null | Cell::Boolean(_) => 8,
+    };
+    (cell, weight)
+}
+
+fn text_cell(text: &str, marks: &Marks) -> Cell {
+    let shown = Shown::linked(text, CELL_CHARACTERS);
+    match shown.is_cut() && !shown.is_link() {
+        false => Cell::Text(shown.marking(marks).alone()),
+        true => Cell::Folded {
+            beginning: Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone(),
+            whole: Shown::new(text, LONG_CHARACTERS).marking(marks).alone(),
+        },
+    }
+}
+
+fn nested_cell(value: &[u8], marks: &Marks) -> Cell {
+    let (beginning, is_whole) = preview(value);
+    let whole = pretty(value, NESTED_CHARACTERS).marking_json(marks).alone();
+    // What unfolds needs several elements in each cell. Where nothing more would be seen, it is left out.
+    match is_whole {
+        true if !whole.is_marked() => Cell::Nested(beginning.alone()),
+        true if value.first() == Some(&b'[') => Cell::Nested(beginning.marking_json(marks).alone()),
+        _ => Cell::Folded { beginning: beginning.alone(), whole },
+    }
+}
+
+/// The beginning of an object or an array on one line, `{common: "Aruba", … of 3 fields}`, and whether it is all of it.
+fn preview(value: &[u8]) -> (Shown, bool) {
+    let mut cursor = Cursor::new(value);
+    let is_object = cursor.peek() == Some(JsonType::Object);
+    cursor.enter();
+    let mut text = String::from(if is_object { "{" } else { "[" });
+    let (mut room, mut is_whole) = (PREVIEW_CHARACTERS, true);
+    let mut separator = "";
+    loop {
+        let key = if is_object { cursor.next_key() } else { None };
+        if key.is_none() && (is_object || !cursor.next_element()) {
+            break;
+        }
+        let mut part = key.map(|key| format!("{}: ", key.unescape())).unwrap_or_default();
+        let value_here = cursor.skip_value();
+        is_whole &= !matches!(value_here, [b'{' | b'[', _, _, ..]);
+        match value_here {
+            [b'{', _, _, ..] => part.push_str("{…}"),
+            [b'[', _, _, ..] => part.push_str("[…]"),
+            // No more of a long text than may be shown.
+            value => part.push_str(&String::from_utf8_lossy(&value[..value.len().min(4 * PREVIEW_CHARACTERS)])),
+        }
+        let characters = part.chars().count() + separator.len();
+        text.push_str(separator);
+        if characters > room {
+            // A first part is shown as far as it goes.
+            if separator.is_empty() {
+                text.extend(part.chars().take(room));
+            }
+            let all = summary(value);
+            text.push_str(&format!("… of {}", all.trim_matches(['{', '}', '[', ']'])));
+            is_whole = false;
+            break;
+        }
+        text.push_str(&part);
+        room -= characters;
+        separator = ", ";
+    }
+    text.push(if is_object { '}' } else { ']' });
+    (Shown::whole(&text), is_whole)
+}
+
+/// What an object or an array holds, in a few words.
+pub(in crate::dashboard) fn summary(value: &[u8]) -> String {
+    let mut cursor = Cursor::new(value);
+    let is_object = cursor.peek() == Some(JsonType::Object);
+    cursor.enter();
+    let mut number = 0;
+    if is_object {
+        while cursor.next_key().is_some() {
+            cursor.skip_value();
+            number += 1;
+        }
+        return format!("{{{}}}", figures::counted(number, "field", "fields"));
+    }
+    while cursor.next_element() {
+        cursor.skip_value();
+        number += 1;
+    }
+    format!("[{}]", figures::counted(number, "item", "items"))
+}
+
+/// A value as indented JSON, or its beginning.
+pub(super) fn pretty(value: &[u8], characters: usize) -> Shown {
+    let mut text = Vec::new();
+    // What is cut anyway need not be laid out.
+    let is_small = value.len() <= characters && pretty_within(value, 0, 8 * characters, &mut text);
+    let text = if is_small { &text[..] } else { value };
+    Shown::new(&String::from_utf8_lossy(text), characters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nested_value_is_seen_before_it_unfolds() {
+        let many = format!("[{}1]", "1,".repeat(99));
+        let cut = format!("{{a: \"{}… of 2 fields}}", "x".repeat(56));
+        let long = format!("{{\"a\":\"{}\",\"b\":1}}", "x".repeat(100));
+        for (value, shown, is_all) in [
+            (
+                r#"{"common":"Aruba","n":1.50,"in":{"x":1},"of":[],"none":null}"#,
+                r#"{common: "Aruba", n: 1.50, in: {…}, of: [], none: null}"#,
+                false,
+            ),
+            ("[1,[2],{\"a\":1}]", "[1, […], {…}]", false),
+            ("[1,[],{}]", "[1, [], {}]", true),
+            ("[]", "[]", true),
+            (r#"{"a":"<b>\u202e"}"#, r#"{a: "<b>\u202e"}"#, true),
+            (many.as_str(), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … of 100 items]", false),
+            (long.as_str(), cut.as_str(), false),
+        ] {
+            let (found, is_whole) = preview(value.as_bytes());
+            assert_eq!((found.to_string(), is_whole), (Shown::whole(shown).to_string(), is_all));
+        }
+    }
+
+    #[test]
+    fn what_is_short_does_not_unfold() {
+        let marks = |words: &[&str]| Marks::of(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let long = format!("\"{}\"", "y".repeat(CELL_CHARACTERS + 1));
+        for (value, keywords, expected) in [
+            ("\"x\"", &[][..], "text x"),
+            ("[\"x\",1]", &[], "nested [&quot;x&quot;, 1]"),
+            ("[\"x\",1]", &["X"], "nested [&quot;<mark>x</mark>&quot;, 1]"),
+            ("{\"a\":{}}", &["a"], "nested {a: {}}"),
+            ("{\"a\":\"a\"}", &["a"], "folded {a: &quot;a&quot;}, open"),
+            ("[[1]]", &["2"], "folded [[…]]"),
+            (&long, &[], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
+            (&long, &["z"], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
+        ] {
+            let told = match cell(value.as_bytes(), &marks(keywords)).0 {
+                Cell::Text(shown) => format!("text {shown}"),
+                Cell::Nested(shown) => format!("nested {shown}"),
+                Cell::Folded { beginning, whole } if whole.is_marked() => format!("folded {beginning}, open"),
+                Cell::Folded { beginning, .. } => format!("folded {beginning}"),
+                _ => "another".to_owned(),
+            };
+            assert_eq!(told, expected, "{value} {keywords:?}");
+        }
+    }
+}

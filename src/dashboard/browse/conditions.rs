@@ -1,0 +1,247 @@
+//! What a query asks for, in words: as links that take one part of it away, and as the next steps where nothing
+//! matches.
+
+use std::fmt;
+
+use askama::filters::HtmlSafe;
+
+use super::VIEW;
+use super::links::Links;
+use crate::dashboard::query::Query;
+use crate::dashboard::shown::Shown;
+use crate::model::path::Path;
+use crate::model::request::RangeBound;
+
+/// What a condition is made with: its parameter, and the words between its path and its value.
+pub(super) const OPERATORS: [(&str, &str); 7] = [
+    (FILTER, "is"),
+    (CONTAINS, "contains"),
+    (RangeBound::Greater.parameter(), "is greater than"),
+    (RangeBound::GreaterOrEqual.parameter(), "is at least"),
+    (RangeBound::Less.parameter(), "is less than"),
+    (RangeBound::LessOrEqual.parameter(), "is at most"),
+    (IS_NULL, "is null"),
+];
+
+/// What asks for null, which is a value of [`FILTER`].
+pub(super) const IS_NULL: &str = "null";
+
+pub(super) const FILTER: &str = "filter";
+const CONTAINS: &str = "filter_contains";
+const KEYWORDS: &str = "keywords";
+const MODE: &str = "keywords_mode";
+
+/// Characters of a path and of a value.
+const CHARACTERS: usize = 60;
+
+/// Links of a page, at most.
+const PARTS: usize = 20;
+
+/// The words of a parameter of conditions; `None` for any other.
+pub(super) fn label(parameter: &str) -> Option<&'static str> {
+    OPERATORS.iter().find(|(name, _)| *name == parameter && parameter != IS_NULL).map(|(_, label)| *label)
+}
+
+/// A part of a query, as a link that leads on.
+pub(super) struct Part {
+    pub(super) words: Words,
+    pub(super) href: String,
+}
+
+/// A few words, some of which are of others.
+#[derive(Default)]
+pub(super) struct Words {
+    before: &'static str,
+    path: Option<Shown>,
+    between: &'static str,
+    value: Option<Shown>,
+}
+
+impl HtmlSafe for Words {}
+
+impl fmt::Display for Words {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        let mut write = |part: &dyn fmt::Display| -> fmt::Result {
+            write!(formatter, "{separator}{part}")?;
+            separator = " ";
+            Ok(())
+        };
+        if !self.before.is_empty() {
+            write(&self.before)?;
+        }
+        if let Some(path) = &self.path {
+            write(path)?;
+        }
+        if !self.between.is_empty() {
+            write(&self.between)?;
+        }
+        if let Some(value) = &self.value {
+            write(value)?;
+        }
+        Ok(())
+    }
+}
+
+impl Words {
+    fn plain(before: &'static str) -> Words {
+        Words { before, ..Words::default() }
+    }
+
+    fn of(before: &'static str, value: &str) -> Words {
+        Words { before, value: Some(Shown::short(value, CHARACTERS)), ..Words::default() }
+    }
+
+    /// The value in the place of the path, before what stands between.
+    fn value_first(self) -> Words {
+        Words { path: self.value, value: None, ..self }
+    }
+
+    /// A condition, such as `region is Europe`; `None` where the parameter is of none.
+    fn condition(before: &'static str, parameter: &str, given: &str) -> Option<Words> {
+        let between = label(parameter)?;
+        let (path, value) = match Path::parse_prefix(given) {
+            Ok((path, value)) => (Some(Shown::short(&path.to_string(), CHARACTERS)), value),
+            Err(_) => (None, given),
+        };
+        Some(Words { before, path, between, value: Some(Shown::short(value, CHARACTERS)) })
+    }
+}
+
+/// What is in force besides keywords, each as a link that takes it away.
+pub(super) fn in_force(links: &Links<'_>) -> Vec<Part> {
+    let is_true = |value: &str| value == "1" || value.eq_ignore_ascii_case("true");
+    let part = |(place, (name, value)): (usize, &(String, String))| {
+        let words = match name.as_str() {
+            "sort" => match value.rsplit_once(':') {
+                Some((field, "desc")) => Words { between: "descending", ..Words::of("sorted by", field).value_first() },
+                Some((field, _)) => Words::of("sorted by", field),
+                None => Words::of("sorted by", value),
+            },
+            "dedup" if is_true(value) => Words::plain("without duplicates"),
+            "denull" if is_true(value) => Words::plain("without nulls and empty texts"),
+            "flatten" if is_true(value) => Words::plain("flattened"),
+            "include_source" if !is_true(value) => Words::plain("without _source"),
+            "count" if is_true(value) => Words::plain("only counted"),
+            "sample" => Words::of("random sample of", value),
+            "keep_field" => Words::of("only the fields", value),
+            "drop_field" => Words::of("without the fields", value),
+            parameter => Words::condition("", parameter, value)?,
+        };
+        let rest = match name.as_str() {
+            "dedup" => links.query.without(&["dedup", "dedup_key"]),
+            "sample" => links.query.without(&["sample", "seed"]),
+            _ => links.query.without_place(place),
+        };
+        Some(Part { words, href: links.from_beginning(&rest)? })
+    };
+    links.query.pairs().iter().enumerate().filter_map(part).take(PARTS).collect()
+}
+
+/// Where to go on from a query that nothing matches: each query is one change away from it, and may match more.
+pub(super) fn next_steps(links: &Links<'_>) -> Vec<Part> {
+    let query = &links.query;
+    let mut steps = Vec::new();
+    let mut add = |words: Words, query: &Query| {
+        steps.extend(links.from_beginning(query).map(|href| Part { words, href }));
+    };
+    let keywords: Vec<&str> = query.all(KEYWORDS).flat_map(|list| list.split(',')).collect();
+    let keywords = keywords.iter().filter(|word| !word.trim().is_empty()).count();
+    if keywords > 1 && query.first(MODE).is_some_and(|mode| mode == "and") {
+        add(Words::plain("instead: any of the keywords"), &query.without(&[MODE]));
+    }
+    for (place, (name, given)) in query.pairs().iter().enumerate() {
+        let Some(words) = Words::condition("without:", name, given) else { continue };
+        let rest = query.without_place(place);
+        add(words, &rest);
+        let Ok((_, value)) = Path::parse_prefix(given) else { continue };
+        let is_text = !(value.trim().is_empty() || value.eq_ignore_ascii_case("null"));
+        if name == FILTER && is_text {
+            add(Words::condition("instead:", CONTAINS, given).unwrap_or_default(), &rest.clone().and(CONTAINS, given));
+        }
+        // A comma would make two keywords of it.
+        if matches!(name.as_str(), FILTER | CONTAINS) && is_text && !value.contains(',') && keywords == 0 {
+            add(Words::of("instead: any field contains", value), &rest.and(KEYWORDS, value));
+        }
+    }
+    if keywords > 0 {
+        add(Words::plain("without the keywords"), &query.without(&[KEYWORDS, MODE]));
+    }
+    steps.truncate(PARTS - 1);
+    let all = Query::default();
+    let all = query.first(VIEW).map_or(all.clone(), |view| all.and(VIEW, view));
+    steps.push(Part { words: Words::plain("all entities"), href: links.here(&all) });
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::place::Place;
+
+    fn told(parts: &[Part]) -> Vec<(String, String)> {
+        let plain = |words: &Words| words.to_string().replace("<bdi>", "").replace("</bdi>", "");
+        parts.iter().map(|part| (plain(&part.words), part.href.replace("/ui/1/x/v1/", ""))).collect()
+    }
+
+    fn check(of: fn(&Links<'_>) -> Vec<Part>, query: &str, expected: &[(&str, &str)]) {
+        let (place, _) = Place::parse("/ui/1/x/v1/").expect("a place");
+        let links = Links::new(&place, Query::parse(Some(query)), Some(query));
+        let expected: Vec<_> = expected.iter().map(|(words, href)| ((*words).to_owned(), (*href).to_owned())).collect();
+        assert_eq!(told(&of(&links)), expected, "{query}");
+    }
+
+    #[test]
+    fn each_part_in_force_can_be_taken_away() {
+        check(in_force, "view=json&limit=5&offset=10&keywords=a", &[]);
+        check(
+            in_force,
+            r"filter=a\:b:x&filter_gt=n:3&sort=n:desc&offset=9",
+            &[
+                (r"a\:b is x", "?filter_gt=n:3&sort=n:desc"),
+                ("n is greater than 3", r"?filter=a%5C:b:x&sort=n:desc"),
+                ("sorted by n descending", r"?filter=a%5C:b:x&filter_gt=n:3"),
+            ],
+        );
+        check(
+            in_force,
+            "dedup=1&dedup_key=a&sample=3&seed=1&denull=true&include_source=false&flatten=0",
+            &[
+                ("without duplicates", "?sample=3&seed=1&denull=true&include_source=false&flatten=0"),
+                ("random sample of 3", "?dedup=1&dedup_key=a&denull=true&include_source=false&flatten=0"),
+                (
+                    "without nulls and empty texts",
+                    "?dedup=1&dedup_key=a&sample=3&seed=1&include_source=false&flatten=0",
+                ),
+                ("without _source", "?dedup=1&dedup_key=a&sample=3&seed=1&denull=true&flatten=0"),
+            ],
+        );
+        let long = format!("filter=a:{}", "x".repeat(2_000));
+        check(in_force, &long, &[]);
+    }
+
+    #[test]
+    fn a_query_that_nothing_matches_has_next_steps() {
+        check(
+            next_steps,
+            "view=json&filter=a:x&filter_gte=n:3",
+            &[
+                ("without: a is x", "?view=json&filter_gte=n:3"),
+                ("instead: a contains x", "?view=json&filter_gte=n:3&filter_contains=a:x"),
+                ("instead: any field contains x", "?view=json&filter_gte=n:3&keywords=x"),
+                ("without: n is at least 3", "?view=json&filter=a:x"),
+                ("all entities", "?view=json"),
+            ],
+        );
+        check(
+            next_steps,
+            "keywords=a,b&keywords_mode=and&filter=a:null",
+            &[
+                ("instead: any of the keywords", "?keywords=a,b&filter=a:null"),
+                ("without: a is null", "?keywords=a,b&keywords_mode=and"),
+                ("without the keywords", "?filter=a:null"),
+                ("all entities", ""),
+            ],
+        );
+    }
+}

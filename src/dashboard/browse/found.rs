@@ -1,0 +1,213 @@
+//! What the read of a page has found, and the pages around it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::conditions::{self, Part};
+use super::entities::Entities;
+use super::hints::{self, Hint};
+use super::links::{Counting, Links};
+use super::rows::{self, JsonRow, Look, Table};
+use super::{COLUMNS, PAGE};
+use crate::dashboard::figures;
+use crate::dashboard::marks::Marks;
+use crate::dashboard::opened::Opened;
+use crate::dashboard::visit::Visit;
+use crate::encode::ContentCoding;
+use crate::http::error::HttpError;
+use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
+use crate::model::path::Path;
+use crate::model::request::{Format, ReadRequest};
+
+/// What a read has found.
+pub(super) struct Found {
+    /// `1 to 50 of 250 entities`.
+    pub(super) summary: String,
+    pub(super) count: Option<String>,
+    /// Where all that match are counted, if that would hold up this page.
+    pub(super) counting: Option<Counting>,
+    pub(super) table: Option<Table>,
+    pub(super) json: Option<Vec<JsonRow>>,
+    pub(super) notes: Vec<String>,
+    /// Where to go on from a query that nothing matches.
+    pub(super) next_steps: Vec<Part>,
+    pub(super) pages: Pages,
+}
+
+/// The pages around one, each where there is one.
+#[derive(Default)]
+pub(super) struct Pages {
+    pub(super) first: Option<String>,
+    pub(super) previous: Option<String>,
+    pub(super) next: Option<String>,
+    pub(super) last: Option<String>,
+}
+
+impl Pages {
+    pub(super) fn any(&self) -> bool {
+        self.first.is_some() || self.next.is_some()
+    }
+}
+
+/// Makes the read.
+///
+/// # Errors
+/// Those of the read.
+pub(super) async fn find(
+    visit: &Visit,
+    opened: &Opened,
+    links: &Links<'_>,
+    request: ReadRequest,
+    in_json: bool,
+    hints: &mut Vec<Hint>,
+) -> Result<Found, HttpError> {
+    let (reads, admitted) = (visit.app.reads(), &opened.admitted);
+    if request.strict {
+        reads.check_fields(admitted, &request).await?;
+    } else {
+        hints.extend(hints::of_fields(visit, opened, &request, links).await);
+    }
+    let asked = request.limit.unwrap_or(PAGE);
+    let limit = asked.min(PAGE_ENTITIES as u64);
+    let is_counted = request.total
+        || request.count
+        || request.sample.is_some()
+        || is_plain(&request)
+        || !Box::pin(reads.is_count_heavy(admitted, &request)).await?;
+    let shown = match request.count {
+        true => ReadRequest { pretty: false, ..request.clone() },
+        false => {
+            let paged = ReadRequest { limit: Some(limit), total: is_counted, ..request.clone() };
+            ReadRequest { format: Format::Jsonl, pretty: false, typed: false, ..paged }
+        }
+    };
+    let shown = Arc::new(shown);
+    let (answer, positions) = match shown.count || is_plain(&shown) {
+        false => Box::pin(reads.locate(admitted, shown.clone())).await?,
+        true => {
+            let answer = reads.answer(admitted, shown.clone(), ContentCoding::Identity).await?;
+            let end = shown.offset.saturating_add(answer.total);
+            (answer, (shown.offset..end).take(PAGE_ENTITIES).collect())
+        }
+    };
+    if request.count {
+        let count = figures::counted(answer.total, "entity", "entities");
+        let summary = "This is the count that the query asks for.".to_owned();
+        return Ok(Found {
+            summary,
+            count: Some(count),
+            counting: None,
+            table: None,
+            json: None,
+            notes: Vec::new(),
+            next_steps: Vec::new(),
+            pages: Pages::default(),
+        });
+    }
+    let returned = answer.total;
+    let matches = answer.matches.or_else(|| shown.matches_told_by(returned));
+    let entities = Entities::take(answer.body, PAGE_BYTES).await?;
+    let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
+    let columns = columns.iter().filter_map(|path| match path.keys() {
+        [field] => Some(field.clone()),
+        _ => None,
+    });
+    let look = Look {
+        links,
+        positions: &positions,
+        offset: shown.offset,
+        marks: Marks::of(&request.keywords),
+        columns: each_once(columns),
+    };
+    let mut notes = Vec::new();
+    if asked > limit {
+        notes.push(format!(
+            "A page shows {limit} entities at most. The API call returns up to {}.",
+            figures::grouped(asked)
+        ));
+    }
+    let (table, json, fits) = match in_json {
+        false => {
+            let table = Table::new(&entities, &look);
+            let fits = table.rows.len() as u64;
+            (Some(table), None, fits)
+        }
+        true => {
+            let rows = rows::json(&entities, &look);
+            let fits = rows.len() as u64;
+            (None, Some(rows), fits)
+        }
+    };
+    if fits < returned {
+        notes.push(format!(
+            "These entities are large: {} of {} fit into this page. The next page goes on after them.",
+            figures::grouped(fits),
+            figures::grouped(returned)
+        ));
+    }
+    let drawn = request.is_drawn_anew();
+    if drawn {
+        notes.push("This sample is drawn anew each time. With a seed it stays the same, and has pages.".to_owned());
+    }
+    let all = matches.map(|matches| request.sample.map_or(matches, |sample| sample.min(matches)));
+    let pages = if drawn { Pages::default() } else { pages(links, &shown, fits, returned, all) };
+    let finds_nothing = returned == 0 && all == Some(0);
+    let summary = match finds_nothing && !request.has_conditions() {
+        true => "This version has no entities.".to_owned(),
+        false => range(shown.offset, fits, all),
+    };
+    let next_steps = match finds_nothing && request.has_conditions() {
+        true => conditions::next_steps(links),
+        false => Vec::new(),
+    };
+    let counting = all.is_none().then(|| links.counting(limit));
+    Ok(Found { summary, count: None, counting, table, json, notes, next_steps, pages })
+}
+
+/// Which entities are shown, of how many.
+fn range(offset: u64, shown: u64, all: Option<u64>) -> String {
+    let of = all.map(|all| format!(" of {}", figures::counted(all, "entity", "entities"))).unwrap_or_default();
+    match (shown, all) {
+        (0, Some(0)) => "No entity matches.".to_owned(),
+        (0, _) => format!("No entities from {} on{of}.", figures::grouped(offset.saturating_add(1))),
+        (1, _) => format!("{}{of}", figures::grouped(offset.saturating_add(1))),
+        _ => {
+            let last = offset.saturating_add(shown);
+            format!("{} to {}{of}", figures::grouped(offset.saturating_add(1)), figures::grouped(last))
+        }
+    }
+}
+
+/// The pages around one that shows the first `fits` of `returned` entities.
+fn pages(links: &Links<'_>, request: &ReadRequest, fits: u64, returned: u64, all: Option<u64>) -> Pages {
+    let limit = request.limit.unwrap_or(PAGE);
+    let offset = request.offset;
+    let at = |offset: u64| match offset {
+        0 => links.here(&links.query.without(&["offset"])),
+        offset => links.here(&links.query.with("offset", offset)),
+    };
+    if limit == 0 {
+        return Pages::default();
+    }
+    // One that does not fit at all has a page of its own to be skipped by.
+    let step = if fits < returned { fits.max(1) } else { limit };
+    let next = offset.saturating_add(step);
+    let has_next = returned > 0 && all.map_or(returned == limit, |all| next < all);
+    let last = all.filter(|all| *all > 0).map(|all| (all - 1) / limit * limit);
+    Pages {
+        first: (offset > 0).then(|| at(0)),
+        previous: (offset > 0).then(|| at(offset.saturating_sub(limit).min(last.unwrap_or(u64::MAX)))),
+        next: has_next.then(|| at(next)),
+        last: last.filter(|last| *last > offset && has_next).map(at),
+    }
+}
+
+fn each_once(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Whether the entities of an answer follow each other in the version from its offset on.
+fn is_plain(request: &ReadRequest) -> bool {
+    !request.has_conditions() && request.sort.is_none() && !request.dedup && request.sample.is_none()
+}

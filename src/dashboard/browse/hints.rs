@@ -1,0 +1,111 @@
+//! What is said of parameters and fields that are not there, with a link to what was perhaps meant.
+
+use super::links::Links;
+use crate::dashboard::opened::Opened;
+use crate::dashboard::visit::Visit;
+use crate::http::params::{self, UnknownParameter};
+use crate::http::visit::quoted;
+use crate::model::path::Path;
+use crate::model::request::ReadRequest;
+use crate::service::{UnknownCause, UnknownField, deep_sort_hint};
+
+use super::conditions;
+
+/// Fields of which something is said.
+const FIELDS: usize = 10;
+
+/// See the module.
+pub(super) struct Hint {
+    pub(super) text: String,
+    /// A question, and the page that it leads to.
+    pub(super) meant: Option<(String, Option<String>)>,
+}
+
+impl Hint {
+    /// That a parameter is not there.
+    pub(super) fn of_parameter(UnknownParameter(name): &UnknownParameter, links: &Links<'_>) -> Hint {
+        let nearest = crate::model::similar::nearest(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
+        let renamed = |nearest: &str| {
+            links.query.mapped(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
+        };
+        Hint {
+            text: format!("There is no parameter {}. It is ignored.", quoted(name)),
+            meant: nearest.map(|nearest| (format!("Did you mean {nearest}?"), links.from_beginning(&renamed(nearest)))),
+        }
+    }
+
+    fn of_field(field: &UnknownField, links: &Links<'_>) -> Hint {
+        if let Some(nearest) = field.deep_sort() {
+            return Hint { text: deep_sort_hint(quoted(nearest)), meant: None };
+        }
+        let (path, parameter) = (quoted(&field.path.to_string()), field.parameter);
+        let (text, nearest) = match &field.cause {
+            UnknownCause::Absent { nearest } => (format!("No entity has {path} ({parameter})."), nearest.as_deref()),
+            UnknownCause::Taken { step } => {
+                (format!("{step} has removed {path} from every entity before {parameter} looks for it."), None)
+            }
+        };
+        let meant = nearest.map(|nearest| {
+            let query = links.query.mapped(|name, value| {
+                let corrected = (name == parameter).then(|| corrected(name, value, &field.path, nearest)).flatten();
+                corrected.map(|value| (name.to_owned(), value))
+            });
+            let href = (query != links.query).then(|| links.from_beginning(&query)).flatten();
+            (format!("Did you mean {}?", quoted(nearest)), href)
+        });
+        Hint { text, meant }
+    }
+}
+
+/// The value of a parameter with another path in the place of one; `None` where it does not hold that.
+fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<String> {
+    if conditions::label(parameter).is_some() {
+        return Path::parse_prefix(value)
+            .ok()
+            .filter(|(path, _)| path == wrong)
+            .map(|(_, rest)| format!("{right}:{rest}"));
+    }
+    if parameter == "sort" {
+        // A sort names its field without escapes.
+        let right = match Path::parse(right).ok()?.keys() {
+            [field] => field.clone(),
+            _ => return None,
+        };
+        let (field, direction) = value.rsplit_once(':').map_or((value, None), |(field, rest)| (field, Some(rest)));
+        let is_wrong = matches!(wrong.keys(), [only] if only == field);
+        return is_wrong.then(|| direction.map_or(right.clone(), |direction| format!("{right}:{direction}")));
+    }
+    let paths = Path::parse_list(value);
+    let corrected = paths.iter().map(|path| if path == wrong { right.to_owned() } else { path.to_string() });
+    paths.contains(wrong).then(|| corrected.collect::<Vec<_>>().join(","))
+}
+
+/// What is said of fields that the request names and that are not there.
+pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
+    let unknown = visit.app.reads().explained_unknown_fields(&opened.admitted, request).await.unwrap_or_default();
+    unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_corrected_where_it_stands() {
+        let wrong = Path::parse("regoin").expect("a path");
+        for (parameter, value, expected) in [
+            ("filter", "regoin:x:y", Some("region:x:y")),
+            ("filter", "name:regoin", None),
+            ("filter_lt", "regoin:3", Some("region:3")),
+            ("sort", "regoin:desc", Some("region:desc")),
+            ("sort", "regoin", Some("region")),
+            ("sort", "name:desc", None),
+            ("keep_field", r"a\,b, regoin,c", Some(r"a\,b,region,c")),
+            ("drop_field", "a", None),
+        ] {
+            assert_eq!(corrected(parameter, value, &wrong, "region").as_deref(), expected, "{parameter}={value}");
+        }
+        assert_eq!(corrected("sort", "regoin", &wrong, "a.b"), None, "a sort takes a top-level field");
+        assert_eq!(corrected("sort", "regoin", &wrong, r"a\.b").as_deref(), Some("a.b"));
+    }
+}

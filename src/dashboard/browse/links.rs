@@ -1,0 +1,81 @@
+//! The paths of pages that a page of entities leads to.
+
+use super::{COLUMNS, VIEW};
+use crate::dashboard::place::Place;
+use crate::dashboard::query::Query;
+
+/// The parts of a condition that is added by the form.
+pub(super) const ADD_PATH: &str = "add_path";
+pub(super) const ADD_OPERATOR: &str = "add_operator";
+pub(super) const ADD_VALUE: &str = "add_value";
+
+/// Where the form's field for its value is.
+const ADD_ANCHOR: &str = "#add_value";
+
+/// Most bytes of a query string that links to fields and columns repeat: there are hundreds of them.
+const REPEATED_BYTES: usize = 1_024;
+
+/// Counting all that match is left to whoever wants to know, or to the script.
+pub(super) struct Counting {
+    /// This page with the count.
+    pub(super) page: String,
+    /// The count as JSON.
+    pub(super) call: String,
+    /// Entities of a page.
+    pub(super) limit: u64,
+}
+
+/// The paths of pages that a browse page leads to.
+pub(super) struct Links<'a> {
+    pub(super) place: &'a Place,
+    /// The page's query string without parameters that only the form has.
+    pub(super) query: Query,
+    /// Whether links to columns, fields and other conditions may repeat it.
+    pub(super) repeated: bool,
+}
+
+impl<'a> Links<'a> {
+    /// Those of a page with this query string.
+    pub(super) fn new(place: &'a Place, query: Query, text: Option<&str>) -> Links<'a> {
+        let repeated = text.unwrap_or_default().len() <= REPEATED_BYTES;
+        Links { place, query, repeated }
+    }
+
+    pub(super) fn here(&self, query: &Query) -> String {
+        query.at(&self.place.browse())
+    }
+
+    /// The page of another query, from its beginning.
+    pub(super) fn from_beginning(&self, query: &Query) -> Option<String> {
+        self.repeated.then(|| self.here(&query.without(&["offset"])))
+    }
+
+    /// This page with a condition more, from its beginning.
+    pub(super) fn with_condition(&self, name: &str, value: &str) -> Option<String> {
+        self.repeated.then(|| self.here(&self.query.without(&["offset"]).and(name, value)))
+    }
+
+    /// This page with a condition begun: its value is for the form.
+    pub(super) fn with_begun(&self, path: &str, operator: &str) -> Option<String> {
+        let query = self.query.without(&["offset"]).and(ADD_PATH, path).and(ADD_OPERATOR, operator);
+        self.repeated.then(|| self.here(&query) + ADD_ANCHOR)
+    }
+
+    /// Where all that match are counted.
+    pub(super) fn counting(&self, limit: u64) -> Counting {
+        // The key under which the count is kept knows nothing of pages and orders.
+        let count =
+            self.query.without(&[VIEW, COLUMNS, "format", "typed", "pretty", "sort", "offset", "limit", "total"]);
+        Counting {
+            page: self.here(&self.query.with("total", true)),
+            call: count.and("count", true).at(&self.place.download()),
+            limit,
+        }
+    }
+
+    /// This page in another order, from its beginning.
+    pub(super) fn sorted(&self, field: &str, direction: &str) -> Option<String> {
+        let query = self.query.without(&["offset"]).with("sort", format!("{field}:{direction}"));
+        self.repeated.then(|| self.here(&query))
+    }
+}
