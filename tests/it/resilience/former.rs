@@ -99,7 +99,7 @@ async fn what_former_builds_have_left_is_served_as_they_did() {
         post("/dataset/unpin", json!({"dataset_id": 1})).await;
         post("/dataset/refresh", json!({"dataset_id": 1, "entities": [{"Species": "Gentoo"}]})).await;
         let newest = service.get("/api/1/penguins/active/?format=jsonl").await;
-        assert_eq!((newest.status, &*newest.text()), (200, "{\"Species\":\"Gentoo\"}\n"));
+        assert_eq!((newest.status, newest.text()), (200, "{\"Species\":\"Gentoo\"}\n"));
         let cloned = post("/dataset/clone", json!({"dataset_id": 1, "name": "Copied"})).await;
         assert!(cloned.text().contains("\"copied\""), "{}", cloned.text());
         // A diff of a former version with one of this build; a profile.
