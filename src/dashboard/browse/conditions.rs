@@ -133,7 +133,7 @@ pub(super) fn in_force(links: &Links<'_>) -> Vec<Part> {
             "sample" => links.query.without(&["sample", "seed"]),
             _ => links.query.without_place(place),
         };
-        Some(Part { words, href: links.from_beginning(&rest)? })
+        Some(Part { words, href: links.beginning_of(&rest)? })
     };
     links.query.pairs().iter().enumerate().filter_map(part).take(PARTS).collect()
 }
@@ -143,7 +143,7 @@ pub(super) fn next_steps(links: &Links<'_>) -> Vec<Part> {
     let query = &links.query;
     let mut steps = Vec::new();
     let mut add = |words: Words, query: &Query| {
-        steps.extend(links.from_beginning(query).map(|href| Part { words, href }));
+        steps.extend(links.beginning_of(query).map(|href| Part { words, href }));
     };
     let keywords: Vec<&str> = query.all(KEYWORDS).flat_map(|list| list.split(',')).collect();
     let keywords = keywords.iter().filter(|word| !word.trim().is_empty()).count();

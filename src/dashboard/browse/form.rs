@@ -117,7 +117,7 @@ impl Form {
         };
         let conditions = query.pairs().iter().enumerate().filter_map(|(place, (name, value))| {
             let label = label(name)?;
-            let remove = links.from_beginning(&query.without_place(place));
+            let remove = links.beginning_of(&query.without_place(place));
             Some(Condition { id: place, name: name.clone(), label, value: value.clone(), remove, wrong: false })
         });
         let mut conditions: Vec<Condition> = conditions.collect();

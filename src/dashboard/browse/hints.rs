@@ -30,7 +30,7 @@ impl Hint {
         };
         Hint {
             text: format!("There is no parameter {}. It is ignored.", quoted(name)),
-            meant: nearest.map(|nearest| (format!("Did you mean {nearest}?"), links.from_beginning(&renamed(nearest)))),
+            meant: nearest.map(|nearest| (format!("Did you mean {nearest}?"), links.beginning_of(&renamed(nearest)))),
         }
     }
 
@@ -50,7 +50,7 @@ impl Hint {
                 let corrected = (name == parameter).then(|| corrected(name, value, &field.path, nearest)).flatten();
                 corrected.map(|value| (name.to_owned(), value))
             });
-            let href = (query != links.query).then(|| links.from_beginning(&query)).flatten();
+            let href = (query != links.query).then(|| links.beginning_of(&query)).flatten();
             (format!("Did you mean {}?", quoted(nearest)), href)
         });
         Hint { text, meant }

@@ -46,7 +46,7 @@ impl<'a> Links<'a> {
     }
 
     /// The page of another query, from its beginning.
-    pub(super) fn from_beginning(&self, query: &Query) -> Option<String> {
+    pub(super) fn beginning_of(&self, query: &Query) -> Option<String> {
         self.repeated.then(|| self.here(&query.without(&["offset"])))
     }
 
