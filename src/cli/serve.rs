@@ -7,13 +7,14 @@ use std::time::Duration;
 use clap::Args;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::error::CliError;
 use super::signals::Signals;
 use super::{closing, demo, print};
-use crate::config::Config;
+use crate::config::{Config, InternalAddress};
 use crate::dashboard;
-use crate::model::node::Roles;
+use crate::model::node::{Role, Roles};
 use crate::service::App;
 
 /// Run the service
@@ -38,8 +39,40 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let cannot_listen = |source| CliError::Listen { address: address.to_owned(), source };
     let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
     let base_url = format!("http://{}", reachable(listener.local_addr().map_err(cannot_listen)?));
+    let tasks = listen_for_tasks(&config).await?;
+    let mut config = config.clone();
+    if let (Some((_, address)), None) = (&tasks, &config.cluster.internal_address) {
+        config.cluster.internal_address = InternalAddress::try_from(address.to_string()).ok();
+    }
     let app = App::open(&config).await?;
-    closing(&app, Box::pin(serve(app.clone(), arguments, &config, listener, base_url))).await
+    let served = serve(app.clone(), arguments, &config, listener, base_url);
+    let Some((listener, address)) = tasks else { return closing(&app, Box::pin(served)).await };
+    tracing::info!(%address, "takes tasks of other servers' queries");
+    let stop = CancellationToken::new();
+    let serving = {
+        let (app, stop) = (app.clone(), stop.clone());
+        tokio::spawn(async move { app.serve_tasks(listener, stop).await })
+    };
+    let served = async {
+        let served = served.await;
+        stop.cancel();
+        // It ends soon, and has logged what went wrong.
+        let _ = serving.await;
+        served
+    };
+    closing(&app, Box::pin(served)).await
+}
+
+/// Where this server takes tasks of others, if it does: a listener, and its address.
+async fn listen_for_tasks(config: &Config) -> Result<Option<(TcpListener, SocketAddr)>, CliError> {
+    let Some(listen) = &config.cluster.listen else { return Ok(None) };
+    if !config.server.roles.roles().include(Role::Query) {
+        return Ok(None);
+    }
+    let cannot_listen = |source| CliError::Listen { address: listen.as_str().to_owned(), source };
+    let listener = TcpListener::bind(listen.as_str()).await.map_err(cannot_listen)?;
+    let address = listener.local_addr().map_err(cannot_listen)?;
+    Ok(Some((listener, address)))
 }
 
 async fn serve(

@@ -3,12 +3,14 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`affinity`] | which node something belongs to |
+//! | `distributed` | large queries that other nodes help with |
 //! | [`hand_over`] | heavy reads, handed over to the node that their file belongs to |
 //! | `identity` | the name of this server |
 //! | `nodes` | the servers of the service: names, roles, signs of life |
 //! | `redis` | a connection to Redis that is kept up, and calls that never wait for long |
 
 pub mod affinity;
+pub mod distributed;
 pub mod hand_over;
 pub mod identity;
 pub mod nodes;

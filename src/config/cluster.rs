@@ -1,8 +1,11 @@
 //! `[cluster]`: the process among others of the same service.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Deserializer};
 
-use super::option::{OptionKind, OptionValue, section};
+use super::option::{OptionKind, OptionValue, Violation, section};
+use super::server::ListenAddress;
 use crate::model::node::{NodeId, Roles};
 use crate::model::secret::Secret;
 
@@ -13,16 +16,25 @@ section! {
         /// The name of this server among those of the service: 1 to 64 letters, digits, `-`, `_` and `.`. Each server
         /// needs its own. When not given, one is made at random and kept in the data directory, as `node.id`.
         node: Option<NodeName> = None;
-        /// Host and port at which other servers of the service reach this one, as `10.0.0.7:8081`. `strata nodes` shows
-        /// it. Nothing else uses it yet.
+        /// The address and port where this server takes tasks of other servers' large queries, as `10.0.0.7:8081`: a
+        /// private one. Needs `cluster.secret`, and the role `query`. When not given, it takes none.
+        listen: Option<ListenAddress> = None;
+        /// Host and port at which other servers of the service reach `cluster.listen`, as `10.0.0.7:8081`. `strata
+        /// nodes` shows it. When not given, `cluster.listen`.
         internal_address: Option<InternalAddress> = None;
         /// Host and port at which other servers of the service reach `server.listen` of this one, as `10.0.0.7:8080`.
         /// They hand heavy reads of version files that belong to this server over to it there. Needs `cluster.secret`.
         /// When not given, none are.
         http_address: Option<InternalAddress> = None;
         /// The secret that proves to servers of the service that a request is from one of them: at least 16 bytes, the
-        /// same on all. Without it no read is handed over.
+        /// same on all. Without it no read is handed over, and no query is distributed.
         secret: Option<ClusterSecret> = None;
+        /// Bytes of a version file that a query has to read and that are not in the cache of this server, above which
+        /// it is distributed: each server with the role `query` reads a part. 0: none is.
+        distribute_bytes: u64 = 128 << 20;
+        /// Tasks of other servers' queries that run at the same time on this one. One user or network may have half of
+        /// them. 0 is one for each of `query.threads`, and at least 4.
+        tasks: u64 = 0, within 0..=10_000;
         /// Seconds without a sign of life in the catalog after which a server counts as lost. The datasets that it was
         /// refreshing are then free. A server gives six signs of life in that time. The clocks of the servers must
         /// agree better than this.
@@ -55,6 +67,23 @@ impl OptionValue for NodeName {
 
     fn shown(&self) -> Option<String> {
         Some(self.0.to_string())
+    }
+}
+
+impl Cluster {
+    /// Checks options that depend on each other.
+    pub(super) fn check_combinations(&self) -> Result<(), Violation> {
+        let wrong = |key: &str, reason: String| Err(Violation { key: format!("cluster.{key}"), reason });
+        let Some(listen) = &self.listen else { return Ok(()) };
+        if self.secret.is_none() {
+            return wrong("listen", "tasks of other servers are taken only with a cluster.secret".to_owned());
+        }
+        let is_everywhere = listen.as_str().parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
+        if is_everywhere && self.internal_address.is_none() {
+            let reason = format!("{} is no address to connect to: give cluster.internal_address", listen.as_str());
+            return wrong("listen", reason);
+        }
+        Ok(())
     }
 }
 
@@ -174,6 +203,38 @@ impl OptionValue for ServerRoles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn listening(listen: &str, secret: Option<&str>, internal_address: Option<&str>) -> Result<(), Violation> {
+        let text = |text: &str| text.to_owned();
+        let cluster = Cluster {
+            listen: Some(ListenAddress::try_from(text(listen)).expect("an address")),
+            secret: secret.map(|secret| ClusterSecret(Secret::from_stored(text(secret)))),
+            internal_address: internal_address.map(|other| InternalAddress::try_from(text(other)).expect("an address")),
+            ..Cluster::default()
+        };
+        cluster.check_combinations()
+    }
+
+    #[test]
+    fn tasks_are_taken_only_with_a_secret_and_at_an_address() {
+        let secret = Some("a long random text");
+        assert_eq!(listening("10.0.0.7:8081", secret, None), Ok(()));
+        assert_eq!(listening("0.0.0.0:8081", secret, Some("10.0.0.7:8081")), Ok(()));
+        for (listen, secret) in [("10.0.0.7:8081", None), ("0.0.0.0:8081", secret), ("[::]:8081", secret)] {
+            let violation = listening(listen, secret, None).expect_err("refused");
+            assert_eq!(violation.key, "cluster.listen");
+        }
+    }
+
+    #[test]
+    fn a_short_secret_is_refused_and_shown_nowhere() {
+        let parse = |secret: &str| toml::from_str::<Cluster>(&format!("secret = {secret:?}"));
+        assert!(parse("0123456789abcdef").is_ok());
+        let refused = parse("sesame").expect_err("refused").message().to_owned();
+        assert!(refused.contains("at least 16 bytes") && !refused.contains("sesame"), "{refused}");
+        let shown = format!("{:?}", parse("0123456789abcdef").expect("parsed"));
+        assert!(!shown.contains("0123456789abcdef"), "{shown}");
+    }
 
     #[test]
     fn an_internal_address_is_a_host_and_a_port() {

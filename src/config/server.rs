@@ -56,9 +56,9 @@ section! {
         /// answer. Further probes in that time cost nothing more.
         ready_probe_s: u64 = 2, within 1..=60;
         /// What the process does: `http` answers requests; `refresh` runs schedules and makes versions, sends webhooks,
-        /// sweeps and scrubs; `query` may be given parts of other processes' queries, which none is yet. Without `http`
-        /// only `/healthz`, `/readyz` and `/metrics` are answered, other paths with 503. Without `refresh` calls that
-        /// make versions are answered with 503.
+        /// sweeps and scrubs; `query` takes parts of large queries, its own and those of other processes. Without
+        /// `http` only `/healthz`, `/readyz` and `/metrics` are answered, other paths with 503. Without `refresh` calls
+        /// that make versions are answered with 503.
         roles: ServerRoles = ServerRoles::default();
         /// Whether the process runs schedules, sends webhooks, sweeps, scrubs and makes exports ahead. With false it
         /// only answers requests. So a copy of the data can be served beside the original. What is due stays due.

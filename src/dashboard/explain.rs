@@ -170,6 +170,10 @@ fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
         let scanned = format!("{} of {}", figures::grouped(groups.scanned), figures::grouped(groups.total));
         facts.insert(1, ("Row groups scanned", scanned));
     }
+    if let Some(distributed) = found.distributed.as_ref().filter(|distributed| distributed.fallback.is_none()) {
+        let nodes = distributed.nodes.len();
+        facts.insert(1, ("Nodes that selected", nodes.to_string()));
+    }
     facts
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use ::metrics::Counter;
@@ -23,6 +23,7 @@ use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::company::Company;
+use crate::query::distribute::Distribution;
 use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
 use crate::storage::free_space::DiskReserve;
 
@@ -63,6 +64,18 @@ pub struct Engine {
     priority: Priority,
 }
 
+/// The engine, for who must not keep it: it ends with the last [`Engine`].
+#[derive(Clone)]
+pub(crate) struct WeakEngine(Weak<Shared>);
+
+impl WeakEngine {
+    /// The engine, for queries of all and short work; `None` where it has ended.
+    pub(crate) fn upgrade(&self) -> Option<Engine> {
+        let shared = self.0.upgrade()?;
+        Some(Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short })
+    }
+}
+
 struct Shared {
     environment: Arc<RuntimeEnv>,
     config: SessionConfig,
@@ -79,6 +92,8 @@ struct Shared {
     diff_timeout: Duration,
     /// The same number of threads for each of [`Priority::ALL`].
     runtimes: [QueryRuntime; 4],
+    /// Who has parts of large queries run by other nodes, if anyone does.
+    distribution: OnceLock<Arc<dyn Distribution>>,
 }
 
 impl Shared {
@@ -189,6 +204,7 @@ impl Engine {
             timeout,
             diff_timeout,
             runtimes,
+            distribution: OnceLock::new(),
         };
         Ok(Engine { shared: Arc::new(shared), tenant: None, context: Arc::default(), priority: Priority::Short })
     }
@@ -203,6 +219,35 @@ impl Engine {
     /// The same engine, for work of this priority: it runs on threads of its own. An engine is for short work at first.
     pub fn at(&self, priority: Priority) -> Engine {
         Engine { priority, ..self.clone() }
+    }
+
+    /// The same engine, for who must not keep it.
+    pub(crate) fn weak(&self) -> WeakEngine {
+        WeakEngine(Arc::downgrade(&self.shared))
+    }
+
+    /// Has parts of large queries run by other nodes from now on. Who comes first stays.
+    pub fn distribute_by(&self, distribution: Arc<dyn Distribution>) {
+        let _ = self.shared.distribution.set(distribution);
+    }
+
+    /// Who has parts of large queries run by other nodes.
+    pub(super) fn distribution(&self) -> Option<&Arc<dyn Distribution>> {
+        self.shared.distribution.get()
+    }
+
+    /// Whose share its queries take; `None`: that of all.
+    pub(super) fn tenant(&self) -> Option<Tenant> {
+        self.tenant
+    }
+
+    /// The settings of queries, in a session that another part of the program begins.
+    pub(crate) fn settings(&self, config: SessionConfig) -> SessionConfig {
+        let config = config.with_target_partitions(1).with_batch_size(BATCH_ROWS);
+        match self.shared.config.get_extension::<SharedMemory>() {
+            Some(memory) => config.with_extension(memory),
+            None => config,
+        }
     }
 
     /// How many threads queries have.

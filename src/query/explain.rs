@@ -8,6 +8,7 @@ use std::time::Duration;
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
+use crate::query::distribute::{DistributedPlan, DistributedUse};
 use crate::query::plan::planner::Plans;
 use crate::query::scan::report::ScanUse;
 use crate::query::scan::version_scan::VersionScan;
@@ -21,8 +22,10 @@ pub struct Explained {
     pub optimized: String,
     /// The operators of the physical plan, each before its inputs.
     pub operators: Vec<PlanOperator>,
-    /// The scan; `None` where nothing had to be scanned.
+    /// The scan; `None` where nothing had to be scanned, and where other nodes helped.
     pub scan: Option<ScanUse>,
+    /// How other nodes helped; `None` where none was asked.
+    pub distributed: Option<DistributedUse>,
     /// How long planning took.
     pub planning: Duration,
     /// How long it took from there until the entities were selected.
@@ -48,17 +51,25 @@ pub struct PlanOperator {
     pub spilled_bytes: u64,
 }
 
+/// A plan that other nodes helped with, or were to.
+#[derive(Debug)]
+pub(super) struct DistributedRun {
+    pub(super) plan: DistributedPlan,
+    /// Why the query ran again without them, if it did.
+    pub(super) fallback: Option<String>,
+}
+
 /// Sees a query run.
 #[derive(Default)]
 pub(super) struct Observer {
-    planned: OnceLock<(Plans, Duration)>,
+    planned: OnceLock<(Plans, Duration, Option<DistributedRun>)>,
     selecting: OnceLock<Duration>,
 }
 
 impl Observer {
-    /// The query is planned, which took so long.
-    pub(super) fn planned(&self, plans: Plans, planning: Duration) {
-        let _ = self.planned.set((plans, planning));
+    /// The query was planned, which took so long, and run, perhaps with the help of other nodes.
+    pub(super) fn planned(&self, plans: Plans, planning: Duration, distributed: Option<DistributedRun>) {
+        let _ = self.planned.set((plans, planning, distributed));
     }
 
     /// The entities are selected, so long after the query was planned.
@@ -66,16 +77,24 @@ impl Observer {
         let _ = self.selecting.set(selecting);
     }
 
-    /// What it saw; `None` before the query was planned.
+    /// What it saw; `None` before the query ran.
     pub(super) fn explained(&self) -> Option<Explained> {
-        let (Plans { logical, optimized, physical }, planning) = self.planned.get()?;
+        let (Plans { logical, optimized, physical }, planning, distributed) = self.planned.get()?;
         let (mut operators, mut scan) = (Vec::new(), None);
+        let physical = match distributed {
+            Some(DistributedRun { plan, fallback: None }) => &plan.plan,
+            _ => physical,
+        };
         walk(physical, 0, &mut operators, &mut scan);
         Some(Explained {
             logical: logical.display_indent().to_string(),
             optimized: optimized.display_indent().to_string(),
             operators,
             scan,
+            distributed: distributed.as_ref().map(|DistributedRun { plan, fallback }| DistributedUse {
+                nodes: plan.parts.used(),
+                fallback: fallback.clone(),
+            }),
             planning: *planning,
             selecting: self.selecting.get().copied().unwrap_or_default(),
         })

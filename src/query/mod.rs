@@ -11,6 +11,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | [`distribute`] | what is asked of who knows other nodes |
 //! | [`engine`] | what queries run in: threads, memory, disk |
 //! | `company` | whether a query was the only one |
 //! | [`tenants`] | the shares of those for whom queries run |
@@ -29,6 +30,7 @@
 
 mod company;
 pub mod cost;
+pub mod distribute;
 pub mod engine;
 pub(crate) mod error;
 pub mod explain;

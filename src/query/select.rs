@@ -8,16 +8,19 @@ use std::time::Instant;
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use datafusion::common::internal_datafusion_err;
+use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use futures::StreamExt;
 
 use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
+use crate::model::causes::Causes;
 use crate::model::request::ReadRequest;
+use crate::query::distribute::{self, DistributedPlan, Distribution};
 use crate::query::engine::{Engine, Measured, Spilled};
 use crate::query::error::QueryError;
-use crate::query::explain::{Explained, Observer};
+use crate::query::explain::{DistributedRun, Explained, Observer};
 use crate::query::fetch::selection::{Selection, SelectionBuilder};
 use crate::query::kept::{self, ReadOff};
 use crate::query::plan::planner::Plans;
@@ -117,34 +120,74 @@ impl Engine {
         let started = Instant::now();
         let mut plans = Plans::of(reader.clone(), request, self.threads()).await?;
         let planning = started.elapsed();
-        // Before it runs: it may be stopped.
-        if let Some(log_context) = log_context {
-            log_context.set_plan(OneLine(plans.physical.clone()));
-        }
-        let mut outcome = self.collect(plans.physical.clone(), request).await;
-        if let Err(QueryError::OutOfMemory(_)) = outcome
-            && spilling(plans.physical.clone())?.is_some()
-        {
-            // Anew, so that its operators count what they do from nothing.
-            plans = Plans::of(reader, request, self.threads()).await?;
-            if let Some(plan) = spilling(plans.physical.clone())? {
-                plans.physical = plan.clone();
-                outcome = self.collect(plan, request).await;
+        let log_plan = |plan: &Arc<dyn ExecutionPlan>| {
+            if let Some(log_context) = &log_context {
+                log_context.set_plan(OneLine(plan.clone()));
             }
+        };
+        let mut distributed = None;
+        if let Some(distribution) = self.distribution()
+            && let Some(plan) = distribution.distribute(&plans.physical, self.context(), self.tenant()).await
+        {
+            log_plan(&plan.plan);
+            distributed = Some(Box::pin(self.run_distributed(&**distribution, plan, request)).await);
         }
+        let (distributed, outcome) = match distributed {
+            Some((run, Some(outcome))) => (Some(run), Ok(outcome)),
+            tried => {
+                // Before it runs: it may be stopped.
+                log_plan(&plans.physical);
+                let mut outcome = self.collect(plans.physical.clone(), self.context().clone(), request).await;
+                if let Err(QueryError::OutOfMemory(_)) = outcome
+                    && spilling(plans.physical.clone())?.is_some()
+                {
+                    // Anew, so that its operators count what they do from nothing.
+                    plans = Plans::of(reader, request, self.threads()).await?;
+                    if let Some(plan) = spilling(plans.physical.clone())? {
+                        plans.physical = plan.clone();
+                        outcome = self.collect(plan, self.context().clone(), request).await;
+                    }
+                }
+                (tried.map(|(run, _)| run), outcome)
+            }
+        };
         if let Some(observer) = &observer {
-            observer.planned(plans, planning);
-        }
-        if let Some(observer) = &observer {
+            observer.planned(plans, planning, distributed);
             observer.selected(started.elapsed().saturating_sub(planning));
         }
         outcome
     }
 
+    /// What a plan gives that other nodes help with; `None` where that fails in whatever way.
+    async fn run_distributed(
+        &self,
+        distribution: &dyn Distribution,
+        plan: DistributedPlan,
+        request: &ReadRequest,
+    ) -> (DistributedRun, Option<Outcome>) {
+        let collected = self.collect(plan.plan.clone(), plan.context.clone(), request);
+        let limit = distribute::most_time(self.timeout());
+        let failure = match tokio::time::timeout(limit, collected).await {
+            Ok(Ok(outcome)) => {
+                distribution.succeeded(&plan);
+                return (DistributedRun { plan, fallback: None }, Some(outcome));
+            }
+            Ok(Err(error)) => Causes(&error).to_string(),
+            Err(_) => format!("the nodes took longer than {} s", limit.as_secs()),
+        };
+        let fallback = Some(distribution.failed(&plan, &failure));
+        (DistributedRun { plan, fallback }, None)
+    }
+
     /// What a physical plan gives.
-    async fn collect(&self, plan: Arc<dyn ExecutionPlan>, request: &ReadRequest) -> Result<Outcome, QueryError> {
+    async fn collect(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        context: Arc<TaskContext>,
+        request: &ReadRequest,
+    ) -> Result<Outcome, QueryError> {
         let _spilled = Spilled(plan.clone());
-        let mut batches = execute_stream(plan, self.context().clone())?;
+        let mut batches = execute_stream(plan, context)?;
         if request.count {
             let mut count = 0;
             while let Some(batch) = batches.next().await {

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::catalog::{Catalog, CatalogError, CatalogOptions, Clock, LeaseHolder};
+use crate::catalog::{Catalog, CatalogError, CatalogOptions, Clock, LeaseHolder, NewNode};
+use crate::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
 use crate::cluster::hand_over::HandOver;
 use crate::cluster::identity::{NoNodeId, node_id};
 use crate::cluster::nodes::Nodes;
@@ -108,6 +110,7 @@ struct Rooms {
     demo: Arc<Demo>,
     nodes: Arc<Nodes>,
     hand_over: Option<Arc<HandOver>>,
+    coordinator: Option<Arc<Coordinator>>,
 }
 
 /// The service cannot be opened.
@@ -569,11 +572,52 @@ impl App {
         self.rooms.hand_over.as_deref()
     }
 
+    /// Takes tasks of other nodes' queries until `stop`, if this process has a name and `cluster.secret` is given.
+    pub async fn serve_tasks(&self, listener: TcpListener, stop: CancellationToken) {
+        let Some(coordinator) = &self.rooms.coordinator else { return };
+        if let Err(error) = coordinator.serve(listener, stop).await {
+            tracing::error!(cause = %Causes(&error), "this server takes no more tasks of other nodes");
+        }
+    }
+
     /// The demo.
     pub fn demo(&self) -> &Arc<Demo> {
         &self.rooms.demo
     }
 }
+
+/// Who distributes the large queries of this process, and takes parts of others'.
+fn coordinator(
+    config: &Config,
+    own: Option<String>,
+    nodes: &Arc<Nodes>,
+    engine: &Engine,
+    (store, cache): (Store, PartCache),
+) -> Option<Arc<Coordinator>> {
+    let secret = config.cluster.secret.as_ref()?.secret().clone();
+    let (name, nodes) = (own.filter(|_| config.has_nodes())?, nodes.clone());
+    let peers = move || {
+        let of_this_version = |node: &&NewNode| node.version == env!("CARGO_PKG_VERSION");
+        let helps = |node: &&NewNode| node.roles.split(',').any(|role| role == Role::Query.name());
+        let peer =
+            |node: &NewNode| node.internal_address.clone().map(|address| Peer { name: node.id.clone(), address });
+        nodes.living().iter().filter(of_this_version).filter(helps).filter_map(peer).collect()
+    };
+    let options = DistributionOptions {
+        secret,
+        distribute_bytes: config.cluster.distribute_bytes,
+        tasks: match config.cluster.tasks {
+            0 => engine.threads().max(LEAST_TASKS),
+            tasks => usize::try_from(tasks).unwrap_or(usize::MAX),
+        },
+        own: OwnNode { name, helps: config.server.roles.roles().include(Role::Query) },
+        peers: Arc::new(peers),
+    };
+    Some(Arc::new(Coordinator::new(options, engine, store, cache)))
+}
+
+/// Tasks of other nodes' queries at once, however few threads there are.
+const LEAST_TASKS: usize = 4;
 
 /// What rooms are made of.
 struct Parts {
@@ -626,7 +670,11 @@ impl Rooms {
         let webhooks = Webhooks::new(config.clone(), catalog.clone(), outgoing.clone(), writes.clone());
 
         let tasks = Arc::new(RefreshTasks::new());
-        let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node));
+        let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node.clone()));
+        let coordinator = coordinator(&config, node, &nodes, capacity.engine(), files());
+        if let Some(coordinator) = &coordinator {
+            capacity.engine().distribute_by(coordinator.clone());
+        }
         let spools = (scratch.clone(), disk);
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
         let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
@@ -708,6 +756,7 @@ impl Rooms {
             demo: Arc::new(demo),
             nodes,
             hand_over,
+            coordinator,
         }
     }
 }

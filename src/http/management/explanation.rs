@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 /// What the records are made of. Each record has the name of its plain data, and documents it for callers.
 mod plain {
+    pub(super) use crate::query::distribute::{DistributedUse, NodeUse};
     pub(super) use crate::query::explain::PlanOperator;
     pub(super) use crate::query::scan::report::{
         AccessName, KeyUse, KeywordIndexUse, PredicateUse, RowGroupUse, ScanUse, ShapeUse, VerificationUse,
@@ -136,8 +137,10 @@ records! {
         optimized_plan: Option<String>,
         /// The physical plan, each operator before its inputs.
         operators: Vec<PlanOperator>,
-        /// The scan of the version; null where nothing had to be scanned.
+        /// The scan of the version; null where nothing had to be scanned, and where other nodes scanned a part.
         scan: Option<ScanUse>,
+        /// How other nodes helped to select; null where none was asked.
+        distributed: Option<DistributedUse>,
         /// Pages of documents.
         documents: DocumentUse,
         /// Parts of the file, from the cache or from the store.
@@ -249,6 +252,30 @@ records! {
         spills: u64,
         /// Bytes that it wrote so.
         spilled_bytes: u64,
+    }
+
+    /// How other nodes helped.
+    struct DistributedUse {
+        /// The nodes that took part, by their names.
+        nodes: Vec<NodeUse>,
+        /// Why the query then ran again on one node alone; null if it did not.
+        fallback: Option<String>,
+    }
+
+    /// What a node did to select.
+    struct NodeUse {
+        /// Its name.
+        node: String,
+        /// Whether it is the one that answers.
+        is_own: bool,
+        /// Row groups that it was given.
+        row_groups: u64,
+        /// Bytes that it had to read, about, by what the node that answers has in its cache.
+        stored_bytes: u64,
+        /// Rows that it gave.
+        rows: u64,
+        /// Bytes of these in memory.
+        bytes: u64,
     }
 
     /// What the scan of the version did.

@@ -28,6 +28,7 @@
 //! | `row_group` | what it gives of one row group |
 //! | `metrics`, [`report`] | what it has done: counters, and plain data |
 //! | `version_scan` | the operator |
+//! | `part` | parts of a scan, which other nodes run |
 
 pub mod access;
 pub(in crate::query) mod dedup_key;
@@ -40,6 +41,7 @@ mod kernels;
 mod key_column;
 mod keyword_index;
 mod metrics;
+pub(crate) mod part;
 mod path_codes;
 pub mod predicate;
 mod range;
@@ -47,11 +49,11 @@ mod range_statistics;
 pub mod report;
 mod row_group;
 mod row_selection;
-pub(in crate::query) mod schema;
+pub(crate) mod schema;
 mod shapes;
 pub(crate) mod sort_key;
 mod spec;
 pub(in crate::query) mod spread;
 mod top_k;
-pub(in crate::query) mod version_scan;
+pub(crate) mod version_scan;
 mod wanted;

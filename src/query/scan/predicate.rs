@@ -100,6 +100,11 @@ impl Compare {
         &self.path
     }
 
+    /// The value, as it was given.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
     /// The value, folded.
     pub fn folded(&self) -> &[u8] {
         &self.folded
@@ -174,6 +179,11 @@ impl Keywords {
             mode,
             reshape,
         }
+    }
+
+    /// The words, as they were given.
+    pub fn words(&self) -> &[String] {
+        &self.words
     }
 
     /// The words, folded.

@@ -38,6 +38,8 @@ pub(super) struct ScanSpec {
     pub(super) indexes: Indexes,
     /// Positions looked at.
     pub(super) range: Range<u64>,
+    /// The row groups looked at, ascending, where other nodes look at the others.
+    pub(super) part: Option<Arc<[usize]>>,
     /// Most entities given.
     pub(super) fetch: Option<usize>,
     /// Only what may be among the first of the order is wanted.
@@ -67,9 +69,12 @@ impl ScanSpec {
         self.reader.row_group_of(self.range.start)..self.reader.row_group_of(self.range.end - 1) + 1
     }
 
-    /// Those of them that hash indexes leave.
+    /// Those of them that this scan looks at, and that hash indexes leave.
     pub(super) fn row_groups_left(&self) -> Vec<usize> {
         let row_groups = self.row_groups();
+        if let Some(part) = &self.part {
+            return part.iter().copied().filter(|row_group| row_groups.contains(row_group)).collect();
+        }
         if self.indexes.candidates.is_none() {
             return row_groups.collect();
         }
@@ -137,7 +142,8 @@ impl ScanSpec {
 
     /// Whether it gives all entities of the version, as far as predicates and positions go.
     pub(super) fn is_whole(&self) -> bool {
-        self.predicates.is_empty() && self.range == (0..self.reader.entity_count()) && self.fetch.is_none()
+        let is_cut = self.fetch.is_some() || self.part.is_some();
+        self.predicates.is_empty() && self.range == (0..self.reader.entity_count()) && !is_cut
     }
 
     /// What may be read of the whole version to make codes, which later scans use, too: less where predicates may leave

@@ -1,6 +1,7 @@
 //! The scan of a version as an operator of a plan: row groups worked on several at once, given in order.
 
 use std::fmt;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -37,6 +38,7 @@ use crate::query::scan::kept_index::Indexes;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::{KeySource, ScanMetrics};
+use crate::query::scan::path_codes::MayRead;
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::ScanUse;
 use crate::query::scan::row_selection::RowSelection;
@@ -95,6 +97,7 @@ impl VersionScan {
         );
         let spec = ScanSpec {
             range: 0..reader.entity_count(),
+            part: None,
             keywords: KeywordQuestions::of(&reader, &predicates).map(Arc::new),
             indexes: Indexes::default(),
             reader,
@@ -121,6 +124,29 @@ impl VersionScan {
         let mut scan = self.clone();
         scan.spec.threshold = self.spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k)));
         scan
+    }
+
+    /// The same scan of these positions in these row groups, ascending.
+    pub(super) fn looking_at(&self, range: Range<u64>, part: Arc<[usize]>) -> VersionScan {
+        let mut scan = self.clone();
+        scan.spec.range = range;
+        scan.spec.part = Some(part);
+        scan
+    }
+
+    /// What it reads and gives.
+    pub(super) fn spec(&self) -> &ScanSpec {
+        &self.spec
+    }
+
+    /// Most entities that it gives, where it ends early.
+    pub(crate) fn most(&self) -> Option<usize> {
+        self.spec.fetch
+    }
+
+    /// How many row groups it works on at once.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
     }
 
     /// The same scan without rows that are not the first of their group; others may be there, too.
@@ -172,6 +198,9 @@ impl DisplayAs for VersionScan {
     fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ScanSpec { range, fetch, threshold, distinct, predicates, .. } = &self.spec;
         write!(formatter, "VersionScan: positions={}..{}", range.start, range.end)?;
+        if let Some(part) = &self.spec.part {
+            write!(formatter, ", row_groups={}", part.len())?;
+        }
         if let Some(fetch) = fetch {
             write!(formatter, ", fetch={fetch}")?;
         }
@@ -294,12 +323,22 @@ type Batches = BoxStream<'static, Result<Vec<RecordBatch>>>;
 impl Running {
     /// What the scan gives: from what is kept of the version, if that tells, and else from its row groups.
     async fn batches(mut self) -> Result<Batches> {
-        self.ask_indexes().await;
-        if let Some(batches) = Box::pin(self.first_of_groups()).await? {
-            return Ok(batches);
-        }
-        if let Some(batches) = Box::pin(self.first_of_order()).await? {
-            return Ok(batches);
+        // What is kept is of the whole version. Keys that are read off it order entities among themselves, not among
+        // those of other nodes.
+        if self.spec.part.is_none() {
+            self.ask_indexes().await;
+            if let Some(batches) = Box::pin(self.first_of_groups()).await? {
+                return Ok(batches);
+            }
+            if let Some(batches) = Box::pin(self.first_of_order()).await? {
+                return Ok(batches);
+            }
+        } else if let Some(groups) = self.spec.computed.group.as_ref().filter(|_| self.spec.gives(GROUP)) {
+            // Hashes of whole entities: `part` gives no others away.
+            let source =
+                GroupSource::open(&self.spec.reader, groups, MayRead::Nothing).await.map_err(through_engine)?;
+            let _ = self.spec.metrics.group_source.set(source.source());
+            self.spec.group_source = Some(Arc::new(source));
         }
         let row_groups = self.spec.best_first().await;
         let work = |spec: Arc<ScanSpec>, row_group, least_rank| async move {

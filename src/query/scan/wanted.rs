@@ -31,10 +31,10 @@ impl ScanSpec {
     }
 
     /// What will be wanted of the version.
-    fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> Wanted {
         let row_groups = self.row_groups();
         let reader = &self.reader;
-        let mut wanted = Wanted { row_groups: row_groups.clone(), ..Wanted::default() };
+        let mut wanted = Wanted { row_groups: row_groups.clone(), part: self.part.clone(), ..Wanted::default() };
         if row_groups.is_empty() {
             return wanted;
         }

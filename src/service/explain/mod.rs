@@ -171,6 +171,7 @@ impl Explains {
             logical_plan: explained.logical,
             operators: explained.operators,
             scan: explained.scan,
+            distributed: explained.distributed,
             documents: DocumentUse {
                 pages,
                 pages_to_select: selecting.distinct_pages(),

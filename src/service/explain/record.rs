@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::query::distribute::DistributedUse;
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::ScanUse;
 use crate::service::admission::Weight;
@@ -45,8 +46,10 @@ pub struct Explanation {
     pub optimized_plan: Option<String>,
     /// The physical plan, each operator before its inputs.
     pub operators: Vec<PlanOperator>,
-    /// The scan of the version; null where nothing had to be scanned.
+    /// The scan of the version; null where nothing had to be scanned, and where other nodes scanned a part.
     pub scan: Option<ScanUse>,
+    /// How other nodes helped to select; null where none was asked.
+    pub distributed: Option<DistributedUse>,
     /// Pages of documents.
     pub documents: DocumentUse,
     /// Parts of the file, from the cache or from the store.

@@ -7,6 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 use super::Explanation;
 use super::record::{KeptAnswer, LookupUse};
 use crate::model::text::is_invisible;
+use crate::query::distribute::{DistributedUse, NodeUse};
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};
 use crate::service::admission::Weight;
@@ -28,8 +29,12 @@ impl fmt::Display for Explanation {
         }
         writeln!(out, "\nPhysical plan")?;
         plan(out, &self.operators)?;
+        if let Some(used) = &self.distributed {
+            distributed(out, used)?;
+        }
         match &self.scan {
             Some(used) => scan(out, used)?,
+            None if self.distributed.is_some() => {}
             None => writeln!(out, "\nScan\n  none: no entity had to be read")?,
         }
         self.file(out)?;
@@ -159,6 +164,21 @@ fn plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Result {
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// What each node gave.
+fn distributed(out: &mut Formatter<'_>, used: &DistributedUse) -> fmt::Result {
+    writeln!(out, "\nNodes\n  row groups     to read        rows       bytes  node")?;
+    for NodeUse { node, is_own, row_groups, stored_bytes, rows, bytes } in &used.nodes {
+        let own = if *is_own { " (this one)" } else { "" };
+        let [row_groups, rows] = [number(*row_groups), number(*rows)];
+        let [stored, bytes] = [size(*stored_bytes), size(*bytes)];
+        writeln!(out, "  {row_groups:>10}  {stored:>10}  {rows:>10}  {bytes:>10}  {}{own}", one_line(node))?;
+    }
+    match &used.fallback {
+        Some(reason) => writeln!(out, "  run again on this node alone: {}", one_line(reason)),
+        None => Ok(()),
+    }
 }
 
 fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {

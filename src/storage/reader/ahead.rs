@@ -31,8 +31,10 @@ static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
 /// What will be wanted of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The row groups that are looked at.
+    /// The row groups that are looked at,
     pub row_groups: Range<usize>,
+    /// and those of them alone, ascending, where another process looks at the others.
+    pub part: Option<Arc<[usize]>>,
     /// The columns of the file that are read of a row group that is not left out.
     pub columns: Vec<usize>,
     /// How many row groups come with the one whose columns are read first: those that are read for sure.
@@ -41,6 +43,13 @@ pub struct Wanted {
     pub bloom_columns: Vec<usize>,
     /// About how many bytes of bloom filters come with the first one: those of the row groups that follow.
     pub bloom_bytes: u64,
+}
+
+impl Wanted {
+    /// Whether a row group is looked at.
+    pub(super) fn includes(&self, row_group: usize) -> bool {
+        self.part.as_ref().is_none_or(|part| part.binary_search(&row_group).is_ok())
+    }
 }
 
 /// What a reader fetches ahead.

@@ -16,6 +16,7 @@
 mod ahead;
 mod columns;
 mod derived;
+mod description;
 mod documents;
 mod end;
 mod file;
@@ -28,12 +29,14 @@ mod shapes;
 mod verification;
 
 pub use ahead::Wanted;
+pub use description::FileDescription;
 pub use verification::{Pace, Unbounded};
 
 use std::sync::Arc;
 
 use object_store::path::Path as ObjectPath;
 
+use self::description::Expected;
 pub(super) use self::file::FileReader;
 use crate::model::version::VersionFile;
 use crate::storage::StorageError;
@@ -104,17 +107,7 @@ impl VersionReader {
     ) -> Result<VersionReader, StorageError> {
         let path = ObjectPath::from(file.path.as_str());
         let reader = VersionReader::open(store, &path, file.size_bytes, cache).await?;
-        let layout = reader.layout();
-        let other = |what: &str| Err(reader.own.file.blame("the footer", StorageError::Layout(what.to_owned())));
-        if layout.entity_count != file.entity_count {
-            return other(&format!(
-                "it holds {} entities, and the catalog says {}",
-                layout.entity_count, file.entity_count
-            ));
-        }
-        if layout.content_sha256 != file.content_hash {
-            return other("it tells another content than the catalog");
-        }
+        reader.expect(&Expected::from(file))?;
         Ok(reader)
     }
 

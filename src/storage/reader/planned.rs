@@ -69,7 +69,7 @@ impl FileReader {
         let wanted = &ahead.wanted;
         let end = wanted.row_groups.end.min(row_group.saturating_add(wanted.columns_ahead.max(1)));
         let (mut ranges, mut bytes) = (Vec::new(), 0);
-        for row_group in row_group..end {
+        for row_group in (row_group..end).filter(|row_group| wanted.includes(*row_group)) {
             if bytes > PLANNED_BYTES || !ahead.planned().columns.insert(row_group) {
                 break;
             }
@@ -94,7 +94,7 @@ impl FileReader {
         }
         let (mut ranges, mut bytes, mut next) = (Vec::new(), 0, row_group);
         while next < end && bytes < most {
-            for column in &wanted.bloom_columns {
+            for column in wanted.bloom_columns.iter().filter(|_| wanted.includes(next)) {
                 if let Some(range) = self.bloom_range(next, *column)
                     && !self.file.cache.contains(&self.bloom_key(next, *column))
                 {

@@ -11,6 +11,7 @@ mod affinity;
 mod answers;
 mod chaos;
 mod dice;
+mod distributed;
 mod downloads;
 mod exports;
 mod figures;

@@ -2,6 +2,7 @@
 
 mod cold;
 mod columns;
+mod distributed;
 mod edited;
 mod exact;
 mod keyword_index;

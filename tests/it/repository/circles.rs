@@ -8,8 +8,9 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 39] = [
+const LAYERS: [&str; 40] = [
     "catalog",
+    "cluster/distributed",
     "dashboard",
     "dashboard/browse",
     "diff",

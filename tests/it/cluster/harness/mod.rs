@@ -38,6 +38,8 @@ pub struct Cluster {
     pub postgres: Postgres,
     pub redis: RedisServer,
     pub objects: ObjectServer,
+    /// The URL of the catalog.
+    pub catalog: String,
     _balancer: Balancer,
     network: String,
     environment: Vec<(&'static str, String)>,
@@ -96,7 +98,9 @@ impl Cluster {
         }
         let balancer = Balancer::start(&page);
         let door = Door::new(&balancer.base_url(), &token);
-        let cluster = Cluster { door, nodes, postgres, redis, objects, _balancer: balancer, network, environment };
+        let catalog = page.catalog;
+        let cluster =
+            Cluster { door, nodes, postgres, redis, objects, catalog, _balancer: balancer, network, environment };
         cluster.until_ready().await;
         cluster
     }
@@ -104,6 +108,11 @@ impl Cluster {
     /// The door of one server, past the balancer.
     pub fn door_of(&self, node: usize) -> Door {
         self.door.at(&self.nodes[node].base_url())
+    }
+
+    /// Where a server takes tasks of the others.
+    pub fn tasks_of(&self, node: usize) -> String {
+        format!("{}1{}:8081", self.network, node + 1)
     }
 
     /// An address of this machine at which no part of the service is, from 100 to 250.

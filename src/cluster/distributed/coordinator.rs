@@ -1,0 +1,322 @@
+//! Which queries are distributed, and to whom.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::DFSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
+use datafusion_distributed::{
+    DistributedExt, RouteTasksEvent, RouteTasksEventResponse, SessionStateBuilderExt, Worker, WorkerResolver,
+};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::channels::Channels;
+use super::codec::PartCodec;
+use super::cut::{self, Cut};
+use super::gather::{Stage, TaskProgress, Tasks};
+use super::part_scan::Files;
+use super::permits::TaskPermits;
+use super::task::Runner;
+use super::token::NodeSecret;
+use super::worker::{self, Sessions};
+use crate::cluster::affinity;
+use crate::metrics::metrics;
+use crate::model::secret::Secret;
+use crate::query::distribute::{DistributedPlan, Distribution, NodeUse};
+use crate::query::{Engine, Tenant};
+use crate::storage::cache::PartCache;
+use crate::storage::store::Store;
+
+/// How long a node that failed is left alone.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
+
+/// How long the task of another node waits for a permit. The query runs without this node then.
+const PERMIT_WAIT: Duration = Duration::from_secs(2);
+
+/// How the batches are compressed that nodes send.
+const COMPRESSION: datafusion_distributed::CompressionType = datafusion_distributed::CompressionType::LZ4_FRAME;
+
+/// A node that helps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Host and port where it serves tasks.
+    pub address: String,
+}
+
+/// The node that answers.
+#[derive(Clone, Debug)]
+pub struct OwnNode {
+    /// Its name.
+    pub name: String,
+    /// Whether it takes a part of its queries, and tasks of others.
+    pub helps: bool,
+}
+
+/// How queries are distributed.
+pub struct DistributionOptions {
+    /// The secret that nodes share.
+    pub secret: Secret,
+    /// Queries are distributed that have to read more bytes than this which are not cached; 0: none is.
+    pub distribute_bytes: u64,
+    /// Tasks of other nodes that run at once.
+    pub tasks: usize,
+    /// This node.
+    pub own: OwnNode,
+    /// The other nodes that help, as they are at the moment.
+    pub peers: Arc<dyn Fn() -> Vec<Peer> + Send + Sync>,
+}
+
+/// Distributes queries, and takes tasks of others.
+pub struct Coordinator {
+    options: DistributionOptions,
+    secret: NodeSecret,
+    sessions: Sessions,
+    worker: Worker,
+    channels: Channels,
+    /// Nodes that failed, and when.
+    failed: Mutex<HashMap<String, Instant>>,
+}
+
+/// A node of a query, and what it is given.
+struct Share {
+    name: String,
+    url: Url,
+    is_own: bool,
+    row_groups: Vec<usize>,
+    bytes: u64,
+}
+
+impl Coordinator {
+    /// For queries of this engine, on files of this store. Connections are served by the runtime at hand.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn new(options: DistributionOptions, engine: &Engine, store: Store, cache: PartCache) -> Coordinator {
+        let secret = NodeSecret::new(options.secret.clone());
+        let permits = TaskPermits::new(options.tasks, PERMIT_WAIT);
+        let sessions = Sessions { engine: engine.weak(), files: Files { store, cache }, permits };
+        Coordinator {
+            channels: Channels::new(secret.clone(), Handle::current()),
+            worker: sessions.worker(engine),
+            sessions,
+            secret,
+            options,
+            failed: Mutex::default(),
+        }
+    }
+
+    /// Serves tasks of other nodes until `stop`.
+    ///
+    /// # Errors
+    /// When the listener fails.
+    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        worker::serve(self.worker.clone(), self.secret.clone(), listener, stop).await
+    }
+
+    /// The nodes that can be given a part, by name.
+    fn nodes(&self) -> Vec<(String, Url, bool)> {
+        let own = &self.options.own;
+        let mut nodes: Vec<(String, Url, bool)> = Vec::new();
+        if own.helps {
+            nodes.extend(own_url().map(|url| (own.name.clone(), url, true)));
+        }
+        let now = Instant::now();
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.retain(|_, since| now.duration_since(*since) < LEFT_ALONE);
+        for Peer { name, address } in (self.options.peers)() {
+            if name == own.name || failed.contains_key(&name) {
+                continue;
+            }
+            nodes.extend(Url::parse(&format!("http://{address}")).ok().map(|url| (name, url, false)));
+        }
+        nodes.sort();
+        nodes.dedup_by(|one, other| one.0 == other.0);
+        nodes
+    }
+
+    /// What each node is given of a plan that has to read much; nothing where this node runs it alone.
+    fn shares(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<Share> {
+        let most = self.options.distribute_bytes;
+        let Some(scan) = cut::divisible_scan(plan).filter(|scan| most > 0 && scan.file_bytes() > most) else {
+            return Vec::new();
+        };
+        let row_groups = scan.bytes_to_read();
+        let total = row_groups.iter().fold(0_u64, |total, (_, _, bytes)| total.saturating_add(*bytes));
+        if total <= most {
+            return Vec::new();
+        }
+        let nodes = self.nodes();
+        let mut shares: Vec<Share> = nodes
+            .into_iter()
+            .map(|(name, url, is_own)| Share { name, url, is_own, row_groups: Vec::new(), bytes: 0 })
+            .collect();
+        if shares.len() < 2 {
+            return Vec::new();
+        }
+        let keys: Vec<(Vec<u8>, u64)> = row_groups.iter().map(|(_, key, bytes)| (key.clone(), *bytes)).collect();
+        let names: Vec<&str> = shares.iter().map(|share| &*share.name).collect();
+        let owners = affinity::share_out(&keys, &names);
+        for ((row_group, _, bytes), owner) in row_groups.into_iter().zip(owners) {
+            if let Some(share) = shares.get_mut(owner) {
+                share.row_groups.push(row_group);
+                share.bytes = share.bytes.saturating_add(bytes);
+            }
+        }
+        shares.retain(|share| !share.row_groups.is_empty());
+        // One task is no distribution: the library would run it here.
+        if shares.len() < 2 { Vec::new() } else { shares }
+    }
+
+    async fn planned(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        shares: Vec<Share>,
+        context: &TaskContext,
+        tenant: Option<Tenant>,
+    ) -> Result<DistributedPlan> {
+        let Some(scan) = cut::divisible_scan(plan) else {
+            return Err(DataFusionError::Internal("a plan without a scan is not distributed".to_owned()));
+        };
+        let urls: Vec<Url> = shares.iter().map(|share| share.url.clone()).collect();
+        let scans = shares.iter().map(|share| scan.part(share.row_groups.clone())).collect();
+        let progress = |share: Share| {
+            TaskProgress::new(NodeUse {
+                node: share.name,
+                is_own: share.is_own,
+                row_groups: share.row_groups.len() as u64,
+                stored_bytes: share.bytes,
+                rows: 0,
+                bytes: 0,
+            })
+        };
+        let tasks = Arc::new(Tasks(shares.into_iter().map(progress).collect()));
+        let engine = self.sessions.engine_of(tenant)?;
+        let settings = engine.settings(SessionConfig::new());
+        let own = Runner { limit: engine.timeout(), permits: None, engine };
+        let placed = Cut { scans, tasks: tasks.clone(), own }.place(plan)?;
+
+        let routed = urls.clone();
+        let mut config = settings
+            .with_distributed_user_codec(PartCodec::for_sending())
+            .with_distributed_channel_resolver(self.channels.clone())
+            .with_distributed_worker_resolver(Urls(urls))
+            .with_distributed_route_tasks_handler(move |_: RouteTasksEvent<'_>| {
+                Some(Ok(RouteTasksEventResponse::new(routed.clone())))
+            })
+            .with_distributed_compression(Some(COMPRESSION))?
+            .with_distributed_passthrough_headers(worker::tenant_headers(tenant))?;
+        if let Some(url) = own_url() {
+            config.set_distributed_local_worker_context(self.worker.to_local_worker_context(url));
+        }
+        let session = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(context.runtime_env())
+            .with_query_planner(Arc::new(Placed(placed)))
+            .with_distributed_planner()
+            .build();
+        let nothing =
+            LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) });
+        let plan = session.query_planner().create_physical_plan(&nothing, &session).await?;
+        Ok(DistributedPlan { plan, context: session.task_ctx(), parts: tasks })
+    }
+}
+
+/// The address that stands for this node itself. Nobody connects to it.
+fn own_url() -> Option<Url> {
+    Url::parse("http://own.invalid").ok()
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Coordinator").field("own", &self.options.own).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Distribution for Coordinator {
+    async fn distribute(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        context: &TaskContext,
+        tenant: Option<Tenant>,
+    ) -> Option<DistributedPlan> {
+        let shares = self.shares(plan);
+        if shares.is_empty() || cut::divisible_scan(plan)?.is_kept().await {
+            return None;
+        }
+        match self.planned(plan, shares, context, tenant).await {
+            Ok(plan) => Some(plan),
+            Err(error) => {
+                tracing::error!(%error, "a query is not distributed: its plan cannot be cut");
+                None
+            }
+        }
+    }
+
+    fn succeeded(&self, _: &DistributedPlan) {
+        metrics().distributed_queries.of(["answered".into()]).increment(1);
+    }
+
+    fn failed(&self, plan: &DistributedPlan, failure: &str) -> String {
+        metrics().distributed_queries.of(["repeated".into()]).increment(1);
+        let tasks: &dyn std::any::Any = &*plan.parts;
+        let tasks = tasks.downcast_ref::<Tasks>().map(|tasks| tasks.0.as_slice()).unwrap_or_default();
+        let others = || tasks.iter().filter(|task| !task.given.is_own);
+        let at =
+            |stage| others().filter(|task| task.stage() == stage).map(|task| &*task.given.node).collect::<Vec<_>>();
+        let is_own = tasks.iter().any(|task| task.given.is_own && task.stage() == Stage::Failed);
+        let blamed = match at(Stage::Failed) {
+            failed if !failed.is_empty() => failed,
+            _ if is_own => Vec::new(),
+            // Whoever has not ended.
+            _ => at(Stage::Running),
+        };
+        let now = Instant::now();
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        for node in &blamed {
+            failed.insert((*node).to_owned(), now);
+        }
+        let nodes = blamed.join(", ");
+        tracing::warn!(nodes, failure, "a distributed query failed; it runs on this node alone");
+        match blamed.is_empty() {
+            true => "the query failed with the other nodes".to_owned(),
+            false => format!("failed: {nodes}"),
+        }
+    }
+}
+
+/// Addresses that were chosen before.
+struct Urls(Vec<Url>);
+
+impl WorkerResolver for Urls {
+    fn get_urls(&self) -> Result<Vec<Url>, DataFusionError> {
+        Ok(self.0.clone())
+    }
+}
+
+/// The planner of a plan that is there already. The library prepares plans for execution only where it plans them.
+#[derive(Debug)]
+struct Placed(Arc<dyn ExecutionPlan>);
+
+#[async_trait]
+impl QueryPlanner for Placed {
+    async fn create_physical_plan(&self, _: &LogicalPlan, _: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self.0.clone())
+    }
+}

@@ -1,0 +1,210 @@
+//! What the nodes give, as an operator: a partition for each. It counts rows and bytes by node, and checks that each
+//! gives its entities in their order.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+
+use crate::query::distribute::{NodeUse, Parts};
+
+/// How far the task of a node has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Running,
+    Done,
+    Failed,
+}
+
+/// The task of a node.
+#[derive(Debug)]
+pub(super) struct TaskProgress {
+    /// As given, without rows and bytes.
+    pub(super) given: NodeUse,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    stage: AtomicU8,
+}
+
+impl TaskProgress {
+    pub(super) fn new(given: NodeUse) -> TaskProgress {
+        TaskProgress { given, rows: AtomicU64::new(0), bytes: AtomicU64::new(0), stage: AtomicU8::new(0) }
+    }
+
+    fn set(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// How far it has come.
+    pub(super) fn stage(&self) -> Stage {
+        [Stage::Running, Stage::Done, Stage::Failed][usize::from(self.stage.load(Ordering::Relaxed)).min(2)]
+    }
+
+    fn count(&self, batch: &RecordBatch) {
+        let bytes: usize =
+            batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum();
+        self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The tasks of a query, in the order of the partitions.
+#[derive(Debug)]
+pub(super) struct Tasks(pub(super) Vec<TaskProgress>);
+
+impl Parts for Tasks {
+    fn used(&self) -> Vec<NodeUse> {
+        let used = |task: &TaskProgress| NodeUse {
+            rows: task.rows.load(Ordering::Relaxed),
+            bytes: task.bytes.load(Ordering::Relaxed),
+            ..task.given.clone()
+        };
+        self.0.iter().map(used).collect()
+    }
+}
+
+/// The operator.
+#[derive(Debug)]
+pub(super) struct GatherTasks {
+    input: Arc<dyn ExecutionPlan>,
+    tasks: Arc<Tasks>,
+    /// The column of positions, where they must ascend.
+    ascending: Option<usize>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl GatherTasks {
+    pub(super) fn new(input: Arc<dyn ExecutionPlan>, tasks: Arc<Tasks>, ascending: Option<usize>) -> GatherTasks {
+        GatherTasks { input, tasks, ascending, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            // The library runs a copy, and shows this one.
+            Ok([input]) => {
+                let (tasks, metrics) = (self.tasks.clone(), self.metrics.clone());
+                Ok(Arc::new(GatherTasks { input, tasks, ascending: self.ascending, metrics }))
+            }
+            Err(_) => internal_err!("what nodes give comes from one plan"),
+        }
+    }
+}
+
+impl DisplayAs for GatherTasks {
+    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<&str> = self.tasks.0.iter().map(|task| &*task.given.node).collect();
+        write!(formatter, "GatherTasks: nodes=[{}]", nodes.join(", "))
+    }
+}
+
+impl ExecutionPlan for GatherTasks {
+    fn name(&self) -> &'static str {
+        "GatherTasks"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.above(children)
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.above(children)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if partition >= self.tasks.0.len() {
+            return internal_err!("there is no task {partition}");
+        }
+        let batches = self.input.execute(partition, context)?;
+        let measured = Arc::new(BaselineMetrics::new(&self.metrics, partition));
+        let (tasks, ascending) = (self.tasks.clone(), self.ascending);
+        let checked = futures::stream::unfold((batches, None), move |(mut batches, mut last)| {
+            let (tasks, measured) = (tasks.clone(), measured.clone());
+            async move {
+                let task = &tasks.0[partition];
+                let Some(batch) = batches.next().await else {
+                    task.set(Stage::Done);
+                    return None;
+                };
+                let batch = batch.and_then(|batch| {
+                    if let Some(column) = ascending {
+                        last = still_ascending(&batch, column, last, &task.given.node)?;
+                    }
+                    Ok(batch)
+                });
+                match &batch {
+                    Ok(batch) => task.count(batch),
+                    Err(_) => task.set(Stage::Failed),
+                }
+                Some((batch.map(|batch| batch.record_output(&measured)), (batches, last)))
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), checked)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// The last position of a batch, where all ascend from the last one before.
+fn still_ascending(batch: &RecordBatch, column: usize, mut last: Option<u64>, node: &str) -> Result<Option<u64>> {
+    for position in batch.column(column).as_primitive::<UInt64Type>().values() {
+        if last.is_some_and(|last| last >= *position) {
+            return internal_err!("node {node} gave its entities in another order");
+        }
+        last = Some(*position);
+    }
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, UInt64Array};
+
+    use super::*;
+
+    #[test]
+    fn entities_out_of_order_are_noticed_within_and_between_batches() {
+        let batch = |positions: &[u64]| {
+            let column: ArrayRef = Arc::new(UInt64Array::from(positions.to_vec()));
+            RecordBatch::try_from_iter([("position", column)]).expect("a batch")
+        };
+        let check = |positions: &[u64], last| still_ascending(&batch(positions), 0, last, "n1").ok();
+        assert_eq!(check(&[1, 2, 5], Some(0)), Some(Some(5)));
+        assert_eq!(check(&[], Some(7)), Some(Some(7)));
+        assert_eq!(check(&[1, 1], None), None);
+        assert_eq!(check(&[3, 2], None), None);
+        assert_eq!(check(&[4], Some(4)), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! What a node does for a query, as the operator at the head of its part: it runs what is below on the threads of
+//! heavy queries, so that those that serve connections answer pings, whatever queries do.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{exec_datafusion_err, exec_err, internal_err};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::permits::TaskPermits;
+use crate::metrics::metrics;
+use crate::query::{Engine, Tenant};
+
+/// Batches that are ready before they are asked for.
+const AHEAD: usize = 2;
+
+/// The operator. It has one partition.
+#[derive(Debug)]
+pub(super) struct NodeTask {
+    input: Arc<dyn ExecutionPlan>,
+    runner: Runner,
+}
+
+/// Where a task runs.
+#[derive(Clone)]
+pub(super) struct Runner {
+    /// Its threads.
+    pub(super) engine: Engine,
+    /// How long it may take.
+    pub(super) limit: Duration,
+    /// For another node: the permits, and the tenant there. A task of this node's own query has that query's permit.
+    pub(super) permits: Option<(TaskPermits, Option<Tenant>)>,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Runner").field("permits", &self.permits).finish_non_exhaustive()
+    }
+}
+
+impl NodeTask {
+    pub(super) fn new(input: Arc<dyn ExecutionPlan>, runner: Runner) -> NodeTask {
+        NodeTask { input, runner }
+    }
+
+    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(NodeTask::new(input, self.runner.clone()))),
+            Err(_) => internal_err!("the task of a node is one plan"),
+        }
+    }
+}
+
+impl DisplayAs for NodeTask {
+    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("NodeTask")
+    }
+}
+
+impl ExecutionPlan for NodeTask {
+    fn name(&self) -> &'static str {
+        "NodeTask"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.above(children)
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.above(children)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if partition != 0 {
+            return internal_err!("the task of a node has one partition");
+        }
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let (input, runner) = (self.input.clone(), self.runner.clone());
+        let running = self.runner.engine.spawn(async move {
+            let mut counted = runner.permits.is_some().then(|| Counted("stopped"));
+            let outcome = runner.run(input, context, sender).await;
+            if let Some(counted) = &mut counted {
+                counted.0 = match &outcome {
+                    Ok(()) => "done",
+                    Err(Failure::Busy) => "busy",
+                    Err(Failure::Other(_)) => "failed",
+                };
+            }
+            outcome
+        });
+        let batches = futures::stream::unfold(Some((receiver, running)), |state| async move {
+            let (mut receiver, running) = state?;
+            match receiver.recv().await {
+                Some(batch) => Some((Ok(batch), Some((receiver, running)))),
+                // It has ended. Only it tells whether these were all.
+                None => Some((Err(ended(running).await?), None)),
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+}
+
+/// What a task has failed with that has ended.
+async fn ended(running: AbortOnDropHandle<std::result::Result<(), Failure>>) -> Option<DataFusionError> {
+    match running.await {
+        Ok(Ok(())) => None,
+        Ok(Err(Failure::Busy)) => Some(exec_datafusion_err!("this node has no permit for the task of another one")),
+        Ok(Err(Failure::Other(error))) => Some(error),
+        Err(error) => Some(DataFusionError::External(Box::new(error))),
+    }
+}
+
+/// Why a task gives less than all.
+enum Failure {
+    /// It got no permit.
+    Busy,
+    Other(DataFusionError),
+}
+
+impl Runner {
+    async fn run(
+        self,
+        input: Arc<dyn ExecutionPlan>,
+        context: Arc<TaskContext>,
+        sender: mpsc::Sender<RecordBatch>,
+    ) -> std::result::Result<(), Failure> {
+        let _permit = match &self.permits {
+            Some((permits, tenant)) => Some(permits.acquire(*tenant).await.ok_or(Failure::Busy)?),
+            None => None,
+        };
+        let limit = self.limit;
+        let work = async move {
+            let mut batches = input.execute(0, context)?;
+            while let Some(batch) = batches.next().await {
+                // Whoever asked may have enough.
+                if sender.send(batch?).await.is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(limit, work).await {
+            Ok(outcome) => outcome.map_err(Failure::Other),
+            Err(_) => {
+                exec_err!("the task of another node took longer than {} s", limit.as_secs()).map_err(Failure::Other)
+            }
+        }
+    }
+}
+
+/// Counts a task when it ends in whatever way.
+struct Counted(&'static str);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        metrics().node_tasks.of([self.0.into()]).increment(1);
+    }
+}

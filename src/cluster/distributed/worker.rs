@@ -1,0 +1,219 @@
+//! A node that helps: the sessions that tasks run in, and the server that hears of them. It serves no one without the
+//! secret.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datafusion::common::exec_err;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion_distributed::{
+    DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse, WorkerQueryContext,
+    WorkerSessionBuilder,
+};
+use http::{HeaderMap, HeaderValue};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::service::InterceptorLayer;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Status};
+
+use super::VERSION;
+use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY, unix_seconds};
+use super::codec::PartCodec;
+use super::part_scan::{Files, PartScan};
+use super::permits::TaskPermits;
+use super::task::{NodeTask, Runner};
+use super::token::{NodeSecret, TOKEN_HEADER};
+use crate::metrics::metrics;
+use crate::priority::Priority;
+use crate::query::engine::WeakEngine;
+use crate::query::scan::version_scan::VersionScan;
+use crate::query::{Engine, Tenant};
+
+/// The header that tells for whom a query runs.
+const TENANT_HEADER: &str = "strata-tenant";
+
+/// Most bytes of the plan of a task: a request is shorter, and a file has fewer row groups.
+const PLAN_BYTES: usize = 16 << 20;
+
+/// Requests of one node at once: two for each task.
+const STREAMS: u32 = 1_024;
+
+/// What tasks run in.
+#[derive(Clone)]
+pub(super) struct Sessions {
+    pub(super) engine: WeakEngine,
+    pub(super) files: Files,
+    pub(super) permits: TaskPermits,
+}
+
+impl Sessions {
+    /// The engine for a task of a tenant.
+    ///
+    /// # Errors
+    /// When the engine has ended.
+    pub(super) fn engine_of(&self, tenant: Option<Tenant>) -> Result<Engine> {
+        let Some(engine) = self.engine.upgrade() else { return exec_err!("this node has ended") };
+        let engine = engine.at(Priority::Heavy);
+        Ok(match tenant {
+            Some(tenant) => engine.of(tenant),
+            None => engine,
+        })
+    }
+
+    /// A worker of these sessions, in the engine that they are of.
+    pub(super) fn worker(&self, engine: &Engine) -> Worker {
+        // Each session has the memory and the disk of its tenant. Without this the library has some without bounds.
+        Worker::from_session_builder(self.clone())
+            .with_runtime_env(engine.context().runtime_env())
+            .with_version(VERSION)
+    }
+}
+
+#[async_trait]
+impl WorkerSessionBuilder for Sessions {
+    async fn build_session_state(&self, query: WorkerQueryContext) -> Result<SessionState, DataFusionError> {
+        let WorkerQueryContext { mut builder, headers } = query;
+        let tenant = tenant_of(&headers)?;
+        let engine = self.engine_of(tenant)?;
+        let config = engine.settings(builder.config().take().unwrap_or_default());
+        let runtime = engine.context().runtime_env();
+        let runner = Runner { limit: engine.timeout(), permits: Some((self.permits.clone(), tenant)), engine };
+        let session = builder
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_distributed_user_codec(PartCodec::for_running(runner, self.files.clone()))
+            .with_distributed_worker_plan_rewrite_handler(only_parts);
+        Ok(session.build())
+    }
+}
+
+/// Refuses a plan that is no part of a query as [`super::cut`] makes them: DataFusion knows operators that read and
+/// write files.
+fn only_parts(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
+    fn is_part(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        let is_known = plan.is::<SortExec>() || plan.is::<AggregateExec>();
+        match plan.children().as_slice() {
+            [] => plan.is::<PartScan>() || plan.is::<VersionScan>(),
+            [input] => is_known && is_part(input),
+            _ => false,
+        }
+    }
+    match event.plan.children().as_slice() {
+        [input] if event.plan.is::<NodeTask>() && is_part(input) => Ok(WorkerPlanRewriteEventResponse::new(event.plan)),
+        _ => exec_err!("the plan of a task is no part of a query"),
+    }
+}
+
+/// The headers that tell for whom a query runs.
+pub(super) fn tenant_headers(tenant: Option<Tenant>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(Tenant { key, anonymous }) = tenant
+        && let Ok(value) = HeaderValue::from_str(&format!("{key} {}", if anonymous { "anonymous" } else { "user" }))
+    {
+        headers.insert(TENANT_HEADER, value);
+    }
+    headers
+}
+
+fn tenant_of(headers: &HeaderMap) -> Result<Option<Tenant>> {
+    let Some(text) = headers.get(TENANT_HEADER) else { return Ok(None) };
+    let parts = text.to_str().ok().and_then(|text| text.split_once(' '));
+    let tenant = parts.and_then(|(key, kind)| {
+        let anonymous = match kind {
+            "anonymous" => true,
+            "user" => false,
+            _ => return None,
+        };
+        Some(Tenant { key: key.parse().ok()?, anonymous })
+    });
+    match tenant {
+        Some(tenant) => Ok(Some(tenant)),
+        None => exec_err!("{TENANT_HEADER} tells no tenant"),
+    }
+}
+
+/// Serves tasks of other nodes until `stop`.
+///
+/// # Errors
+/// When the listener fails.
+pub(super) async fn serve(
+    worker: Worker,
+    secret: NodeSecret,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let check = move |request: Request<()>| {
+        let token = request.metadata().get(TOKEN_HEADER).and_then(|token| token.to_str().ok());
+        match token.is_some_and(|token| secret.accepts(token, VERSION, unix_seconds())) {
+            true => Ok(request),
+            false => {
+                metrics().node_tasks.of(["refused".into()]).increment(1);
+                Err(Status::unauthenticated("the request is from no node of this service and of its version"))
+            }
+        }
+    };
+    let served = Server::builder()
+        .layer(InterceptorLayer::new(check))
+        .max_concurrent_streams(STREAMS)
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PING_ANSWERED_WITHIN))
+        .http2_max_header_list_size(16 << 10)
+        .add_service(worker.into_worker_server().max_decoding_message_size(PLAN_BYTES))
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            stop.clone().cancelled_owned(),
+        );
+    /// What still runs when the node ends, runs again elsewhere.
+    const DRAIN: Duration = Duration::from_secs(5);
+    let ends = async {
+        stop.cancelled().await;
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        served = served => served.map_err(io::Error::other),
+        () = ends => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Schema;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+    use datafusion::prelude::SessionConfig;
+
+    use super::*;
+
+    #[test]
+    fn plans_that_no_node_sends_are_refused() {
+        let config = SessionConfig::new();
+        let schema = Arc::new(Schema::empty());
+        let plans: [Arc<dyn ExecutionPlan>; 2] =
+            [Arc::new(EmptyExec::new(schema.clone())), Arc::new(PlaceholderRowExec::new(schema))];
+        for plan in plans {
+            let refused = only_parts(WorkerPlanRewriteEvent { plan, session_config: &config });
+            assert!(refused.is_err_and(|error| error.to_string().contains("no part of a query")));
+        }
+    }
+
+    #[test]
+    fn a_tenant_is_told_in_a_header() {
+        for tenant in [None, Some(Tenant { key: u64::MAX, anonymous: true }), Some(Tenant { key: 0, anonymous: false })]
+        {
+            assert_eq!(tenant_of(&tenant_headers(tenant)).expect("told"), tenant);
+        }
+        for text in ["", "7", "7 nobody", "-7 user", "user 7"] {
+            let headers =
+                HeaderMap::from_iter([(http::HeaderName::from_static(TENANT_HEADER), HeaderValue::from_static(text))]);
+            assert!(tenant_of(&headers).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What another process needs to open the same file.
+
+use object_store::path::Path as ObjectPath;
+use serde::{Deserialize, Serialize};
+
+use super::VersionReader;
+use crate::model::version::VersionFile;
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::store::Store;
+
+/// A version file as another process of the same service opens it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDescription {
+    path: String,
+    size_bytes: u64,
+    entity_count: u64,
+    content_hash: String,
+    format_version: u32,
+}
+
+impl From<&VersionFile> for Expected {
+    fn from(file: &VersionFile) -> Expected {
+        let VersionFile { entity_count, content_hash, .. } = file;
+        Expected { entity_count: *entity_count, content_hash: content_hash.clone(), source: "the catalog" }
+    }
+}
+
+/// What is known of a file before it is opened.
+pub(super) struct Expected {
+    pub(super) entity_count: u64,
+    pub(super) content_hash: String,
+    /// Who says so.
+    pub(super) source: &'static str,
+}
+
+impl VersionReader {
+    /// Where the file lies in the store; never shown to the public.
+    pub fn path(&self) -> &str {
+        self.own().file.path.as_ref()
+    }
+
+    /// Whether it is an edited file, whose row groups lie in another one.
+    pub fn is_edited(&self) -> bool {
+        self.layout().edit.is_some()
+    }
+
+    /// Bytes of the file.
+    pub fn size_bytes(&self) -> u64 {
+        self.own().file.size_bytes
+    }
+
+    /// The file, for another process.
+    pub fn description(&self) -> FileDescription {
+        let layout = self.layout();
+        FileDescription {
+            path: self.own().file.path.as_ref().to_owned(),
+            size_bytes: self.own().file.size_bytes,
+            entity_count: layout.entity_count,
+            content_hash: layout.content_sha256.clone(),
+            format_version: layout.format_version,
+        }
+    }
+
+    /// Opens the file that another process has described.
+    ///
+    /// # Errors
+    /// As [`VersionReader::open_recorded`].
+    pub async fn open_described(
+        store: &Store,
+        file: &FileDescription,
+        cache: &PartCache,
+    ) -> Result<VersionReader, StorageError> {
+        let FileDescription { path, size_bytes, entity_count, content_hash, format_version } = file;
+        let path = ObjectPath::from(path.as_str());
+        let reader = VersionReader::open(store, &path, *size_bytes, cache).await?;
+        if reader.layout().format_version != *format_version {
+            let other = format!("it has format version {}, not {format_version}", reader.layout().format_version);
+            return Err(reader.own().file.blame("the footer", StorageError::Layout(other)));
+        }
+        let content_hash = content_hash.clone();
+        reader.expect(&Expected { entity_count: *entity_count, content_hash, source: "another node" })?;
+        Ok(reader)
+    }
+
+    /// Compares what the footer says with what is known of the file.
+    ///
+    /// # Errors
+    /// [`StorageError::Damaged`] when it is another file.
+    pub(super) fn expect(&self, expected: &Expected) -> Result<(), StorageError> {
+        let (layout, Expected { entity_count, content_hash, source }) = (self.layout(), expected);
+        let other = |what: String| Err(self.own().file.blame("the footer", StorageError::Layout(what)));
+        if layout.entity_count != *entity_count {
+            return other(format!("it holds {} entities, and {source} says {entity_count}", layout.entity_count));
+        }
+        if layout.content_sha256 != *content_hash {
+            return other(format!("it tells another content than {source}"));
+        }
+        Ok(())
+    }
+}
