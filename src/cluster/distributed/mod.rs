@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `token` | what proves that a request is from a node of this service |
 //! | `channels` | connections to other nodes |
+//! | `connections` | those of other nodes, a bounded number |
 //! | `permits` | how many tasks of other nodes run at once |
 //! | `task` | what a node does, as an operator: on the threads of queries, with a permit |
 //! | `part_scan` | the scan of a node, as an operator: the file is opened when it runs |
@@ -24,6 +25,7 @@
 
 mod channels;
 mod codec;
+mod connections;
 mod coordinator;
 mod cut;
 mod gather;

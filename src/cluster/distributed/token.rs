@@ -1,5 +1,5 @@
-//! What proves that a request is from a node of this service: a time, and its HMAC with the secret that nodes share. The
-//! secret itself never leaves a node.
+//! What proves that a request is from a node of this service: a time, and its HMAC with the secret that nodes share.
+//! The secret itself never leaves a node.
 
 use std::time::Duration;
 

@@ -21,12 +21,12 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
 
 use super::VERSION;
 use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY, unix_seconds};
 use super::codec::PartCodec;
+use super::connections;
 use super::part_scan::{Files, PartScan};
 use super::permits::TaskPermits;
 use super::task::{NodeTask, Runner};
@@ -167,10 +167,7 @@ pub(super) async fn serve(
         .http2_keepalive_timeout(Some(PING_ANSWERED_WITHIN))
         .http2_max_header_list_size(16 << 10)
         .add_service(worker.into_worker_server().max_decoding_message_size(PLAN_BYTES))
-        .serve_with_incoming_shutdown(
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
-            stop.clone().cancelled_owned(),
-        );
+        .serve_with_incoming_shutdown(connections::incoming(listener), stop.clone().cancelled_owned());
     /// What still runs when the node ends, runs again elsewhere.
     const DRAIN: Duration = Duration::from_secs(5);
     let ends = async {
