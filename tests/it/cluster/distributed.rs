@@ -11,6 +11,7 @@ use futures::future::join_all;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::json;
+use strata::catalog::{Catalog, NewNode};
 use strata::model::request::ReadRequest;
 use tokio::net::TcpListener;
 
@@ -212,13 +213,25 @@ async fn a_server_of_another_version_is_not_asked() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // It has given a sign of life, and gives more for a while: its clock is ahead.
-    let later = (chrono::Utc::now() + chrono::TimeDelta::minutes(10)).timestamp_micros();
-    let add = format!(
-        "INSERT INTO nodes (node_id, process, version, roles, internal_address, started_at, seen_at)
-         VALUES ('other', 'other', '0.0.0', 'http,query', '{address}', {later}, {later})"
-    );
-    shared.cluster.postgres.execute_on(&shared.cluster.catalog, &add).await;
+    // It gives signs of life.
+    let catalog = Catalog::open(&shared.cluster.catalog).await.expect("the catalog");
+    let node = |version: &str| NewNode {
+        id: "other".to_owned(),
+        process: "other".to_owned(),
+        version: version.to_owned(),
+        roles: "http,query".to_owned(),
+        internal_address: Some(address.to_string()),
+    };
+    let lives = |node: NewNode| {
+        let catalog = catalog.clone();
+        tokio::spawn(async move {
+            loop {
+                catalog.register_node(&node).await.expect("registered");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        })
+    };
+    let living = lives(node("0.0.0"));
     until("the server is known", async || shared.counted(0, "nodes{state=\"alive\"}").await >= 4.0).await;
     let path = shared.of("count=true&filter_contains=t:5");
     let expected = shared.cluster.door_of(0).get(&path).await.expect("an answer").body;
@@ -227,12 +240,13 @@ async fn a_server_of_another_version_is_not_asked() {
     }
     assert_eq!(connections.load(Ordering::Relaxed), 0);
     // The same server, of this version, is.
-    let update = format!("UPDATE nodes SET version = '{}' WHERE node_id = 'other'", env!("CARGO_PKG_VERSION"));
-    shared.cluster.postgres.execute_on(&shared.cluster.catalog, &update).await;
+    living.abort();
+    let living = lives(node(env!("CARGO_PKG_VERSION")));
     until("the server is asked", async || {
         assert_eq!(shared.cluster.door_of(0).get(&path).await.expect("an answer").body, expected);
         connections.load(Ordering::Relaxed) > 0
     })
     .await;
+    living.abort();
     accepting.abort();
 }
