@@ -93,8 +93,8 @@ impl VersionScan {
         self.spec().reader.size_bytes()
     }
 
-    /// Whether something that is kept of the whole version leaves little to read: the order, the first of all groups, or
-    /// a hash index.
+    /// Whether something that is kept of the whole version leaves little to read: the order, the first of all groups,
+    /// or a hash index.
     pub(crate) async fn is_kept(&self) -> bool {
         let spec = self.spec();
         if let (Some(_), Some(order)) = (&spec.threshold, &spec.computed.order)

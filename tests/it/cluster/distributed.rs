@@ -221,6 +221,7 @@ async fn a_server_of_another_version_is_not_asked() {
         version: version.to_owned(),
         roles: "http,query".to_owned(),
         internal_address: Some(address.to_string()),
+        http_address: None,
     };
     let lives = |node: NewNode| {
         let catalog = catalog.clone();

@@ -19,7 +19,7 @@ pub struct Page {
 impl Page {
     /// `strata.toml` of a node, from 0.
     pub fn strata(&self, node: usize, data: &Path) -> String {
-        let text = format!("{}\n{}", block("strata"), block("distribute")).replace("10.0.0.", &self.network);
+        let text = block("strata").replace("10.0.0.", &self.network);
         let tasks = format!("{}1{}:8081", self.network, node + 1);
         let text = replaced(&text, &format!("{}11:8081", self.network), &tasks);
         let data = data.display().to_string();
