@@ -75,8 +75,9 @@ struct OrderDescription {
 }
 
 impl VersionScan {
-    /// Whether other nodes can look at parts of it. Those of an edited file lie in another one. Documents are fetched by who answers. The keys of groups are hashes
-    /// of whole entities, or may be codes that have a meaning in this process alone.
+    /// Whether other nodes can look at parts of it. Those of an edited file lie in another one. Documents are fetched
+    /// by who answers. The keys of groups are hashes of whole entities, or may be codes that have a meaning in this
+    /// process alone.
     pub(crate) fn is_divisible(&self) -> bool {
         let spec = self.spec();
         let is_hashed = || spec.computed.group.as_ref().is_some_and(|group| group.compared().is_none());
