@@ -31,6 +31,9 @@ pub const TOKEN_HEADER: &str = "strata-handed-over";
 /// How long a server may take to connect.
 const CONNECT: Duration = Duration::from_millis(500);
 
+/// How much longer than an owner may take it is waited for what it sends.
+const SLACK_S: u64 = 30;
+
 /// How often a server that does not answer yet is looked after.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -76,7 +79,9 @@ impl HandOver {
     /// With this configuration; `None` without a secret, or where the client cannot be made.
     pub fn new(config: &Config, nodes: Arc<Nodes>) -> Option<HandOver> {
         let secret = config.cluster.secret.as_ref()?.secret().clone();
-        let client = internal_client().connect_timeout(CONNECT).build();
+        // No owner needs longer before its first byte, and between two parts of an answer that are waited for.
+        let silence = config.query.timeout_s.saturating_add(config.query.heavy_wait_s).saturating_add(SLACK_S);
+        let client = internal_client().connect_timeout(CONNECT).read_timeout(Duration::from_secs(silence)).build();
         let client = client.inspect_err(|error| tracing::error!(%error, "no read is handed over")).ok()?;
         Some(HandOver { nodes, secret, client })
     }

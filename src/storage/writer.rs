@@ -53,8 +53,9 @@ pub const ROW_GROUP_BYTES: usize = 32 << 20;
 /// A page of documents ends with the entity that takes it to this many bytes, so any offset costs the same.
 pub const DOCUMENT_PAGE_BYTES: usize = 128 << 10;
 
-/// A page of another column ends at so many bytes. What is compressed at once then stays in the cache of a processor, in
-/// memory that is used again: search texts take a quarter less time to write than in pages of 1 MiB, and 2 % more bytes.
+/// A page of another column ends at so many bytes. What is compressed at once then stays in the cache of a processor,
+/// in memory that is used again: search texts take a quarter less time to write than in pages of 1 MiB, and 2 % more
+/// bytes.
 const PAGE_BYTES: usize = 128 << 10;
 
 /// Rows shredded and encoded at a time.

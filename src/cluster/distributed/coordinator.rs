@@ -280,10 +280,13 @@ impl Distribution for Coordinator {
         let others = || tasks.iter().filter(|task| !task.given.is_own);
         let at =
             |stage| others().filter(|task| task.stage() == stage).map(|task| &*task.given.node).collect::<Vec<_>>();
-        let is_own = tasks.iter().any(|task| task.given.is_own && task.stage() == Stage::Failed);
+        let ended = |task: &TaskProgress| matches!(task.stage(), Stage::Refused | Stage::Failed);
+        let is_own = tasks.iter().any(|task| task.given.is_own && ended(task));
+        let refused = at(Stage::Refused);
         let blamed = match at(Stage::Failed) {
             failed if !failed.is_empty() => failed,
-            _ if is_own => Vec::new(),
+            // What one user has used up takes no node from others.
+            _ if is_own || !refused.is_empty() => Vec::new(),
             // Whoever has not ended.
             _ => at(Stage::Running),
         };
@@ -294,9 +297,10 @@ impl Distribution for Coordinator {
         }
         let nodes = blamed.join(", ");
         tracing::warn!(nodes, failure, "a distributed query failed; it runs on this node alone");
-        match blamed.is_empty() {
-            true => "the query failed with the other nodes".to_owned(),
-            false => format!("failed: {nodes}"),
+        match (blamed.is_empty(), refused.is_empty()) {
+            (false, _) => format!("failed: {nodes}"),
+            (true, false) => format!("no room at: {}", refused.join(", ")),
+            (true, true) => "the query failed with the other nodes".to_owned(),
         }
     }
 }

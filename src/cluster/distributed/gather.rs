@@ -9,7 +9,7 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
@@ -25,6 +25,8 @@ use crate::query::distribute::{NodeUse, Parts};
 pub(super) enum Stage {
     Running,
     Done,
+    /// It has no permit, or no memory left for whom the query runs: nothing is wrong with the node.
+    Refused,
     Failed,
 }
 
@@ -49,7 +51,8 @@ impl TaskProgress {
 
     /// How far it has come.
     pub(super) fn stage(&self) -> Stage {
-        [Stage::Running, Stage::Done, Stage::Failed][usize::from(self.stage.load(Ordering::Relaxed)).min(2)]
+        let stages = [Stage::Running, Stage::Done, Stage::Refused, Stage::Failed];
+        stages[usize::from(self.stage.load(Ordering::Relaxed)).min(stages.len() - 1)]
     }
 
     fn count(&self, batch: &RecordBatch) {
@@ -164,7 +167,10 @@ impl ExecutionPlan for GatherTasks {
                 });
                 match &batch {
                     Ok(batch) => task.count(batch),
-                    Err(_) => task.set(Stage::Failed),
+                    Err(error) => task.set(match error.find_root() {
+                        DataFusionError::ResourcesExhausted(_) => Stage::Refused,
+                        _ => Stage::Failed,
+                    }),
                 }
                 Some((batch.map(|batch| batch.record_output(&measured)), (batches, last)))
             }

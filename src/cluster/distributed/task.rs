@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{exec_datafusion_err, exec_err, internal_err};
+use datafusion::common::{exec_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -134,7 +134,9 @@ impl ExecutionPlan for NodeTask {
 async fn ended(running: AbortOnDropHandle<std::result::Result<(), Failure>>) -> Option<DataFusionError> {
     match running.await {
         Ok(Ok(())) => None,
-        Ok(Err(Failure::Busy)) => Some(exec_datafusion_err!("this node has no permit for the task of another one")),
+        Ok(Err(Failure::Busy)) => {
+            Some(DataFusionError::ResourcesExhausted("this node has no permit for the task of another one".to_owned()))
+        }
         Ok(Err(Failure::Other(error))) => Some(error),
         Err(error) => Some(DataFusionError::External(Box::new(error))),
     }

@@ -100,19 +100,18 @@ pub async fn plan(
     {
         return Ok(None);
     }
-    let items = pieces::laid_out(&list.pieces(), slots);
-    let items = pieces::without_gaps(items, limits.gap_rows);
-    let mut own_rows = 0_u64;
-    for item in &items {
-        own_rows += match item {
-            Item::Base { .. } => 0,
-            Item::Old { rows, .. } => u64::from(*rows),
-            Item::New(_) => 1,
-        };
-    }
+    let laid_out = pieces::laid_out(&list.pieces(), slots);
     // Few rows may have many bytes, which are bounded below.
-    if own_rows.saturating_mul(100) > before.entity_count.saturating_mul(limits.own_percent) {
-        return Ok(None);
+    let is_much = |items: &[Item]| {
+        pieces::own_rows(items).saturating_mul(100) > before.entity_count.saturating_mul(limits.own_percent)
+    };
+    let mut items = pieces::without_gaps(laid_out.clone(), limits.gap_rows);
+    if is_much(&items) {
+        // Scattered edits would move too much that lies between them.
+        items = laid_out;
+        if is_much(&items) {
+            return Ok(None);
+        }
     }
     let mut builder = PieceBuilder::new(row_group_rows);
     let (mut own, mut own_bytes) = (Vec::new(), 0_u64);

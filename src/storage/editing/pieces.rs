@@ -81,6 +81,16 @@ pub fn without_gaps(items: Vec<Item>, gap_rows: u32) -> Vec<Item> {
     moved.collect()
 }
 
+/// How many rows do not stay in the base.
+pub fn own_rows(items: &[Item]) -> u64 {
+    let own = items.iter().map(|item| match item {
+        Item::Base { .. } => 0,
+        Item::Old { rows, .. } => u64::from(*rows),
+        Item::New(_) => 1,
+    });
+    own.sum()
+}
+
 /// Finds the pieces of a list, given in its order.
 pub struct PieceBuilder {
     pieces: Vec<Piece>,

@@ -220,7 +220,7 @@ fn the_example_of_tuning_makes_a_slow_read_fast() {
     let printed = paste(&machine, "docs/performance.md", "tuning", ["8083"]);
     let explained: Vec<&str> = printed.split("Read of dataset 1").skip(1).collect();
     let [before, after] = explained[..] else { panic!("{printed}") };
-    for text in ["version 1\n", "50,000 tested, 83 selected", "by the search text and shapes, 50,000 -> 228\n"] {
+    for text in ["version 1\n", "50,000 tested, 83 selected", "by the search text and shapes, 50,000 -> 500\n"] {
         assert!(before.contains(text), "{text}: {before}");
     }
     assert!(before.contains("`promotion.percent` has no shredded column"), "{before}");

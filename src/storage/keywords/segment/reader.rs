@@ -1,7 +1,7 @@
 //! The sections of a segment to the rows that may hold a needle.
 //!
-//! A piece is one byte search over the text of a dictionary, and one over that of the entries of single rows. Texts that
-//! are searched often know [where to look](super::grams).
+//! A piece is one byte search over the text of a dictionary, and one over that of the entries of single rows. Texts
+//! that are searched often know [where to look](super::grams).
 
 use std::ops::Range;
 

@@ -15,8 +15,8 @@ const SEARCHES: u32 = 16;
 /// Texts of so many bytes have [`Grams`]: shorter ones are looked through at once, longer ones would take long.
 const GRAMS_OF: RangeInclusive<usize> = 1 << 14..=8 << 20;
 
-/// A text that begins with a separator. Its first stretch begins behind it, and each other where the one before it ends,
-/// behind a separator.
+/// A text that begins with a separator. Its first stretch begins behind it, and each other where the one before it
+/// ends, behind a separator.
 #[derive(Debug)]
 pub(super) struct SearchedText {
     text: Vec<u8>,
