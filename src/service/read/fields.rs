@@ -226,9 +226,11 @@ struct Fields {
 }
 
 fn footer_knowledge(reader: &VersionReader, path: &Path) -> Knowledge {
-    match reader.layout().shredded(path.keys()) {
-        Some(_) => Knowledge::There(PathFacts::default()),
-        None => Knowledge::Nothing,
+    let layout = reader.layout();
+    match layout.shredded(path.keys()) {
+        // The columns of an edited list are those of its base, whose entities may be gone.
+        Some(_) if layout.edit.is_none() => Knowledge::There(PathFacts::default()),
+        _ => Knowledge::Nothing,
     }
 }
 

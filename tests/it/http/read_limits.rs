@@ -320,7 +320,7 @@ async fn of_several_reasons_to_refuse_the_first_is_given() {
 }
 
 #[tokio::test]
-async fn a_503_counts_and_says_so() {
+async fn a_read_that_needs_more_memory_than_there_is_counts_and_says_so() {
     let service = TestService::configured(|config| {
         limit(config, 2, 2);
         config.query.memory_bytes = Some(64 << 10);
@@ -330,7 +330,9 @@ async fn a_503_counts_and_says_so() {
     let entities: String = (0..40_000).map(|number| format!("{{\"odd\":{}}}\n", number % 2 == 1)).collect();
     service.import("Many", &entities).await;
     let answer = service.get("/api/1/many/v1?filter=odd:true").await;
-    answer.is_error(503);
+    // No other time helps.
+    answer.is_error(400);
+    assert!(answer.text().contains("query.memory_bytes"), "{}", answer.text());
     assert_eq!(rate(&answer).map(|rate| rate.1), Some(1));
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
     assert_eq!(answer.header("cache-control"), Some("no-store"));

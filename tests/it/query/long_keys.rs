@@ -39,7 +39,7 @@ async fn numbers(service: &TestService, query: &str) -> Vec<usize> {
 /// least memory that queries may be given.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_of_long_sort_keys_need_little_memory() {
-    // As it was reported, and with a quarter of it in half of the memory: batches of keys do not become smaller with it.
+    // As it was reported, and with a quarter of it in half of the memory: batches of keys do not become smaller.
     for (memory_bytes, long, differ_late) in [(128 << 20, 2_100_000, false), (64 << 20, 525_000, true)] {
         let service = service(memory_bytes, long, differ_late).await;
         for (query, expected) in [

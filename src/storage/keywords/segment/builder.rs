@@ -1,8 +1,8 @@
 //! Rows of search text to the bytes of a segment.
 //!
 //! Steps: cut each row into entries (as [`entries`](crate::storage::keywords::cut::entries) does); number the distinct
-//! ones, and keep their numbers row by row; at the end, sort the entries of two and more rows, turn rows of entries into
-//! entries of rows, and write the sections.
+//! ones, and keep their numbers row by row; at the end, sort the entries of two and more rows, turn rows of entries
+//! into entries of rows, and write the sections.
 //!
 //! Long entries are not numbered: they hardly repeat, and are written as text where they stand.
 
