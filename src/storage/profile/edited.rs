@@ -283,7 +283,7 @@ fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<(
         }
         _ => None,
     };
-    // A file of before they were counted.
+    // A file of before they were counted, or numbers of which the profile before tells too little.
     let Some(mut bins) = known else {
         record.number_bins = None;
         return Some(());

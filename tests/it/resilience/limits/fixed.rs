@@ -138,6 +138,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("storage/disk_cache/index.rs", "MOST_RANGES"),
     ("storage/disk_cache/index.rs", "MOST_SEGMENTS"),
     ("storage/keywords/lists.rs", "MAX_ROWS"),
+    ("storage/keywords/segment/grams.rs", "MOST_GRAMS"),
     ("storage/keywords/segment/layout.rs", "MAX_RATIO"),
     ("storage/keywords/segment/layout.rs", "MAX_TEXT_BYTES"),
     ("source/compression.rs", "LAYERS_MAX"),
