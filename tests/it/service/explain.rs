@@ -479,6 +479,7 @@ async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
         "optimized_plan",
         "operators",
         "scan",
+        "distributed",
         "documents",
         "parts",
         "hints",
@@ -619,7 +620,7 @@ fn what_goes_by_way_of_the_disk_is_told() {
             Value::parse_entity(&text).expect("an entity")
         })
         .collect();
-    for (memory_bytes, status) in [(16 << 20, 200), (1 << 20, 503)] {
+    for (memory_bytes, status) in [(16 << 20, 200), (1 << 20, 400)] {
         let lab = Lab::new(|config| {
             config.query.memory_bytes = Some(memory_bytes);
             config.cache.memory_bytes = Some(1 << 20);
