@@ -3,7 +3,7 @@
 //!
 //! 1. A query that has to read more than `cluster.distribute_bytes` which are not cached is cut into tasks, one for
 //!    each node: a row group belongs to nodes by rendezvous hashing ([`crate::cluster::affinity`]).
-//! 2. [`cut`] places the boundary between the nodes and the one that answers. The library would place none in plans of
+//! 2. `cut` places the boundary between the nodes and the one that answers. The library would place none in plans of
 //!    one partition.
 //! 3. Each node opens the file and scans its row groups, within its own permits, memory and time.
 //! 4. The node that answers merges what they give, by columns: neither the order of batches nor that of tasks counts.
