@@ -153,10 +153,25 @@ impl PartCache {
         Some(part)
     }
 
+    /// A part that is there already. Nothing is counted: it may not be [used](PartCache::found_elsewhere).
+    pub(super) async fn peek(&self, key: &PartKey) -> Option<Part> {
+        self.parts.get(key).await
+    }
+
     /// Counts a part that is there, and was found without asking this.
     pub(super) fn found_elsewhere(&self, key: &PartKey, part: &Part) {
         self.looked_up(key, true);
         count(part);
+    }
+
+    /// As [`PartCache::found_elsewhere`], for pages of documents.
+    pub(super) fn found_pages(&self, keys: &[PartKey], bytes: u64) {
+        let [_, documents, ..] = &*LOOKUPS;
+        documents.hits.increment(keys.len() as u64);
+        metrics().scanned_bytes.increment(bytes);
+        if let Some(reader) = &self.reader_metrics {
+            keys.iter().for_each(|key| reader.looked_up(key, true));
+        }
     }
 
     /// Bytes in memory of a part that is there already. The metrics do not count the look-up.

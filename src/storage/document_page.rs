@@ -96,14 +96,14 @@ impl DocumentPage {
     }
 
     /// Those documents of it that lie in these rows, which are counted from the first of these.
-    pub(super) fn within(&self, rows: &Range<usize>) -> DocumentPage {
+    pub(super) fn within(self, rows: &Range<usize>) -> DocumentPage {
         let first = self.first_row.max(rows.start);
         let end = self.rows().end.min(rows.end).max(first);
         DocumentPage {
-            documents: self.documents.clone(),
             first_row: first - rows.start,
             skipped: self.skipped + (first - self.first_row),
             rows: end - first,
+            documents: self.documents,
         }
     }
 
@@ -122,6 +122,18 @@ impl DocumentPage {
         let Documents { bytes, spans, .. } = &*self.documents;
         let (start, end) = spans[row - self.first_row + self.skipped];
         &bytes[start as usize..end as usize]
+    }
+
+    /// All documents, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let Documents { bytes, spans, .. } = &*self.documents;
+        spans[self.skipped..self.skipped + self.rows].iter().map(|(start, end)| &bytes[*start as usize..*end as usize])
+    }
+
+    /// Bytes of the documents, and a few for each.
+    pub fn document_bytes(&self) -> usize {
+        let spans = &self.documents.spans[self.skipped..self.skipped + self.rows];
+        spans.first().zip(spans.last()).map_or(0, |((start, _), (_, end))| (end - start) as usize)
     }
 
     /// The rows of the row group that lie in this page.
@@ -165,13 +177,14 @@ mod tests {
             (3..90, 0..2, &[b"3", b"4"]),
             (7..9, 0..0, &[]),
         ] {
-            let part = page.within(&rows);
+            let part = page.clone().within(&rows);
             assert_eq!((part.rows(), part.len(), part.is_empty()), (expected.clone(), texts.len(), texts.is_empty()));
             let found: Vec<&[u8]> = expected.map(|row| part.document(row)).collect();
             assert_eq!(found, texts.iter().map(|text| &text[..]).collect::<Vec<_>>());
+            assert_eq!((part.iter().collect::<Vec<_>>(), part.document_bytes()), (found, texts.len()));
         }
         // A part of a part.
-        let part = page.within(&(1..5)).within(&(2..3));
+        let part = page.clone().within(&(1..5)).within(&(2..3));
         assert_eq!((part.rows(), part.document(0)), (0..1, &b"3"[..]));
         assert_eq!(part.memory_bytes(), page.memory_bytes());
     }

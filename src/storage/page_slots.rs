@@ -11,7 +11,7 @@ use super::document_page::{DocumentPage, WeakPage};
 
 /// One look-up in so many is left to the cache. Not a power of two, nor a divisor of usual limits, so that requests
 /// that are repeated do not always leave the same one.
-const ASKS_CACHE: u32 = 7;
+const ASKS_CACHE: u32 = 19;
 
 /// Bytes that each page of a file takes here.
 pub(super) const SLOT_BYTES: usize = size_of::<Slot>();

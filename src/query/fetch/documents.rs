@@ -8,6 +8,7 @@ use crate::query::fetch::reorder::Reordered;
 use crate::query::fetch::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
 use crate::storage::StorageError;
+use crate::storage::document_page::DocumentPage;
 use crate::storage::reader::{VersionReader, Wanted};
 use crate::storage::shortage::Shortage;
 
@@ -42,6 +43,24 @@ pub struct SelectedDocuments {
     selection: Selection,
     /// Where they are many and in another order than the file's.
     reordered: Option<Reordered>,
+}
+
+/// All documents of a selection, which are in memory while this is there. Giving them waits for nothing, and takes about
+/// as long as copying them.
+pub struct AtHand(Vec<DocumentPage>);
+
+impl AtHand {
+    /// Calls `each` with the documents, in order, until it breaks. Returns the place after the last one.
+    pub fn for_each(&self, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> u64 {
+        let mut place = 0;
+        for document in self.0.iter().flat_map(DocumentPage::iter) {
+            place += 1;
+            if each(document).is_break() {
+                break;
+            }
+        }
+        place
+    }
 }
 
 impl SelectedDocuments {
@@ -99,13 +118,17 @@ impl SelectedDocuments {
         units(&self.reader, self.selection.len())
     }
 
-    /// Whether all of them are in memory: one after another, in pages of at most so many bytes, or here and there, few
-    /// and with at most so many bytes. Then giving them waits for nothing, and takes about as long as copying them.
-    pub async fn are_at_hand(&self, most_bytes: u64) -> bool {
-        match self.selection.positions() {
-            Positions::Range(range) => self.reader.caches_pages_of(range.clone(), most_bytes).await,
-            Positions::List(positions) => positions.len() <= AT_HAND && self.reader.has_at_hand(positions, most_bytes),
-        }
+    /// All of them, if they are in memory and have at most so many bytes; those here and there, if they are few.
+    pub async fn at_hand(&self, most_bytes: usize) -> Option<AtHand> {
+        let parts = match self.selection.positions() {
+            Positions::Range(range) => self.reader.documents_at_hand(std::iter::once(range.clone()), most_bytes).await,
+            Positions::List(positions) if positions.len() <= AT_HAND => {
+                let each = positions.iter().map(|position| *position..position + 1);
+                self.reader.documents_at_hand(each, most_bytes).await
+            }
+            Positions::List(_) => None,
+        };
+        parts.map(AtHand)
     }
 
     /// Calls `each` with the documents of a unit, in order, until it breaks. Returns the place after the last one.

@@ -7,6 +7,7 @@
 //!
 //! Entities that keep top-level fields alone (`keep_field`) are compared by these fields, as with `dedup_key`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryArray};
@@ -46,7 +47,10 @@ pub(crate) struct GroupSpec {
 impl GroupSpec {
     /// The groups of a request; `None` without `dedup`.
     pub(crate) fn of(request: &ReadRequest, reshape: &Reshape) -> Option<GroupSpec> {
-        request.dedup.then(|| GroupSpec { paths: request.dedup_key.clone(), reshape: reshape.clone() })
+        // One that is named again tells no more apart, and would be looked at again.
+        let mut seen = HashSet::new();
+        let paths = || request.dedup_key.iter().filter(|path| seen.insert(path.keys())).cloned().collect();
+        request.dedup.then(|| GroupSpec { paths: paths(), reshape: reshape.clone() })
     }
 
     /// A text that tells these groups from all others of a file.

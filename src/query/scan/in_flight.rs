@@ -31,6 +31,9 @@ static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
 /// Where the scan may end early, so many times as many are begun as are done.
 const GROWTH: usize = 4;
 
+/// Scans of the process that are worked on.
+static SCANS: AtomicUsize = AtomicUsize::new(0);
+
 /// How much is worked on at once.
 #[derive(Clone)]
 pub(super) struct Bounds {
@@ -55,6 +58,7 @@ impl Shared {
     /// Nothing is begun yet.
     pub(super) fn new(bounds: Bounds) -> Arc<Shared> {
         let turns = Arc::new(Semaphore::new(bounds.threads));
+        SCANS.fetch_add(1, Ordering::Relaxed);
         Arc::new(Shared {
             bounds,
             turns,
@@ -62,6 +66,11 @@ impl Shared {
             found: AtomicUsize::new(0),
             waker: AtomicWaker::new(),
         })
+    }
+
+    /// Whether every thread has a scan to work on, so that one gains nothing by working on several row groups.
+    pub(super) fn are_threads_taken(&self) -> bool {
+        SCANS.load(Ordering::Relaxed) > self.bounds.threads
     }
 
     /// Most row groups at once. Where the scan may end early, no more than are likely to be needed.
@@ -73,6 +82,12 @@ impl Shared {
             wanted.saturating_sub(found).saturating_mul(done).checked_div(found).map(|more| more.saturating_add(1));
         let most = needed.map_or(most, |needed| needed.min(most));
         most.clamp(self.bounds.threads, ROW_GROUPS.max(self.bounds.threads))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        SCANS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -299,8 +299,8 @@ impl EqualColumn {
             let (own, other) = (Elements::of(&column.text), Elements::of(array));
             array.len() == rows && own.len() == other.len() && own.offsets() == other.offsets()
         };
-        let fit = fits(&column.text) && column.numbers.iter().all(|(one, other)| fits(one) && fits(other));
-        if fit {
+        let fit = column.numbers.iter().all(|(one, other)| fits(one) && fits(other));
+        if fit && column.text.len() == rows {
             Ok(column)
         } else {
             Err(StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together")))

@@ -6,8 +6,8 @@
 //! 3. Entities of one rank are sorted by their whole values.
 //!
 //! All of it gives way often, so it ends with its query. There is no such order where a document has to tell one, and
-//! where many values share a rank without being equal, as long texts with one beginning do: sorting them would take
-//! longer than it saves.
+//! where millions of values share a rank without being equal, as texts with one beginning do: sorting them would take
+//! as long as a query may.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -26,11 +26,9 @@ const MAKING_BYTES: u64 = 64;
 /// Entities that are worked on between two points of giving way.
 const STRETCH: usize = 16_384;
 
-/// So many entities may share their rank with another value, or one in four of all if that is more.
-const UNEQUAL: usize = 4_096;
-
-/// So many of one rank may hold several values: they are sorted without giving way.
-const UNEQUAL_OF_ONE_RANK: usize = 65_536;
+/// So many entities may share their rank with another value, or one in four of all if that is more. Sorting them takes
+/// a few microseconds each.
+const UNEQUAL: usize = 2_000_000;
 
 /// The rank of the empty string, and of strings that begin with NULs.
 const EMPTY_RANK: u64 = 2 << 61;
@@ -155,14 +153,17 @@ impl Ranked {
             mark(start);
             if !is_one_value {
                 unequal += end - start;
-                if unequal > most_unequal || end - start > UNEQUAL_OF_ONE_RANK {
+                if unequal > most_unequal {
                     return None;
                 }
                 // Stable: equal values keep the order of their positions.
-                entries[start..end].sort_by(|one, other| self.compare(one.1, other.1));
-                let differs = |place: &usize| self.compare(entries[place - 1].1, entries[*place].1) != Ordering::Equal;
-                (start + 1..end).filter(differs).for_each(&mut mark);
-                give_way(&mut stretch, end - start).await;
+                sort(&mut entries[start..end], |one, other| self.compare(one.1, other.1)).await;
+                for place in start + 1..end {
+                    if self.compare(entries[place - 1].1, entries[place].1) != Ordering::Equal {
+                        mark(place);
+                    }
+                    give_way(&mut stretch, 1).await;
+                }
             }
             give_way(&mut stretch, 1).await;
             start = end;
@@ -193,8 +194,29 @@ async fn give_way(stretch: &mut usize, worked: usize) {
     }
 }
 
+/// Sorts by stretches, which it then merges; equal entries keep their order.
+async fn sort(entries: &mut [Entry], compare: impl Fn(&Entry, &Entry) -> Ordering) {
+    for stretch in entries.chunks_mut(STRETCH) {
+        stretch.sort_by(&compare);
+        tokio::task::yield_now().await;
+    }
+    if entries.len() > STRETCH {
+        let ends = (1..=entries.len().div_ceil(STRETCH)).map(|end| entries.len().min(end * STRETCH)).collect();
+        entries.copy_from_slice(&merged_by(entries.to_vec(), ends, compare).await);
+    }
+}
+
 /// Sorted runs as one; `ends` says where each ends.
-async fn merged(mut runs: Vec<Entry>, mut ends: Vec<usize>) -> Vec<Entry> {
+async fn merged(runs: Vec<Entry>, ends: Vec<usize>) -> Vec<Entry> {
+    merged_by(runs, ends, Entry::cmp).await
+}
+
+/// The same, of runs in another order.
+async fn merged_by(
+    mut runs: Vec<Entry>,
+    mut ends: Vec<usize>,
+    compare: impl Fn(&Entry, &Entry) -> Ordering,
+) -> Vec<Entry> {
     let mut next = Vec::with_capacity(if ends.len() > 1 { runs.len() } else { 0 });
     while ends.len() > 1 {
         next.clear();
@@ -202,7 +224,7 @@ async fn merged(mut runs: Vec<Entry>, mut ends: Vec<usize>) -> Vec<Entry> {
         for pair in ends.chunks(2) {
             let start = next.len();
             let end = pair.last().copied().unwrap_or(start);
-            merge(&runs[start..pair[0]], &runs[pair[0]..end], &mut next).await;
+            merge(&runs[start..pair[0]], &runs[pair[0]..end], &compare, &mut next).await;
             next_ends.push(end);
         }
         std::mem::swap(&mut runs, &mut next);
@@ -212,10 +234,15 @@ async fn merged(mut runs: Vec<Entry>, mut ends: Vec<usize>) -> Vec<Entry> {
 }
 
 /// Appends two sorted runs as one.
-async fn merge(mut one: &[Entry], mut other: &[Entry], merged: &mut Vec<Entry>) {
+async fn merge(
+    mut one: &[Entry],
+    mut other: &[Entry],
+    compare: &impl Fn(&Entry, &Entry) -> Ordering,
+    merged: &mut Vec<Entry>,
+) {
     let mut stretch = 0;
     while let (Some(first), Some(second)) = (one.first(), other.first()) {
-        if first <= second {
+        if compare(first, second) != Ordering::Greater {
             merged.push(*first);
             one = &one[1..];
         } else {
@@ -231,6 +258,19 @@ async fn merge(mut one: &[Entry], mut other: &[Entry], merged: &mut Vec<Entry>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn stretches_are_sorted_as_a_whole_and_equal_entries_keep_their_order() {
+        for count in [0, 1, STRETCH, STRETCH + 1, 5 * STRETCH + 77] {
+            let mut entries: Vec<Entry> =
+                (0..count as u32).map(|place| (u64::from(place.wrapping_mul(2_654_435_761) % 1_000), place)).collect();
+            let compare = |one: &Entry, other: &Entry| one.0.cmp(&other.0);
+            let mut expected = entries.clone();
+            expected.sort_by(compare);
+            sort(&mut entries, compare).await;
+            assert!(entries == expected, "{count}");
+        }
+    }
 
     #[tokio::test]
     async fn runs_are_merged_in_order_however_many_there_are() {

@@ -49,7 +49,11 @@ impl ScanSpec {
     /// What the scan gives of one row group.
     pub(super) async fn row_group(&self, row_group: usize) -> Result<Vec<RecordBatch>> {
         let selected = self.selection(row_group).await?;
-        self.selected_batches(row_group, selected).await
+        // Most row groups of a search have nothing, and what they need not take is in boxes.
+        if selected.len() == 0 {
+            return Ok(Vec::new());
+        }
+        Box::pin(self.selected_batches(row_group, selected)).await
     }
 
     /// The keys of groups of all rows of a row group.
@@ -137,7 +141,7 @@ impl ScanSpec {
             return Ok(self.prune(row_group, &selected, PrunedBy::KeywordIndex));
         }
         let rows = selected.len();
-        let matching = self.matching(row_group, selected, &indexed).await?;
+        let matching = Box::pin(self.matching(row_group, selected, &indexed)).await?;
         // Not before: work that was begun may be dropped when there is enough.
         metrics().scanned_rows.increment(rows as u64);
         self.metrics.scanned.add(1);

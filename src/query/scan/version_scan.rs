@@ -519,9 +519,10 @@ impl Running {
             let bytes = sizes.row_group_bytes(row_group, &wanted);
             ((row_group, input), bytes)
         });
-        let worked = in_flight::in_order(shared, row_groups, move |(row_group, input), progress| {
+        let worked = in_flight::in_order(shared.clone(), row_groups, move |(row_group, input), progress| {
             let (time, reader) = (time.clone(), spec.reader.clone());
-            let work = work(spec.clone(), row_group, input);
+            // In a box: it is large, and moves several times until it is polled.
+            let work = Box::pin(work(spec.clone(), row_group, input));
             let work = async move {
                 let work = async {
                     let outcome = timed(&time, work).await?;
@@ -530,6 +531,7 @@ impl Running {
                 };
                 progress.run(|| reader.waits_for_store(), work).await
             };
+            let alone = alone || shared.are_threads_taken();
             async move {
                 if alone {
                     return work.await;

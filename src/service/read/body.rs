@@ -20,7 +20,7 @@ use crate::document::{Columns, ColumnsBuilder, TooManyColumns};
 use crate::encode::{self, Encode, EntityBound};
 use crate::metrics::metrics;
 use crate::model::request::{Format, ReadRequest};
-use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
+use crate::query::fetch::documents::{self, AtHand, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::Selection;
 use crate::query::{Engine, QueryError};
@@ -164,23 +164,27 @@ async fn text(
     let mut units = source.units();
     let first = units.next();
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
-        let at_hand = document_bytes <= AT_HAND_BYTES && source.documents().are_at_hand(2 * AT_HAND_BYTES).await;
-        let (source, encoder) = (source.clone(), encoder.clone());
+        let at_hand = match document_bytes <= AT_HAND_BYTES {
+            true => source.documents().at_hand(2 * AT_HAND_BYTES as usize).await,
+            false => None,
+        };
+        let (is_at_hand, source, encoder) = (at_hand.is_some(), source.clone(), encoder.clone());
         let work = async move {
             // Indented JSON is about half as long again. Growing would copy what is written.
-            let mut body = Vec::with_capacity(if at_hand { document_bytes as usize * 3 / 2 } else { 0 });
+            let mut body = Vec::with_capacity(if is_at_hand { document_bytes as usize * 3 / 2 } else { 0 });
             let empty = first.is_none();
             encoder.begin(empty, &mut body);
             let most = WHOLE_BODY_BYTES.saturating_sub(body.len());
             if let Some(unit) = first
-                && (most == 0 || encode(&source, &*encoder, &unit, most, &mut body).await? < unit.places.end)
+                && (most == 0
+                    || encode(&source, &*encoder, (&unit, at_hand.as_ref()), most, &mut body).await? < unit.places.end)
             {
                 return Ok(None);
             }
             encoder.end(empty, &mut body);
             Ok::<_, ReadError>(Some(body))
         };
-        let body = match at_hand {
+        let body = match is_at_hand {
             true => work.await?,
             false => Box::pin(encoded(capacity, document_bytes, Box::pin(work))).await??,
         };
@@ -206,7 +210,7 @@ async fn text(
                 encoder.begin(false, &mut bytes);
             }
             let most = usize::try_from(most_bytes).unwrap_or(usize::MAX);
-            let next = encode(&source, &*encoder, &unit, most, &mut bytes).await?;
+            let next = encode(&source, &*encoder, (&unit, None), most, &mut bytes).await?;
             Ok((bytes, next))
         }
     };
@@ -238,10 +242,11 @@ pub(in crate::service) async fn encoded<T: Send + 'static>(
 }
 
 /// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.
+/// They may be at hand.
 async fn encode(
     source: &Source,
     encoder: &dyn Encode,
-    unit: &Unit,
+    (unit, at_hand): (&Unit, Option<&AtHand>),
     most_bytes: usize,
     out: &mut Vec<u8>,
 ) -> Result<u64, ReadError> {
@@ -253,7 +258,10 @@ async fn encode(
         let goes_on = result.is_ok() && out.len() - start < most_bytes;
         if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let next = source.for_each(unit, each).await?;
+    let next = match at_hand {
+        Some(documents) => source.for_each_at_hand(documents, each),
+        None => source.for_each(unit, each).await?,
+    };
     result?;
     Ok(next)
 }

@@ -7,7 +7,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::document::Columns;
-use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
+use crate::query::fetch::documents::{self, AtHand, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::fetch::selection::Positions;
 use crate::query::{Engine, QueryError};
@@ -69,6 +69,16 @@ impl Source {
         let mut scratch = ReshapeScratch::default();
         let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
         Ok(self.documents.for_each(unit, reshaped).await?)
+    }
+
+    /// As [`Source::for_each`], with all entities, whose documents are in memory.
+    pub(in crate::service) fn for_each_at_hand(
+        &self,
+        documents: &AtHand,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> u64 {
+        let mut scratch = ReshapeScratch::default();
+        documents.for_each(|document| each(self.reshape.apply(document, &mut scratch)))
     }
 
     /// As [`Source::for_each`], with a unit of all the version's entities.

@@ -34,7 +34,7 @@ impl FileReader {
         end - first(page)
     }
 
-    fn page_key(&self, row_group: usize, page: usize) -> PartKey {
+    pub(super) fn page_key(&self, row_group: usize, page: usize) -> PartKey {
         PartKey::Documents { file: self.footer.id, row_group: row_group as u32, page: page as u32 }
     }
 
@@ -48,20 +48,21 @@ impl FileReader {
         self.file.cache.contains(&self.page_key(row_group, page))
     }
 
-    /// The rows of a page.
-    pub(super) fn rows_of_page(&self, row_group: usize, page: usize) -> Range<usize> {
-        let first = self.footer.outline.page(row_group, page).first_row_index as usize;
-        first..first + self.page_rows(row_group, page)
-    }
-
-    /// Bytes in memory of a page that the cache holds. The metrics count no look-up.
-    pub(super) async fn cached_page_bytes(&self, row_group: usize, page: usize) -> Option<u64> {
-        self.file.cache.bytes_of(&self.page_key(row_group, page)).await
-    }
-
-    /// A page that is in memory. The metrics count no look-up.
+    /// A page that is in memory, most of the time without a look into the cache. The metrics count no look-up.
+    #[inline]
     pub(super) fn page_at_hand(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        self.footer.page_slots.alive(row_group, page)
+        self.footer.page_slots.page(row_group, page)
+    }
+
+    /// A page that the cache holds. The metrics count no look-up.
+    pub(super) async fn page_in_cache(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+        match self.file.cache.peek(&self.page_key(row_group, page)).await {
+            Some(Part::Documents(found)) => {
+                self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
+                Some(found)
+            }
+            _ => None,
+        }
     }
 
     /// One page of documents, if the cache holds it.

@@ -58,18 +58,30 @@ impl FileReader {
         let scan_bytes: u64 = row_groups.map(|row_group| self.search_and_document_bytes(row_group).0).sum();
         let most_cold_bytes = scan_bytes.max(FEW_BYTES);
         let classes: Vec<Class> = header.classes_needed(plan).collect();
-        let missing = classes.iter().filter(|class| !self.file.cache.contains(&self.entries_key(segment, **class)));
-        let missing: Vec<Range<u64>> = missing.map(|class| stored.entries_range(*class)).collect();
-        let mut cold_bytes: u64 = missing.iter().map(|range| range.end - range.start).sum();
-        if plan.pieces().is_empty() || cold_bytes > most_cold_bytes {
+        if plan.pieces().is_empty() {
             return Ok(Candidates::Scan);
         }
         let mut entries: [Option<Arc<Entries>>; 3] = Default::default();
-        // Some lie beside each other.
-        self.file.fetch_ahead(missing);
-        let loading = classes.iter().map(|class| self.keyword_entries(segment, stored, *class));
-        for (class, loaded) in classes.iter().zip(try_join_all(loading).await?) {
-            entries[*class as usize] = Some(loaded);
+        let mut missing = Vec::new();
+        for class in &classes {
+            match self.file.cache.get(&self.entries_key(segment, *class)).await {
+                Some(Part::Keywords(held)) => entries[*class as usize] = Some(held),
+                _ => missing.push(*class),
+            }
+        }
+        let mut cold_bytes = 0;
+        if !missing.is_empty() {
+            let ranges: Vec<Range<u64>> = missing.iter().map(|class| stored.entries_range(*class)).collect();
+            cold_bytes = ranges.iter().map(|range| range.end - range.start).sum();
+            if cold_bytes > most_cold_bytes {
+                return Ok(Candidates::Scan);
+            }
+            // Some lie beside each other.
+            self.file.fetch_ahead(ranges);
+            let loading = missing.iter().map(|class| self.keyword_entries(segment, stored, *class));
+            for (class, loaded) in missing.iter().zip(Box::pin(try_join_all(loading)).await?) {
+                entries[*class as usize] = Some(loaded);
+            }
         }
         let mut sections = Sections::default();
         for (index, entries) in entries.iter().enumerate() {
@@ -80,28 +92,37 @@ impl FileReader {
         let found = find(header, plan, &sections).map_err(damaged)?;
         let mut candidates: Option<RowBitmap> = None;
         for piece in 0..found.pieces() {
-            let mut needed: Vec<(Class, Vec<u32>)> = Vec::new();
+            let mut lists: [Vec<Block>; 3] = Default::default();
+            let mut missing: Vec<(Class, Vec<u32>)> = Vec::new();
             for class in &classes {
-                needed.push((*class, blocks(found.lists_needed(piece, *class, &sections, 0))));
+                let mut missing_blocks = Vec::new();
+                for block in blocks(found.lists_needed(piece, *class, &sections, 0)) {
+                    match self.file.cache.get(&self.lists_key(segment, *class, block)).await {
+                        Some(Part::KeywordLists(bytes)) => lists[*class as usize].push((block * BLOCK_BYTES, bytes)),
+                        _ => missing_blocks.push(block),
+                    }
+                }
+                if !missing_blocks.is_empty() {
+                    cold_bytes += missing_blocks.len() as u64 * u64::from(BLOCK_BYTES);
+                    missing.push((*class, missing_blocks));
+                }
             }
-            let missing = |(class, blocks): &(Class, Vec<u32>)| {
-                let keys = blocks.iter().map(|block| self.lists_key(segment, *class, *block));
-                keys.filter(|key| !self.file.cache.contains(key)).count() as u64
-            };
-            cold_bytes += needed.iter().map(missing).sum::<u64>() * u64::from(BLOCK_BYTES);
             if cold_bytes > most_cold_bytes {
                 break;
             }
-            let loading = needed.into_iter().map(async |(class, blocks)| match &entries[class as usize] {
-                Some(entries) => {
-                    let blocks = self.keyword_lists(segment, stored, class, &entries.checksums, blocks).await?;
-                    Ok::<_, StorageError>((class, blocks))
+            if !missing.is_empty() {
+                let loading = missing.into_iter().map(async |(class, blocks)| match &entries[class as usize] {
+                    Some(entries) => {
+                        let blocks = self.keyword_lists(segment, stored, class, &entries.checksums, &blocks).await?;
+                        Ok::<_, StorageError>((class, blocks))
+                    }
+                    None => Ok((class, Vec::new())),
+                });
+                for (class, blocks) in Box::pin(try_join_all(loading)).await? {
+                    let lists = &mut lists[class as usize];
+                    lists.extend(blocks);
+                    lists.sort_unstable_by_key(|(start, _)| *start);
                 }
-                None => Ok((class, Vec::new())),
-            });
-            let mut lists: [Vec<Block>; 3] = Default::default();
-            for (class, blocks) in try_join_all(loading).await? {
-                lists[class as usize] = blocks;
             }
             let lists = lists.each_ref().map(|blocks| {
                 blocks.iter().map(|(start, bytes)| ListBytes { start: *start, bytes }).collect::<Vec<_>>()
@@ -147,31 +168,23 @@ impl FileReader {
         }
     }
 
-    /// Blocks of lists, ascending. Those that are neighbours and not in the cache come with one request.
+    /// Blocks of lists that are not in the cache. Neighbours come with one request.
     async fn keyword_lists(
         &self,
         segment: usize,
         stored: &StoredSegment,
         class: Class,
         checksums: &[u32],
-        blocks: Vec<u32>,
+        blocks: &[u32],
     ) -> Result<Vec<Block>, StorageError> {
         let lists = stored.header.range(Section { class, part: SectionPart::Lists });
         let place = |block: u32| {
             let start = lists.start + u64::from(block) * u64::from(BLOCK_BYTES);
             stored.offset + start..stored.offset + lists.end.min(start + u64::from(BLOCK_BYTES))
         };
-        let mut found: Vec<Block> = Vec::with_capacity(blocks.len());
-        let mut missing: Vec<u32> = Vec::new();
-        for block in blocks {
-            match self.file.cache.get(&self.lists_key(segment, class, block)).await {
-                Some(Part::KeywordLists(bytes)) => found.push((block * BLOCK_BYTES, bytes)),
-                _ => missing.push(block),
-            }
-        }
         let together = |one: &u32, other: &u32| other - one == 1 && !other.is_multiple_of(READ_AHEAD_BLOCKS);
         let place = &place;
-        let loading = missing.chunk_by(together).map(async |run| {
+        let loading = blocks.chunk_by(together).map(async |run| {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
             let start = place(*first).start;
             let bytes = self.file.fetch(start..place(*last).end).await?;
@@ -187,9 +200,7 @@ impl FileReader {
             Ok::<_, StorageError>(blocks)
         });
         let loaded = try_join_all(loading).await.map_err(|error| self.blame_keywords(stored, error))?;
-        found.extend(loaded.into_iter().flatten());
-        found.sort_unstable_by_key(|(start, _)| *start);
-        Ok(found)
+        Ok(loaded.into_iter().flatten().collect())
     }
 
     /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,

@@ -228,42 +228,44 @@ impl VersionReader {
         self.layout().document_bytes <= self.own.file.cache.capacity_bytes() / 2
     }
 
-    /// Whether the cache holds the pages of documents of all these rows of the version, and they have at most so many
-    /// bytes. The metrics count no look-up.
-    pub async fn caches_pages_of(&self, rows: Range<u64>, most_bytes: u64) -> bool {
-        let (mut position, mut bytes) = (rows.start, 0);
-        while position < rows.end {
-            let row_group = self.row_group_of(position);
-            let (first, place) = (self.row_groups()[row_group].first, self.place(row_group));
-            let page = place.pages().start + self.page_of(row_group, (position - first) as usize);
-            let Some(held) = place.reader.cached_page_bytes(place.row_group, page).await else { return false };
-            bytes += held;
-            if bytes > most_bytes {
-                return false;
+    /// The documents at positions that follow each other in stretches, in order, if all of them are in memory and have
+    /// at most so many bytes. Each part is of one page. The metrics count look-ups if so.
+    pub async fn documents_at_hand(
+        &self,
+        stretches: impl Iterator<Item = Range<u64>> + Send,
+        most_bytes: usize,
+    ) -> Option<Vec<DocumentPage>> {
+        let (mut parts, mut keys) = (Vec::with_capacity(stretches.size_hint().0), Vec::new());
+        let (mut bytes, mut page_bytes) = (0, 0);
+        for stretch in stretches {
+            let mut position = stretch.start;
+            while position < stretch.end {
+                let row_group = self.row_group_of(position);
+                let (group, place) = (self.row_groups()[row_group], self.place(row_group));
+                let row = (position - group.first) as usize;
+                let end = group.rows.min(row + (stretch.end - position) as usize);
+                let start = place.part.as_ref().map_or(0, |(rows, _)| rows.start);
+                let page = place.reader.page_of(place.row_group, start + row);
+                let held = match place.reader.page_at_hand(place.row_group, page) {
+                    Some(held) => held,
+                    None => place.reader.page_in_cache(place.row_group, page).await?,
+                };
+                let key = place.reader.page_key(place.row_group, page);
+                if keys.last() != Some(&key) {
+                    keys.push(key);
+                    page_bytes += held.memory_bytes() as u64;
+                }
+                let part = held.within(&(start + row..start + end));
+                bytes += part.document_bytes();
+                if part.is_empty() || bytes > most_bytes {
+                    return None;
+                }
+                position += part.len() as u64;
+                parts.push(part);
             }
-            let of_page = place.reader.rows_of_page(place.row_group, page);
-            position = match &place.part {
-                None => first + of_page.end as u64,
-                Some((rows, _)) => first + (of_page.end.min(rows.end) - rows.start) as u64,
-            };
         }
-        true
-    }
-
-    /// Whether all documents at these positions are in memory, and have at most so many bytes. The metrics count no
-    /// look-up.
-    pub fn has_at_hand(&self, positions: &[u64], most_bytes: u64) -> bool {
-        let mut bytes = 0;
-        positions.iter().all(|position| {
-            let row_group = self.row_group_of(*position);
-            let place = self.place(row_group);
-            let start = place.part.as_ref().map_or(0, |(rows, _)| rows.start);
-            let row = start + (*position - self.row_groups()[row_group].first) as usize;
-            let page = place.reader.page_of(place.row_group, row);
-            let held = place.reader.page_at_hand(place.row_group, page);
-            bytes += held.as_ref().map_or(0, |page| page.document(row).len() as u64);
-            held.is_some() && bytes <= most_bytes
-        })
+        self.own.file.cache.found_pages(&keys, page_bytes);
+        Some(parts)
     }
 
     /// One page of documents, if the cache holds it.

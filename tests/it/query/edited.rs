@@ -114,6 +114,31 @@ fn check_profile(found: &StoredProfile, whole: &StoredProfile, edits: u64) -> Re
     Ok(())
 }
 
+/// Documents are at hand once all their pages have been read, in any order, and no more bytes than are asked for.
+async fn check_at_hand(reader: &VersionReader, list: &[String]) -> Result<(), TestCaseError> {
+    let count = list.len() as u64;
+    for row_group in 0..reader.row_groups().len() {
+        for page in 0..reader.page_count(row_group) {
+            reader.documents(row_group, page).await.expect("a page");
+        }
+    }
+    let backwards: Vec<_> = (0..count).rev().map(|position| position..position + 1).collect();
+    let halves = vec![count / 2..count, 0..count / 2];
+    for stretches in [vec![0..count], backwards, halves] {
+        let expected: Vec<&str> =
+            stretches.iter().flat_map(|stretch| stretch.clone()).map(|position| &*list[position as usize]).collect();
+        let bytes: usize = expected.iter().map(|document| document.len()).sum();
+        let parts = reader.documents_at_hand(stretches.clone().into_iter(), usize::MAX).await.expect("at hand");
+        let found: Vec<&str> =
+            parts.iter().flat_map(|part| part.iter()).map(|bytes| std::str::from_utf8(bytes).expect("text")).collect();
+        prop_assert_eq!(found, expected);
+        if count > 0 {
+            prop_assert!(reader.documents_at_hand(stretches.into_iter(), bytes - 1).await.is_none());
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn edits_of_edits_read_as_the_list_written_whole() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
@@ -167,6 +192,7 @@ fn edits_of_edits_read_as_the_list_written_whole() {
             if let Some(found) = columns(&reader) {
                 prop_assert_eq!(Some(found), columns(&reader_of_whole), "columns of [{}]", about);
             }
+            lab.bench.runtime.block_on(check_at_hand(&reader, &list))?;
             let version = lab.publish_file(&file);
             for plan in plans {
                 lab.check(version, &values, &plan.resolve(&values))?;

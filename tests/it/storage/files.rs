@@ -480,7 +480,15 @@ fn documents_that_compress_well_are_decoded_ahead_only_so_far() {
     for cache in [PartCache::new(0), PartCache::new(1 << 30)] {
         bench.runtime.block_on(async {
             let reader = VersionReader::open(&store, &path, written.size_bytes, &cache).await.expect("opened");
+            let at_hand = async |most_bytes| {
+                let all = std::iter::once(0..DOCUMENTS as u64);
+                reader.documents_at_hand(all, most_bytes).await.map(|parts| parts.iter().map(|part| part.len()).sum())
+            };
+            assert_eq!(at_hand(usize::MAX).await, None::<usize>);
             assert!(read_ahead(&reader).await.expect("read") == entities);
+            let is_kept = cache.capacity_bytes() > 0;
+            assert_eq!(at_hand(usize::MAX).await, is_kept.then_some(DOCUMENTS));
+            assert_eq!(at_hand(DOCUMENTS << 20).await, None);
             let pages = reader.documents_ahead(0, 0..reader.page_count(0)).await.expect("pages");
             let bytes: usize = pages.iter().flat_map(|page| page.rows().map(|row| page.document(row).len())).sum();
             assert!((1 << 20..20 << 20).contains(&bytes), "{bytes}");
