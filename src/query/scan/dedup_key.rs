@@ -49,7 +49,7 @@ impl GroupSpec {
     pub(crate) fn of(request: &ReadRequest, reshape: &Reshape) -> Option<GroupSpec> {
         // One that is named again tells no more apart, and would be looked at again.
         let mut seen = HashSet::new();
-        let paths = || request.dedup_key.iter().filter(|path| seen.insert(path.keys())).cloned().collect();
+        let mut paths = || request.dedup_key.iter().filter(|path| seen.insert(path.keys())).cloned().collect();
         request.dedup.then(|| GroupSpec { paths: paths(), reshape: reshape.clone() })
     }
 
