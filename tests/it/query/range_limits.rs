@@ -359,7 +359,9 @@ fn check_case(lab: &Lab, case: &Case) -> Result<(), TestCaseError> {
         readers.extend(edited_reader(lab, &entities, &slots, &options).map(|reader| (reader, &after)));
     }
     for Asked { column, limits: wanted, denull, limit, count } in &case.requests {
-        let found = scalars(&columns[*column]);
+        // What the edits brought from the next column, too.
+        let mut found = scalars(&columns[*column]);
+        found.extend(scalars(&columns[(column + 1) % 3]));
         if found.is_empty() {
             continue;
         }
@@ -488,6 +490,32 @@ fn row_groups_that_statistics_could_mistake_for_each_other() {
             let request = ReadRequest { denull, ..ranged(place, [(bound, limit.to_owned())]) };
             for (reader, entities) in [(&reader, &entities), (&edited, &after)] {
                 check(&lab, reader, entities, &request).unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    }
+}
+
+/// A column of small letters alone has no exact texts, and no numbers: an edit brings some.
+#[test]
+fn an_edit_that_brings_what_a_column_cannot_hold() {
+    let lab = Lab::new();
+    let row = |value: &str| Value::parse_entity(&format!(r#"{{"one":{value},"kept":"m"}}"#)).expect("an entity");
+    let entities: Vec<Value> = (0..12).map(|number| row(&format!("\"m{}\"", number % 3))).collect();
+    let [options, ..] = layouts(4);
+    for brought in
+        [r#""M1""#, "\"\u{e9}\"", "7", "1111111111111111111111111111111111111111111111", r#"["m1","A"]"#, "null"]
+    {
+        let change = Some(Some(Bytes::from(row(brought).write())));
+        let slots = Slots::from([(5, Slot { inserts: Vec::new(), change })]);
+        let reader = edited_reader(&lab, &entities, &slots, &options).expect("beside its base");
+        let mut after = entities.clone();
+        after[5] = row(brought);
+        for limit in ["A", "M1", "M2", "l", "m1", "m\u{0}", "\u{e9}", "6", "7", "8", "1e45", "\"7\""] {
+            for (place, bound) in
+                ["one", "kept"].into_iter().flat_map(|place| RangeBound::ALL.map(|bound| (place, bound)))
+            {
+                let request = ranged(place, [(bound, limit.to_owned())]);
+                check(&lab, &reader, &after, &request).unwrap_or_else(|error| panic!("{error}"));
             }
         }
     }
