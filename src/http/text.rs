@@ -1,5 +1,5 @@
-//! Text from a request, made fit to be shown in an answer or a log line: short, on one line; in quotation marks, but for
-//! JSON that is no text, which looked like text in them.
+//! Text from a request, made fit to be shown in an answer or a log line: short, on one line, in quotation marks. JSON
+//! that is no text has none, since it would look like text in them.
 
 use std::fmt::{self, Write};
 
