@@ -1,4 +1,5 @@
-//! Text from a request, made fit to be shown in an answer or a log line: short, on one line, in quotation marks.
+//! Text from a request, made fit to be shown in an answer or a log line: short, on one line, in quotation marks. JSON
+//! that is no text has none, since it would look like text in them.
 
 use std::fmt::{self, Write};
 
@@ -9,18 +10,24 @@ const SHOWN_CHARACTERS: usize = 100;
 
 /// Displays `text` in quotation marks, at most its first 100 characters (then `…`), with whatever could break the line
 /// or change its direction escaped as `\u{…}`.
-pub(super) fn quoted(text: &str) -> Quoted<'_> {
-    Quoted { text }
+pub(super) fn quoted(text: &str) -> Shown<'_> {
+    Shown { text, mark: "\"" }
 }
 
-/// See [`quoted`].
-pub(super) struct Quoted<'a> {
+/// As [`quoted`], without the marks: a number, or other JSON that brings its own.
+pub(super) fn shown(json: &str) -> Shown<'_> {
+    Shown { text: json, mark: "" }
+}
+
+/// See [`quoted`] and [`shown`].
+pub(super) struct Shown<'a> {
     text: &'a str,
+    mark: &'static str,
 }
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for Shown<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_char('"')?;
+        formatter.write_str(self.mark)?;
         let mut rest = self.text.chars();
         for character in rest.by_ref().take(SHOWN_CHARACTERS) {
             if is_invisible(character) {
@@ -29,7 +36,7 @@ impl fmt::Display for Quoted<'_> {
                 formatter.write_char(character)?;
             }
         }
-        formatter.write_char('"')?;
+        formatter.write_str(self.mark)?;
         if rest.next().is_some() {
             formatter.write_char('…')?;
         }
@@ -50,6 +57,7 @@ mod tests {
             ("\u{202e}x\u{2028}", "\"\\u{202e}x\\u{2028}\""),
         ] {
             assert_eq!(quoted(text).to_string(), expected);
+            assert_eq!(shown(text).to_string(), expected[1..expected.len() - 1]);
         }
     }
 
@@ -58,5 +66,6 @@ mod tests {
         let exact = "ä".repeat(SHOWN_CHARACTERS);
         assert_eq!(quoted(&exact).to_string(), format!("\"{exact}\""));
         assert_eq!(quoted(&format!("{exact}b")).to_string(), format!("\"{exact}\"…"));
+        assert_eq!(shown(&"1".repeat(200)).to_string(), format!("{}…", "1".repeat(SHOWN_CHARACTERS)));
     }
 }

@@ -145,7 +145,7 @@ async def reading(client):
     same("the count", about["total_count"], json.loads(entities)["count"])
 
     await refused(client, "read", "limit, only some fields with keep_field", dataset_id=DATASET_ID, limit=250)
-    await refused(client, "read", 'parameter limit: "-1" is not a whole number', dataset_id=DATASET_ID, limit=-1)
+    await refused(client, "read", "parameter limit: -1 is not a whole number", dataset_id=DATASET_ID, limit=-1)
     await refused(client, "read", '"limitt": there is no such argument', dataset_id=DATASET_ID, limitt=1)
     await refused(client, "read", "parameter sort", dataset_id=DATASET_ID, sort=":up")
     await refused(client, "read", "valid: json, jsonl, csv, tsv", dataset_id=DATASET_ID, format="parquet")

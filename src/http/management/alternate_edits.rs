@@ -18,7 +18,7 @@ use super::{Caller, JsonBody, body, fields};
 use crate::document::{self, Cursor, DocumentError, JsonType, NumericValue, Scalar};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError, unknown};
-use crate::http::text::quoted;
+use crate::http::text::{quoted, shown};
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
@@ -130,10 +130,11 @@ impl Call {
         let etag = fields.text(ETAG_MEMBER)?.to_owned();
         let wrong = |found: &str| CallError::field(EDITS, format!("{found}; valid: a list of {FORMS}"));
         let list = match edits {
-            None | Some(b"null") => return Err(wrong("it is missing")),
+            None => return Err(wrong("it is missing")),
+            Some(b"null") => return Err(wrong("it is null")),
             Some(b"[]") => return Err(wrong("there are none")),
             Some(list) if JsonType::of(list[0]) == Some(JsonType::Array) => list,
-            Some(other) => return Err(wrong(&format!("{} is not valid", kind(other)))),
+            Some(other) => return Err(wrong(&format!("{} is not valid", sent_as(other)))),
         };
         let mut cursor = Cursor::new(list);
         cursor.enter();
@@ -143,7 +144,7 @@ impl Call {
             let edit = parse_edit(&message, text).map_err(|problem| CallError::Edit { index, problem })?;
             // The first one cannot be made, so no other is told.
             if edit.position == u64::MAX && beyond.is_empty() {
-                beyond.extend(document::member(text, POSITION).map(|sent| (index, shown(sent))));
+                beyond.extend(document::member(text, POSITION).map(|sent| (index, sent_as(sent))));
             }
             edits.push(edit);
         }
@@ -160,14 +161,15 @@ fn span(text: &Bytes, part: &[u8]) -> Range<usize> {
 /// One edit; the error says what is wrong with it.
 fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
     if JsonType::of(edit[0]) != Some(JsonType::Object) {
-        return Err(format!("{} is not valid; valid: {FORMS}", kind(edit)));
+        return Err(format!("{} is not valid; valid: {FORMS}", sent_as(edit)));
     }
-    let (mut position, mut changes) = (None, Vec::new());
+    let (mut position, mut changes, mut nulls) = (None, Vec::new(), Vec::new());
     for (name, value) in document::members(edit) {
         let name = name.unescape();
         let Some(known) = MEMBERS.iter().find(|known| **known == name) else { return Err(unknown(&name, &MEMBERS)) };
         // As good as absent.
         if value == b"null" {
+            nulls.push(*known);
             continue;
         }
         match *known {
@@ -176,14 +178,24 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
                 changes.push(EntityChange::Set(entity(message, value).map_err(|problem| format!("set: {problem}"))?))
             }
             "remove" if value == b"true" => changes.push(EntityChange::Remove),
-            "remove" => return Err(format!("remove: {} is not valid; valid: true", shown(value))),
+            "remove" => return Err(format!("remove: {} is not valid; valid: {}", sent_as(value), form(known))),
             _ => changes.push(EntityChange::Insert(parse_insert(message, value)?)),
         }
     }
-    let position = position.ok_or("position is missing; valid: a whole number, 0 or more")?;
+    let is_null = |name: &&str| nulls.contains(name);
+    let position = position.ok_or_else(|| {
+        let found = if is_null(&POSITION) { "null" } else { "missing" };
+        format!("position is {found}; valid: {}", form(POSITION))
+    })?;
     match <[EntityChange; 1]>::try_from(changes) {
         Ok([change]) => Ok(EntityEdit { position, change }),
-        Err(changes) if changes.is_empty() => Err(format!("it changes nothing; valid: {FORMS}")),
+        Err(changes) if changes.is_empty() => Err(match MEMBERS[1..].iter().copied().find(is_null) {
+            Some("set") => {
+                format!("set: null is not valid; valid: {}, or \"remove\":true to remove it", form("set"))
+            }
+            Some(name) => format!("{name}: null is not valid; valid: {}", form(name)),
+            None => format!("it has none of set, remove and insert; valid: {FORMS}"),
+        }),
         Err(_) => Err(format!("it has more than one of set, remove and insert; valid: {FORMS}")),
     }
 }
@@ -192,7 +204,7 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
 fn parse_position(value: &[u8]) -> Result<u64, String> {
     /// The least double past `u64`, all of which from there on are whole.
     const BEYOND: f64 = 18_446_744_073_709_551_616.0;
-    let wrong = || format!("position: {} is not valid; valid: a whole number, 0 or more", shown(value));
+    let wrong = || format!("position: {} is not valid; valid: {}", sent_as(value), form(POSITION));
     let Some(Scalar::Number(text)) = Scalar::read(value) else { return Err(wrong()) };
     let number = NumericValue::parse(text).ok_or_else(wrong)?;
     match number.integer().map(u64::try_from) {
@@ -205,7 +217,7 @@ fn parse_position(value: &[u8]) -> Result<u64, String> {
 
 fn parse_insert(message: &Bytes, value: &[u8]) -> Result<Vec<Bytes>, String> {
     if JsonType::of(value[0]) != Some(JsonType::Array) {
-        return Err(format!("insert: {} is not valid; valid: a list of entities", kind(value)));
+        return Err(format!("insert: {} is not valid; valid: {}", sent_as(value), form("insert")));
     }
     let mut cursor = Cursor::new(value);
     cursor.enter();
@@ -220,16 +232,26 @@ fn parse_insert(message: &Bytes, value: &[u8]) -> Result<Vec<Bytes>, String> {
 /// An entity of the message, which is canonical but may nest too deep.
 fn entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
     if JsonType::of(value[0]) != Some(JsonType::Object) {
-        return Err(format!("{} is not valid; valid: an object, the whole entity", kind(value)));
+        return Err(format!("{} is not valid; valid: {}", sent_as(value), form("set")));
     }
     document::canonicalize(value, &mut Vec::new()).map_err(|error| error.to_string())?;
     Ok(message.slice(span(message, value)))
 }
 
+/// What the value of a member must be.
+fn form(member: &str) -> &'static str {
+    match member {
+        POSITION => "a whole number, 0 or more",
+        "set" => "an object, the whole entity",
+        "remove" => "true",
+        _ => "a list of entities",
+    }
+}
+
 /// A scalar as it came, as far as it is shown, or what else it is.
-fn shown(value: &[u8]) -> String {
+fn sent_as(value: &[u8]) -> String {
     match Scalar::read(value) {
-        Some(Scalar::Number(text)) => quoted(text).to_string(),
+        Some(Scalar::Number(text)) => shown(text).to_string(),
         Some(Scalar::Bool(value)) => value.to_string(),
         Some(Scalar::String(text)) => quoted(&text.unescape()).to_string(),
         _ => kind(value).to_owned(),

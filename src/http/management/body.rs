@@ -20,7 +20,7 @@ use crate::document::{self, DocumentError};
 use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
-use crate::http::text::quoted;
+use crate::http::text::{quoted, shown};
 use crate::http::values::{integer, positive};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
@@ -387,7 +387,7 @@ impl Fields {
             None => "it is missing".to_owned(),
             Some(Value::Null) => "it is null".to_owned(),
             Some(Value::Bool(value)) => format!("{value} is not valid"),
-            Some(Value::Number(number)) => format!("{} is not valid", quoted(&number.to_string())),
+            Some(Value::Number(number)) => format!("{} is not valid", shown(&number.to_string())),
             Some(Value::String(text)) => format!("{} is not valid", quoted(text)),
             Some(Value::Array(_)) => "an array is not valid".to_owned(),
             Some(Value::Object(_)) => "an object is not valid".to_owned(),

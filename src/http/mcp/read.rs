@@ -29,6 +29,14 @@ const BYTES: usize = limits::TOOL_RESULT_BYTES;
 /// The argument that asks for positions, too.
 const POSITIONS: &str = "positions";
 
+/// What to do with positions.
+const EDIT: &str = "edit_alt_version with this version, etag and positions";
+
+/// What to do where nothing matches, and where `offset` passes over all that does.
+const NOT_FOUND: &str = "nothing matches: profile tells the paths of this version, their types and frequent values; filter \
+                         compares whole values, filter_contains and keywords parts of them";
+const BEYOND: &str = "offset is past the last of total_count entities: read with a smaller one";
+
 /// The member of the result that says what was perhaps meant.
 const HINTS: &str = "hints";
 
@@ -186,9 +194,8 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             match edited {
                 Some((has_alt, etag)) if has_alt == admitted.alt => {
                     about["etag"] = etag.into();
-                    // Without positions there is nothing to edit.
                     if returned > 0 {
-                        about["next"] = "edit_alt_version with this version, etag and positions".into();
+                        about["next"] = EDIT.into();
                     }
                 }
                 Some(_) => {
@@ -196,6 +203,12 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
                 }
                 None => {}
             }
+        }
+        // Without hits there is nothing to edit. Whoever asked for none was not after any.
+        let asks_for_none = request.limit == Some(0) || request.sample == Some(0);
+        if returned == 0 && !asks_for_none && about.get("next").is_none() {
+            let next = if total > 0 { BEYOND } else { NOT_FOUND };
+            about["next"] = next.into();
         }
         let about = about.to_string();
         if with_positions && about.len() + entities.len() > BYTES {

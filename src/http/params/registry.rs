@@ -21,7 +21,7 @@ use super::{
     ranges, seed, sort, total, typed,
 };
 use crate::http::error::HttpError;
-use crate::http::text::quoted;
+use crate::http::text::{quoted, shown};
 use crate::http::values::integer;
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
@@ -108,6 +108,16 @@ pub enum ParameterError {
         /// What is wrong with it, and what would be right.
         reason: InvalidValue,
     },
+    /// A parameter refused its value, which is JSON and no text.
+    #[error("parameter {name}: {} {}; valid: {}", shown(.value), .reason.problem, .reason.valid)]
+    InvalidJson {
+        /// The name of the parameter.
+        name: &'static str,
+        /// The value it refused, as JSON.
+        value: String,
+        /// What is wrong with it, and what would be right.
+        reason: InvalidValue,
+    },
     /// A strict request has a parameter that does not exist.
     #[error("unknown parameter {}, which strict=true refuses;{} valid: {}", quoted(.name), meant(.name), names())]
     Unknown {
@@ -125,6 +135,18 @@ pub enum ParameterError {
     },
 }
 
+impl ParameterError {
+    /// The refusal of a value that was sent as this JSON.
+    fn of_json(self, sent: Option<&Value>) -> ParameterError {
+        match (self, sent) {
+            (ParameterError::Invalid { name, reason, .. }, Some(sent)) if !sent.is_string() => {
+                ParameterError::InvalidJson { name, value: sent.to_string(), reason }
+            }
+            (error, _) => error,
+        }
+    }
+}
+
 impl From<ParameterError> for HttpError {
     fn from(error: ParameterError) -> Self {
         let status = match error {
@@ -133,6 +155,7 @@ impl From<ParameterError> for HttpError {
             | ParameterError::ValueNotUtf8 { .. }
             | ParameterError::GivenTwice { .. }
             | ParameterError::Invalid { .. }
+            | ParameterError::InvalidJson { .. }
             | ParameterError::Unknown { .. }
             | ParameterError::TooManyItems { .. } => StatusCode::BAD_REQUEST,
         };
@@ -245,22 +268,22 @@ pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, Parameter
             Value::Null => Some(Vec::new()),
             value => text(value).map(|text| vec![text]),
         };
-        let invalid = || ParameterError::Invalid {
+        let invalid = || ParameterError::InvalidJson {
             name: parameter.name,
             value: value.to_string(),
             reason: InvalidValue::new("is not a value of it", parameter.kind.text()),
         };
-        given.extend(texts.ok_or_else(invalid)?.into_iter().map(|text| (index, text)));
+        given.extend(texts.ok_or_else(invalid)?.into_iter().map(|text| (index, value, text)));
     }
-    let bytes = given.iter().map(|(_, text)| text.len()).sum();
+    let bytes = given.iter().map(|(_, _, text)| text.len()).sum();
     if bytes > QUERY_BYTES_LIMIT {
         return Err(ParameterError::QueryTooLong { bytes });
     }
     let mut values = Values::default();
-    for (index, text) in given {
-        values.apply(index, text.into())?;
+    for (index, sent, text) in given {
+        values.apply(index, text.into()).map_err(|error| error.of_json(Some(sent)))?;
     }
-    values.finish()
+    values.finish().map_err(|error| error.of_json(members.get(seed::SEED.name)))
 }
 
 /// A scalar as it would stand in a URL.

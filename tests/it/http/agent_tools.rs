@@ -173,14 +173,29 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
             "{text}"
         );
     }
-    // Where nothing is found there is nothing to edit, but to insert.
+    // Where nothing is found there is nothing to edit, but to insert, and to look what there is.
     let nothing = json!({"dataset_id": id, "filter": ["key:nothing"], "positions": true, "alt": true});
     let (_, about) = given(&owned.tool("read", nothing).await);
-    assert_eq!(
-        (&about["positions"], &about["etag"], about.get("next")),
-        (&json!([]), &edited["etag"], None),
-        "{about}"
-    );
+    assert_eq!((&about["positions"], &about["etag"]), (&json!([]), &edited["etag"]), "{about}");
+    for (arguments, next) in [
+        (json!({"filter": ["key:nothing"], "positions": true, "alt": true}), Some("nothing matches: profile tells")),
+        (json!({"filter": ["key:nothing"]}), Some("nothing matches: profile tells")),
+        (json!({"filter": ["key:nothing"], "count": true}), Some("nothing matches: profile tells")),
+        // It may match in the alternate, where edits count.
+        (json!({"filter": ["key:nothing"], "positions": true}), Some("read with alt=true")),
+        (json!({"offset": 200_000}), Some("offset is past the last")),
+        (json!({"filter": ["key:k5"], "offset": 1, "positions": true, "alt": true}), Some("offset is past the last")),
+        (json!({"limit": 0}), None),
+        (json!({"sample": 0}), None),
+        (json!({"filter": ["key:k5"]}), None),
+    ] {
+        let mut arguments = arguments;
+        arguments["dataset_id"] = json!(id);
+        let (_, about) = given(&owned.tool("read", arguments.clone()).await);
+        let found = about["next"].as_str();
+        assert_eq!(found.is_some(), next.is_some(), "{arguments}: {about}");
+        assert!(found.unwrap_or_default().contains(next.unwrap_or_default()), "{arguments}: {about}");
+    }
     // Of another's dataset there is nothing to edit.
     let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
     let (_, about) = given(&owned.tool("read", json!({"dataset_id": open, "positions": true})).await);

@@ -349,7 +349,35 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
     assert_eq!([&about["total_count"], &about["total_matches"], &about["next_offset"]], [20, 20, 3]);
     let text = failure(&owned.tool("read", json!({"dataset_id": id, "seed": 7})).await);
-    assert!(text.contains("parameter seed: \"7\" is given without sample"), "{text}");
+    assert!(text.contains("parameter seed: 7 is given without sample"), "{text}");
+    // A number is shown as one, a text as one.
+    for (argument, value, shown) in [
+        ("limit", json!(-1), "parameter limit: -1 is not a whole number; valid: "),
+        ("limit", json!("-1"), "parameter limit: \"-1\" is not a whole number; valid: "),
+        ("offset", json!(0.5), "parameter offset: 0.5 is not a whole number; valid: "),
+        ("sample", json!([1, "x"]), "parameter sample: [1,\"x\"] is not a value of it; valid: "),
+        ("count", json!(7), "parameter count: 7 is not a boolean; valid: "),
+        ("sort", json!({"a": 1}), "parameter sort: {\"a\":1} is not a value of it; valid: "),
+        ("dataset_id", json!(-7), "dataset_id: -7 is not valid; valid: a positive integer"),
+        ("dataset_id", json!("-7"), "dataset_id: \"-7\" is not valid; valid: a positive integer"),
+    ] {
+        let mut arguments = json!({"dataset_id": id});
+        arguments[argument] = value;
+        let text = failure(&owned.tool("read", arguments).await);
+        assert!(text.contains(shown), "{text} does not say {shown}");
+    }
+    for (edit, shown) in [
+        (
+            json!({"position": -1, "remove": true}),
+            "edits[0]: position: -1 is not valid; valid: a whole number, 0 or more",
+        ),
+        (json!({"position": 0, "set": null}), "edits[0]: set: null is not valid; valid: an object, the whole entity"),
+    ] {
+        let etag = owned.etag(id, 1).await;
+        let arguments = json!({"dataset_id": id, "version": 1, "etag": etag, "edits": [edit]});
+        let text = failure(&owned.tool("edit_alt_version", arguments).await);
+        assert!(text.contains(shown), "{text} does not say {shown}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -67,6 +67,10 @@ async fn the_total_is_what_the_steps_before_the_sample_leave() {
         ("filter=k:3&offset=2", 2),
         ("filter=k:3&offset=1", 2),
         ("filter=k:77&limit=1", 0),
+        ("filter_gte=n:7&limit=1", 3),
+        ("filter_gt=n:2&filter_lt=k:4&offset=1&limit=2", 5),
+        ("filter_lte=k:1&dedup=true&dedup_key=k&limit=1", 2),
+        ("filter_gt=n:%222%22&limit=1", 0),
         ("dedup=true&dedup_key=k", 5),
         ("dedup=true&dedup_key=k&limit=2", 5),
         ("dedup=true&dedup_key=k&sort=n:desc&limit=2&offset=1", 5),
@@ -296,13 +300,13 @@ async fn a_seed_draws_the_same_list_whatever_the_page_the_format_and_the_name() 
     assert_eq!(numbers(&service.get(&format!("{TEN}?sample=4&seed=7&filter=k:3")).await), filtered);
     let csv = service.get(&format!("{TEN}?sample=3&seed=7&format=csv&keep_field=n")).await;
     csv.is(&format!("n\n{}\n{}\n{}\n", ranked[0], ranked[1], ranked[2]));
-    // Another seed is another list; the largest is one, too.
-    let others: Vec<_> = [0, 1, 2, u64::MAX].map(|seed| format!("{TEN}?sample=10&seed={seed}")).into();
-    for other in others {
-        let mut drawn = numbers(&service.get(&other).await);
-        assert_ne!(drawn, all, "{other}");
-        drawn.sort_unstable();
-        assert_eq!(drawn, (0..10).collect::<Vec<_>>());
+    // Another seed is another list, by all of its 64 bits; the largest is one, too.
+    for seed in [0, 1, 2, (1 << 32) | 7, 7 << 32, u64::MAX] {
+        let mut expected: Vec<u64> = (0..10).collect();
+        expected.sort_by_key(|position| sip_hash([seed, 0], *position));
+        let drawn = numbers(&service.get(&format!("{TEN}?sample=10&seed={seed}")).await);
+        assert_eq!(drawn, expected, "{seed}");
+        assert_ne!(drawn, all, "{seed}");
     }
     // Another node draws the same.
     let beside = service.beside(|config| config.query.threads = 1).await;

@@ -296,6 +296,31 @@ fn columns_that_cannot_hold_what_came_are_asked_no_more() {
     }
 }
 
+/// The columns of an edited list are those of its base, which prove nothing of the list.
+#[test]
+fn a_path_that_edits_took_from_every_entity_is_unknown() {
+    let lab = Lab::with_threads(2);
+    let mut list = some(100);
+    list[7] = r#"{"id":7,"kind":"k1","words":"text","gone":"x"}"#.to_owned();
+    let values = |list: &[String]| -> Vec<Value> {
+        list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect()
+    };
+    let base = lab.write(&values(&list), &options());
+    let slots = Slots::from([set(7, r#"{"id":7,"kind":"k1","words":"text"}"#)]);
+    let made = lab.bench.edit(lab.store(), &base, &slots, (&options(), &always_beside(0)));
+    let made = made.expect("edited").expect("beside");
+    assert!(opened(&lab, &made).layout().shredded(&["gone".to_owned()]).is_some());
+    for (file, list, status) in [(&base, list.clone(), 200), (&made, edited(&list, &slots), 400)] {
+        let version = lab.publish_file(file);
+        for query in ["filter=gone:x", "filter_gt=gone:a", "keep_field=gone", "sort=gone"] {
+            assert_eq!(lab.get(version, &format!("{query}&strict=true")).status, status, "{query}");
+            let named = lab.get(version, query).header("x-unknown-fields").map(str::to_owned);
+            assert_eq!(named.is_some(), status == 400, "{query}: {named:?}");
+        }
+        lab.check(version, &values(&list), &ReadRequest::default()).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
 #[test]
 fn a_damaged_byte_of_an_edited_file_is_found() {
     let files = Files::new();

@@ -78,7 +78,8 @@ impl Lab {
         (found, explained.scan.expect("a scan"), metrics)
     }
 
-    fn open(&self, path: &ObjectPath, written: &Written, cache: &PartCache) -> VersionReader {
+    /// A file of its store.
+    pub fn open(&self, path: &ObjectPath, written: &Written, cache: &PartCache) -> VersionReader {
         let open = VersionReader::open(&self.store, path, written.size_bytes, cache);
         self.bench.runtime.block_on(open).expect("opened")
     }
