@@ -8,6 +8,7 @@
 //! | `identity` | the name of this server |
 //! | `nodes` | the servers of the service: names, roles, signs of life |
 //! | `redis` | a connection to Redis that is kept up, and calls that never wait for long |
+//! | [`token`] | what proves that a request is from a server of the service |
 
 pub mod affinity;
 pub mod distributed;
@@ -15,3 +16,4 @@ pub mod hand_over;
 pub mod identity;
 pub mod nodes;
 pub mod redis;
+pub mod token;
