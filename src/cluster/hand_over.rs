@@ -72,7 +72,7 @@ pub struct Handed {
 impl HandOver {
     /// With this configuration; `None` without a secret, or where the client cannot be made.
     pub fn new(config: &Config, nodes: Arc<Nodes>) -> Option<HandOver> {
-        let secret = NodeSecret::new(config.cluster.secret.as_ref()?.secret().clone());
+        let secret = NodeSecret::of(config)?;
         // No owner needs longer before its first byte, and between two parts of an answer that are waited for.
         let silence = config.query.timeout_s.saturating_add(config.query.heavy_wait_s).saturating_add(SLACK_S);
         let client = internal_client().connect_timeout(CONNECT).read_timeout(Duration::from_secs(silence)).build();

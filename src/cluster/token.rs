@@ -12,6 +12,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
+use crate::config::Config;
 use crate::model::secret::Secret;
 
 /// The header that carries a token.
@@ -67,6 +68,17 @@ impl NodeSecret {
     /// This one.
     pub fn new(secret: Secret) -> NodeSecret {
         NodeSecret(secret)
+    }
+
+    /// That of a configuration, if it has one.
+    pub fn of(config: &Config) -> Option<NodeSecret> {
+        config.cluster.secret.as_ref().map(|secret| NodeSecret(secret.secret().clone()))
+    }
+
+    /// A key for what servers must compute alike, another one for each.
+    pub fn key(&self, what: &str) -> Option<[u8; 16]> {
+        let code: [u8; 32] = self.of_parts(&["key", what])?.finalize().into_bytes().into();
+        code.first_chunk().copied()
     }
 
     /// A token of this time, in seconds since 1970.

@@ -36,7 +36,6 @@ use super::worker::{self, Sessions};
 use crate::cluster::affinity;
 use crate::cluster::token::NodeSecret;
 use crate::metrics::metrics;
-use crate::model::secret::Secret;
 use crate::query::distribute::{DistributedPlan, Distribution, NodeUse};
 use crate::query::{Engine, Tenant};
 use crate::storage::cache::PartCache;
@@ -72,7 +71,7 @@ pub struct OwnNode {
 /// How queries are distributed.
 pub struct DistributionOptions {
     /// The secret that nodes share.
-    pub secret: Secret,
+    pub secret: NodeSecret,
     /// Queries are distributed that have to read more bytes than this which are not cached; 0: none is.
     pub distribute_bytes: u64,
     /// Tasks of other nodes that run at once.
@@ -109,7 +108,7 @@ impl Coordinator {
     /// # Panics
     /// Outside of a runtime.
     pub fn new(options: DistributionOptions, engine: &Engine, store: Store, cache: PartCache) -> Coordinator {
-        let guard = Guard::new(NodeSecret::new(options.secret.clone()), &options.own.name);
+        let guard = Guard::new(options.secret.clone(), &options.own.name);
         let permits = TaskPermits::new(options.tasks, PERMIT_WAIT);
         let sessions = Sessions { engine: engine.weak(), files: Files { store, cache }, permits };
         Coordinator {

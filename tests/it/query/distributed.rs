@@ -8,6 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
+use strata::cluster::token::NodeSecret;
 use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest, Sort};
 use strata::model::secret::Secret;
@@ -57,7 +58,7 @@ impl Nodes {
         let engine = self.lab.engine(2, 1 << 30, Duration::from_secs(60));
         let known = self.known.clone();
         let options = DistributionOptions {
-            secret: Secret::from_stored(secret.to_owned()),
+            secret: NodeSecret::new(Secret::from_stored(secret.to_owned())),
             distribute_bytes: 1,
             tasks: 4,
             own: OwnNode { name: name.clone(), helps: true },
