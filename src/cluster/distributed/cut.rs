@@ -122,9 +122,10 @@ impl Cut {
 
     /// What all nodes give of what each does: a partition for each.
     fn gathered(&self, part: Arc<dyn ExecutionPlan>, ascending: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
+        let of_part = part.properties().clone();
         let task = Arc::new(NodeTask::new(part, self.own.clone()));
         let boundary = Arc::new(NetworkCoalesceExec::try_new(task, self.scans.len(), 1)?);
-        Ok(Arc::new(GatherTasks::new(boundary, self.tasks.clone(), ascending)))
+        Ok(Arc::new(GatherTasks::new(boundary, &of_part, self.tasks.clone(), ascending)))
     }
 }
 

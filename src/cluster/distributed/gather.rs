@@ -1,5 +1,5 @@
 //! What the nodes give, as an operator: a partition for each. It counts rows and bytes by node, and checks that each
-//! gives its entities in their order.
+//! gives all that it found, and its entities in their order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 
+use super::ending::Ending;
 use crate::query::distribute::{NodeUse, Parts};
 
 /// How far the task of a node has come.
@@ -81,7 +82,9 @@ impl Parts for Tasks {
 /// The operator.
 #[derive(Debug)]
 pub(super) struct GatherTasks {
+    /// What comes over the network.
     input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
     tasks: Arc<Tasks>,
     /// The column of positions, where they must ascend.
     ascending: Option<usize>,
@@ -89,16 +92,29 @@ pub(super) struct GatherTasks {
 }
 
 impl GatherTasks {
-    pub(super) fn new(input: Arc<dyn ExecutionPlan>, tasks: Arc<Tasks>, ascending: Option<usize>) -> GatherTasks {
-        GatherTasks { input, tasks, ascending, metrics: ExecutionPlanMetricsSet::new() }
+    /// What comes of a part, of which there is one for each task.
+    pub(super) fn new(
+        input: Arc<dyn ExecutionPlan>,
+        part: &PlanProperties,
+        tasks: Arc<Tasks>,
+        ascending: Option<usize>,
+    ) -> GatherTasks {
+        let properties = PlanProperties::new(
+            part.eq_properties.clone(),
+            Partitioning::UnknownPartitioning(tasks.0.len()),
+            part.emission_type,
+            part.boundedness,
+        );
+        let metrics = ExecutionPlanMetricsSet::new();
+        GatherTasks { input, properties: Arc::new(properties), tasks, ascending, metrics }
     }
 
     fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
             // The library runs a copy, and shows this one.
             Ok([input]) => {
-                let (tasks, metrics) = (self.tasks.clone(), self.metrics.clone());
-                Ok(Arc::new(GatherTasks { input, tasks, ascending: self.ascending, metrics }))
+                let (properties, tasks, metrics) = (self.properties.clone(), self.tasks.clone(), self.metrics.clone());
+                Ok(Arc::new(GatherTasks { input, properties, tasks, ascending: self.ascending, metrics }))
             }
             Err(_) => internal_err!("what nodes give comes from one plan"),
         }
@@ -118,7 +134,7 @@ impl ExecutionPlan for GatherTasks {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -150,29 +166,23 @@ impl ExecutionPlan for GatherTasks {
         }
         let batches = self.input.execute(partition, context)?;
         let measured = Arc::new(BaselineMetrics::new(&self.metrics, partition));
-        let (tasks, ascending) = (self.tasks.clone(), self.ascending);
-        let checked = futures::stream::unfold((batches, None), move |(mut batches, mut last)| {
+        let ending = Ending::new(self.schema(), self.tasks.0[partition].given.node.clone());
+        let given = Given { batches, ending, ascending: self.ascending, last: None };
+        let tasks = self.tasks.clone();
+        let checked = futures::stream::try_unfold(given, move |mut given| {
             let (tasks, measured) = (tasks.clone(), measured.clone());
             async move {
                 let task = &tasks.0[partition];
-                let Some(batch) = batches.next().await else {
-                    task.set(Stage::Done);
-                    return None;
-                };
-                let batch = batch.and_then(|batch| {
-                    if let Some(column) = ascending {
-                        last = still_ascending(&batch, column, last, &task.given.node)?;
-                    }
-                    Ok(batch)
-                });
+                let batch = given.next().await;
                 match &batch {
-                    Ok(batch) => task.count(batch),
+                    Ok(Some(batch)) => task.count(batch),
+                    Ok(None) => task.set(Stage::Done),
                     Err(error) => task.set(match error.find_root() {
                         DataFusionError::ResourcesExhausted(_) => Stage::Refused,
                         _ => Stage::Failed,
                     }),
                 }
-                Some((batch.map(|batch| batch.record_output(&measured)), (batches, last)))
+                Ok(batch?.map(|batch| (batch.record_output(&measured), given)))
             }
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), checked)))
@@ -180,6 +190,30 @@ impl ExecutionPlan for GatherTasks {
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+}
+
+/// What a node gives.
+struct Given {
+    batches: SendableRecordBatchStream,
+    ending: Ending,
+    /// See [`GatherTasks`].
+    ascending: Option<usize>,
+    /// The last position so far.
+    last: Option<u64>,
+}
+
+impl Given {
+    /// The next rows; `None` when all have come.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let Some(batch) = self.batches.next().await else { return self.ending.end().map(|()| None) };
+            let Some(batch) = self.ending.rows(&batch?)? else { continue };
+            if let Some(column) = self.ascending {
+                self.last = still_ascending(&batch, column, self.last, self.ending.node())?;
+            }
+            return Ok(Some(batch));
+        }
     }
 }
 

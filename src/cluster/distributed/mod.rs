@@ -18,6 +18,7 @@
 //! | `task` | what a node does, as an operator: on the threads of queries, with a permit |
 //! | `part_scan` | the scan of a node, as an operator: the file is opened when it runs |
 //! | `gather` | what the nodes give, counted by node and checked, as an operator |
+//! | `ending` | the last row of what a node gives: nothing that was cut looks whole |
 //! | `codec` | these operators as bytes |
 //! | `cut` | where plans are cut |
 //! | `worker` | the sessions and the server of a node that helps |
@@ -28,6 +29,7 @@ mod codec;
 mod connections;
 mod coordinator;
 mod cut;
+mod ending;
 mod gather;
 mod guard;
 mod part_scan;

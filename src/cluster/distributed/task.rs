@@ -10,14 +10,15 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{exec_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::ending;
 use super::permits::TaskPermits;
 use crate::metrics::metrics;
 use crate::query::{Engine, Tenant};
@@ -25,11 +26,12 @@ use crate::query::{Engine, Tenant};
 /// Batches that are ready before they are asked for.
 const AHEAD: usize = 2;
 
-/// The operator. It has one partition.
+/// The operator. It has one partition, and gives the rows of what is below and their end.
 #[derive(Debug)]
 pub(super) struct NodeTask {
     input: Arc<dyn ExecutionPlan>,
     runner: Runner,
+    properties: Arc<PlanProperties>,
 }
 
 /// Where a task runs.
@@ -51,7 +53,14 @@ impl fmt::Debug for Runner {
 
 impl NodeTask {
     pub(super) fn new(input: Arc<dyn ExecutionPlan>, runner: Runner) -> NodeTask {
-        NodeTask { input, runner }
+        let of_input = input.properties();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(ending::with_end(&input.schema())),
+            Partitioning::UnknownPartitioning(1),
+            of_input.emission_type,
+            of_input.boundedness,
+        );
+        NodeTask { input, runner, properties: Arc::new(properties) }
     }
 
     fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -74,7 +83,7 @@ impl ExecutionPlan for NodeTask {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -118,12 +127,22 @@ impl ExecutionPlan for NodeTask {
             }
             outcome
         });
-        let batches = futures::stream::unfold(Some((receiver, running)), |state| async move {
-            let (mut receiver, running) = state?;
-            match receiver.recv().await {
-                Some(batch) => Some((Ok(batch), Some((receiver, running)))),
-                // It has ended. Only it tells whether these were all.
-                None => Some((Err(ended(running).await?), None)),
+        let schema = self.schema();
+        let batches = futures::stream::try_unfold(Some((receiver, running, 0)), move |state| {
+            let schema = schema.clone();
+            async move {
+                let Some((mut receiver, running, rows)) = state else { return Ok(None) };
+                match receiver.recv().await {
+                    Some(batch) => {
+                        let so_far = rows + batch.num_rows() as u64;
+                        Ok(Some((ending::not_last(&batch, &schema)?, Some((receiver, running, so_far)))))
+                    }
+                    // It has ended. Only it tells whether these were all.
+                    None => match ended(running).await {
+                        Some(error) => Err(error),
+                        None => Ok(Some((ending::last(rows, &schema)?, None))),
+                    },
+                }
             }
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))

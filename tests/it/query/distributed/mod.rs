@@ -1,6 +1,8 @@
 //! Queries that other nodes help with: engines in one process, each with a cache and a port of its own, over one store.
 //! They find what one engine finds, whoever fails.
 
+mod cut;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
