@@ -275,7 +275,7 @@ registry! {
     distributed_queries: Counters = "strata_distributed_queries_total" ["outcome": &["answered", "repeated"]];
     /// Tasks of other nodes' queries on this node. `outcome` is `done`, `failed`, `stopped` (the other node had enough,
     /// or was gone), `busy` (no permit of `cluster.tasks` in 2 s) or `refused` (a request without a token of a node of
-    /// this service and version).
+    /// this service and version, or a connection that was closed because it had none, or too many beside it).
     node_tasks: Counters = "strata_node_tasks_total" ["outcome": &["done", "failed", "stopped", "busy", "refused"]];
     /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what
     /// it had looked up. Only with PostgreSQL.

@@ -10,6 +10,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
+use super::connections::Proof;
 use crate::cluster::token::{Claim, NodeSecret, Purpose, TOKEN_HEADER, now_s};
 use crate::metrics::metrics;
 
@@ -96,6 +97,9 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         if self.guard.accepts(&request) {
+            if let Some(proof) = request.extensions().get::<Proof>() {
+                proof.give();
+            }
             return Either::Left(self.inner.call(request));
         }
         metrics().node_tasks.of(["refused".into()]).increment(1);

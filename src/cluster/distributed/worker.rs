@@ -24,7 +24,7 @@ use tonic::transport::Server;
 use super::VERSION;
 use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY};
 use super::codec::PartCodec;
-use super::connections;
+use super::connections::{self, Bounds};
 use super::guard::{Guard, TENANT_HEADER};
 use super::part_scan::{Files, PartScan};
 use super::permits::TaskPermits;
@@ -151,7 +151,10 @@ pub(super) async fn serve(
         .http2_keepalive_timeout(Some(PING_ANSWERED_WITHIN))
         .http2_max_header_list_size(16 << 10)
         .add_service(worker.into_worker_server().max_decoding_message_size(PLAN_BYTES))
-        .serve_with_incoming_shutdown(connections::incoming(listener), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(
+            connections::incoming(listener, Bounds::default()),
+            stop.clone().cancelled_owned(),
+        );
     /// What still runs when the node ends, runs again elsewhere.
     const DRAIN: Duration = Duration::from_secs(5);
     let ends = async {
