@@ -296,9 +296,10 @@ registry! {
     exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
     /// Parquet exports that servers share. `outcome` is `stored` (made here, and put into the store), `fetched` (from
     /// the store, instead of making it), `second` (made here while another server did), `damaged` (what the store had
-    /// was none, so it was made) or `failed` (store or catalog did not answer, so this server does without).
+    /// was none, so it was made), `busy` (the store was too slow with others, so this server does without) or `failed`
+    /// (store or catalog did not answer, so this server does without).
     shared_exports: Counters = "strata_shared_exports_total"
-        ["outcome": &["stored", "fetched", "second", "damaged", "failed"]];
+        ["outcome": &["stored", "fetched", "second", "damaged", "busy", "failed"]];
     /// Heavy queries that select entities or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for a permit.
