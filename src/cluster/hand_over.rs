@@ -7,6 +7,7 @@
 //!    from a server of the service. The client was admitted and counted before. What is handed over is not handed over
 //!    again: one hop.
 //! 3. Where the owner is late to connect, refuses, or fails before the first byte, the read is answered where it came.
+//! 4. One that takes no connections is lost at once (`crate::cluster::reach`), and owns nothing for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use crate::cluster::affinity::rank;
 use crate::cluster::nodes::Nodes;
+use crate::cluster::reach::{Reach, Tried};
 use crate::cluster::token::{Claim, NodeSecret, Purpose, TOKEN_HEADER, now_s};
 use crate::config::Config;
 use crate::metrics::metrics;
@@ -39,6 +41,7 @@ pub struct HandOver {
     nodes: Arc<Nodes>,
     secret: NodeSecret,
     client: Client,
+    reach: Reach,
 }
 
 /// A server that a version file belongs to.
@@ -77,7 +80,7 @@ impl HandOver {
         let silence = config.query.timeout_s.saturating_add(config.query.heavy_wait_s).saturating_add(SLACK_S);
         let client = internal_client().connect_timeout(CONNECT).read_timeout(Duration::from_secs(silence)).build();
         let client = client.inspect_err(|error| tracing::error!(%error, "no read is handed over")).ok()?;
-        Some(HandOver { nodes, secret, client })
+        Some(HandOver { nodes, secret, client, reach: Reach::default() })
     }
 
     /// The server that a version file belongs to; `None` if that is this one, or nobody.
@@ -87,6 +90,7 @@ impl HandOver {
         let able: Vec<(&str, &str)> = living
             .iter()
             .filter(|node| answers(&node.roles) && node.version == env!("CARGO_PKG_VERSION"))
+            .filter(|node| node.id == own || !self.reach.is_lost(&node.id))
             .filter_map(|node| Some((&*node.id, node.http_address.as_deref()?)))
             .collect();
         let names: Vec<&str> = able.iter().map(|(name, _)| *name).collect();
@@ -101,7 +105,8 @@ impl HandOver {
         // As it is sent.
         let target = target_of(&url);
         let said = format!("{} {}", read.holder, read.answer);
-        let token = self.secret.token(self.nodes.own_name()?, &claim(&owner.name, &Method::GET, &target, &said), now_s())?;
+        let token =
+            self.secret.token(self.nodes.own_name()?, &claim(&owner.name, &Method::GET, &target, &said), now_s())?;
         let request = self.client.get(url).header(HANDED_HEADER, said).header(TOKEN_HEADER, token);
         let request = request.header(ACCEPT_ENCODING, read.coding);
         let answered = tokio::select! {
@@ -111,6 +116,8 @@ impl HandOver {
                 return None;
             }
         };
+        let tried = answered.as_ref().map_or_else(Tried::of_request, |_| Tried::Connected);
+        self.reach.note(&owner.name, tried);
         match answered {
             Ok(response) if response.status() == StatusCode::OK => Some(response),
             Ok(response) => {
@@ -126,11 +133,12 @@ impl HandOver {
         }
     }
 
-    /// Completes when a server gives no signs of life any more.
+    /// Completes when a server gives no signs of life any more, or takes no connections.
     async fn lost(&self, owner: &Owner) {
         loop {
             tokio::time::sleep(LOOK).await;
-            if !self.nodes.living().iter().any(|node| node.id == owner.name) {
+            self.reach.look_after(&owner.name, &owner.address, CONNECT).await;
+            if self.reach.is_lost(&owner.name) || !self.nodes.living().iter().any(|node| node.id == owner.name) {
                 return;
             }
         }
@@ -160,7 +168,78 @@ fn target_of(url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::catalog::{Catalog, NewNode};
+
+    /// One of two servers, in a catalog that does not change. The other one is at this address.
+    async fn one_of_two(address: String) -> (HandOver, tempfile::TempDir) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let url = format!("sqlite://{}", directory.path().join("catalog.db").display());
+        let catalog = Catalog::open(&url).await.expect("a catalog");
+        let other = NewNode {
+            id: "other".to_owned(),
+            process: "other".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            roles: "http".to_owned(),
+            internal_address: None,
+            http_address: Some(address),
+        };
+        catalog.register_node(&other).await.expect("registered");
+        let options = "secret = \"a secret of the nodes\"\nhttp_address = \"own:1\"\nlost_after_s = 3600";
+        let cluster = toml::from_str(options).expect("a configuration");
+        let config = Config { cluster, ..Config::default() };
+        let nodes = Arc::new(Nodes::new(&config, catalog, Some(("own".to_owned(), "own".to_owned()))));
+        tokio::spawn(nodes.clone().run(CancellationToken::new()));
+        while nodes.living().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        (HandOver::new(&config, nodes).expect("with a secret"), directory)
+    }
+
+    /// A file that belongs to the other one.
+    fn others(hand_over: &HandOver) -> (String, Owner) {
+        let files = (0..100).map(|number| format!("versions/{number}.parquet"));
+        files.into_iter().find_map(|file| Some((file.clone(), hand_over.owner(&file)?))).expect("half of them are")
+    }
+
+    fn read() -> HandedRead<'static> {
+        let (target, holder) = ("/api/1/a/v1/".to_owned(), "operator".to_owned());
+        HandedRead { target, holder, answer: "00ff".to_owned(), coding: "identity" }
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_refuses_connections_is_lost_whatever_the_list_says() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (hand_over, _directory) = one_of_two(address).await;
+        let (file, owner) = others(&hand_over);
+        // It takes the read, says nothing, and takes no further connection.
+        let taken = async {
+            let (taken, _) = listener.accept().await.expect("a connection");
+            drop(listener);
+            taken
+        };
+        let (answer, _taken) = tokio::join!(hand_over.ask(&owner, read()), taken);
+        assert!(answer.is_none());
+        assert_eq!(hand_over.owner(&file), None, "it belongs to this one meanwhile");
+    }
+
+    #[tokio::test]
+    async fn an_owner_where_nothing_listens_is_not_asked_again_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (hand_over, _directory) = one_of_two(address).await;
+        let (file, owner) = others(&hand_over);
+        drop(listener);
+        assert!(hand_over.ask(&owner, read()).await.is_none());
+        assert_eq!(hand_over.owner(&file), None);
+        // What connects again is there again.
+        hand_over.reach.note(&owner.name, Tried::Connected);
+        assert_eq!(hand_over.owner(&file), Some(owner));
+    }
 
     #[test]
     fn what_is_proved_is_what_is_sent() {
