@@ -6,20 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::UInt64Type;
+use arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::common::internal_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 
 use super::ending::Ending;
 use crate::query::distribute::{NodeUse, Parts};
+use crate::query::operator::Operator;
 
 /// How far the task of a node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,94 +77,56 @@ impl Parts for Tasks {
     }
 }
 
-/// The operator.
-#[derive(Debug)]
-pub(super) struct GatherTasks {
-    /// What comes over the network.
-    input: Arc<dyn ExecutionPlan>,
+/// What the operator does. What is below comes over the network.
+#[derive(Clone, Debug)]
+pub(super) struct Gather {
+    /// What it gives: rows without their end.
     properties: Arc<PlanProperties>,
     tasks: Arc<Tasks>,
     /// The column of positions, where they must ascend.
     ascending: Option<usize>,
+    /// The library runs a copy, and shows this one.
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl GatherTasks {
+impl Gather {
     /// What comes of a part, of which there is one for each task.
-    pub(super) fn new(
-        input: Arc<dyn ExecutionPlan>,
-        part: &PlanProperties,
-        tasks: Arc<Tasks>,
-        ascending: Option<usize>,
-    ) -> GatherTasks {
+    pub(super) fn new(part: &PlanProperties, tasks: Arc<Tasks>, ascending: Option<usize>) -> Gather {
         let properties = PlanProperties::new(
             part.eq_properties.clone(),
             Partitioning::UnknownPartitioning(tasks.0.len()),
             part.emission_type,
             part.boundedness,
         );
-        let metrics = ExecutionPlanMetricsSet::new();
-        GatherTasks { input, properties: Arc::new(properties), tasks, ascending, metrics }
-    }
-
-    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            // The library runs a copy, and shows this one.
-            Ok([input]) => {
-                let (properties, tasks, metrics) = (self.properties.clone(), self.tasks.clone(), self.metrics.clone());
-                Ok(Arc::new(GatherTasks { input, properties, tasks, ascending: self.ascending, metrics }))
-            }
-            Err(_) => internal_err!("what nodes give comes from one plan"),
-        }
+        Gather { properties: Arc::new(properties), tasks, ascending, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
-impl DisplayAs for GatherTasks {
-    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Operator for Gather {
+    const NAME: &'static str = "GatherTasks";
+
+    fn properties(&self, _: &dyn ExecutionPlan) -> Arc<PlanProperties> {
+        self.properties.clone()
+    }
+
+    fn describe(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes: Vec<&str> = self.tasks.0.iter().map(|task| &*task.given.node).collect();
         write!(formatter, "GatherTasks: nodes=[{}]", nodes.join(", "))
     }
-}
 
-impl ExecutionPlan for GatherTasks {
-    fn name(&self) -> &'static str {
-        "GatherTasks"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        input: &Arc<dyn ExecutionPlan>,
+        schema: SchemaRef,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         if partition >= self.tasks.0.len() {
             return internal_err!("there is no task {partition}");
         }
-        let batches = self.input.execute(partition, context)?;
+        let batches = input.execute(partition, context)?;
         let measured = Arc::new(BaselineMetrics::new(&self.metrics, partition));
-        let ending = Ending::new(self.schema(), self.tasks.0[partition].given.node.clone());
+        let ending = Ending::new(schema.clone(), self.tasks.0[partition].given.node.clone());
         let given = Given { batches, ending, ascending: self.ascending, last: None };
         let tasks = self.tasks.clone();
         let checked = futures::stream::try_unfold(given, move |mut given| {
@@ -185,7 +145,7 @@ impl ExecutionPlan for GatherTasks {
                 Ok(batch?.map(|batch| (batch.record_output(&measured), given)))
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), checked)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -197,7 +157,7 @@ impl ExecutionPlan for GatherTasks {
 struct Given {
     batches: SendableRecordBatchStream,
     ending: Ending,
-    /// See [`GatherTasks`].
+    /// See [`Gather`].
     ascending: Option<usize>,
     /// The last position so far.
     last: Option<u64>,

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{exec_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -21,17 +20,20 @@ use tokio_util::task::AbortOnDropHandle;
 use super::ending;
 use super::permits::TaskPermits;
 use crate::metrics::metrics;
+use crate::query::operator::{Above, Operator};
 use crate::query::{Engine, Tenant};
 
 /// Batches that are ready before they are asked for.
 const AHEAD: usize = 2;
 
 /// The operator. It has one partition, and gives the rows of what is below and their end.
-#[derive(Debug)]
-pub(super) struct NodeTask {
-    input: Arc<dyn ExecutionPlan>,
-    runner: Runner,
-    properties: Arc<PlanProperties>,
+pub(super) type NodeTask = Above<Task>;
+
+/// What it does.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    /// Where it runs.
+    pub(super) runner: Runner,
 }
 
 /// Where a task runs.
@@ -51,70 +53,31 @@ impl fmt::Debug for Runner {
     }
 }
 
-impl NodeTask {
-    pub(super) fn new(input: Arc<dyn ExecutionPlan>, runner: Runner) -> NodeTask {
+impl Operator for Task {
+    const NAME: &'static str = "NodeTask";
+
+    fn properties(&self, input: &dyn ExecutionPlan) -> Arc<PlanProperties> {
         let of_input = input.properties();
-        let properties = PlanProperties::new(
+        Arc::new(PlanProperties::new(
             EquivalenceProperties::new(ending::with_end(&input.schema())),
             Partitioning::UnknownPartitioning(1),
             of_input.emission_type,
             of_input.boundedness,
-        );
-        NodeTask { input, runner, properties: Arc::new(properties) }
+        ))
     }
 
-    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(NodeTask::new(input, self.runner.clone()))),
-            Err(_) => internal_err!("the task of a node is one plan"),
-        }
-    }
-}
-
-impl DisplayAs for NodeTask {
-    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("NodeTask")
-    }
-}
-
-impl ExecutionPlan for NodeTask {
-    fn name(&self) -> &'static str {
-        "NodeTask"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        input: &Arc<dyn ExecutionPlan>,
+        schema: SchemaRef,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
             return internal_err!("the task of a node has one partition");
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
-        let (input, runner) = (self.input.clone(), self.runner.clone());
+        let (input, runner) = (input.clone(), self.runner.clone());
         let running = self.runner.engine.spawn(async move {
             let mut counted = runner.permits.is_some().then(|| Counted("stopped"));
             let outcome = runner.run(input, context, sender).await;
@@ -127,25 +90,25 @@ impl ExecutionPlan for NodeTask {
             }
             outcome
         });
-        let schema = self.schema();
+        let given = schema.clone();
         let batches = futures::stream::try_unfold(Some((receiver, running, 0)), move |state| {
-            let schema = schema.clone();
+            let given = given.clone();
             async move {
                 let Some((mut receiver, running, rows)) = state else { return Ok(None) };
                 match receiver.recv().await {
                     Some(batch) => {
                         let so_far = rows + batch.num_rows() as u64;
-                        Ok(Some((ending::not_last(&batch, &schema)?, Some((receiver, running, so_far)))))
+                        Ok(Some((ending::not_last(&batch, &given)?, Some((receiver, running, so_far)))))
                     }
                     // It has ended. Only it tells whether these were all.
                     None => match ended(running).await {
                         Some(error) => Err(error),
-                        None => Ok(Some((ending::last(rows, &schema)?, None))),
+                        None => Ok(Some((ending::last(rows, &given)?, None))),
                     },
                 }
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 }
 
