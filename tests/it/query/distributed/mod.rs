@@ -211,6 +211,9 @@ fn each_kind_of_query_is_distributed_and_tells_what_each_node_did() {
         (ReadRequest { sort: sort("v", true), limit: Some(2), ..k.clone() }, 6),
         (ReadRequest { sort: sort("v", false), limit: Some(5), offset: 3, ..ReadRequest::default() }, 24),
         (ReadRequest { sort: sort("v", false), ..k.clone() }, 13),
+        // Many have the same key: then the order is that of their positions, whatever node they are on.
+        (ReadRequest { sort: sort("k", true), limit: Some(9), offset: 2, ..ReadRequest::default() }, 33),
+        (ReadRequest { sort: sort("k", false), ..ReadRequest::default() }, 40),
         (ReadRequest { sample: Some(5), seed: Some(7), ..k.clone() }, 13),
         (ReadRequest { dedup: true, drop: vec![path("n"), path("v")], ..ReadRequest::default() }, 12),
         (ReadRequest { dedup: true, ..k.clone() }, 13),
