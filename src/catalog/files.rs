@@ -18,6 +18,7 @@ use chrono::{DateTime, Utc};
 use super::clock::{after, before};
 use super::convert::{from_optional, from_time, from_unsigned, text, to_optional_time, to_unsigned};
 use super::engine::{Transaction, Value};
+use super::lists::{AT_ONCE, placeholders, rows_of_texts};
 use super::{AttemptId, Catalog, CatalogError, FileId, HoldId};
 use crate::model::version::{NewFile, VersionFile};
 
@@ -73,9 +74,6 @@ macro_rules! file_columns {
     };
 }
 
-/// How many paths, or files, one statement asks for.
-const PATHS_AT_ONCE: usize = 100;
-
 /// How many expired reservations are looked for at once.
 const EXPIRED_AT_ONCE: i64 = 1_000;
 
@@ -109,12 +107,6 @@ static REFERRED_IN_TABLE: LazyLock<String> = LazyLock::new(|| {
          WHERE COALESCE(alt_file_id, 0) IN ({list}) GROUP BY COALESCE(alt_file_id, 0)"
     )
 });
-
-/// `$1, $2, …, $100`.
-fn placeholders() -> String {
-    let placeholders: Vec<String> = (1..=PATHS_AT_ONCE).map(|number| format!("${number}")).collect();
-    placeholders.join(", ")
-}
 
 /// Reserves a path until then, as a part of `transaction`. With a `holder`, the reservation is renewed and ends with
 /// the holder's lease.
@@ -199,43 +191,24 @@ impl Catalog {
     /// in the result, never will be. It may be removed, unless files are held ([`Catalog::files_held`]). Two look-ups
     /// by index for each path, a statement for a hundred.
     pub async fn files_named(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
-        let mut named = HashSet::new();
-        for chunk in paths.chunks(PATHS_AT_ONCE) {
-            // A path that cannot be recorded is never found. It also fills up the last chunk.
-            let value = |index: usize| match chunk.get(index) {
-                Some(path) if !path.contains('\0') => Value::Text(path),
-                _ => Value::OptionalText(None),
-            };
-            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
-            let rows: Vec<(String,)> = self.engine.fetch_all(NAMED.as_str(), &values).await?;
-            named.extend(rows.into_iter().map(|(path,)| path));
-        }
-        Ok(named)
+        let rows: Vec<(String,)> = rows_of_texts(&self.engine, NAMED.as_str(), paths).await?;
+        Ok(rows.into_iter().map(|(path,)| path).collect())
     }
 
     /// As [`Catalog::files_named`], but without indexes. Ask this too before you remove a file, because a damaged index
     /// may have fewer entries than its table. Reads all records of files and reservations for every hundred paths.
     pub async fn files_named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
-        let mut named = HashSet::new();
-        for chunk in paths.chunks(PATHS_AT_ONCE) {
-            let value = |position: usize| match chunk.get(position) {
-                Some(path) if !path.contains('\0') => Value::Text(path),
-                _ => Value::OptionalText(None),
-            };
-            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
-            let rows: Vec<(String, i64)> = self.engine.fetch_all(NAMED_IN_TABLES.as_str(), &values).await?;
-            named.extend(rows.into_iter().map(|(path, _)| path));
-        }
-        Ok(named)
+        let rows: Vec<(String, i64)> = rows_of_texts(&self.engine, NAMED_IN_TABLES.as_str(), paths).await?;
+        Ok(rows.into_iter().map(|(path, _)| path).collect())
     }
 
     /// Which of these files a version names, as its entities or its alternate, without indexes. Reads all versions
     /// twice for every hundred files.
     async fn referred_in_table(&self, files: &[FileId]) -> Result<HashSet<FileId>, CatalogError> {
         let mut referred = HashSet::new();
-        for chunk in files.chunks(PATHS_AT_ONCE) {
+        for chunk in files.chunks(AT_ONCE) {
             let value = |position: usize| chunk.get(position).map_or(Value::OptionalInteger(None), |id| (*id).into());
-            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
+            let values: Vec<Value<'_>> = (0..AT_ONCE).map(value).collect();
             let rows: Vec<(i64, i64)> = self.engine.fetch_all(REFERRED_IN_TABLE.as_str(), &values).await?;
             for (file, _) in rows {
                 referred.insert(FileId::new(to_unsigned(file, "versions.file_id")?));

@@ -40,6 +40,7 @@ mod integrity;
 mod leases;
 mod link;
 mod listings;
+mod lists;
 mod locks;
 mod nodes;
 mod outage;

@@ -14,6 +14,7 @@ use chrono::{DateTime, Utc};
 use super::clock::{after, before};
 use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_unsigned};
 use super::engine::{Transaction, Value};
+use super::lists::{placeholders, rows_of_texts};
 use super::{Catalog, CatalogError, FileId};
 
 /// An export that lies in the store.
@@ -85,13 +86,8 @@ const USE_RECORDED_AFTER: Duration = Duration::from_secs(600);
 /// Records that are removed by a statement.
 const PAGE: i64 = 100;
 
-/// Paths that one statement asks for.
-const PATHS_AT_ONCE: usize = 100;
-
-static NAMED: LazyLock<String> = LazyLock::new(|| {
-    let list: Vec<String> = (1..=PATHS_AT_ONCE).map(|number| format!("${number}")).collect();
-    format!("SELECT path FROM shared_exports WHERE path IN ({})", list.join(", "))
-});
+static NAMED: LazyLock<String> =
+    LazyLock::new(|| format!("SELECT path FROM shared_exports WHERE path IN ({})", placeholders()));
 
 #[derive(sqlx::FromRow)]
 struct ExportRow {
@@ -255,17 +251,8 @@ impl Catalog {
 
     /// Which of these paths are exports that are recorded.
     pub async fn shared_exports_named(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
-        let mut named = HashSet::new();
-        for chunk in paths.chunks(PATHS_AT_ONCE) {
-            let value = |position: usize| match chunk.get(position) {
-                Some(path) if !path.contains('\0') => Value::Text(path),
-                _ => Value::OptionalText(None),
-            };
-            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
-            let rows: Vec<(String,)> = self.engine.fetch_all(NAMED.as_str(), &values).await?;
-            named.extend(rows.into_iter().map(|(path,)| path));
-        }
-        Ok(named)
+        let rows: Vec<(String,)> = rows_of_texts(&self.engine, NAMED.as_str(), paths).await?;
+        Ok(rows.into_iter().map(|(path,)| path).collect())
     }
 }
 

@@ -2,31 +2,30 @@
 //!
 //! 1. A version file belongs to the first of the living servers by its rank ([`crate::cluster::affinity`]): of those
 //!    that answer requests, say where, and are of the same version.
-//! 2. The read is sent there by HTTP, as its own URL with the version that was found, and a token. The token proves
-//!    that it is from a server of the service, and says for whom the entities are read and which answer is meant. The
-//!    client was admitted and counted before. What is handed over is not handed over again: one hop.
+//! 2. The read is sent there by HTTP, as its own URL with the version that was found. A header says for whom the
+//!    entities are read and which answer is meant, and a token ([`crate::cluster::token`]) proves that all of this is
+//!    from a server of the service. The client was admitted and counted before. What is handed over is not handed over
+//!    again: one hop.
 //! 3. Where the owner is late to connect, refuses, or fails before the first byte, the read is answered where it came.
-//!
-//! A token is good for a while, and for one URL. The secret itself never leaves a server.
+//! 4. One that takes no connections is lost at once (`crate::cluster::reach`), and owns nothing for a while.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::ACCEPT_ENCODING;
-use reqwest::{Client, Response, StatusCode, Url};
-use sha2::Sha256;
+use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use crate::cluster::affinity::rank;
 use crate::cluster::nodes::Nodes;
+use crate::cluster::reach::{Reach, Tried};
+use crate::cluster::token::{Claim, NodeSecret, Purpose, TOKEN_HEADER, now_s};
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::model::node::Role;
-use crate::model::secret::Secret;
 use crate::net::internal_client;
 
-/// The header that carries the token.
-pub const TOKEN_HEADER: &str = "strata-handed-over";
+/// The header that says for whom a read is, and which answer is meant.
+pub const HANDED_HEADER: &str = "strata-handed-over";
 
 /// How long a server may take to connect.
 const CONNECT: Duration = Duration::from_millis(500);
@@ -37,14 +36,12 @@ const SLACK_S: u64 = 30;
 /// How often a server that does not answer yet is looked after.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How far the clocks of two servers may be apart, and how long a token is good, in seconds.
-const GOOD_FOR_S: u64 = 60;
-
 /// The handing over of reads.
 pub struct HandOver {
     nodes: Arc<Nodes>,
-    secret: Secret,
+    secret: NodeSecret,
     client: Client,
+    reach: Reach,
 }
 
 /// A server that a version file belongs to.
@@ -66,7 +63,7 @@ pub struct HandedRead<'a> {
     pub coding: &'a str,
 }
 
-/// What a token says.
+/// What is said of a read that was handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handed {
     /// As in [`HandedRead`].
@@ -78,12 +75,12 @@ pub struct Handed {
 impl HandOver {
     /// With this configuration; `None` without a secret, or where the client cannot be made.
     pub fn new(config: &Config, nodes: Arc<Nodes>) -> Option<HandOver> {
-        let secret = config.cluster.secret.as_ref()?.secret().clone();
+        let secret = NodeSecret::of(config)?;
         // No owner needs longer before its first byte, and between two parts of an answer that are waited for.
         let silence = config.query.timeout_s.saturating_add(config.query.heavy_wait_s).saturating_add(SLACK_S);
         let client = internal_client().connect_timeout(CONNECT).read_timeout(Duration::from_secs(silence)).build();
         let client = client.inspect_err(|error| tracing::error!(%error, "no read is handed over")).ok()?;
-        Some(HandOver { nodes, secret, client })
+        Some(HandOver { nodes, secret, client, reach: Reach::default() })
     }
 
     /// The server that a version file belongs to; `None` if that is this one, or nobody.
@@ -93,6 +90,7 @@ impl HandOver {
         let able: Vec<(&str, &str)> = living
             .iter()
             .filter(|node| answers(&node.roles) && node.version == env!("CARGO_PKG_VERSION"))
+            .filter(|node| node.id == own || !self.reach.is_lost(&node.id))
             .filter_map(|node| Some((&*node.id, node.http_address.as_deref()?)))
             .collect();
         let names: Vec<&str> = able.iter().map(|(name, _)| *name).collect();
@@ -106,8 +104,11 @@ impl HandOver {
         let url = Url::parse(&format!("http://{}{}", owner.address, read.target)).ok()?;
         // As it is sent.
         let target = target_of(&url);
-        let token = token(&self.secret, &target, (&read.holder, &read.answer), now_s())?;
-        let request = self.client.get(url).header(TOKEN_HEADER, token).header(ACCEPT_ENCODING, read.coding);
+        let said = format!("{} {}", read.holder, read.answer);
+        let token =
+            self.secret.token(self.nodes.own_name()?, &claim(&owner.name, &Method::GET, &target, &said), now_s())?;
+        let request = self.client.get(url).header(HANDED_HEADER, said).header(TOKEN_HEADER, token);
+        let request = request.header(ACCEPT_ENCODING, read.coding);
         let answered = tokio::select! {
             answered = request.send() => answered,
             () = self.lost(owner) => {
@@ -115,6 +116,8 @@ impl HandOver {
                 return None;
             }
         };
+        let tried = answered.as_ref().map_or_else(Tried::of_request, |_| Tried::Connected);
+        self.reach.note(&owner.name, tried);
         match answered {
             Ok(response) if response.status() == StatusCode::OK => Some(response),
             Ok(response) => {
@@ -130,20 +133,30 @@ impl HandOver {
         }
     }
 
-    /// Completes when a server gives no signs of life any more.
+    /// Completes when a server gives no signs of life any more, or takes no connections.
     async fn lost(&self, owner: &Owner) {
         loop {
             tokio::time::sleep(LOOK).await;
-            if !self.nodes.living().iter().any(|node| node.id == owner.name) {
+            self.reach.look_after(&owner.name, &owner.address, CONNECT).await;
+            if self.reach.is_lost(&owner.name) || !self.nodes.living().iter().any(|node| node.id == owner.name) {
                 return;
             }
         }
     }
 
-    /// What a token says that came with a request for this path and query; `None` if it is no token of this service.
-    pub fn accept(&self, token: &str, target: &str) -> Option<Handed> {
-        accept(&self.secret, token, target, now_s())
+    /// What is said of a read that came with this method, and this path and query; `None` if its token is none of
+    /// this service, or was made for something else.
+    pub fn accept(&self, (token, said): (&str, &str), method: &Method, target: &str) -> Option<Handed> {
+        let claim = claim(self.nodes.own_name()?, method, target, said);
+        let sender = self.secret.sender(token, &claim, now_s())?;
+        tracing::debug!(node = sender, "a read was handed over to this server");
+        let (holder, answer) = said.split_once(' ')?;
+        Some(Handed { holder: holder.to_owned(), answer: answer.to_owned() })
     }
+}
+
+fn claim<'a>(receiver: &'a str, method: &'a Method, target: &'a str, said: &'a str) -> Claim<'a> {
+    Claim { receiver, purpose: Purpose::Read, method: method.as_str(), target, said }
 }
 
 fn target_of(url: &Url) -> String {
@@ -153,76 +166,79 @@ fn target_of(url: &Url) -> String {
     }
 }
 
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// A token: time, holder, answer and the code that proves them, with blanks between them.
-fn token(secret: &Secret, target: &str, (holder, answer): (&str, &str), now_s: u64) -> Option<String> {
-    let code = hex::encode(code(secret, target, (holder, answer), now_s)?.finalize().into_bytes());
-    Some(format!("{now_s} {holder} {answer} {code}"))
-}
-
-fn accept(secret: &Secret, token: &str, target: &str, now_s: u64) -> Option<Handed> {
-    let mut parts = token.split(' ');
-    let (time, holder, answer, sent) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let (time, sent) = (time.parse::<u64>().ok()?, hex::decode(sent).ok()?);
-    // Takes the same time for all that are wrong.
-    let is_ours = code(secret, target, (holder, answer), time)?.verify_slice(&sent).is_ok();
-    let is_good = is_ours && now_s.abs_diff(time) <= GOOD_FOR_S && parts.next().is_none();
-    is_good.then(|| Handed { holder: holder.to_owned(), answer: answer.to_owned() })
-}
-
-/// `None` never: HMAC takes keys of any length. The library's type has an error.
-fn code(secret: &Secret, target: &str, (holder, answer): (&str, &str), time_s: u64) -> Option<Hmac<Sha256>> {
-    let mut code = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes()).ok()?;
-    // None of the parts before the last holds a blank.
-    code.update(format!("strata hand-over {time_s} {holder} {answer} {target}").as_bytes());
-    Some(code)
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::catalog::{Catalog, NewNode};
 
-    const NOW: u64 = 1_700_000_000;
-
-    const TARGET: &str = "/api/1/a/v1/?limit=1";
-
-    fn secret(text: &str) -> Secret {
-        Secret::from_stored(text.to_owned())
-    }
-
-    fn made() -> String {
-        token(&secret("a secret of the nodes"), TARGET, ("user:7", "00ff"), NOW).expect("a token")
-    }
-
-    #[test]
-    fn a_token_is_good_for_a_while_and_for_what_it_was_made_for() {
-        let ours = secret("a secret of the nodes");
-        let handed = Handed { holder: "user:7".to_owned(), answer: "00ff".to_owned() };
-        for (now, good) in [(NOW, true), (NOW + 60, true), (NOW - 60, true), (NOW + 61, false), (NOW - 61, false)] {
-            assert_eq!(accept(&ours, &made(), TARGET, now), good.then(|| handed.clone()), "{now}");
+    /// One of two servers, in a catalog that does not change. The other one is at this address.
+    async fn one_of_two(address: String) -> (HandOver, tempfile::TempDir) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let url = format!("sqlite://{}", directory.path().join("catalog.db").display());
+        let catalog = Catalog::open(&url).await.expect("a catalog");
+        let other = NewNode {
+            id: "other".to_owned(),
+            process: "other".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            roles: "http".to_owned(),
+            internal_address: None,
+            http_address: Some(address),
+        };
+        catalog.register_node(&other).await.expect("registered");
+        let options = "secret = \"a secret of the nodes\"\nhttp_address = \"own:1\"\nlost_after_s = 3600";
+        let cluster = toml::from_str(options).expect("a configuration");
+        let config = Config { cluster, ..Config::default() };
+        let nodes = Arc::new(Nodes::new(&config, catalog, Some(("own".to_owned(), "own".to_owned()))));
+        tokio::spawn(nodes.clone().run(CancellationToken::new()));
+        while nodes.living().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(accept(&ours, &made(), "/api/1/a/v1/?limit=2", NOW), None);
-        assert_eq!(accept(&secret("another secret"), &made(), TARGET, NOW), None);
+        (HandOver::new(&config, nodes).expect("with a secret"), directory)
     }
 
-    #[test]
-    fn texts_that_are_no_tokens_are_refused() {
-        let (ours, good) = (secret("a secret of the nodes"), made());
-        let changed = [
-            good.replacen("user:7", "user:8", 1),
-            good.replacen("00ff", "00fe", 1),
-            good.replacen("1700000000", "1700000001", 1),
-            good.replacen(' ', "  ", 1),
-            format!("{good} "),
-            good[..good.len() - 2].to_owned(),
-            format!("{}zz", &good[..good.len() - 2]),
-        ];
-        for wrong in changed.iter().map(String::as_str).chain(["", " ", "   ", "1700000000", "a b c d"]) {
-            assert_eq!(accept(&ours, wrong, TARGET, NOW), None, "{wrong:?}");
-        }
+    /// A file that belongs to the other one.
+    fn others(hand_over: &HandOver) -> (String, Owner) {
+        let files = (0..100).map(|number| format!("versions/{number}.parquet"));
+        files.into_iter().find_map(|file| Some((file.clone(), hand_over.owner(&file)?))).expect("half of them are")
+    }
+
+    fn read() -> HandedRead<'static> {
+        let (target, holder) = ("/api/1/a/v1/".to_owned(), "operator".to_owned());
+        HandedRead { target, holder, answer: "00ff".to_owned(), coding: "identity" }
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_refuses_connections_is_lost_whatever_the_list_says() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (hand_over, _directory) = one_of_two(address).await;
+        let (file, owner) = others(&hand_over);
+        // It takes the read, says nothing, and takes no further connection.
+        let taken = async {
+            let (taken, _) = listener.accept().await.expect("a connection");
+            drop(listener);
+            taken
+        };
+        let (answer, _taken) = tokio::join!(hand_over.ask(&owner, read()), taken);
+        assert!(answer.is_none());
+        assert_eq!(hand_over.owner(&file), None, "it belongs to this one meanwhile");
+    }
+
+    #[tokio::test]
+    async fn an_owner_where_nothing_listens_is_not_asked_again_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (hand_over, _directory) = one_of_two(address).await;
+        let (file, owner) = others(&hand_over);
+        drop(listener);
+        assert!(hand_over.ask(&owner, read()).await.is_none());
+        assert_eq!(hand_over.owner(&file), None);
+        // What connects again is there again.
+        hand_over.reach.note(&owner.name, Tried::Connected);
+        assert_eq!(hand_over.owner(&file), Some(owner));
     }
 
     #[test]

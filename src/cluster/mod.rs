@@ -7,11 +7,15 @@
 //! | [`hand_over`] | heavy reads, handed over to the node that their file belongs to |
 //! | `identity` | the name of this server |
 //! | `nodes` | the servers of the service: names, roles, signs of life |
+//! | `reach` | which servers take connections |
 //! | `redis` | a connection to Redis that is kept up, and calls that never wait for long |
+//! | [`token`] | what proves that a request is from a server of the service |
 
 pub mod affinity;
 pub mod distributed;
 pub mod hand_over;
 pub mod identity;
 pub mod nodes;
+mod reach;
 pub mod redis;
+pub mod token;

@@ -62,12 +62,15 @@ enum Standing {
 impl Nodes {
     /// The servers of a catalog, of which this is one, if it has a name and a process.
     pub fn new(config: &Config, catalog: Catalog, own: Option<(String, String)>) -> Nodes {
+        let roles = config.server.roles.roles();
+        // Without the role, it listens nowhere.
+        let internal_address = config.cluster.internal_address.as_ref().filter(|_| roles.include(Role::Query));
         let own = own.filter(|_| config.has_nodes()).map(|(id, process)| NewNode {
             id,
             process,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            roles: config.server.roles.roles().iter().map(Role::name).collect::<Vec<_>>().join(","),
-            internal_address: config.cluster.internal_address.as_ref().map(|address| address.as_str().to_owned()),
+            roles: roles.iter().map(Role::name).collect::<Vec<_>>().join(","),
+            internal_address: internal_address.map(|address| address.as_str().to_owned()),
             http_address: config.cluster.http_address.as_ref().map(|address| address.as_str().to_owned()),
         });
         Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own, living: ArcSwap::default() }

@@ -20,7 +20,7 @@ section! {
         /// private one. Needs `cluster.secret`, and the role `query`. When not given, it takes none.
         listen: Option<ListenAddress> = None;
         /// Host and port at which other servers of the service reach `cluster.listen`, as `10.0.0.7:8081`. `strata
-        /// nodes` shows it. When not given, `cluster.listen`.
+        /// nodes` shows it. When not given, `cluster.listen`. Without `cluster.listen` it is refused.
         internal_address: Option<InternalAddress> = None;
         /// Host and port at which other servers of the service reach `server.listen` of this one, as `10.0.0.7:8080`.
         /// They hand heavy reads of version files that belong to this server over to it there. Needs `cluster.secret`.
@@ -74,7 +74,12 @@ impl Cluster {
     /// Checks options that depend on each other.
     pub(super) fn check_combinations(&self) -> Result<(), Violation> {
         let wrong = |key: &str, reason: String| Err(Violation { key: format!("cluster.{key}"), reason });
-        let Some(listen) = &self.listen else { return Ok(()) };
+        let Some(listen) = &self.listen else {
+            return match &self.internal_address {
+                None => Ok(()),
+                Some(_) => wrong("internal_address", "nothing listens there: give cluster.listen, too".to_owned()),
+            };
+        };
         if self.secret.is_none() {
             return wrong("listen", "tasks of other servers are taken only with a cluster.secret".to_owned());
         }
@@ -205,9 +210,13 @@ mod tests {
     use super::*;
 
     fn listening(listen: &str, secret: Option<&str>, internal_address: Option<&str>) -> Result<(), Violation> {
+        checked(Some(listen), secret, internal_address)
+    }
+
+    fn checked(listen: Option<&str>, secret: Option<&str>, internal_address: Option<&str>) -> Result<(), Violation> {
         let text = |text: &str| text.to_owned();
         let cluster = Cluster {
-            listen: Some(ListenAddress::try_from(text(listen)).expect("an address")),
+            listen: listen.map(|listen| ListenAddress::try_from(text(listen)).expect("an address")),
             secret: secret.map(|secret| ClusterSecret(Secret::from_stored(text(secret)))),
             internal_address: internal_address.map(|other| InternalAddress::try_from(text(other)).expect("an address")),
             ..Cluster::default()
@@ -224,6 +233,18 @@ mod tests {
             let violation = listening(listen, secret, None).expect_err("refused");
             assert_eq!(violation.key, "cluster.listen");
         }
+    }
+
+    /// Other servers tried it, for each large query.
+    #[test]
+    fn an_address_at_which_nothing_listens_is_refused() {
+        let secret = Some("a long random text");
+        for secret in [None, secret] {
+            let violation = checked(None, secret, Some("10.0.0.7:8081")).expect_err("refused");
+            assert_eq!(violation.key, "cluster.internal_address");
+            assert!(violation.reason.contains("give cluster.listen"), "{}", violation.reason);
+        }
+        assert_eq!(checked(None, secret, None), Ok(()));
     }
 
     #[test]

@@ -275,7 +275,7 @@ registry! {
     distributed_queries: Counters = "strata_distributed_queries_total" ["outcome": &["answered", "repeated"]];
     /// Tasks of other nodes' queries on this node. `outcome` is `done`, `failed`, `stopped` (the other node had enough,
     /// or was gone), `busy` (no permit of `cluster.tasks` in 2 s) or `refused` (a request without a token of a node of
-    /// this service and version).
+    /// this service and version, or a connection that was closed because it had none, or too many beside it).
     node_tasks: Counters = "strata_node_tasks_total" ["outcome": &["done", "failed", "stopped", "busy", "refused"]];
     /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what
     /// it had looked up. Only with PostgreSQL.
@@ -296,9 +296,10 @@ registry! {
     exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
     /// Parquet exports that servers share. `outcome` is `stored` (made here, and put into the store), `fetched` (from
     /// the store, instead of making it), `second` (made here while another server did), `damaged` (what the store had
-    /// was none, so it was made) or `failed` (store or catalog did not answer, so this server does without).
+    /// was none, so it was made), `busy` (the store was too slow with others, so this server does without) or `failed`
+    /// (store or catalog did not answer, so this server does without).
     shared_exports: Counters = "strata_shared_exports_total"
-        ["outcome": &["stored", "fetched", "second", "damaged", "failed"]];
+        ["outcome": &["stored", "fetched", "second", "damaged", "busy", "failed"]];
     /// Heavy queries that select entities or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for a permit.

@@ -16,6 +16,7 @@
 //! | `company` | whether a query was the only one |
 //! | [`tenants`] | the shares of those for whom queries run |
 //! | `error` | what can go wrong |
+//! | `operator` | operators with one input, but for what they do |
 //! | `pace` | points of giving way |
 //! | [`fetch`] | documents of selected entities |
 //! | [`scan`] | what is read per row group, and the predicates over it |
@@ -36,6 +37,7 @@ pub(crate) mod error;
 pub mod explain;
 pub mod fetch;
 mod kept;
+pub(crate) mod operator;
 mod pace;
 pub mod plan;
 pub mod scan;

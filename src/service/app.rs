@@ -15,6 +15,7 @@ use crate::cluster::hand_over::HandOver;
 use crate::cluster::identity::{NoNodeId, node_id};
 use crate::cluster::nodes::Nodes;
 use crate::cluster::redis::Redis;
+use crate::cluster::token::NodeSecret;
 use crate::config::{Config, MemoryPlan};
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
@@ -27,6 +28,7 @@ use crate::service::account::sessions::Sessions;
 use crate::service::admission::bodies::LargeBodies;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::catalog::CatalogGates;
+use crate::service::admission::tenants::TenantNumbers;
 use crate::service::admission::{Admission, Load};
 use crate::service::background::{Background, Loops, kept_up};
 use crate::service::dataset::Datasets;
@@ -344,7 +346,8 @@ impl App {
             is_kept.then(|| DiskCache::open(directory.join(RANGES_FOLDER), config.cache.disk_bytes, disk.clone()));
         let cache = PartCache::new(memory.cache_bytes).reporting(damage).with_disk(kept);
         let threads = engine.threads();
-        let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads, memory.query_bytes));
+        let admission = Admission::new(&config.query, &config.fair, threads, memory.query_bytes);
+        let capacity = Capacity::new(engine, admission, TenantNumbers::of(NodeSecret::of(config).as_ref()));
         let parts = Parts {
             config: Arc::new(config.clone()),
             catalog,
@@ -594,7 +597,7 @@ fn coordinator(
     engine: &Engine,
     (store, cache): (Store, PartCache),
 ) -> Option<Arc<Coordinator>> {
-    let secret = config.cluster.secret.as_ref()?.secret().clone();
+    let secret = NodeSecret::of(config)?;
     let (name, nodes) = (own.filter(|_| config.has_nodes())?, nodes.clone());
     let peers = move || {
         let of_this_version = |node: &&NewNode| node.version == env!("CARGO_PKG_VERSION");

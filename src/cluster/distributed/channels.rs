@@ -4,21 +4,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use datafusion::common::{exec_datafusion_err, internal_datafusion_err};
+use datafusion::common::{exec_datafusion_err, internal_datafusion_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
 use datafusion_distributed::{ChannelResolver, WorkerChannel};
-use http::HeaderValue;
 use tokio::runtime::Handle;
 use tonic::transport::Endpoint;
 use tower::ServiceExt;
 use url::Url;
 
-use super::VERSION;
-use super::token::{NodeSecret, TOKEN_HEADER};
+use super::guard::Guard;
 
 /// How long a node may take to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(1);
@@ -35,10 +33,11 @@ const KEPT: usize = 1_000;
 /// The connections. Clones share them.
 #[derive(Clone)]
 pub(super) struct Channels {
-    secret: NodeSecret,
+    guard: Guard,
     /// Whose threads answer pings: those that queries do not keep busy.
     runtime: Handle,
-    open: Arc<Mutex<HashMap<Url, BoxCloneSyncChannel>>>,
+    /// By name and address: a token is for one node.
+    open: Arc<Mutex<HashMap<(String, Url), BoxCloneSyncChannel>>>,
 }
 
 impl fmt::Debug for Channels {
@@ -49,14 +48,20 @@ impl fmt::Debug for Channels {
 
 impl Channels {
     /// None is open yet.
-    pub(super) fn new(secret: NodeSecret, runtime: Handle) -> Channels {
-        Channels { secret, runtime, open: Arc::default() }
+    pub(super) fn new(guard: Guard, runtime: Handle) -> Channels {
+        Channels { guard, runtime, open: Arc::default() }
+    }
+
+    /// The connections to the nodes that have these names.
+    pub(super) fn to(&self, names: HashMap<Url, String>) -> NamedChannels {
+        NamedChannels { channels: self.clone(), names }
     }
 
     /// The connection to a node. It is made with the first request, and made again after it was lost.
-    fn channel(&self, url: &Url) -> Result<BoxCloneSyncChannel> {
+    fn channel(&self, name: &str, url: &Url) -> Result<BoxCloneSyncChannel> {
+        let key = (name.to_owned(), url.clone());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = open.get(url) {
+        if let Some(channel) = open.get(&key) {
             return Ok(channel.clone());
         }
         if open.len() >= KEPT {
@@ -73,30 +78,25 @@ impl Channels {
             let _threads = self.runtime.enter();
             endpoint.connect_lazy()
         };
-        let secret = self.secret.clone();
-        let signed = channel.map_request(move |mut request: http::Request<tonic::body::Body>| {
-            let token = secret.token(VERSION, unix_seconds());
-            // A token is plain ASCII.
-            if let Some(token) = token.and_then(|token| HeaderValue::from_str(&token).ok()) {
-                request.headers_mut().insert(TOKEN_HEADER, token);
-            }
-            request
-        });
+        let (guard, name) = (self.guard.clone(), name.to_owned());
+        let signed = channel.map_request(move |request: http::Request<tonic::body::Body>| guard.sign(&name, request));
         let channel = BoxCloneSyncChannel::new(signed);
-        open.insert(url.clone(), channel.clone());
+        open.insert(key, channel.clone());
         Ok(channel)
     }
 }
 
-/// The time, in seconds since 1970.
-pub(super) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+/// The connections to the nodes of a query.
+pub(super) struct NamedChannels {
+    channels: Channels,
+    names: HashMap<Url, String>,
 }
 
 #[async_trait]
-impl ChannelResolver for Channels {
+impl ChannelResolver for NamedChannels {
     async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
-        let channel = self.channel(url)?;
+        let Some(name) = self.names.get(url) else { return internal_err!("{url} is no node of this query") };
+        let channel = self.channels.channel(name, url)?;
         // The library takes a channel that is ready, and its errors name no node.
         let ready = channel.ready_oneshot().await.map_err(|error| exec_datafusion_err!("{url}: {error}"))?;
         Ok(create_worker_client(ready))

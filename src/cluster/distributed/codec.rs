@@ -11,7 +11,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use serde::{Deserialize, Serialize};
 
 use super::part_scan::{Files, PartScan};
-use super::task::{NodeTask, Runner};
+use super::task::{NodeTask, Runner, Task};
 use crate::query::scan::part::ScanDescription;
 use crate::query::scan::version_scan::VersionScan;
 
@@ -58,7 +58,9 @@ impl PhysicalExtensionCodec for PartCodec {
             .map_err(|error| exec_datafusion_err!("an operator that this node does not know: {error}"))?;
         let Some((runner, files)) = &self.here else { return internal_err!("nothing is sent to who answers") };
         match (operator, inputs) {
-            (Operator::NodeTask, [input]) => Ok(Arc::new(NodeTask::new(input.clone(), runner.clone()))),
+            (Operator::NodeTask, [input]) => {
+                Ok(Arc::new(NodeTask::new(Task { runner: runner.clone() }, input.clone())))
+            }
             (Operator::VersionScan(description), []) => {
                 Ok(Arc::new(PartScan::try_new(*description, files.clone(), runner.engine.threads())?))
             }

@@ -1,8 +1,13 @@
-//! The connections of other nodes: a bounded number at once. Further ones wait to be accepted.
+//! The connections of other nodes: a bounded number at once, and a share of them for each address. Further ones of an
+//! address are closed, and further ones of all wait to be accepted. One on which no node has shown a token soon is
+//! closed, and so is one that is silent. So nobody without the secret keeps nodes out for long.
 
+use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,31 +15,122 @@ use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio::time::{Instant, Sleep};
+use tonic::transport::server::Connected;
 
-/// Connections at once. Each node keeps one.
-const AT_ONCE: usize = 1_024;
+use crate::metrics::metrics;
 
 /// Before the next attempt to accept one, when the process has no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection, and its place among those that there may be.
+/// What connections may do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Connections at once. Each node keeps one.
+    pub(super) at_once: usize,
+    /// Those of one address: several nodes of a machine, or behind a translation of addresses.
+    pub(super) of_address: usize,
+    /// How long the first good token may take. A node connects when it has a request.
+    pub(super) token_within: Duration,
+    /// How long nothing may come from a node. Nodes that live answer pings, and send their own.
+    pub(super) silence: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        let (token_within, silence) = (Duration::from_secs(5), Duration::from_secs(30));
+        Bounds { at_once: 1_024, of_address: 64, token_within, silence }
+    }
+}
+
+/// Whether a connection is one of a node: a request with a good token came on it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Proof(Arc<AtomicBool>);
+
+impl Proof {
+    /// It is.
+    pub(super) fn give(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_given(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many connections each address has.
+#[derive(Clone, Debug, Default)]
+struct Addresses(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// A place among the connections of an address, until dropped.
+struct OfAddress {
+    addresses: Addresses,
+    address: IpAddr,
+}
+
+impl Addresses {
+    /// A place among at most so many; `None` if there is none.
+    fn place(&self, address: IpAddr, most: usize) -> Option<OfAddress> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(OfAddress { addresses: self.clone(), address })
+    }
+}
+
+impl Drop for OfAddress {
+    fn drop(&mut self) {
+        let mut counts = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// A connection, and its places among those that there may be.
 pub(super) struct Connection {
     stream: TcpStream,
-    _place: OwnedSemaphorePermit,
+    proof: Proof,
+    /// When it is closed, unless something comes.
+    until: Pin<Box<Sleep>>,
+    silence: Duration,
+    /// When the last bytes came.
+    heard: Instant,
+    _of_address: OfAddress,
+    _of_all: OwnedSemaphorePermit,
 }
 
 /// The connections that a listener accepts. It never ends.
-pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Connection>> {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
-    futures::stream::unfold((listener, places), |(listener, places)| async move {
-        let place = places.clone().acquire_owned().await.ok()?;
+pub(super) fn incoming(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = io::Result<Connection>> {
+    let places = Arc::new(Semaphore::new(bounds.at_once));
+    let state = (listener, places, Addresses::default());
+    futures::stream::unfold(state, move |(listener, places, addresses)| async move {
+        let of_all = places.clone().acquire_owned().await.ok()?;
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, address)) => {
+                    let Some(of_address) = addresses.place(address.ip().to_canonical(), bounds.of_address) else {
+                        closed("an address has more connections than it may");
+                        continue;
+                    };
                     // Slower without, and right.
                     let _ = stream.set_nodelay(true);
-                    return Some((Ok(Connection { stream, _place: place }), (listener, places)));
+                    let connection = Connection {
+                        stream,
+                        proof: Proof::default(),
+                        until: Box::pin(tokio::time::sleep(bounds.token_within)),
+                        silence: bounds.silence,
+                        heard: Instant::now(),
+                        _of_address: of_address,
+                        _of_all: of_all,
+                    };
+                    return Some((Ok(connection), (listener, places, addresses)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection of another node is not accepted");
@@ -45,11 +141,35 @@ pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<C
     })
 }
 
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+fn closed(why: &'static str) {
+    metrics().node_tasks.of(["refused".into()]).increment(1);
+    tracing::debug!(why, "a connection to where nodes take tasks is closed");
+}
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+impl Connection {
+    /// An error when it is to be closed; wakes the task then.
+    fn is_overdue(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while self.until.as_mut().poll(context).is_ready() {
+            let until = self.heard + self.silence;
+            if !self.proof.is_given() {
+                closed("no node has shown itself");
+            } else if until <= Instant::now() {
+                closed("nothing comes");
+            } else {
+                self.until.as_mut().reset(until);
+                continue;
+            }
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Proof;
+
+    fn connect_info(&self) -> Proof {
+        self.proof.clone()
     }
 }
 
@@ -59,7 +179,12 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        self.is_overdue(context)?;
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() {
+            self.heard = Instant::now();
+        }
+        read
     }
 }
 
@@ -86,5 +211,72 @@ impl AsyncWrite for Connection {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const BOUNDS: Bounds =
+        Bounds { at_once: 3, of_address: 2, token_within: Duration::from_millis(300), silence: Duration::from_secs(3) };
+
+    async fn listening(bounds: Bounds) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        (Box::pin(incoming(listener, bounds)), address)
+    }
+
+    async fn connect(address: std::net::SocketAddr) -> TcpStream {
+        TcpStream::connect(address).await.expect("connected")
+    }
+
+    /// What a read of a connection gives.
+    async fn read(connection: &mut Connection) -> io::Result<usize> {
+        connection.read(&mut [0; 16]).await
+    }
+
+    #[tokio::test]
+    async fn one_address_leaves_room_for_others() {
+        let (mut accepted, address) = listening(Bounds { token_within: BOUNDS.silence, ..BOUNDS }).await;
+        let mut clients = vec![connect(address).await, connect(address).await, connect(address).await];
+        let first = accepted.next().await.expect("one").expect("accepted");
+        let _second = accepted.next().await.expect("one").expect("accepted");
+        // The third is closed, and the next one accepted that has a place.
+        let next = tokio::spawn(async move { accepted.next().await.expect("one").is_ok() });
+        let mut refused = clients.pop().expect("the third");
+        assert_eq!(refused.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
+        drop(first);
+        let _fourth = connect(address).await;
+        assert!(next.await.expect("no panic"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_no_node_shows_itself_is_closed() {
+        let (mut accepted, address) = listening(BOUNDS).await;
+        let mut client = connect(address).await;
+        let mut connection = accepted.next().await.expect("one").expect("accepted");
+        // Whatever else comes.
+        client.write_all(b"PRI * HTTP/2.0\r\n").await.expect("written");
+        assert_eq!(read(&mut connection).await.expect("read"), 16);
+        assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_a_node_is_kept_while_something_comes() {
+        let (mut accepted, address) = listening(BOUNDS).await;
+        let mut client = connect(address).await;
+        let mut connection = accepted.next().await.expect("one").expect("accepted");
+        connection.connect_info().give();
+        // Longer than one without a token is kept.
+        tokio::time::sleep(2 * BOUNDS.token_within).await;
+        client.write_all(b"ping").await.expect("written");
+        assert_eq!(read(&mut connection).await.expect("kept"), 4);
+        let began = Instant::now();
+        assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= BOUNDS.silence);
     }
 }

@@ -28,14 +28,14 @@ use super::channels::Channels;
 use super::codec::PartCodec;
 use super::cut::{self, Cut};
 use super::gather::{Stage, TaskProgress, Tasks};
+use super::guard::Guard;
 use super::part_scan::Files;
 use super::permits::TaskPermits;
 use super::task::Runner;
-use super::token::NodeSecret;
 use super::worker::{self, Sessions};
 use crate::cluster::affinity;
+use crate::cluster::token::NodeSecret;
 use crate::metrics::metrics;
-use crate::model::secret::Secret;
 use crate::query::distribute::{DistributedPlan, Distribution, NodeUse};
 use crate::query::{Engine, Tenant};
 use crate::storage::cache::PartCache;
@@ -71,7 +71,7 @@ pub struct OwnNode {
 /// How queries are distributed.
 pub struct DistributionOptions {
     /// The secret that nodes share.
-    pub secret: Secret,
+    pub secret: NodeSecret,
     /// Queries are distributed that have to read more bytes than this which are not cached; 0: none is.
     pub distribute_bytes: u64,
     /// Tasks of other nodes that run at once.
@@ -85,7 +85,7 @@ pub struct DistributionOptions {
 /// Distributes queries, and takes tasks of others.
 pub struct Coordinator {
     options: DistributionOptions,
-    secret: NodeSecret,
+    guard: Guard,
     sessions: Sessions,
     worker: Worker,
     channels: Channels,
@@ -108,14 +108,14 @@ impl Coordinator {
     /// # Panics
     /// Outside of a runtime.
     pub fn new(options: DistributionOptions, engine: &Engine, store: Store, cache: PartCache) -> Coordinator {
-        let secret = NodeSecret::new(options.secret.clone());
+        let guard = Guard::new(options.secret.clone(), &options.own.name);
         let permits = TaskPermits::new(options.tasks, PERMIT_WAIT);
         let sessions = Sessions { engine: engine.weak(), files: Files { store, cache }, permits };
         Coordinator {
-            channels: Channels::new(secret.clone(), Handle::current()),
+            channels: Channels::new(guard.clone(), Handle::current()),
             worker: sessions.worker(engine),
             sessions,
-            secret,
+            guard,
             options,
             failed: Mutex::default(),
         }
@@ -126,7 +126,7 @@ impl Coordinator {
     /// # Errors
     /// When the listener fails.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        worker::serve(self.worker.clone(), self.secret.clone(), listener, stop).await
+        worker::serve(self.worker.clone(), self.guard.clone(), listener, stop).await
     }
 
     /// The nodes that can be given a part, by name.
@@ -194,6 +194,7 @@ impl Coordinator {
             return Err(DataFusionError::Internal("a plan without a scan is not distributed".to_owned()));
         };
         let urls: Vec<Url> = shares.iter().map(|share| share.url.clone()).collect();
+        let names = shares.iter().map(|share| (share.url.clone(), share.name.clone())).collect();
         let scans = shares.iter().map(|share| scan.part(share.row_groups.clone())).collect();
         let progress = |share: Share| {
             TaskProgress::new(NodeUse {
@@ -214,7 +215,7 @@ impl Coordinator {
         let routed = urls.clone();
         let mut config = settings
             .with_distributed_user_codec(PartCodec::for_sending())
-            .with_distributed_channel_resolver(self.channels.clone())
+            .with_distributed_channel_resolver(self.channels.to(names))
             .with_distributed_worker_resolver(Urls(urls))
             .with_distributed_route_tasks_handler(move |_: RouteTasksEvent<'_>| {
                 Some(Ok(RouteTasksEventResponse::new(routed.clone())))

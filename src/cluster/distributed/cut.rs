@@ -24,8 +24,9 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion_distributed::{DistributedLeafExec, NetworkCoalesceExec};
 
-use super::gather::{GatherTasks, Tasks};
-use super::task::{NodeTask, Runner};
+use super::gather::{Gather, Tasks};
+use super::task::{NodeTask, Runner, Task};
+use crate::query::operator::Above;
 use crate::query::scan::schema::POSITION;
 use crate::query::scan::version_scan::VersionScan;
 
@@ -122,9 +123,10 @@ impl Cut {
 
     /// What all nodes give of what each does: a partition for each.
     fn gathered(&self, part: Arc<dyn ExecutionPlan>, ascending: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
-        let task = Arc::new(NodeTask::new(part, self.own.clone()));
+        let gather = Gather::new(part.properties(), self.tasks.clone(), ascending);
+        let task = Arc::new(NodeTask::new(Task { runner: self.own.clone() }, part));
         let boundary = Arc::new(NetworkCoalesceExec::try_new(task, self.scans.len(), 1)?);
-        Ok(Arc::new(GatherTasks::new(boundary, self.tasks.clone(), ascending)))
+        Ok(Arc::new(Above::new(gather, boundary)))
     }
 }
 

@@ -1,24 +1,23 @@
 //! What the nodes give, as an operator: a partition for each. It counts rows and bytes by node, and checks that each
-//! gives its entities in their order.
+//! gives all that it found, and its entities in their order.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::UInt64Type;
+use arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::common::internal_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 
+use super::ending::Ending;
 use crate::query::distribute::{NodeUse, Parts};
+use crate::query::operator::Operator;
 
 /// How far the task of a node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,108 +77,103 @@ impl Parts for Tasks {
     }
 }
 
-/// The operator.
-#[derive(Debug)]
-pub(super) struct GatherTasks {
-    input: Arc<dyn ExecutionPlan>,
+/// What the operator does. What is below comes over the network.
+#[derive(Clone, Debug)]
+pub(super) struct Gather {
+    /// What it gives: rows without their end.
+    properties: Arc<PlanProperties>,
     tasks: Arc<Tasks>,
     /// The column of positions, where they must ascend.
     ascending: Option<usize>,
+    /// The library runs a copy, and shows this one.
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl GatherTasks {
-    pub(super) fn new(input: Arc<dyn ExecutionPlan>, tasks: Arc<Tasks>, ascending: Option<usize>) -> GatherTasks {
-        GatherTasks { input, tasks, ascending, metrics: ExecutionPlanMetricsSet::new() }
-    }
-
-    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            // The library runs a copy, and shows this one.
-            Ok([input]) => {
-                let (tasks, metrics) = (self.tasks.clone(), self.metrics.clone());
-                Ok(Arc::new(GatherTasks { input, tasks, ascending: self.ascending, metrics }))
-            }
-            Err(_) => internal_err!("what nodes give comes from one plan"),
-        }
+impl Gather {
+    /// What comes of a part, of which there is one for each task.
+    pub(super) fn new(part: &PlanProperties, tasks: Arc<Tasks>, ascending: Option<usize>) -> Gather {
+        let properties = PlanProperties::new(
+            part.eq_properties.clone(),
+            Partitioning::UnknownPartitioning(tasks.0.len()),
+            part.emission_type,
+            part.boundedness,
+        );
+        Gather { properties: Arc::new(properties), tasks, ascending, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
-impl DisplayAs for GatherTasks {
-    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Operator for Gather {
+    const NAME: &'static str = "GatherTasks";
+
+    fn properties(&self, _: &dyn ExecutionPlan) -> Arc<PlanProperties> {
+        self.properties.clone()
+    }
+
+    fn describe(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes: Vec<&str> = self.tasks.0.iter().map(|task| &*task.given.node).collect();
         write!(formatter, "GatherTasks: nodes=[{}]", nodes.join(", "))
     }
-}
 
-impl ExecutionPlan for GatherTasks {
-    fn name(&self) -> &'static str {
-        "GatherTasks"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        input: &Arc<dyn ExecutionPlan>,
+        schema: SchemaRef,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         if partition >= self.tasks.0.len() {
             return internal_err!("there is no task {partition}");
         }
-        let batches = self.input.execute(partition, context)?;
+        let batches = input.execute(partition, context)?;
         let measured = Arc::new(BaselineMetrics::new(&self.metrics, partition));
-        let (tasks, ascending) = (self.tasks.clone(), self.ascending);
-        let checked = futures::stream::unfold((batches, None), move |(mut batches, mut last)| {
+        let ending = Ending::new(schema.clone(), self.tasks.0[partition].given.node.clone());
+        let given = Given { batches, ending, ascending: self.ascending, last: None };
+        let tasks = self.tasks.clone();
+        let checked = futures::stream::try_unfold(given, move |mut given| {
             let (tasks, measured) = (tasks.clone(), measured.clone());
             async move {
                 let task = &tasks.0[partition];
-                let Some(batch) = batches.next().await else {
-                    task.set(Stage::Done);
-                    return None;
-                };
-                let batch = batch.and_then(|batch| {
-                    if let Some(column) = ascending {
-                        last = still_ascending(&batch, column, last, &task.given.node)?;
-                    }
-                    Ok(batch)
-                });
+                let batch = given.next().await;
                 match &batch {
-                    Ok(batch) => task.count(batch),
+                    Ok(Some(batch)) => task.count(batch),
+                    Ok(None) => task.set(Stage::Done),
                     Err(error) => task.set(match error.find_root() {
                         DataFusionError::ResourcesExhausted(_) => Stage::Refused,
                         _ => Stage::Failed,
                     }),
                 }
-                Some((batch.map(|batch| batch.record_output(&measured)), (batches, last)))
+                Ok(batch?.map(|batch| (batch.record_output(&measured), given)))
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), checked)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+}
+
+/// What a node gives.
+struct Given {
+    batches: SendableRecordBatchStream,
+    ending: Ending,
+    /// See [`Gather`].
+    ascending: Option<usize>,
+    /// The last position so far.
+    last: Option<u64>,
+}
+
+impl Given {
+    /// The next rows; `None` when all have come.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let Some(batch) = self.batches.next().await else { return self.ending.end().map(|()| None) };
+            let Some(batch) = self.ending.rows(&batch?)? else { continue };
+            if let Some(column) = self.ascending {
+                self.last = still_ascending(&batch, column, self.last, self.ending.node())?;
+            }
+            return Ok(Some(batch));
+        }
     }
 }
 

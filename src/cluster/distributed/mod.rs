@@ -11,13 +11,14 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `token` | what proves that a request is from a node of this service |
 //! | `channels` | connections to other nodes |
 //! | `connections` | those of other nodes, a bounded number |
+//! | `guard` | what lets requests of nodes of this service through, and no others |
 //! | `permits` | how many tasks of other nodes run at once |
 //! | `task` | what a node does, as an operator: on the threads of queries, with a permit |
 //! | `part_scan` | the scan of a node, as an operator: the file is opened when it runs |
 //! | `gather` | what the nodes give, counted by node and checked, as an operator |
+//! | `ending` | the last row of what a node gives: nothing that was cut looks whole |
 //! | `codec` | these operators as bytes |
 //! | `cut` | where plans are cut |
 //! | `worker` | the sessions and the server of a node that helps |
@@ -28,11 +29,12 @@ mod codec;
 mod connections;
 mod coordinator;
 mod cut;
+mod ending;
 mod gather;
+mod guard;
 mod part_scan;
 mod permits;
 mod task;
-mod token;
 mod worker;
 
 pub use coordinator::{Coordinator, DistributionOptions, OwnNode, Peer};

@@ -6,30 +6,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{exec_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::ending;
 use super::permits::TaskPermits;
 use crate::metrics::metrics;
+use crate::query::operator::{Above, Operator};
 use crate::query::{Engine, Tenant};
 
 /// Batches that are ready before they are asked for.
 const AHEAD: usize = 2;
 
-/// The operator. It has one partition.
-#[derive(Debug)]
-pub(super) struct NodeTask {
-    input: Arc<dyn ExecutionPlan>,
-    runner: Runner,
+/// The operator. It has one partition, and gives the rows of what is below and their end.
+pub(super) type NodeTask = Above<Task>;
+
+/// What it does.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    /// Where it runs.
+    pub(super) runner: Runner,
 }
 
 /// Where a task runs.
@@ -49,63 +53,31 @@ impl fmt::Debug for Runner {
     }
 }
 
-impl NodeTask {
-    pub(super) fn new(input: Arc<dyn ExecutionPlan>, runner: Runner) -> NodeTask {
-        NodeTask { input, runner }
+impl Operator for Task {
+    const NAME: &'static str = "NodeTask";
+
+    fn properties(&self, input: &dyn ExecutionPlan) -> Arc<PlanProperties> {
+        let of_input = input.properties();
+        Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(ending::with_end(&input.schema())),
+            Partitioning::UnknownPartitioning(1),
+            of_input.emission_type,
+            of_input.boundedness,
+        ))
     }
 
-    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(NodeTask::new(input, self.runner.clone()))),
-            Err(_) => internal_err!("the task of a node is one plan"),
-        }
-    }
-}
-
-impl DisplayAs for NodeTask {
-    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("NodeTask")
-    }
-}
-
-impl ExecutionPlan for NodeTask {
-    fn name(&self) -> &'static str {
-        "NodeTask"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        input: &Arc<dyn ExecutionPlan>,
+        schema: SchemaRef,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
             return internal_err!("the task of a node has one partition");
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
-        let (input, runner) = (self.input.clone(), self.runner.clone());
+        let (input, runner) = (input.clone(), self.runner.clone());
         let running = self.runner.engine.spawn(async move {
             let mut counted = runner.permits.is_some().then(|| Counted("stopped"));
             let outcome = runner.run(input, context, sender).await;
@@ -118,15 +90,25 @@ impl ExecutionPlan for NodeTask {
             }
             outcome
         });
-        let batches = futures::stream::unfold(Some((receiver, running)), |state| async move {
-            let (mut receiver, running) = state?;
-            match receiver.recv().await {
-                Some(batch) => Some((Ok(batch), Some((receiver, running)))),
-                // It has ended. Only it tells whether these were all.
-                None => Some((Err(ended(running).await?), None)),
+        let given = schema.clone();
+        let batches = futures::stream::try_unfold(Some((receiver, running, 0)), move |state| {
+            let given = given.clone();
+            async move {
+                let Some((mut receiver, running, rows)) = state else { return Ok(None) };
+                match receiver.recv().await {
+                    Some(batch) => {
+                        let so_far = rows + batch.num_rows() as u64;
+                        Ok(Some((ending::not_last(&batch, &given)?, Some((receiver, running, so_far)))))
+                    }
+                    // It has ended. Only it tells whether these were all.
+                    None => match ended(running).await {
+                        Some(error) => Err(error),
+                        None => Ok(Some((ending::last(rows, &given)?, None))),
+                    },
+                }
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 }
 

@@ -19,26 +19,20 @@ use datafusion_distributed::{
 use http::{HeaderMap, HeaderValue};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
-use tonic::{Request, Status};
 
 use super::VERSION;
-use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY, unix_seconds};
+use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY};
 use super::codec::PartCodec;
-use super::connections;
+use super::connections::{self, Bounds};
+use super::guard::{Guard, TENANT_HEADER};
 use super::part_scan::{Files, PartScan};
 use super::permits::TaskPermits;
 use super::task::{NodeTask, Runner};
-use super::token::{NodeSecret, TOKEN_HEADER};
-use crate::metrics::metrics;
 use crate::priority::Priority;
 use crate::query::engine::WeakEngine;
 use crate::query::scan::version_scan::VersionScan;
 use crate::query::{Engine, Tenant};
-
-/// The header that tells for whom a query runs.
-const TENANT_HEADER: &str = "strata-tenant";
 
 /// Most bytes of the plan of a task: a request is shorter, and a file has fewer row groups.
 const PLAN_BYTES: usize = 16 << 20;
@@ -146,28 +140,21 @@ fn tenant_of(headers: &HeaderMap) -> Result<Option<Tenant>> {
 /// When the listener fails.
 pub(super) async fn serve(
     worker: Worker,
-    secret: NodeSecret,
+    guard: Guard,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let check = move |request: Request<()>| {
-        let token = request.metadata().get(TOKEN_HEADER).and_then(|token| token.to_str().ok());
-        match token.is_some_and(|token| secret.accepts(token, VERSION, unix_seconds())) {
-            true => Ok(request),
-            false => {
-                metrics().node_tasks.of(["refused".into()]).increment(1);
-                Err(Status::unauthenticated("the request is from no node of this service and of its version"))
-            }
-        }
-    };
     let served = Server::builder()
-        .layer(InterceptorLayer::new(check))
+        .layer(guard)
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_interval(Some(PING_EVERY))
         .http2_keepalive_timeout(Some(PING_ANSWERED_WITHIN))
         .http2_max_header_list_size(16 << 10)
         .add_service(worker.into_worker_server().max_decoding_message_size(PLAN_BYTES))
-        .serve_with_incoming_shutdown(connections::incoming(listener), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(
+            connections::incoming(listener, Bounds::default()),
+            stop.clone().cancelled_owned(),
+        );
     /// What still runs when the node ends, runs again elsewhere.
     const DRAIN: Duration = Duration::from_secs(5);
     let ends = async {

@@ -1,7 +1,7 @@
 //! Reads that another server of the service has handed over ([`crate::cluster::hand_over`]). It has admitted and
 //! counted the client, and makes the headers of the answer itself. So only the totals and the body matter here.
 //!
-//! A request with the header and without a good token is a request like any other.
+//! A request with the headers and without a good token is a request like any other.
 
 use std::sync::Arc;
 
@@ -10,17 +10,19 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 
 use super::{coding, file_format, parse, respond};
-use crate::cluster::hand_over::{Handed, TOKEN_HEADER};
+use crate::cluster::hand_over::{HANDED_HEADER, Handed};
+use crate::cluster::token::TOKEN_HEADER;
 use crate::http::error::HttpError;
 use crate::http::headers::caching;
 use crate::service::{App, CacheKey, Holder, meant};
 
-/// What the token of a request says; `None` without a good one.
+/// What is said of a request that was handed over; `None` without a good token.
 pub(super) fn accepted(app: &App, head: &Parts) -> Option<Handed> {
     // Most services hand nothing over.
     let hand_over = app.hand_over()?;
-    let token = head.headers.get(TOKEN_HEADER)?.to_str().ok()?;
-    hand_over.accept(token, head.uri.path_and_query()?.as_str())
+    let header = |name| head.headers.get(name)?.to_str().ok();
+    let (said, token) = (header(HANDED_HEADER)?, header(TOKEN_HEADER)?);
+    hand_over.accept((token, said), &head.method, head.uri.path_and_query()?.as_str())
 }
 
 /// Answers it here, and nowhere else.

@@ -3,25 +3,23 @@
 //! An aggregate gives its groups as slices of one batch. A sort charges every slice to the memory pool with all that it
 //! keeps alive, which is that whole batch each time, and gives up although little is held. A copy keeps itself alone.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::internal_err;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
+use crate::query::operator::{Above, Operator};
 use crate::query::scan::version_scan::VersionScan;
 
 /// The rule: below every sort whose input is not the scan itself, which gives batches of their own.
@@ -58,28 +56,16 @@ fn is_compact(input: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// What a sort that spills has below it, for this input.
 pub(super) fn before_sort(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    if is_compact(input) { input.clone() } else { Arc::new(CompactBatches::new(input.clone())) }
+    if is_compact(input) { input.clone() } else { Arc::new(CompactBatches::new(Compact::default(), input.clone())) }
 }
 
 /// The node. Order, partitions and rows are those of its input.
-#[derive(Debug)]
-struct CompactBatches {
-    input: Arc<dyn ExecutionPlan>,
+type CompactBatches = Above<Compact>;
+
+/// What it does.
+#[derive(Clone, Debug, Default)]
+struct Compact {
     metrics: ExecutionPlanMetricsSet,
-}
-
-impl CompactBatches {
-    fn new(input: Arc<dyn ExecutionPlan>) -> CompactBatches {
-        CompactBatches { input, metrics: ExecutionPlanMetricsSet::new() }
-    }
-}
-
-/// The node above its only child.
-fn above(children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-    match <[_; 1]>::try_from(children) {
-        Ok([input]) => Ok(Arc::new(CompactBatches::new(input))),
-        Err(_) => internal_err!("batches to compact come from one plan"),
-    }
 }
 
 /// The rows of a batch in memory of their own.
@@ -90,49 +76,18 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), columns)?)
 }
 
-impl DisplayAs for CompactBatches {
-    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("CompactBatches")
-    }
-}
+impl Operator for Compact {
+    const NAME: &'static str = "CompactBatches";
 
-impl ExecutionPlan for CompactBatches {
-    fn name(&self) -> &'static str {
-        "CompactBatches"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        above(children)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        above(children)
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let batches = self.input.execute(partition, context)?;
-        let schema = batches.schema();
+        input: &Arc<dyn ExecutionPlan>,
+        schema: SchemaRef,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let measured = BaselineMetrics::new(&self.metrics, partition);
-        let batches = batches.map(move |batch| {
+        let batches = input.execute(partition, context)?.map(move |batch| {
             let _timer = measured.elapsed_compute().timer();
             compact(&batch?).record_output(&measured)
         });

@@ -8,6 +8,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use crate::priority::Priority;
 use crate::query::{Engine, QueryError};
 use crate::service::admission::semaphore::{Holder, Permit};
+use crate::service::admission::tenants::TenantNumbers;
 use crate::service::admission::{Account, Admission, WHOLE_BYTES, Weight, accounted};
 
 /// Bytes of a part beyond what there was room for that are worth accounting.
@@ -18,23 +19,25 @@ const LARGE_BYTES: u64 = 1 << 20;
 pub(in crate::service) struct Capacity {
     engine: Engine,
     admission: Admission,
+    tenants: TenantNumbers,
     /// Whether all of the work comes last.
     in_background: bool,
 }
 
 impl Capacity {
-    pub(in crate::service) fn new(engine: Engine, admission: Admission) -> Capacity {
-        Capacity { engine, admission, in_background: false }
+    pub(in crate::service) fn new(engine: Engine, admission: Admission, tenants: TenantNumbers) -> Capacity {
+        Capacity { engine, admission, tenants, in_background: false }
     }
 
     /// The same for another one who asks.
     pub(in crate::service) fn of(&self, holder: Holder) -> Capacity {
-        Capacity { engine: self.engine.of(holder.tenant()), admission: self.admission.of(holder), ..*self }
+        let engine = self.engine.of(self.tenants.tenant(holder));
+        Capacity { engine, admission: self.admission.of(holder), ..self.clone() }
     }
 
     /// The same on the threads of this priority.
     pub(in crate::service) fn at(&self, priority: Priority) -> Capacity {
-        Capacity { engine: self.engine.at(priority), admission: self.admission.clone(), ..*self }
+        Capacity { engine: self.engine.at(priority), ..self.clone() }
     }
 
     /// The same for work that nobody waits for: all of it comes last.

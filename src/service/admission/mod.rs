@@ -37,6 +37,7 @@ pub(in crate::service) mod capacity;
 pub(in crate::service) mod catalog;
 pub(in crate::service) mod queue;
 pub(in crate::service) mod semaphore;
+pub(in crate::service) mod tenants;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

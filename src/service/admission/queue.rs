@@ -19,11 +19,8 @@
 //! holders of its kind that wait, whatever the others ask for.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
 
 use crate::model::ids::UserId;
-use crate::query::Tenant;
 use crate::service::rate_limit::Client;
 
 /// For whom units are held.
@@ -78,12 +75,6 @@ impl Holder {
             Some(("account", account)) => Holder::Anonymous(Client::Account(account.parse().ok()?)),
             _ => return None,
         })
-    }
-
-    /// Whom its queries are accounted to.
-    pub(in crate::service) fn tenant(self) -> Tenant {
-        static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        Tenant { key: KEYS.hash_one(self), anonymous: self.is_anonymous() }
     }
 
     /// Whether it is nobody known.

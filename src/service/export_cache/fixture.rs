@@ -14,6 +14,7 @@ use crate::config;
 use crate::query::{Engine, EngineOptions};
 use crate::service::admission::Admission;
 use crate::service::admission::capacity::Capacity;
+use crate::service::admission::tenants::TenantNumbers;
 use crate::service::export_cache::index::Entry;
 use crate::service::export_cache::room::Room;
 use crate::service::export_cache::{Content, Export, Exports, MOST_FILES, Make, Totals};
@@ -69,7 +70,7 @@ pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: 
     let disk = disk(&directory);
     let exports = Exports::lingering(Scratch::create(&directory).expect("a directory"), disk, room, linger);
     let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2, 1 << 30);
-    Setup { root, capacity: Capacity::new(engine, admission), exports }
+    Setup { root, capacity: Capacity::new(engine, admission, TenantNumbers::of(None)), exports }
 }
 
 impl Setup {

@@ -218,6 +218,7 @@ mod tests {
     use crate::query::{Engine, EngineOptions, TenantShares};
     use crate::service::admission::Admission;
     use crate::service::admission::semaphore::Holder;
+    use crate::service::admission::tenants::TenantNumbers;
     use crate::service::rate_limit::Client;
 
     /// An engine of two threads, and its directory.
@@ -276,7 +277,7 @@ mod tests {
                     Ok((vec![b'x'; entities as usize], unit.places.end))
                 }
             };
-            let capacity = Capacity::new(engine.clone(), admission);
+            let capacity = Capacity::new(engine.clone(), admission, TenantNumbers::of(None));
             Paced { capacity, place, selected: 1_000, mean_bytes: 64 << 10, encode }.into_stream()
         };
         let mut hostile = Vec::new();
@@ -323,7 +324,7 @@ mod tests {
                 Ok((vec![b'x'], unit.places.end))
             }
         };
-        let capacity = Capacity::new(engine, admission.clone());
+        let capacity = Capacity::new(engine, admission.clone(), TenantNumbers::of(None));
         let paced = Paced { capacity, place, selected: 10, mean_bytes: 64 << 10, encode };
         let mut parts = paced.into_stream();
         let reading = tokio::spawn(async move { parts.next().await.is_some() });
@@ -358,7 +359,7 @@ mod tests {
             }
         };
         let (selected, mean_bytes) = (1_000_000, 1 << 10);
-        let capacity = Capacity::new(engine.clone(), admission);
+        let capacity = Capacity::new(engine.clone(), admission, TenantNumbers::of(None));
         let paced = Paced { capacity, place, selected, mean_bytes, encode };
         let mut parts = paced.into_stream();
         for _ in 0..10 {

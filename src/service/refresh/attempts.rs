@@ -88,10 +88,7 @@ impl Attempts {
         }
         let acquire = || async { self.catalog.acquire_refresh(dataset, trigger, new_path().as_ref(), LEASE).await };
         match acquire().await {
-            Err(CatalogError::Busy) if self.former.end_refresh_of(dataset).await? => {
-                tracing::info!(dataset_id = dataset.get(), "a refresh of a process that is no more was ended");
-                Ok(acquire().await?)
-            }
+            Err(CatalogError::Busy) if self.former.end_refresh_of(dataset).await? => Ok(acquire().await?),
             outcome => Ok(outcome?),
         }
     }

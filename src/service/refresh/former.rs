@@ -40,11 +40,18 @@ impl FormerProcesses {
         has_this_directory && self.scratch.has_ended(&holder.process)
     }
 
-    /// Ends the refresh that holds a dataset, if its process is gone; tells whether it has.
+    /// Ends the refresh that holds a dataset, if its process is gone. Whether it holds it no more: another call, or the
+    /// start of the server, may end it at the same moment.
     pub(super) async fn end_refresh_of(&self, dataset: DatasetId) -> Result<bool, CatalogError> {
         match self.catalog.held_refresh(dataset).await? {
-            Some(held) if self.is_gone(&held) => Ok(self.catalog.end_dead_refreshes(vec![held]).await? > 0),
-            _ => Ok(false),
+            None => Ok(true),
+            Some(held) if self.is_gone(&held) => {
+                if self.catalog.end_dead_refreshes(vec![held]).await? > 0 {
+                    tracing::info!(dataset_id = dataset.get(), "a refresh of a process that is no more was ended");
+                }
+                Ok(true)
+            }
+            Some(_) => Ok(false),
         }
     }
 

@@ -1,6 +1,9 @@
 //! Heavy reads go to the node that the version file belongs to.
 
 use serde_json::{Value, json};
+use strata::catalog::Catalog;
+use strata::cluster::token::{Claim, NodeSecret, Purpose, now_s};
+use strata::model::secret::Secret;
 
 use super::harness::{Cluster, NODES, until};
 use crate::support::metrics;
@@ -144,15 +147,51 @@ async fn nobody_else_hands_reads_over() {
     cluster.push(dataset, &json!([{"a": 1}])).await;
     let path = format!("/api/{dataset}/secret/v1/");
     let key = format!("Bearer {}", told["private_key"].as_str().expect("a key"));
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
-    let tokens = [String::new(), "x".to_owned(), format!("{now} operator versions/a.parquet {}", "0".repeat(64))];
+    // What a server sends to another one.
+    let catalog = Catalog::open(&cluster.catalog).await.expect("the catalog");
+    let name_of = async |node: usize| {
+        let address = cluster.nodes[node].base_url();
+        let nodes = catalog.nodes().await.expect("the nodes").into_iter().map(|node| node.registration);
+        let found =
+            nodes.into_iter().find(|other| Some(&*address) == other.http_address.as_deref().map(url).as_deref());
+        found.expect("registered").id
+    };
+    let (first, second) = (name_of(0).await, name_of(1).await);
+    let secret = NodeSecret::new(Secret::from_stored("64 random hexadecimal digits".to_owned()));
+    let said = "operator versions/a.parquet";
+    let claim = Claim { receiver: &first, purpose: Purpose::Read, method: "GET", target: &path, said };
+    let token = |claim: Claim<'_>, time_s: u64| secret.token(&second, &claim, time_s).expect("a token");
+    let headers = |token: &str| [("strata-handed-over", said.to_owned()), ("strata-node-token", token.to_owned())];
     let door = cluster.door_of(0).from(cluster.address(103));
-    for token in &tokens {
+    let get = async |token: &str, key: Option<&str>| {
+        let headers = headers(token);
+        let headers = headers.iter().map(|(name, value)| (*name, &**value));
+        let headers: Vec<(&str, &str)> = headers.chain(key.map(|key| ("authorization", key))).collect();
+        door.get_with(&path, &headers).await.expect("an answer")
+    };
+    let let_in = get(&token(claim, now_s()), None).await;
+    assert_eq!((let_in.status, &*let_in.text()), (409, "another answer is meant"));
+    let wrong = [
+        String::new(),
+        "x".to_owned(),
+        format!("{} {second} {}", now_s(), "0".repeat(64)),
+        // For another server, another path, another holder; too old, and too new.
+        token(Claim { receiver: &second, ..claim }, now_s()),
+        token(Claim { target: &format!("{path}?limit=1"), ..claim }, now_s()),
+        token(Claim { said: "user:1 versions/a.parquet", ..claim }, now_s()),
+        token(Claim { purpose: Purpose::Task, ..claim }, now_s()),
+        token(claim, now_s() - 100),
+        token(claim, now_s() + 100),
+    ];
+    for token in &wrong {
         // Neither let in, nor kept from being counted.
-        let refused = door.get_with(&path, &[("strata-handed-over", token)]).await.expect("an answer");
-        assert_eq!(refused.status, 401, "{}", refused.text());
-        let headers = [("strata-handed-over", &**token), ("authorization", &*key)];
-        let reply = door.get_with(&path, &headers).await.expect("an answer");
-        assert!(reply.is_ok() && reply.header("x-ratelimit-remaining").is_some(), "{}", reply.text());
+        let refused = get(token, None).await;
+        assert_eq!(refused.status, 401, "{token}: {}", refused.text());
+        let reply = get(token, Some(&key)).await;
+        assert!(reply.is_ok() && reply.header("x-ratelimit-remaining").is_some(), "{token}: {}", reply.text());
     }
+}
+
+fn url(address: &str) -> String {
+    format!("http://{address}")
 }

@@ -132,7 +132,9 @@ async fn servers_are_listed_with_what_they_do() {
     let machines = [Machine::new(), Machine::new()];
     let soon = ("STRATA_CLUSTER__LOST_AFTER_S", "5");
     let address = ("STRATA_CLUSTER__INTERNAL_ADDRESS", "10.0.0.7:8081");
-    let mut first = service.serve(&machines[0], &[soon, ("STRATA_CLUSTER__NODE", "b"), address]);
+    let secret = ("STRATA_CLUSTER__SECRET", "a secret of the nodes");
+    let listen = ("STRATA_CLUSTER__LISTEN", "127.0.0.1:0");
+    let mut first = service.serve(&machines[0], &[soon, ("STRATA_CLUSTER__NODE", "b"), address, secret, listen]);
     let second = [soon, ("STRATA_CLUSTER__NODE", "a"), ("STRATA_SERVER__ROLES", "refresh,query")];
     let second = service.serve(&machines[1], &second);
     assert_eq!(second.greeting, "roles: refresh, query\n");

@@ -9,7 +9,7 @@ use strata::model::secret::Secret;
 use strata::service::SweepReason;
 
 use crate::support::s3_server::S3Server;
-use crate::support::{Answer, TestService, eventually, files};
+use crate::support::{Answer, TestService, eventually, files, metrics};
 
 const EXPORT: &str = "/api/1/noise/v1/?format=parquet&total=true";
 
@@ -169,6 +169,26 @@ async fn an_export_that_is_damaged_or_gone_is_made_and_no_wrong_byte_is_sent() {
     let (first, second) = (one.get(other).await, one.beside(|_| ()).await.get(other).await);
     assert_eq!((first.status, second.status), (200, 200));
     assert!(first.body == second.body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exports_that_wait_for_a_store_that_stalls_are_made() {
+    let (server, one) = first().await;
+    // One more than are fetched at once.
+    let paths: Vec<String> = (0..5).map(|more| format!("/api/1/noise/v1/?format=parquet&limit={}", 9 + more)).collect();
+    let mut made = Vec::new();
+    for path in &paths {
+        made.push(one.get(path).await);
+        eventually("the export is in the store", async || objects(&server).len() == made.len()).await;
+    }
+    let two = one.beside(|_| ()).await;
+    server.stall("shared-exports");
+    let asked = paths.iter().map(|path| Box::pin(two.get(path)));
+    let (answer, number, others) = futures::future::select_all(asked).await;
+    assert!(answer.status == 200 && answer.body == made[number].body);
+    let rendering = two.get("/metrics").await;
+    assert_eq!(metrics::value(rendering.text(), "strata_shared_exports_total{outcome=\"busy\"}"), Some(1.0));
+    drop(others);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,14 +18,23 @@ pub struct S3Server {
     running: Option<(oneshot::Sender<()>, tokio::task::JoinHandle<()>)>,
 }
 
-/// The methods of requests that are refused.
+/// What is not answered as it should be.
 #[derive(Clone, Default)]
-struct Refused(Arc<Mutex<Vec<&'static str>>>);
+struct Refused {
+    /// The methods of requests that are refused.
+    methods: Arc<Mutex<Vec<&'static str>>>,
+    /// Requests for paths with this text are never answered.
+    stalled: Arc<Mutex<Option<&'static str>>>,
+}
 
 #[async_trait::async_trait]
 impl s3s::access::S3Access for Refused {
     async fn check(&self, request: &mut s3s::access::S3AccessContext<'_>) -> s3s::S3Result<()> {
-        match self.0.lock().expect("not poisoned").contains(&request.method().as_str()) {
+        let stalled = *self.stalled.lock().expect("not poisoned");
+        if stalled.is_some_and(|text| request.uri().path().contains(text)) {
+            std::future::pending::<()>().await;
+        }
+        match self.methods.lock().expect("not poisoned").contains(&request.method().as_str()) {
             true => Err(s3s::s3_error!(AccessDenied)),
             false => Ok(()),
         }
@@ -67,7 +76,12 @@ impl S3Server {
 
     /// From now on refuses requests of these methods, as to credentials without the permission.
     pub fn refuse(&self, methods: &[&'static str]) {
-        *self.refused.0.lock().expect("not poisoned") = methods.to_vec();
+        *self.refused.methods.lock().expect("not poisoned") = methods.to_vec();
+    }
+
+    /// From now on takes requests for paths with this text, and does not answer them.
+    pub fn stall(&self, text: &'static str) {
+        *self.refused.stalled.lock().expect("not poisoned") = Some(text);
     }
 
     /// Listens again.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use self::claim::Claim;
@@ -58,6 +58,9 @@ const ONE_OF: u64 = 4;
 /// Exports that are put into the store at once, and fetched by the service: each takes some MiB of memory.
 const TRANSFERS: usize = 4;
 
+/// How long a place among them is waited for. A store that stalls holds all of them until its requests fail.
+const TURN: Duration = Duration::from_secs(5);
+
 /// See the module.
 pub(in crate::service) struct SharedExports {
     catalog: Catalog,
@@ -87,6 +90,11 @@ impl SharedExports {
     /// The length of an export that lies in the store; `None` also where the catalog does not answer.
     pub(in crate::service) async fn bytes(&self, key: CacheKey) -> Option<u64> {
         self.catalog.shared_export(&key.whole()).await.ok().flatten().map(|export| export.size_bytes)
+    }
+
+    /// A place among the transfers; `None` if there is none soon.
+    async fn transfer(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::time::timeout(TURN, self.transfers.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// What makes an export of a version file of that size: fetches it where it lies in the store, and puts it there
@@ -132,7 +140,12 @@ impl Asked {
                 }
                 Found::Made(export) => match self.open(capacity, &export, taker).await? {
                     Ok(blocks) => return Ok(self.fetched(export, blocks, taker)),
-                    Err(error) => self.lost(&export, &error).await,
+                    Err(error) => {
+                        self.lost(&export, &error).await;
+                        if let ObjectError::Busy = error {
+                            break;
+                        }
+                    }
                 },
             }
         }
@@ -181,7 +194,10 @@ impl Asked {
         // A client may be slow: it holds one of the places for streamed answers, and little memory.
         let (place, transfer) = match taker {
             Taker::Client => (Some(capacity.admission().stream().await?), None),
-            Taker::Service => (None, self.shared.transfers.clone().acquire_owned().await.ok()),
+            Taker::Service => match self.shared.transfer().await {
+                None => return Ok(Err(ObjectError::Busy)),
+                transfer => (None, transfer),
+            },
         };
         let blocks = Blocks::open(&self.shared.store, export, taker).await;
         Ok(blocks.map(|blocks| blocks.holding((place, transfer))))
@@ -202,7 +218,11 @@ impl Asked {
     async fn lost(&self, export: &SharedExport, error: &ObjectError) {
         let SharedExports { catalog, store, .. } = &*self.shared;
         tracing::warn!(cause = %Causes(error), path = export.path, "an export in the store cannot be used; it is made");
-        let outcome = if error.is_for_good() { "damaged" } else { "failed" };
+        let outcome = match error {
+            ObjectError::Busy => "busy",
+            error if error.is_for_good() => "damaged",
+            _ => "failed",
+        };
         metrics().shared_exports.of([outcome.into()]).increment(1);
         if error.is_for_good() && catalog.forget_export(&self.name, &export.path).await.is_ok() {
             object::remove(store, &export.path).await;
@@ -229,7 +249,6 @@ impl SharedExports {
         if made.bytes > self.room.bytes / ONE_OF {
             return true;
         }
-        let Ok(_transfer) = self.transfers.acquire().await else { return true };
         let counted = |outcome: &'static str| metrics().shared_exports.of([outcome.into()]).increment(1);
         let failed = |error: &(dyn std::error::Error + 'static)| {
             tracing::warn!(cause = %Causes(error), "an export is not shared with the other servers");
@@ -241,6 +260,10 @@ impl SharedExports {
             Ok(Some(first)) => return is_the_same(&first, made),
             Err(error) => return failed(&error),
         }
+        let Some(_transfer) = self.transfer().await else {
+            counted("busy");
+            return true;
+        };
         let path = object::new_path();
         if let Err(error) = object::write(&self.store, &path, files, made).await {
             return failed(&error);

@@ -44,6 +44,9 @@ pub(super) enum ObjectError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StorageError),
+    /// Others are on their way, and hold all places for too long.
+    #[error("the store is too slow with others")]
+    Busy,
     /// The file that it is made of cannot be read.
     #[error("the export's file")]
     File(#[from] std::io::Error),
@@ -62,7 +65,7 @@ impl ObjectError {
             ObjectError::Damaged(_) | ObjectError::Store(StorageError::Store(object_store::Error::NotFound { .. })) => {
                 true
             }
-            ObjectError::Store(_) | ObjectError::File(_) => false,
+            ObjectError::Store(_) | ObjectError::Busy | ObjectError::File(_) => false,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Queries that other nodes help with: engines in one process, each with a cache and a port of its own, over one store.
 //! They find what one engine finds, whoever fails.
 
+mod cut;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
+use strata::cluster::token::NodeSecret;
 use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest, Sort};
 use strata::model::secret::Secret;
@@ -57,7 +60,7 @@ impl Nodes {
         let engine = self.lab.engine(2, 1 << 30, Duration::from_secs(60));
         let known = self.known.clone();
         let options = DistributionOptions {
-            secret: Secret::from_stored(secret.to_owned()),
+            secret: NodeSecret::new(Secret::from_stored(secret.to_owned())),
             distribute_bytes: 1,
             tasks: 4,
             own: OwnNode { name: name.clone(), helps: true },
@@ -208,6 +211,9 @@ fn each_kind_of_query_is_distributed_and_tells_what_each_node_did() {
         (ReadRequest { sort: sort("v", true), limit: Some(2), ..k.clone() }, 6),
         (ReadRequest { sort: sort("v", false), limit: Some(5), offset: 3, ..ReadRequest::default() }, 24),
         (ReadRequest { sort: sort("v", false), ..k.clone() }, 13),
+        // Many have the same key: then the order is that of their positions, whatever node they are on.
+        (ReadRequest { sort: sort("k", true), limit: Some(9), offset: 2, ..ReadRequest::default() }, 33),
+        (ReadRequest { sort: sort("k", false), ..ReadRequest::default() }, 40),
         (ReadRequest { sample: Some(5), seed: Some(7), ..k.clone() }, 13),
         (ReadRequest { dedup: true, drop: vec![path("n"), path("v")], ..ReadRequest::default() }, 12),
         (ReadRequest { dedup: true, ..k.clone() }, 13),

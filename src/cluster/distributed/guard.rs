@@ -1,0 +1,156 @@
+//! What lets requests of nodes of this service through to the worker, and no others: each carries a token
+//! ([`crate::cluster::token`]) for this node, its path and the tenant that it names.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::{Either, Ready, ready};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service};
+
+use super::connections::Proof;
+use crate::cluster::token::{Claim, NodeSecret, Purpose, TOKEN_HEADER, now_s};
+use crate::metrics::metrics;
+
+/// The header that tells for whom a query runs.
+pub(super) const TENANT_HEADER: &str = "strata-tenant";
+
+/// Who signs the requests of a node, and checks those to it.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    secret: NodeSecret,
+    /// The name of this node.
+    own: Arc<str>,
+}
+
+impl Guard {
+    /// Of the node of this name.
+    pub(super) fn new(secret: NodeSecret, own: &str) -> Guard {
+        Guard { secret, own: own.into() }
+    }
+
+    /// Adds the token to a request to a node.
+    pub(super) fn sign<B>(&self, receiver: &str, mut request: Request<B>) -> Request<B> {
+        let token = claim(receiver, &request).and_then(|claim| self.secret.token(&self.own, &claim, now_s()));
+        // A token is plain ASCII.
+        if let Some(token) = token.and_then(|token| HeaderValue::from_str(&token).ok()) {
+            request.headers_mut().insert(TOKEN_HEADER, token);
+        }
+        request
+    }
+
+    /// Whether a request is from a node of this service, for this one.
+    fn accepts<B>(&self, request: &Request<B>) -> bool {
+        let sender = || {
+            let token = text(request.headers(), TOKEN_HEADER)?;
+            self.secret.sender(token, &claim(&self.own, request)?, now_s())
+        };
+        sender().is_some()
+    }
+}
+
+/// What a request is; `None` if its tenant is no text.
+fn claim<'a, B>(receiver: &'a str, request: &'a Request<B>) -> Option<Claim<'a>> {
+    let said = match request.headers().contains_key(TENANT_HEADER) {
+        true => text(request.headers(), TENANT_HEADER)?,
+        false => "",
+    };
+    let (method, target) = (request.method().as_str(), request.uri().path());
+    Some(Claim { receiver, purpose: Purpose::Task, method, target, said })
+}
+
+/// The value of a header that is there once.
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+impl<S> Layer<S> for Guard {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Guarded<S> {
+        Guarded { guard: self.clone(), inner }
+    }
+}
+
+/// A service behind a guard.
+#[derive(Clone, Debug)]
+pub(super) struct Guarded<S> {
+    guard: Guard,
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for Guarded<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Either<S::Future, Ready<Result<Response<Body>, S::Error>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if self.guard.accepts(&request) {
+            if let Some(proof) = request.extensions().get::<Proof>() {
+                proof.give();
+            }
+            return Either::Left(self.inner.call(request));
+        }
+        metrics().node_tasks.of(["refused".into()]).increment(1);
+        let refusal = Status::unauthenticated("the request is from no node of this service and of its version");
+        Either::Right(ready(Ok(refusal.into_http())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::secret::Secret;
+
+    const PATH: &str = "/worker.WorkerService/ExecuteTask";
+
+    fn guard(name: &str) -> Guard {
+        Guard::new(NodeSecret::new(Secret::from_stored("a secret of the nodes".to_owned())), name)
+    }
+
+    fn request(path: &str, tenant: Option<&str>) -> Request<()> {
+        let mut request = Request::post(format!("http://10.0.0.1:8081{path}"));
+        if let Some(tenant) = tenant {
+            request = request.header(TENANT_HEADER, tenant);
+        }
+        request.body(()).expect("a request")
+    }
+
+    /// The request, with the token of another one.
+    fn with_token_of(mut request: Request<()>, other: &Request<()>) -> Request<()> {
+        request.headers_mut().insert(TOKEN_HEADER, other.headers()[TOKEN_HEADER].clone());
+        request
+    }
+
+    #[test]
+    fn a_token_lets_one_request_through_at_one_node() {
+        let signed = guard("n1").sign("n2", request(PATH, Some("7 user")));
+        assert!(guard("n2").accepts(&signed));
+        assert!(!guard("n3").accepts(&signed), "another node");
+        assert!(!guard("n1").accepts(&signed), "the sender");
+        assert!(!guard("n2").accepts(&request(PATH, Some("7 user"))), "no token");
+        let others = [
+            request("/worker.WorkerService/CoordinatorChannel", Some("7 user")),
+            request(PATH, Some("8 user")),
+            request(PATH, None),
+        ];
+        for other in others {
+            assert!(!guard("n2").accepts(&with_token_of(other, &signed)));
+        }
+        let mut twice = with_token_of(request(PATH, Some("7 user")), &signed);
+        twice.headers_mut().append(TENANT_HEADER, HeaderValue::from_static("8 user"));
+        assert!(!guard("n2").accepts(&twice), "two tenants");
+        assert!(guard("n2").accepts(&guard("n1").sign("n2", request(PATH, None))));
+    }
+}

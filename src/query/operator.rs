@@ -1,0 +1,157 @@
+//! Operators with one input: what DataFusion asks of each of them, but for what they do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+/// What an operator with one input does.
+pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Its name.
+    const NAME: &'static str;
+
+    /// What it gives of this input: at first, what the input gives.
+    fn properties(&self, input: &dyn ExecutionPlan) -> Arc<PlanProperties> {
+        input.properties().clone()
+    }
+
+    /// It in a plan that is shown.
+    fn describe(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::NAME)
+    }
+
+    /// The rows of a partition, in this schema.
+    ///
+    /// # Errors
+    /// When the input does not begin.
+    fn execute(
+        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        schema: SchemaRef,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream>;
+
+    /// What it has counted.
+    fn metrics(&self) -> Option<MetricsSet> {
+        None
+    }
+}
+
+/// An operator above its input, as a node of a plan.
+#[derive(Debug)]
+pub(crate) struct Above<O> {
+    operator: O,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl<O: Operator> Above<O> {
+    /// The operator above this input.
+    pub(crate) fn new(operator: O, input: Arc<dyn ExecutionPlan>) -> Above<O> {
+        let properties = operator.properties(&*input);
+        Above { operator, input, properties }
+    }
+
+    /// The same operator above the only one of these.
+    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(Above::new(self.operator.clone(), input))),
+            Err(children) => internal_err!("{} has one input, not {}", O::NAME, children.len()),
+        }
+    }
+}
+
+impl<O: Operator> DisplayAs for Above<O> {
+    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.operator.describe(formatter)
+    }
+}
+
+impl<O: Operator> ExecutionPlan for Above<O> {
+    fn name(&self) -> &'static str {
+        O::NAME
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.above(children)
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.above(children)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.operator.execute(&self.input, self.schema(), partition, context)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.operator.metrics()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Schema;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::execution_plan::ChildrenPropertiesMode;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    struct Same;
+
+    impl Operator for Same {
+        const NAME: &'static str = "Same";
+
+        fn execute(
+            &self,
+            input: &Arc<dyn ExecutionPlan>,
+            _: SchemaRef,
+            partition: usize,
+            context: Arc<TaskContext>,
+        ) -> Result<SendableRecordBatchStream> {
+            input.execute(partition, context)
+        }
+    }
+
+    #[test]
+    fn an_operator_keeps_to_one_input() {
+        let empty: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(Above::new(Same, empty.clone()));
+        let above = |children| {
+            plan.clone().replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        };
+        let again = above(vec![empty.clone()]).expect("one");
+        assert!(again.is::<Above<Same>>() && again.children().len() == 1);
+        assert!(above(vec![]).is_err());
+        assert!(above(vec![empty.clone(), empty]).is_err());
+    }
+}
