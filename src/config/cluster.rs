@@ -74,6 +74,9 @@ impl Cluster {
     /// Checks options that depend on each other.
     pub(super) fn check_combinations(&self) -> Result<(), Violation> {
         let wrong = |key: &str, reason: String| Err(Violation { key: format!("cluster.{key}"), reason });
+        if self.http_address.is_some() && self.secret.is_none() {
+            return wrong("http_address", "no server hands reads over without a cluster.secret".to_owned());
+        }
         let Some(listen) = &self.listen else {
             return match &self.internal_address {
                 None => Ok(()),
@@ -233,6 +236,15 @@ mod tests {
             let violation = listening(listen, secret, None).expect_err("refused");
             assert_eq!(violation.key, "cluster.listen");
         }
+    }
+
+    /// Nothing was handed over, and nothing said why.
+    #[test]
+    fn reads_are_handed_over_only_with_a_secret() {
+        let parse = |options: &str| toml::from_str::<Cluster>(options).expect("options").check_combinations();
+        let violation = parse("http_address = \"10.0.0.7:8080\"").expect_err("refused");
+        assert_eq!(violation.key, "cluster.http_address");
+        assert_eq!(parse("http_address = \"10.0.0.7:8080\"\nsecret = \"a long random text\""), Ok(()));
     }
 
     /// Other servers tried it, for each large query.

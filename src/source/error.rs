@@ -105,6 +105,12 @@ impl SourceError {
         let reason = format!("the entity is larger than limits.entity_bytes ({limit_bytes})");
         SourceError::TooLarge { place: Some(place), reason }
     }
+
+    /// One edit of a list brings an entity that is longer than `limit_bytes`.
+    pub(crate) fn edit_too_large(index: usize, limit_bytes: u64) -> Self {
+        let reason = format!("edits[{index}]: an entity is larger than limits.entity_bytes ({limit_bytes})");
+        SourceError::TooLarge { place: None, reason }
+    }
 }
 
 impl From<AddressError> for SourceError {

@@ -31,6 +31,7 @@ use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
 use crate::service::refresh::threads::on_thread;
 use crate::service::refresh::version_file::WrittenFile;
+use crate::source::SourceError;
 use crate::storage::StorageError;
 use crate::storage::edit::BaseFile;
 use crate::storage::editing::{self, EditLimits, EditPlan, Slot, Slots};
@@ -67,7 +68,8 @@ impl Alternates {
     /// that of the edits' memory. Dropping it cancels nothing.
     ///
     /// # Errors
-    /// [`AlternateError`], in this order: a missing dataset or version, a stale etag, an edit that cannot be made;
+    /// [`AlternateError`], in this order: a missing dataset or version, a stale etag, an entity that is too large, an
+    /// edit that cannot be made;
     /// stale also when another save or delete came first.
     pub async fn edit(
         self: &Arc<Self>,
@@ -79,6 +81,7 @@ impl Alternates {
     ) -> Result<VersionRecord, AlternateError> {
         let current = self.current(owner, dataset, version).await?;
         let base = current.base(etag)?;
+        fitting(&edits, self.ingest.config.limits.entity_bytes)?;
         let list = current.version.alt.clone().unwrap_or_else(|| current.version.file.clone());
         let slots = laid_out(edits, list.entity_count)?;
         let (alternates, owner) = (self.clone(), owner.id);
@@ -262,6 +265,17 @@ struct Merge {
     next: Option<(u64, Slot)>,
     /// Of the entity that comes next.
     position: u64,
+}
+
+/// Refuses an entity that no other way of saving takes.
+fn fitting(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), AlternateError> {
+    let is_larger = |entity: &Bytes| entity.len() as u64 > limit_bytes;
+    let larger = edits.iter().position(|edit| match &edit.change {
+        EntityChange::Set(entity) => is_larger(entity),
+        EntityChange::Insert(entities) => entities.iter().any(is_larger),
+        EntityChange::Remove => false,
+    });
+    larger.map_or(Ok(()), |index| Err(AlternateError::Body(SourceError::edit_too_large(index, limit_bytes))))
 }
 
 /// Edits of a list of so many entities, by position.

@@ -54,7 +54,7 @@ pub(in crate::service) struct Document {
 
 /// The way in: sources, gates and the disk.
 pub struct Ingest {
-    pub(super) config: Arc<Config>,
+    pub(in crate::service) config: Arc<Config>,
     pub(super) catalog: Catalog,
     pub(super) store: Store,
     pub(super) outgoing: Outgoing,

@@ -32,6 +32,30 @@ impl Owned {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_brings_no_entity_that_no_push_does() {
+    let owned = Owned::start(|config| config.limits.entity_bytes = 1_024).await;
+    let id = owned.dataset("Things", json!({}), &[r#"[{"n":0}]"#]).await;
+    let etag = owned.etag(id, 1).await;
+    let entity = |bytes: usize| format!(r#"{{"a":"{}"}}"#, "x".repeat(bytes - r#"{"a":""}"#.len()));
+    for change in [r#""set":E"#, r#""insert":[{},E]"#] {
+        let edits = |bytes| {
+            let change = change.replace('E', &entity(bytes));
+            format!(r#"[{{"position":0,"insert":[]}},{{"position":0,{change}}}]"#)
+        };
+        let answer = owned.edit(id, &etag, &edits(1_025)).await;
+        answer.is_error(413);
+        assert!(
+            answer.text().contains("edits[1]: an entity is larger than limits.entity_bytes (1024)"),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(owned.etag(id, 1).await, etag, "nothing is saved");
+    }
+    parsed(&owned.edit(id, &etag, &format!(r#"[{{"position":0,"set":{}}}]"#, entity(1_024))).await);
+    assert_eq!(owned.alternate(id).await, format!("[{}]", entity(1_024)));
+}
+
 /// An entity that nests so deep, itself included.
 fn nested(levels: usize) -> String {
     format!(r#"{{"a":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
