@@ -62,8 +62,12 @@ fn slots(edits: &[(Index, Edit)], length: usize) -> Slots {
     slots
 }
 
-fn opened(lab: &Lab, (path, written): &(ObjectPath, Written)) -> VersionReader {
-    let cache = PartCache::new(1 << 20);
+fn opened(lab: &Lab, file: &(ObjectPath, Written)) -> VersionReader {
+    opened_with(lab, file, 1 << 20)
+}
+
+fn opened_with(lab: &Lab, (path, written): &(ObjectPath, Written), cache_bytes: u64) -> VersionReader {
+    let cache = PartCache::new(cache_bytes);
     let open = VersionReader::open(lab.store(), path, written.size_bytes, &cache);
     lab.bench.runtime.block_on(open).expect("opened")
 }
@@ -192,7 +196,7 @@ fn edits_of_edits_read_as_the_list_written_whole() {
             if let Some(found) = columns(&reader) {
                 prop_assert_eq!(Some(found), columns(&reader_of_whole), "columns of [{}]", about);
             }
-            lab.bench.runtime.block_on(check_at_hand(&reader, &list))?;
+            lab.bench.runtime.block_on(check_at_hand(&opened_with(lab, &file, 64 << 20), &list))?;
             let version = lab.publish_file(&file);
             for plan in plans {
                 lab.check(version, &values, &plan.resolve(&values))?;
