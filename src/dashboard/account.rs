@@ -302,15 +302,24 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
     let (app, user) = (&visit.app, visit.user()?);
     let field = |name| sent.fields.first(name).unwrap_or_default();
     match sent.action.as_str() {
-        "end-session" => app.sessions().end_listed(&user, field("id")).await?,
-        "delete-token" => app.accounts().delete_token(&user, field("name")).await?,
+        "end-session" => {
+            sent.check(&["id"], &[])?;
+            app.sessions().end_listed(&user, field("id")).await?;
+        }
+        "delete-token" => {
+            sent.check(&["name"], &[])?;
+            app.accounts().delete_token(&user, field("name")).await?;
+        }
         "create-token" => {
+            sent.check(&["name", "scope", "days"], &[])?;
+            sent.chosen("scope", &[Scope::Read.name(), Scope::Write.name()])?;
             let form = TokenForm::sent(sent);
             let scope = if form.writes { Scope::Write } else { Scope::Read };
             let (token, _) = app.accounts().create_token(&user, &form.name, scope, form.lifetime_s()?).await?;
             return Ok(Some((form.name, token.expose().to_owned())));
         }
         "password" => {
+            sent.check(&["old", "new"], &[])?;
             let current = visit.visitor.session().map(|id| id.expose());
             let (client, old, new) = (visit.visitor.client, field("old"), field("new"));
             app.logins().change_password(client, &user, old, new, current).await?;

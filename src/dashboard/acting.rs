@@ -7,13 +7,14 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 
+use super::forms;
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::DatasetView;
 use crate::http::error::HttpError;
-use crate::http::visit;
+use crate::http::visit::{self, quoted};
 use crate::model::version::VersionSelector;
 use crate::service::{App, ManageError, ReadError};
 
@@ -35,10 +36,49 @@ impl Sent {
         Some(self.trimmed(name)).filter(|text| !text.is_empty())
     }
 
+    /// The value of a field whose page offers these.
+    ///
+    /// # Errors
+    /// 400 for any other.
+    pub(super) fn chosen(&self, name: &str, of: &[&str]) -> Result<&str, HttpError> {
+        let value = self.fields.first(name).unwrap_or_default();
+        let wrong = || format!("{} is no value of its field {name}; valid: {}", quoted(value), of.join(", "));
+        if of.contains(&value) { Ok(value) } else { Err(not_the_form(&wrong())) }
+    }
+
+    /// Checks that the fields are those that the form of the page sends: each of `texts` once, and each of `boxes` once
+    /// where it is ticked. What is absent would be taken for empty, and a setting be cleared that nobody has cleared.
+    ///
+    /// # Errors
+    /// 400 where a text is absent, a field is unknown, or one comes twice.
+    pub(super) fn check(&self, texts: &[&str], boxes: &[&str]) -> Result<(), HttpError> {
+        let pairs = self.fields.pairs();
+        let known = || [forms::TOKEN].into_iter().chain(texts.iter().chain(boxes).copied());
+        for (place, (name, _)) in pairs.iter().enumerate() {
+            if !known().any(|known| known == name) {
+                let valid = known().collect::<Vec<_>>().join(", ");
+                return Err(not_the_form(&format!("there is no field {} in it; valid: {valid}", quoted(name))));
+            }
+            if pairs[..place].iter().any(|(before, _)| before == name) {
+                return Err(not_the_form(&format!("the field {} comes twice", quoted(name))));
+            }
+        }
+        let lacking: Vec<&str> = texts.iter().copied().filter(|text| self.fields.first(text).is_none()).collect();
+        match lacking.as_slice() {
+            [] => Ok(()),
+            lacking => Err(not_the_form(&format!("the form lacks {}", lacking.join(", ")))),
+        }
+    }
+
     /// Whether a box is ticked.
     pub(super) fn ticked(&self, name: &str) -> bool {
         self.fields.first(name).is_some()
     }
+}
+
+fn not_the_form(problem: &str) -> HttpError {
+    let text = format!("The body is not the form of this page: {problem}.");
+    HttpError::Invalid { status: StatusCode::BAD_REQUEST, text }
 }
 
 /// What a form will do, as its page asks before it is done.
@@ -224,6 +264,30 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_form_has_each_of_its_fields_once_and_no_other() {
+        let check = |body: &str| {
+            let sent = Sent { action: String::new(), fields: Query::parse(Some(body)) };
+            sent.check(&["name", "source"], &["private"]).map_err(|error| match error {
+                HttpError::Invalid { status, text } => (status.as_u16(), text),
+                error => panic!("{error:?}"),
+            })
+        };
+        for body in ["token=t&name=a&source=", "source=&private=true&token=t&name="] {
+            assert_eq!(check(body), Ok(()), "{body}");
+        }
+        for (body, problem) in [
+            ("token=t", "the form lacks name, source"),
+            ("token=t&name=&private=true", "the form lacks source"),
+            ("token=t&name=&source=&name=", "the field \"name\" comes twice"),
+            ("token=t&name=&source=&nam=", "there is no field \"nam\" in it; valid: token, name, source, private"),
+            ("token=t&token=t&name=&source=", "the field \"token\" comes twice"),
+        ] {
+            let text = format!("The body is not the form of this page: {problem}.");
+            assert_eq!(check(body), Err((400, text)), "{body}");
+        }
+    }
 
     #[test]
     fn a_problem_is_said_where_it_is() {

@@ -112,6 +112,7 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
 
 async fn cloned(visit: &mut Visit, sent: &Sent) -> Result<Reply, HttpError> {
     let (dataset, user) = (seen(visit).await?, visit.user()?);
+    sent.check(&["name"], &[])?;
     let invalid = |problem: InvalidDatasetName| ManageError::Invalid { field: "name", problem: problem.to_string() };
     let made = match sent.trimmed("name").parse().map_err(invalid) {
         Ok(name) => visit.app.datasets().clone_dataset(&user, dataset.id, name).await,

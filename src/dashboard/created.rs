@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::acting::{Problem, Sent, problem, received};
 use super::place::DatasetPlace;
-use super::settings::AboutForm;
+use super::settings::{AboutForm, FROM};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
@@ -69,8 +69,10 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
 }
 
 async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
+    sent.check(&[&AboutForm::TEXTS[..], &["from", "source"]].concat(), &AboutForm::BOXES)?;
+    let from = sent.chosen("from", &FROM)?;
     let (name, about) = AboutForm::sent(sent).checked()?;
-    let source = match sent.trimmed("from") {
+    let source = match from {
         "url" => DatasetSource::Url(sent.trimmed("source").to_owned()),
         _ if sent.trimmed("source").is_empty() => DatasetSource::Push,
         // A URL that was typed is not dropped without a word.

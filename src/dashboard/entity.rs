@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 
+use super::alternates::OF_VERSION;
 use super::browse::{Entities, numbered};
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
@@ -90,7 +91,9 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     let private = opened.dataset.is_private();
     let download = if private { read.at(&place.download()) } else { api.clone() };
     let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == opened.dataset.owner);
-    let edit = Query::default().and("position", position).at(&place.alternate_action("edit"));
+    // Positions of a version are not those of its alternate.
+    let named = if place.alt { "position" } else { OF_VERSION };
+    let edit = Query::default().and(named, position).at(&place.alternate_action("edit"));
     let page = EntityPage {
         shell: visit.shell(format!("Entity at {position}, {}", opened.dataset.name.as_str())),
         heading: Heading::of(visit, &opened, &place, Tab::Data),

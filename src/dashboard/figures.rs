@@ -15,6 +15,21 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
+/// A JSON number with commas between its thousands where it has five digits or more before its decimals: a year has
+/// none. One with an exponent stays as it is, and so does what is no number.
+pub(super) fn grouped_decimal(number: &str) -> String {
+    let (sign, rest) = number.strip_prefix('-').map_or(("", number), |rest| ("-", rest));
+    let (whole, decimals) = rest.split_at(rest.find('.').unwrap_or(rest.len()));
+    let is_plain = rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if whole.len() < 5 || !is_plain {
+        return number.to_owned();
+    }
+    let first = whole.len() % 3;
+    let groups = whole.as_bytes()[first..].chunks(3).map(String::from_utf8_lossy);
+    let groups: Vec<_> = [whole[..first].into()].into_iter().filter(|_| first > 0).chain(groups).collect();
+    format!("{sign}{}{decimals}", groups.join(","))
+}
+
 /// So many of something: `1 entity`, `2,000 entities`.
 pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
@@ -159,6 +174,24 @@ mod tests {
             (7_200_000, "120 min 0 s"),
         ] {
             assert_eq!(took(milliseconds), text);
+        }
+    }
+
+    #[test]
+    fn values_have_commas_where_they_are_long() {
+        for (number, text) in [
+            ("0", "0"),
+            ("-2026", "-2026"),
+            ("10000", "10,000"),
+            ("-9000000", "-9,000,000"),
+            ("123456.123456", "123,456.123456"),
+            ("0.000001", "0.000001"),
+            ("100000e20", "100000e20"),
+            ("1.0E+400", "1.0E+400"),
+            ("12345…", "12345…"),
+            ("", ""),
+        ] {
+            assert_eq!(grouped_decimal(number), text);
         }
     }
 

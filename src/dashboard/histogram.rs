@@ -56,9 +56,14 @@ pub(super) async fn count(
         let ([from, to], [from_on, to_on]) = (ends, counts) else { return None };
         // An entity has one number at most at such a path.
         let count = from_on.saturating_sub(*to_on);
-        Some(Range { text: format!("{from} to {to}"), href: page_of(&record.path, from, to, place), count })
+        Some(Range { text: between(from, to), href: page_of(&record.path, from, to, place), count })
     });
     Ok(ranges.flatten().collect())
+}
+
+/// A range in words.
+pub(super) fn between(from: &str, to: &str) -> String {
+    format!("{} to {}", figures::grouped_decimal(from), figures::grouped_decimal(to))
 }
 
 /// The page of the entities whose number at a path is in a range.

@@ -283,13 +283,15 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         }
     });
     let value = |record: &ValueRecord| Shown::beginning(&value_text(&record.value), CHARACTERS, record.cut);
-    let range = |name, min: &Option<ValueRecord>, max: &Option<ValueRecord>| {
-        let (min, max) = (min.as_ref()?, max.as_ref()?);
-        Some((name, value(min), value(max)))
+    let number = |record: &ValueRecord| match record.cut {
+        false => Shown::new(&figures::grouped_decimal(&value_text(&record.value)), CHARACTERS),
+        true => value(record),
     };
+    let numbers_between = record.number_min.as_ref().zip(record.number_max.as_ref());
+    let strings_between = record.string_min.as_ref().zip(record.string_max.as_ref());
     let ranges = [
-        range("Numbers", &record.number_min, &record.number_max),
-        range("Strings", &record.string_min, &record.string_max),
+        numbers_between.map(|(min, max)| ("Numbers", number(min), number(max))),
+        strings_between.map(|(min, max)| ("Strings", value(min), value(max))),
     ];
     let distinct = figures::grouped(record.distinct.count);
     PathCard {
@@ -342,7 +344,7 @@ fn numbers(record: &PathRecord, place: &Place) -> Vec<Bar> {
     let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
     let is_found = !record.path.is_empty() && !record.fans_out;
     let bar = |range: &NumberRange| Bar {
-        value: Shown::whole(&format!("{} to {}", range.from, range.to)),
+        value: Shown::whole(&histogram::between(&range.from, &range.to)),
         href: (is_found && range.is_exact).then(|| histogram::page_of(&record.path, &range.from, &range.to, place)),
         count: figures::grouped(range.count),
         share: figures::percent(range.count, record.types.number),

@@ -23,6 +23,9 @@ use crate::service::{App, DatasetSettings, ManageError};
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
 
+/// Where entities come from, as the form names it.
+pub(super) const FROM: [&str; 2] = ["push", "url"];
+
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
@@ -106,6 +109,12 @@ impl AboutForm {
             private: sent.ticked("private"),
         }
     }
+
+    /// The fields of its form that are texts.
+    pub(super) const TEXTS: [&str; 3] = ["name", "description", "licence"];
+
+    /// The boxes of its form.
+    pub(super) const BOXES: [&str; 2] = ["listed", "private"];
 
     fn settings(&self) -> Result<DatasetSettings, HttpError> {
         let (name, settings) = self.checked()?;
@@ -293,9 +302,19 @@ async fn again(visit: &mut Visit, error: HttpError, own: &Own, sent: &Sent) -> R
 async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<Reply, HttpError> {
     let (datasets, user) = (visit.app.datasets(), visit.user()?);
     let form = match sent.action.as_str() {
-        "about" => AboutForm::sent(sent).settings()?,
-        "source" => SourceForm::sent(sent, &view.dataset).settings()?,
-        "index" => IndexForm::sent(sent).settings()?,
+        "about" => {
+            sent.check(&AboutForm::TEXTS, &AboutForm::BOXES)?;
+            AboutForm::sent(sent).settings()?
+        }
+        "source" => {
+            sent.check(&["from", "source", "format", "records_path"], &["publish_query", "infer_types"])?;
+            sent.chosen("from", &FROM)?;
+            SourceForm::sent(sent, &view.dataset).settings()?
+        }
+        "index" => {
+            sent.check(&["always", "never"], &[])?;
+            IndexForm::sent(sent).settings()?
+        }
         "show-source" => return settings(visit, Said { url: true, ..Said::default() }).await,
         "show-key" => return settings(visit, Said { key: true, ..Said::default() }).await,
         "rotate-key" => {

@@ -361,6 +361,7 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
 /// Does what a form asks for.
 async fn done(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
     let Asked { place, action, version } = asked(visit.head.uri.path(), sent.fields.first("version"))?;
+    sent.check(if action.of_a_version() { &["version"] } else { &[] }, &[])?;
     let (datasets, user) = (visit.app.datasets(), visit.user()?);
     match (action, version) {
         (Action::Pin, Some(version)) => datasets.rollback(&user, place.id, version, false).await?,

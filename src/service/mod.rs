@@ -78,8 +78,9 @@ pub use rate_limit::{
     SystemClock,
 };
 pub use read::ahead::ExportsAhead;
+pub use read::edited::InAlternate;
 pub use read::handed::{SentQuery, meant};
-pub use read::hints::deep_sort_hint;
+pub use read::hints::{RangeHint, deep_sort_hint};
 pub use read::observer::StageName;
 pub use read::{Answer, AnswerBody, Reads};
 pub use refresh::decoding::ImportProgress;

@@ -8,6 +8,7 @@ use askama::Template;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 
+use super::OF_VERSION;
 use super::change::{self, Saved, Target, call, position, save};
 use super::list::{Found, List, list, of_version};
 use super::text::{self, Mistake};
@@ -20,7 +21,7 @@ use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl};
-use crate::service::{BodyRoom, EntityChange, EntityEdit};
+use crate::service::{BodyRoom, EntityChange, EntityEdit, InAlternate};
 
 /// Lines of the field.
 const LINES_AT_LEAST: usize = 8;
@@ -102,19 +103,55 @@ struct Said {
     too_large: bool,
 }
 
-/// The editor of the entity that an address names.
+/// The editor of the entity that an address names: by its position in the list, or in the version.
 ///
 /// # Errors
-/// 400 for no position, 404 for one that the list does not have, and those of reading it.
+/// 400 for no position, 404 for one that the list does not have and for an entity that was removed, and those of reading
+/// it.
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
-    let position = position(query.first("position"))?;
+    let (named, place) = match query.first(OF_VERSION) {
+        Some(given) => {
+            let named = position(Some(given))?;
+            (named, visit.app.reads().place_in_alternate(&target.version, named).await?)
+        }
+        None => (position(query.first("position"))?, None),
+    };
+    let number = target.version.number;
+    let shown = figures::grouped(named);
+    let (position, note) = match place {
+        None => (named, None),
+        Some(InAlternate::Kept(position)) if position == named => (position, None),
+        Some(InAlternate::Kept(position)) => {
+            let text = format!(
+                "This entity is at {shown} in version {number}, and at {} in its alternate.",
+                figures::grouped(position)
+            );
+            (position, Some(text))
+        }
+        Some(InAlternate::Changed(position)) => (
+            position,
+            Some(format!("The alternate has changed the entity at {shown} of version {number} to this one.")),
+        ),
+        Some(InAlternate::Replaced(position)) => {
+            let text = format!(
+                "The entity at {shown} of version {number} was changed in its alternate, or removed from it, and so were \
+                 others beside it. This is the first that is there now."
+            );
+            (position, Some(text))
+        }
+        Some(InAlternate::Removed) => {
+            let text = format!("The entity at {shown} of version {number} was removed from its alternate.");
+            return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
+        }
+    };
     let list = list(visit, &target.place, Some(position)).await?;
     let mut said = Said::default();
     if list.is_alternate && !matches!(list.entity, Found::None) {
-        let there = of_version(visit, &target.place, position).await?;
-        if there.text().is_some_and(|there| list.entity.text() != Some(there)) {
-            said.notes.push("The version has another entity at this position than its alternate.".to_owned());
-        }
+        let there = of_version(visit, &target.place, named).await?;
+        let is_other = there.text().is_some_and(|there| list.entity.text() != Some(there));
+        let is_known = matches!(place, Some(InAlternate::Changed(_) | InAlternate::Replaced(_)));
+        let other = "The version has another entity at this position than its alternate.".to_owned();
+        said.notes.extend(if is_other && !is_known { Some(other) } else { note });
     }
     edit_at(visit, target, &list, position, said)
 }

@@ -33,6 +33,9 @@ use crate::http::visit::BaseUrl;
 use crate::model::limits::EDITOR_FORM_BYTES;
 use crate::service::{App, BodyRoom, ManageError};
 
+/// The parameter of the editor that names an entity by its position in the version. `position` is one in the list.
+pub(super) const OF_VERSION: &str = "entity";
+
 #[derive(Template)]
 #[template(path = "alternate.html")]
 struct AlternatePage {

@@ -64,9 +64,8 @@ pub(super) async fn find(
     let (reads, admitted) = (visit.app.reads(), &opened.admitted);
     if request.strict {
         reads.check_fields(admitted, &request).await?;
-    } else {
-        hints.extend(hints::of_fields(visit, opened, &request, links).await);
     }
+    hints.extend(hints::of_fields(visit, opened, &request, links).await);
     let asked = request.limit.unwrap_or(PAGE);
     let limit = asked.min(PAGE_ENTITIES as u64);
     let is_counted = request.total

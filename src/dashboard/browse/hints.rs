@@ -1,4 +1,5 @@
-//! What is said of parameters and fields that are not there, with a link to what was perhaps meant.
+//! What is said of parameters and fields that are not there, and of ranges of a type that their field does not hold,
+//! with a link to what was perhaps meant.
 
 use super::links::Links;
 use crate::dashboard::opened::Opened;
@@ -7,7 +8,7 @@ use crate::http::params::{self, UnknownParameter};
 use crate::http::visit::quoted;
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
-use crate::service::{UnknownCause, UnknownField, deep_sort_hint};
+use crate::service::{RangeHint, UnknownCause, UnknownField, deep_sort_hint};
 
 use super::conditions;
 
@@ -55,6 +56,18 @@ impl Hint {
         });
         Hint { text, meant }
     }
+
+    fn of_range(RangeHint { parameter, filter, reason, advice, meant }: RangeHint, links: &Links<'_>) -> Hint {
+        let href = meant.and_then(|meant| {
+            let query = links.query.mapped(|name, value| {
+                let (path, rest) = Path::parse_prefix(value).ok().filter(|_| name == parameter)?;
+                let is_it = path == filter.path && rest == filter.value;
+                is_it.then(|| (name.to_owned(), format!("{path}:{meant}")))
+            });
+            (query != links.query).then(|| links.beginning_of(&query)).flatten()
+        });
+        Hint { text: reason, meant: advice.map(|advice| (advice, href)) }
+    }
 }
 
 /// The value of a parameter with another path in the place of one; `None` where it does not hold that.
@@ -80,10 +93,32 @@ fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<
     paths.contains(wrong).then(|| corrected.collect::<Vec<_>>().join(","))
 }
 
-/// What is said of fields that the request names and that are not there.
+/// What is said of fields that the request names and that are not there, and of ranges that find nothing in those that
+/// are.
 pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
-    let unknown = visit.app.reads().explained_unknown_fields(&opened.admitted, request).await.unwrap_or_default();
-    unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect()
+    let (reads, admitted) = (visit.app.reads(), &opened.admitted);
+    // A strict read is refused before.
+    let unknown = match request.strict {
+        true => Vec::new(),
+        false => reads.explained_unknown_fields(admitted, request).await.unwrap_or_default(),
+    };
+    let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect();
+    hints.extend(of_ranges(visit, opened, request, links, &unknown).await);
+    hints
+}
+
+/// What is said of ranges that compare with a type that no value of their field has. `strict` does not refuse them.
+async fn of_ranges(
+    visit: &Visit,
+    opened: &Opened,
+    request: &ReadRequest,
+    links: &Links<'_>,
+    unknown: &[UnknownField],
+) -> Vec<Hint> {
+    let hints = visit.app.reads().range_hints(&opened.admitted, request).await.unwrap_or_default();
+    // Of a field that is not there, it is said already.
+    let is_there = |hint: &RangeHint| unknown.iter().all(|field| field.path != hint.filter.path);
+    hints.into_iter().filter(is_there).map(|hint| Hint::of_range(hint, links)).collect()
 }
 
 #[cfg(test)]

@@ -341,6 +341,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             Err(_) => leads(place, "begun"),
         },
         SCHEDULE => {
+            sent.check(&[SCHEDULE], &["preview"])?;
             let typed = sent.optional(SCHEDULE);
             let schedule = match typed.map(str::parse::<Schedule>).transpose() {
                 Ok(schedule) => schedule,

@@ -233,6 +233,8 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
     let leads = |done: &str| Ok(Reply::SeeOther(Query::default().and("done", done).at(&place.webhook())));
     match sent.action.as_str() {
         "register" => {
+            sent.check(&[URL, "signed", SECRET], &[])?;
+            sent.chosen("signed", &["made", "typed", "no"])?;
             let made = || hex::encode(rand::random::<[u8; SECRET_BYTES]>());
             let signed = Signed::named(sent.trimmed("signed"));
             let secret = match signed {

@@ -6,7 +6,8 @@
 //!   path has (docs/semantics.md, Range filters). `strict` does not refuse them, because their fields exist;
 //! - a sort by a path.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::sync::Arc;
 
 use crate::document::{NumericValue, RangeLimit};
 use crate::model::path::Path;
@@ -15,6 +16,7 @@ use crate::service::admission::Weight;
 use crate::service::lookup::Admitted;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::Reads;
+use crate::storage::profile::PathIndex;
 use crate::storage::reader::VersionReader;
 
 /// Hints in an answer. A request may have a thousand range filters.
@@ -28,6 +30,28 @@ const SHOWN_CHARACTERS: usize = 80;
 pub(in crate::service) struct Comparable {
     pub numbers: bool,
     pub texts: bool,
+}
+
+/// What is said of a range filter that finds nothing, because it compares with a type that its path does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeHint {
+    /// The parameter of the filter.
+    pub parameter: &'static str,
+    /// Its path and its limit, as they came.
+    pub filter: PathValue,
+    /// Why it finds nothing, as a sentence.
+    pub reason: String,
+    /// What to write, as a sentence.
+    pub advice: Option<String>,
+    /// The limit that was perhaps meant.
+    pub meant: Option<String>,
+}
+
+impl Display for RangeHint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.reason)?;
+        self.advice.iter().try_for_each(|advice| write!(formatter, " {advice}"))
+    }
 }
 
 /// A sentence for a sort by a path, which is perhaps this one.
@@ -44,7 +68,7 @@ pub(in crate::service) fn of_conditions(
     types: impl Fn(&Path) -> Option<Comparable>,
 ) -> Vec<String> {
     let comparisons = request.filters.iter().filter(|_| finds_nothing).filter_map(comparison);
-    comparisons.take(HINTS).chain(ranges(request, types)).collect()
+    comparisons.take(HINTS).chain(ranges(request, types).iter().map(RangeHint::to_string)).collect()
 }
 
 /// What is said of a filter whose value looks like a comparison.
@@ -64,8 +88,8 @@ fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
     Some(format!("`filter={path}:{shown}` finds the text `{shown}` alone. Did you mean `{parameter}={path}:{rest}`?"))
 }
 
-/// A sentence for each range filter whose path holds no value of its limit's type.
-fn ranges(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<String> {
+/// What is said of each range filter whose path holds no value of its limit's type.
+fn ranges(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<RangeHint> {
     let filters = RangeBound::ALL.into_iter().flat_map(|bound| {
         let filters = request.ranges[bound as usize].iter();
         filters.map(move |filter| (bound.parameter(), filter))
@@ -74,31 +98,39 @@ fn ranges(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) ->
     hints.take(HINTS).collect()
 }
 
-fn hint(parameter: &str, PathValue { path, value }: &PathValue, held: Comparable) -> Option<String> {
+fn hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option<RangeHint> {
+    let PathValue { path, value } = filter;
     let shown = shorten(value);
-    Some(match (RangeLimit::of(value), held) {
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: true }) => format!(
-            "`{path}` holds texts and no numbers, and `{parameter}={path}:{shown}` compares numbers alone, so it finds \
-             nothing. `{parameter}={path}:\"{shown}\"` compares texts, by code point."
+    let (reason, advice, meant) = match (RangeLimit::of(value), held) {
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: true }) => (
+            format!(
+                "`{path}` holds texts and no numbers, and `{parameter}={path}:{shown}` compares numbers alone, so it \
+                 finds nothing."
+            ),
+            Some(format!("`{parameter}={path}:\"{shown}\"` compares texts, by code point.")),
+            Some(format!("\"{value}\"")),
         ),
         (RangeLimit::Number(_), Comparable { numbers: false, texts: false }) => {
-            format!("`{path}` holds no numbers, so `{parameter}={path}:{shown}` finds nothing.")
+            (format!("`{path}` holds no numbers, so `{parameter}={path}:{shown}` finds nothing."), None, None)
         }
         (RangeLimit::Text(_), Comparable { numbers: true, texts: false }) => {
-            let instead = match number_meant(value) {
-                Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(&number)),
+            let meant = number_meant(value);
+            let advice = match &meant {
+                Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(number)),
                 None => "The limit of numbers is a JSON number, such as `1.5`.".to_owned(),
             };
-            format!(
+            let reason = format!(
                 "`{path}` holds numbers and no texts, and `{parameter}={path}:{shown}` compares texts alone, so it \
-                 finds nothing. {instead}"
-            )
+                 finds nothing."
+            );
+            (reason, Some(advice), meant)
         }
         (RangeLimit::Text(_), Comparable { numbers: false, texts: false }) => {
-            format!("`{path}` holds no texts, so `{parameter}={path}:{shown}` finds nothing.")
+            (format!("`{path}` holds no texts, so `{parameter}={path}:{shown}` finds nothing."), None, None)
         }
         _ => return None,
-    })
+    };
+    Some(RangeHint { parameter, filter: filter.clone(), reason, advice, meant })
 }
 
 /// The number that a limit perhaps means which is none: quoted, between blanks, with a plus or a decimal comma.
@@ -128,22 +160,43 @@ impl Reads {
     /// # Errors
     /// [`ReadError`], of the file.
     pub async fn hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<String>, ReadError> {
+        let paths = self.paths_for_ranges(admitted, request).await?;
+        Ok(of_conditions(request, true, |path| comparable(paths.as_deref()?, path)))
+    }
+
+    /// What is to be said of the range filters of a read, whatever it finds. As [`Reads::hints`] otherwise.
+    ///
+    /// # Errors
+    /// [`ReadError`], of the file.
+    pub async fn range_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<RangeHint>, ReadError> {
+        let paths = self.paths_for_ranges(admitted, request).await?;
+        Ok(ranges(request, |path| comparable(paths.as_deref()?, path)))
+    }
+
+    /// The paths of the profile, where the read has range filters and they are at hand or there is a permit at once.
+    async fn paths_for_ranges(
+        &self,
+        admitted: &Admitted,
+        request: &ReadRequest,
+    ) -> Result<Option<Arc<PathIndex>>, ReadError> {
         if request.ranges.iter().all(|filters| filters.is_empty()) {
-            return Ok(of_conditions(request, true, |_| None));
+            return Ok(None);
         }
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
-        let index = match reader.cached_paths().await {
-            Some(paths) => Some(paths),
-            None => match self.capacity.admission().of(admitted.holder).try_query(Weight::Light) {
-                Some(_permit) => reader.paths().await?,
-                None => None,
-            },
-        };
-        Ok(of_conditions(request, true, |path| {
-            let facts = index.as_ref()?.get(&path.to_string())?;
-            Some(Comparable { numbers: facts.has_number?, texts: facts.has_string? })
-        }))
+        if let Some(paths) = reader.cached_paths().await {
+            return Ok(Some(paths));
+        }
+        match self.capacity.admission().of(admitted.holder).try_query(Weight::Light) {
+            Some(_permit) => Ok(reader.paths().await?),
+            None => Ok(None),
+        }
     }
+}
+
+/// What a path holds, where the profile tells it.
+fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
+    let facts = paths.get(&path.to_string())?;
+    Some(Comparable { numbers: facts.has_number?, texts: facts.has_string? })
 }
 
 #[cfg(test)]
@@ -169,7 +222,7 @@ mod tests {
             ("", held(true, false), Some("is a JSON number, such as `1.5`.")),
         ] {
             let filter = PathValue { path: Path::parse("a.b").expect("a path"), value: value.to_owned() };
-            let hint = hint("filter_gt", &filter, holds);
+            let hint = hint("filter_gt", &filter, holds).map(|hint| hint.to_string());
             match words {
                 Some(words) => assert!(hint.as_ref().is_some_and(|hint| hint.contains(words)), "{value}: {hint:?}"),
                 None => assert_eq!(hint, None, "{value}"),

@@ -5,6 +5,7 @@
 pub(in crate::service) mod ahead;
 pub(in crate::service) mod body;
 pub(in crate::service) mod column_types;
+pub(in crate::service) mod edited;
 pub(in crate::service) mod fields;
 pub(in crate::service) mod handed;
 pub(in crate::service) mod hints;

@@ -41,7 +41,7 @@ pub(super) use self::file::FileReader;
 use crate::model::version::VersionFile;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
-use crate::storage::edit::{Piece, Source};
+use crate::storage::edit::{BasePlace, Piece, Source};
 use crate::storage::footer::RowGroup;
 use crate::storage::layout::Layout;
 use crate::storage::piece_list::PieceList;
@@ -149,6 +149,14 @@ impl VersionReader {
     /// How many row groups the file has, or the base of an edited one.
     pub fn base_row_groups(&self) -> usize {
         self.edited.as_ref().map_or(&self.own, |edited| &edited.base).row_groups().len()
+    }
+
+    /// Where an entity of a base is in this list; `None` where this is no edited list with that base, or the base has no
+    /// such position. Costs a look at each piece at most.
+    pub fn place_of_base_row(&self, base_path: &str, position: u64) -> Option<BasePlace> {
+        let (edited, edit) = (self.edited.as_ref()?, self.layout().edit.as_ref()?);
+        let is_base = edit.base.path == base_path;
+        is_base.then(|| BasePlace::of(&edited.list.pieces, edited.base.row_groups(), position)).flatten()
     }
 
     /// What the file's metadata says.

@@ -1,11 +1,13 @@
 //! `/ui/account`: tokens, sessions and the password.
 
-use super::{Browser, leads_to};
+use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;
 use crate::support::{OWNER, PASSWORD, TestService};
 
 async fn sent(browser: &Browser<'_>, form: &str, fields: &[(&str, &str)]) -> crate::support::Answer {
     let token = browser.token("/ui/account").await;
+    let others = if form == "create-token" { &[("scope", "read"), ("days", "")][..] } else { &[] };
+    let fields = &filled(fields, others)[..];
     browser.post(&format!("/ui/account/{form}"), &[fields, &[("token", &token)]].concat()).await
 }
 
@@ -57,6 +59,10 @@ async fn a_token_expires_when_its_user_says_so() {
         let lives = time("expires_at").map(|expires| (expires - time("created_at").expect("a time")).num_seconds());
         assert_eq!(lives.map(|lives| (lives + 30) / 60 * 60), seconds, "{token}");
     }
+    // Without its field, it would never expire.
+    let token = owner.token("/ui/account").await;
+    let fields = [("name", "ci"), ("scope", "read"), ("days", "7")];
+    takes_only_the_whole_form(&owner, "/ui/account/create-token", &fields, &token).await;
     for days in ["0", "-1", "x", "36501", "18446744073709551615"] {
         let fields = [("name", "ci"), ("scope", "write"), ("days", days)];
         let page = Page::of(&sent(&owner, "create-token", &fields).await, 400);

@@ -71,7 +71,7 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     let base = format!("/ui/{id}/ten/v1");
     let entity = owner.page(&format!("{base}/entity/0")).await;
     let edit = entity.link("Edit in the alternate");
-    assert_eq!(edit, format!("{base}/alternate/edit?position=0"));
+    assert_eq!(edit, format!("{base}/alternate/edit?entity=0"));
     let page = owner.page(&edit).await;
     assert!(
         page.words(".editor > .quiet").contains("has no alternate yet. Saving makes one: a copy of its 3 entities")
@@ -111,6 +111,71 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     let order = "{\"at\":{\"b\":1.0,\"c\":\"<script>alert(1)</script>\",\"a\":[]},\"name\":\"Ada\",\"born\":1.815e3,\"odd\":\"\\u0000\"}";
     let preview = Page::of(&send(&owner, &page, &[("text", order), ("do", "preview")]).await, 200);
     assert_eq!(preview.words("#preview ~ .note"), "Only the order of fields has changed.");
+}
+
+/// An entity of the version was edited by its position in it: another one of the alternate, once entities before it had
+/// come or gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entity_of_the_version_is_edited_where_it_is_in_the_alternate() {
+    let owned = Owned::sqlite().await;
+    // Enough for a list that is not written whole.
+    let words = "a word of many ".repeat(60);
+    let entities: Vec<String> = (0..20_000).map(|n| format!("{{\"n\":{n},\"words\":\"{words}\"}}")).collect();
+    let id = owned.dataset("Ten", json!({}), &[&format!("[{}]", entities.join(","))]).await;
+    // What lies between the edits at 300 and 310 moves into the file of the alternate.
+    let edits = r#"[{"position":3,"insert":[{"new":1},{"new":2}]},{"position":100,"remove":true},
+        {"position":300,"remove":true},{"position":310,"set":{"n":"changed"}},
+        {"position":12000,"set":{"n":"one"}},{"position":12001,"remove":true},
+        {"position":12001,"insert":[{"n":"two"},{"n":"three"}]},
+        {"position":19999,"remove":true}]"#;
+    assert_eq!(owned.edit(id, &owned.etag(id, 1).await, edits).await.status, 200);
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1");
+    let moved = |from: &str, to: &str| format!("This entity is at {from} in version 1, and at {to} in its alternate.");
+    let changed = |at: &str| format!("The alternate has changed the entity at {at} of version 1 to this one.");
+    for (position, at, holds, note) in [
+        (0, 0, "\"n\": 0,", None),
+        (2, 2, "\"n\": 2,", None),
+        (3, 5, "\"n\": 3,", Some(moved("3", "5"))),
+        (101, 102, "\"n\": 101,", Some(moved("101", "102"))),
+        (305, 305, "\"n\": 305,", None),
+        (310, 310, "\"n\": \"changed\"", Some(changed("310"))),
+        (11_999, 11_999, "\"n\": 11999,", None),
+        (
+            12_000,
+            12_000,
+            "\"n\": \"one\"",
+            Some("The entity at 12,000 of version 1 was changed in its alternate, or removed from it".to_owned()),
+        ),
+        (12_002, 12_003, "\"n\": 12002,", Some(moved("12,002", "12,003"))),
+    ] {
+        let link = owner.page(&format!("{base}/entity/{position}")).await.link("Edit in the alternate");
+        let page = owner.page(&link).await;
+        assert!(text(&page).contains(holds), "{position}: {}", text(&page).get(..60).unwrap_or_default());
+        assert_eq!(page.one("input[name=position]").attr("value"), Some(at.to_string().as_str()), "{position}");
+        let notes = page.all_words(".note");
+        match note {
+            Some(note) => assert!(notes.iter().any(|told| told.contains(&note)), "{position}: {notes:?}"),
+            None => assert!(!notes.iter().any(|told| told.contains("alternate")), "{position}: {notes:?}"),
+        }
+    }
+    for position in [100, 300, 19_999] {
+        let link = owner.page(&format!("{base}/entity/{position}")).await.link("Edit in the alternate");
+        let told = owner.error(&link, 404).await.words("[role=alert]");
+        let position = if position < 1_000 { position.to_string() } else { "19,999".to_owned() };
+        assert!(
+            told.contains(&format!("The entity at {position} of version 1 was removed from its alternate.")),
+            "{told}"
+        );
+    }
+    // A page of the alternate names positions of the alternate.
+    let link = owner.page(&format!("{base}/alt/entity/5")).await.link("Edit in the alternate");
+    assert_eq!(link, format!("{base}/alternate/edit?position=5"));
+    assert!(text(&owner.page(&link).await).contains("\"n\": 3,"));
+    for wrong in ["x", "-1", ""] {
+        owner.error(&format!("{base}/alternate/edit?entity={wrong}"), 400).await;
+    }
+    owner.error(&format!("{base}/alternate/edit?entity=20000"), 404).await;
 }
 
 #[tokio::test]

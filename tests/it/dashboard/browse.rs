@@ -184,6 +184,38 @@ async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
     );
 }
 
+/// The page said that nothing matches, and not why.
+#[tokio::test]
+async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
+    let service = TestService::start().await;
+    service.import("Books", r#"[{"published":"1999","pages":5,"in":{"x":true}},{"published":"2024","pages":9}]"#).await;
+    let visitor = Browser::visitor(&service);
+    let books = "/ui/1/books/active/";
+    let page = visitor.page(&format!("{books}?filter_gt=published:2020&filter_lt=pages:900&offset=1")).await;
+    let told = "`published` holds texts and no numbers, and `filter_gt=published:2020` compares numbers alone, so it \
+                finds nothing.";
+    let meant = "`filter_gt=published:\"2020\"` compares texts, by code point.";
+    assert_eq!(page.all_words("div.hints[role=status] > ul > li"), [format!("{told} {meant}")]);
+    let href = page.link(meant);
+    assert_eq!(href, format!("{books}?filter_gt=published:%222020%22&filter_lt=pages:900"));
+    let page = visitor.page(&href).await;
+    assert!(
+        page.select(".hints").is_empty() && page.words("#result").contains("1 entity"),
+        "{}",
+        page.words("#result")
+    );
+    // A strict read has fields that are there, and is not refused.
+    let page = visitor.page(&format!("{books}?filter_lte=pages:%229%22&strict=true")).await;
+    assert_eq!(page.link("Did you mean `filter_lte=pages:9`?"), format!("{books}?filter_lte=pages:9&strict=true"));
+    let page = visitor.page(&format!("{books}?filter_gte=pages:many&filter_gt=in.x:1&filter_gt=none:1")).await;
+    let hints = page.all_words(".hints li");
+    assert_eq!(hints.len(), 3, "{hints:?}");
+    assert!(hints[0].starts_with("No entity has \"none\" (filter_gt)."), "{hints:?}");
+    assert_eq!(hints[1], "`in.x` holds no numbers, so `filter_gt=in.x:1` finds nothing.");
+    assert!(hints[2].ends_with("The limit of numbers is a JSON number, such as `1.5`."), "{hints:?}");
+    assert!(page.select(".hints a").is_empty());
+}
+
 #[tokio::test]
 async fn a_sent_form_leads_to_an_address_to_share() {
     let service = ten().await;

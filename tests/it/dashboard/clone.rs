@@ -3,7 +3,7 @@
 use serde_json::json;
 use strata::model::user::Plan;
 
-use super::{Browser, leads_to};
+use super::{Browser, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;
 use crate::support::owned::{Owned, add_user};
 
@@ -31,6 +31,7 @@ async fn a_user_clones_what_everybody_reads_and_an_owner_all_of_theirs() {
     assert!(again.words("[role=alert]").contains("name"), "{}", again.words("[role=alert]"));
     assert_eq!(again.one("#name").attr("value"), Some("Clone of Ten"));
     let token = other.token(&uri).await;
+    takes_only_the_whole_form(&other, &uri, &[("name", "Another")], &token).await;
     let unnamed = Page::of(&other.post(&uri, &[("token", &token), ("name", "<->")]).await, 400);
     assert!(!unnamed.words("#name-problem").is_empty());
     assert_eq!(unnamed.one("#name").attr("value"), Some("<->"));

@@ -2,7 +2,7 @@
 
 use strata::model::user::Plan;
 
-use super::{Browser, leads_to};
+use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;
 use crate::support::owned::{Owned, add_user};
 
@@ -14,7 +14,11 @@ async fn a_dataset_is_created_and_what_is_wrong_is_told_beside_its_field() {
     add_user(&owned.service, "free@strata.test", Plan::Free).await;
     let owner = Browser::user(&owned.service, "free@strata.test").await;
     let token = owner.token(&owner.page("/").await.link("New dataset")).await;
-    let sent = async |fields: &[(&str, &str)]| owner.post(NEW, &[fields, &[("token", &token)]].concat()).await;
+    let others = [("description", ""), ("licence", ""), ("from", "push"), ("source", ""), ("token", token.as_str())];
+    let sent = async |fields: &[(&str, &str)]| owner.post(NEW, &filled(fields, &others)).await;
+    let whole = filled(&[("name", "Ten")], &others[..4]);
+    takes_only_the_whole_form(&owner, NEW, &whole, &token).await;
+    Page::of(&sent(&[("name", "Ten"), ("from", "elsewhere")]).await, 400);
     for (fields, field) in [
         (&[("name", "<->"), ("from", "url"), ("source", "<script>\"")][..], "name"),
         (&[("name", "Ten <b>"), ("from", "url"), ("source", "<script>\"")], "source"),

@@ -125,6 +125,28 @@ fn compared(page: &Page) -> Vec<String> {
     page.select(".compared tbody tr").into_iter().map(row).collect()
 }
 
+/// The fields of a form as a browser sends them, which leaves none out: these, and the others as they are.
+fn filled<'f>(fields: &[(&'f str, &'f str)], others: &[(&'f str, &'f str)]) -> Vec<(&'f str, &'f str)> {
+    let others = others.iter().filter(|(other, _)| fields.iter().all(|(name, _)| name != other));
+    fields.iter().chain(others).copied().collect()
+}
+
+/// Sends a form without each of its fields in turn, with one twice, and with one that it does not have. All of that is
+/// refused.
+async fn takes_only_the_whole_form(browser: &Browser<'_>, uri: &str, fields: &[(&str, &str)], token: &str) {
+    let refused = async |fields: &[(&str, &str)], problem: &str| {
+        let answer = browser.post(uri, &[fields, &[("token", token)]].concat()).await;
+        let told = Page::of(&answer, 400).words("[role=alert]");
+        assert!(told.contains(problem), "{uri}: {told}");
+    };
+    for left_out in 0..fields.len() {
+        let rest = [&fields[..left_out], &fields[left_out + 1..]].concat();
+        refused(&rest, &format!("the form lacks {}", fields[left_out].0)).await;
+    }
+    refused(&[fields, &fields[..1]].concat(), &format!("the field \"{}\" comes twice", fields[0].0)).await;
+    refused(&[fields, &[("<b>", "")]].concat(), "there is no field \"<b>\" in it").await;
+}
+
 /// Where an answer leads.
 #[track_caller]
 fn leads_to(answer: &Answer, to: &str) {

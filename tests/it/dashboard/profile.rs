@@ -116,6 +116,25 @@ async fn each_range_of_a_histogram_has_as_many_as_its_page() {
     assert!(ranges >= 24, "{ranges}");
 }
 
+/// Ends of seven digits stood without a comma beside counts that had them.
+#[tokio::test]
+async fn long_numbers_have_commas() {
+    let service = TestService::start().await;
+    let entities: Vec<String> =
+        (0..1_000).map(|n| format!("{{\"n\":{},\"year\":{}}}", n * 10_007, 1_900 + n % 120)).collect();
+    service.import("Numbers", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/numbers/active/profile").await;
+    let cards = page.all_words(".path");
+    assert!(cards[0].contains("Numbers 0 to 9,996,993"), "{}", cards[0]);
+    assert!(cards[1].contains("Numbers 1900 to 2019"), "{}", cards[1]);
+    let rows = page.all_words("section[aria-labelledby=p0] .ranges tbody tr");
+    assert!(rows.last().is_some_and(|row| row.starts_with("9,437,184 to ")), "{rows:?}");
+    let page = visitor.page("/ui/1/numbers/active/profile?histogram=n").await;
+    let link = page.link("9,000,000 to 10,000,000");
+    assert_eq!(link, "/ui/1/numbers/active/?filter_gte=n:9000000&filter_lt=n:10000000");
+}
+
 #[tokio::test]
 async fn the_numbers_of_every_path_are_shown_by_their_range() {
     let service = TestService::start().await;

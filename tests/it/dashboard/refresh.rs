@@ -11,7 +11,7 @@ use strata::config::Networks;
 use strata::model::ids::{DatasetId, UserId};
 use strata::model::user::Plan;
 
-use super::{Browser, ORIGIN, leads_to};
+use super::{Browser, ORIGIN, leads_to, takes_only_the_whole_form};
 use crate::support::Answer;
 use crate::support::html::Page;
 use crate::support::loopback_server::{LoopbackServer, Reply, ok};
@@ -342,6 +342,8 @@ async fn a_schedule_is_shown_with_its_times_before_and_after_it_is_saved() {
     let minutes: Vec<&str> = times.iter().map(|time| &time[15..]).collect();
     assert!(minutes.iter().all(|minute| *minute == minutes[0] && minute.starts_with("06:")), "{times:?}");
     assert!(times.iter().all(|time| !time.starts_with('S')), "{times:?}");
+    takes_only_the_whole_form(&owner, "/ui/1/ten/refresh/schedule", &[("schedule", "")], &token).await;
+    assert_eq!(owner.page(REFRESH).await.one("#schedule").attr("value"), Some("30 6 * * MON-FRI"));
     leads_to(&sent("", &[]).await, "/ui/1/ten/refresh?done=schedule");
     assert!(owner.page(REFRESH).await.select(".times li").is_empty());
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use strata::config::Networks;
 
-use super::{Browser, leads_to};
+use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;
 use crate::support::owned::Owned;
 
@@ -41,7 +41,8 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let token = owner.token(SETTINGS).await;
     let saved = async |fields: &[(&str, &str)]| {
-        owner.post("/ui/1/ten/settings/about", &[fields, &[("token", &token)]].concat()).await
+        let others = [("description", ""), ("licence", ""), ("token", token.as_str())];
+        owner.post("/ui/1/ten/settings/about", &filled(fields, &others)).await
     };
     for (name, status, problem) in
         [("--", 400, "It must hold at least one"), (&"x".repeat(201), 400, "at most 200 characters")]
@@ -90,7 +91,8 @@ async fn a_source_is_saved_and_what_may_be_a_key_in_it_is_shown_when_asked_for()
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let token = owner.token(SETTINGS).await;
     let saved = async |fields: &[(&str, &str)]| {
-        owner.post("/ui/1/ten/settings/source", &[fields, &[("token", &token)]].concat()).await
+        let others = [("source", ""), ("format", ""), ("records_path", ""), ("token", token.as_str())];
+        owner.post("/ui/1/ten/settings/source", &filled(fields, &others)).await
     };
     for (fields, wrong, problem) in [
         (&[("from", "url"), ("source", "")][..], "source", "It is missing; valid: an http, https, s3 or store URL."),
@@ -119,6 +121,35 @@ async fn a_source_is_saved_and_what_may_be_a_key_in_it_is_shown_when_asked_for()
     assert_eq!(shown.one("#source").attr("value"), Some(url));
     assert_eq!(shown.words("option[selected]"), "tsv");
     assert!(shown.one("input[name=infer_types]").attr("checked").is_none());
+}
+
+/// A form with nothing but its token cleared what it was of, and was answered as one that had saved it.
+#[tokio::test]
+async fn an_incomplete_form_changes_nothing() {
+    let owned = Owned::sqlite().await;
+    let about = json!({"description": "d", "licence": "CC0", "source": "https://a.test/x.csv?key=1", "format": "csv",
+        "records_path": "a.b", "index": {"always": ["a"], "never": ["b"]}, "private": true});
+    owned.dataset("Ten", about, &[]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let token = owner.token(SETTINGS).await;
+    let dataset = async || owned.call("GET", "/dataset/view?dataset_id=1", "").await.text().to_owned();
+    let before = dataset().await;
+    for (form, fields) in [
+        ("about", &[("name", "Ten"), ("description", ""), ("licence", "")][..]),
+        ("source", &[("from", "push"), ("source", ""), ("format", ""), ("records_path", "")]),
+        ("index", &[("always", ""), ("never", "")]),
+    ] {
+        let uri = format!("{SETTINGS}/{form}");
+        takes_only_the_whole_form(&owner, &uri, fields, &token).await;
+        let page = Page::of(&owner.post(&uri, &[("token", &token)]).await, 400);
+        let names = fields.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let told = page.words("[role=alert]");
+        assert!(told.contains(&format!("the form lacks {names}.")), "{told}");
+    }
+    let other = [("from", "elsewhere"), ("source", ""), ("format", ""), ("records_path", ""), ("token", &token)];
+    let page = Page::of(&owner.post(&format!("{SETTINGS}/source"), &other).await, 400);
+    assert!(page.words("[role=alert]").contains("valid: push, url"), "{}", page.words("[role=alert]"));
+    assert_eq!(dataset().await, before);
 }
 
 #[tokio::test]

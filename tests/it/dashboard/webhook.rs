@@ -6,7 +6,7 @@ use serde_json::json;
 use strata::config::Networks;
 use strata::model::user::Plan;
 
-use super::{Browser, leads_to};
+use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::{Page, words};
 use crate::support::loopback_server::{LoopbackServer, with_status};
 use crate::support::loopback_server::{Reply, ok};
@@ -26,7 +26,7 @@ async fn owned() -> Owned {
 
 async fn registered(owner: &Browser<'_>, fields: &[(&str, &str)]) -> crate::support::Answer {
     let token = owner.token(WEBHOOK).await;
-    owner.post(REGISTER, &[fields, &[("token", &token)]].concat()).await
+    owner.post(REGISTER, &filled(fields, &[("secret", ""), ("token", token.as_str())])).await
 }
 
 #[tokio::test]
@@ -104,6 +104,10 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
         assert_eq!(page.one("#url").attr("value"), Some(fields[0].1), "what was typed is kept");
         assert_eq!(page.one("input[name=signed][checked]").attr("value"), Some(fields[1].1));
     }
+    let (url, token) = (server.url("/"), owner.token(WEBHOOK).await);
+    let fields = [("url", url.as_str()), ("signed", "made"), ("secret", "")];
+    takes_only_the_whole_form(&owner, REGISTER, &fields, &token).await;
+    Page::of(&registered(&owner, &[("url", &url), ("signed", "perhaps")]).await, 400);
     for (path, version) in [("/good", 2), ("/bad?<b>", 3)] {
         let answer = registered(&owner, &[("url", &server.url(path)), ("signed", "no")]).await;
         leads_to(&answer, "/ui/1/ten/webhook?done=register");
@@ -151,7 +155,7 @@ async fn only_the_owner_has_a_webhook_and_only_on_a_plan_that_has_them() {
     let page = other.page("/ui/2/free/webhook").await;
     assert!(page.words(".note").starts_with("Your plan, free, has no webhooks."));
     assert!(page.words("section[aria-labelledby=payload]").contains("The dataset has no version yet."));
-    let fields = [("token", form.as_str()), ("url", "http://127.0.0.1/"), ("signed", "no")];
+    let fields = [("token", form.as_str()), ("url", "http://127.0.0.1/"), ("signed", "no"), ("secret", "")];
     let refused = other.post("/ui/2/free/webhook/register", &fields).await;
     assert!(matches!(refused.status, 400 | 403), "{}", refused.status);
 }

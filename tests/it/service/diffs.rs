@@ -557,7 +557,7 @@ fn the_example_of_a_diff_is_what_it_says() {
     let section = between("docs/owners.md", "<!-- diff:begin -->", "<!-- diff:end -->");
     let mut blocks = section.split("```").skip(1).step_by(2);
     let mut block = |kind: &str| blocks.next().and_then(|block| block.strip_prefix(kind)).expect(kind).trim_start();
-    let (script, text, _, json) = (block("sh"), block("text"), block("sh"), block("json"));
+    let (script, text, over_http, json) = (block("sh"), block("text"), block("sh"), block("json"));
     let machine = Machine::new();
     let binaries = std::path::Path::new(env!("CARGO_BIN_EXE_strata")).parent().expect("a directory").display();
     let script = format!("export PATH={binaries}:$PATH\n{script}echo \"$TOKEN\"");
@@ -566,8 +566,13 @@ fn the_example_of_a_diff_is_what_it_says() {
     let printed = succeeded(&command.output().expect("bash runs"));
     let (printed, token) = printed.trim_end().rsplit_once('\n').expect("a token");
     assert!(printed.ends_with(text.trim_end()), "{printed}");
-    let server = Server::start(&machine, &["--data", "diff-data"], &[]);
-    let url = format!("{}/dataset/diff?dataset_id=1&v1=1&v2=2&change_type=modified", server.base_url);
+    // The server of the example, at another port.
+    let serves = over_http.lines().find_map(|line| line.strip_prefix("strata serve ")).expect("a server is started");
+    let (data, address) = serves.split_once(" --listen ").expect("an address");
+    let address = address.split(' ').next().expect("an address");
+    let server = Server::start(&machine, &data.split(' ').collect::<Vec<_>>(), &[]);
+    let called = over_http.split('"').find_map(|url| url.strip_prefix(&format!("http://{address}")));
+    let url = format!("{}{}", server.base_url, called.expect("it is called"));
     assert_eq!(get(&url, Some(&format!("Bearer {token}"))).1, json.trim_end());
 }
 

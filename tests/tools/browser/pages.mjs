@@ -36,6 +36,12 @@ export const PAGES = [
   { name: "browse, JSON", path: "/ui/4/football-matches/active/?view=json&limit=5", as: "visitor", ready: ".json pre" },
   { name: "browse, count", path: "/ui/3/earthquakes/v1/?count=true", as: "visitor", ready: ".big" },
   { name: "browse, nothing", path: "/ui/3/earthquakes/v1/?filter=id:none", as: "visitor", ready: "#result" },
+  {
+    name: "browse, hints",
+    path: `${COUNTRIES}/active/?filter=categry:network&filter_gt=name.common:5`,
+    as: "both",
+    ready: ".hints a",
+  },
   { name: "browse, a mistake", path: "/ui/3/earthquakes/v1/?limit=x", as: "visitor", ready: "#problem", status: 400 },
   { name: "entity", path: `${COUNTRIES}/v1/entity/60`, as: "both", ready: ".tree", picture: "entity" },
   { name: "profile", path: `${COUNTRIES}/v1/profile`, as: "both", ready: ".path", picture: "profile" },
