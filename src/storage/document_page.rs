@@ -126,14 +126,19 @@ impl DocumentPage {
 
     /// All documents, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let Documents { bytes, spans, .. } = &*self.documents;
-        spans[self.skipped..self.skipped + self.rows].iter().map(|(start, end)| &bytes[*start as usize..*end as usize])
+        let bytes = &self.documents.bytes;
+        self.spans().iter().map(|(start, end)| &bytes[*start as usize..*end as usize])
     }
 
     /// Bytes of the documents, and a few for each.
     pub fn document_bytes(&self) -> usize {
-        let spans = &self.documents.spans[self.skipped..self.skipped + self.rows];
+        let spans = self.spans();
         spans.first().zip(spans.last()).map_or(0, |((start, _), (_, end))| (end - start) as usize)
+    }
+
+    fn spans(&self) -> &[(u32, u32)] {
+        // Rows past the page are none.
+        self.documents.spans.get(self.skipped..self.skipped + self.rows).unwrap_or_default()
     }
 
     /// The rows of the row group that lie in this page.
