@@ -106,8 +106,8 @@ struct Said {
 /// The editor of the entity that an address names: by its position in the list, or in the version.
 ///
 /// # Errors
-/// 400 for no position, 404 for one that the list does not have and for an entity that was removed, and those of reading
-/// it.
+/// 400 for no position, 404 for one that the list does not have and for an entity that was removed, and those of
+/// reading it.
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let (named, place) = match query.first(OF_VERSION) {
         Some(given) => {

@@ -1,9 +1,9 @@
 //! Where an entity of a version is in its alternate.
 //!
 //! 1. The pieces of the alternate's list tell where entities are that stay in the version's file.
-//! 2. Of the others a few neighbours lie in the alternate's own file: those that were changed, and those that an edit has
-//!    moved because they lie between two changes. Entities that occur once on both sides, by their hashes, are in place
-//!    of each other. They narrow what may be in the place of the one that is looked for.
+//! 2. Of the others a few neighbours lie in the alternate's own file: those that were changed, and those that an edit
+//!    has moved because they lie between two changes. Entities that occur once on both sides, by their hashes, are in
+//!    place of each other. They narrow what may be in the place of the one that is looked for.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,8 +14,7 @@ use crate::model::version::Version;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::Reads;
 use crate::storage::StorageError;
-use crate::storage::edit::BasePlace;
-use crate::storage::reader::VersionReader;
+use crate::storage::reader::{BasePlace, VersionReader};
 
 /// Entities whose hashes are compared, on each side. Where there are more, their numbers alone tell.
 const COMPARED: u64 = 4_096;
@@ -37,9 +36,9 @@ pub enum InAlternate {
 }
 
 impl Reads {
-    /// What became of the entity at a position of a version in the version's alternate. `None` where nothing tells: there
-    /// is no alternate, it was saved as a whole, or the version has no such position. Opens the alternate, and reads
-    /// hashes of both where the entity does not stay in the version's file.
+    /// What became of the entity at a position of a version in the version's alternate. `None` where nothing tells:
+    /// there is no alternate, it was saved as a whole, or the version has no such position. Opens the alternate, and
+    /// reads hashes of both where the entity does not stay in the version's file.
     ///
     /// # Errors
     /// [`ReadError`], of both files.

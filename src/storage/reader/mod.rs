@@ -11,9 +11,11 @@
 //! |---|---|
 //! | `file` | one file; `columns`, `documents`, `keywords`, `shapes`, `planned` and `verification` are its parts |
 //! | `list` | the list of an edited file |
+//! | `base_place` | where the entities of its base are in it |
 //! | `pieces` | the parts of a version by its row groups |
 
 mod ahead;
+mod base_place;
 mod columns;
 mod derived;
 mod description;
@@ -29,6 +31,7 @@ mod shapes;
 mod verification;
 
 pub use ahead::Wanted;
+pub use base_place::BasePlace;
 pub use description::FileDescription;
 pub use verification::{Pace, Unbounded};
 
@@ -41,7 +44,7 @@ pub(super) use self::file::FileReader;
 use crate::model::version::VersionFile;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
-use crate::storage::edit::{BasePlace, Piece, Source};
+use crate::storage::edit::{Piece, Source};
 use crate::storage::footer::RowGroup;
 use crate::storage::layout::Layout;
 use crate::storage::piece_list::PieceList;
@@ -151,8 +154,8 @@ impl VersionReader {
         self.edited.as_ref().map_or(&self.own, |edited| &edited.base).row_groups().len()
     }
 
-    /// Where an entity of a base is in this list; `None` where this is no edited list with that base, or the base has no
-    /// such position. Costs a look at each piece at most.
+    /// Where an entity of a base is in this list; `None` where this is no edited list with that base, or the base has
+    /// no such position. Costs a look at each piece at most.
     pub fn place_of_base_row(&self, base_path: &str, position: u64) -> Option<BasePlace> {
         let (edited, edit) = (self.edited.as_ref()?, self.layout().edit.as_ref()?);
         let is_base = edit.base.path == base_path;
