@@ -45,8 +45,8 @@ pub struct SelectedDocuments {
     reordered: Option<Reordered>,
 }
 
-/// All documents of a selection, which are in memory while this is there. Giving them waits for nothing, and takes about
-/// as long as copying them.
+/// All documents of a selection, which are in memory while this is there. Giving them waits for nothing, and takes
+/// about as long as copying them.
 pub struct AtHand(Vec<DocumentPage>);
 
 impl AtHand {
