@@ -254,6 +254,9 @@ async fn processes_with_one_directory_have_folders_of_their_own() {
     let directory = tempfile::tempdir().expect("a directory");
     let source = Source::default();
     let caches = [open(directory.path(), 64 << 20), open(directory.path(), 64 << 20)];
+    // One that came late would take over what the other has left.
+    let second = directory.path().join("cache/1/lock");
+    eventually("each has a folder", async || second.exists()).await;
     for cache in &caches {
         source.read(cache, 0..1_000).await;
         cache.close().await;
