@@ -26,8 +26,7 @@ const MAKING_BYTES: u64 = 64;
 /// Entities that are worked on between two points of giving way.
 const STRETCH: usize = 16_384;
 
-/// So many entities may share their rank with another value, or one in four of all if that is more. Sorting them takes
-/// a few microseconds each.
+/// So many entities may share their rank with another value, or one in four of all if that is more.
 const UNEQUAL: usize = 2_000_000;
 
 /// The rank of the empty string, and of strings that begin with NULs.
