@@ -1,0 +1,281 @@
+//! All parts of the service, opened from the configuration.
+
+mod opening;
+mod rooms;
+
+pub use opening::OpenError;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use self::rooms::Rooms;
+use crate::cluster::hand_over::HandOver;
+use crate::cluster::nodes::Nodes;
+use crate::config::Config;
+use crate::metrics::metrics;
+use crate::model::causes::Causes;
+use crate::service::account::Accounts;
+use crate::service::account::logins::Logins;
+use crate::service::account::sessions::Sessions;
+use crate::service::admission::Load;
+use crate::service::admission::bodies::LargeBodies;
+use crate::service::background::{Background, Loops};
+use crate::service::dataset::Datasets;
+use crate::service::dataset::agent_edits::AgentEdits;
+use crate::service::dataset::alternates::Alternates;
+use crate::service::dataset::diffs::Diffs;
+use crate::service::dataset::listings::Listings;
+use crate::service::dataset::profile::Profiles;
+use crate::service::demo::Demo;
+use crate::service::explain::Explains;
+use crate::service::lookup::Lookups;
+use crate::service::maintenance::Maintenance;
+use crate::service::maintenance::readiness::Readiness;
+use crate::service::rate_limit::RateLimiter;
+use crate::service::read::Reads;
+use crate::service::read::ahead::ExportsAhead;
+use crate::service::refresh::Refreshes;
+use crate::service::refresh::import::Imports;
+use crate::service::refresh::ingest::Ingest;
+use crate::service::refresh::scheduler::Schedules;
+use crate::service::usage::Usage;
+use crate::service::webhook::Webhooks;
+use crate::service::webhook::deliveries::Deliveries;
+use crate::storage::disk_cache::DiskCache;
+
+/// The service: its rooms, each with what it needs of the parts and of the rooms below. Clones share everything.
+#[derive(Clone)]
+pub struct App {
+    rooms: Arc<Rooms>,
+}
+
+/// How long closing waits for calls that still run.
+const CLOSING: Duration = Duration::from_secs(5);
+
+impl App {
+    /// Closes the catalog when the work is done, and waits a moment for what still uses it. An SQLite file is whole
+    /// then, without a log beside it: it may be copied alone, and another one may be put in its place.
+    ///
+    /// What was counted and not yet recorded is recorded first.
+    pub async fn close(&self) {
+        match tokio::time::timeout(CLOSING, self.rooms.usage.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "how much datasets were read of late is not recorded");
+            }
+            Err(_) => tracing::warn!("how much datasets were read of late is not recorded: the catalog is slow"),
+        }
+        if let Some(disk) = self.rooms.cache.disk() {
+            // What is not written in time is fetched again.
+            let _ = tokio::time::timeout(CLOSING, disk.close()).await;
+        }
+        // What does not end in time ends with the process, and the log stays beside the file.
+        let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
+    }
+
+    /// The configuration that it was opened with.
+    pub fn config(&self) -> &Config {
+        &self.rooms.config
+    }
+
+    /// Who counts requests.
+    pub fn rate_limiter(&self) -> &dyn RateLimiter {
+        &*self.rooms.rate_limiter
+    }
+
+    /// Reads the whole catalog once, where it is an SQLite file, and looks for damage that could make it answer wrong.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`], [`OpenError::Catalog`].
+    pub async fn verify_catalog(&self) -> Result<(), OpenError> {
+        match self.rooms.catalog.first_damage().await? {
+            None => Ok(()),
+            Some(reason) => Err(OpenError::Damaged { reason }),
+        }
+    }
+
+    /// How loaded the service is.
+    pub fn load(&self) -> Load {
+        self.rooms.capacity.admission().load()
+    }
+
+    /// Brings the metrics that show a state, not a count, up to date.
+    pub fn update_metrics(&self) {
+        let (metrics, load) = (metrics(), self.load());
+        metrics.redis_up.set(f64::from(u8::from(self.rooms.rate_limiter.is_shared())));
+        metrics.heavy_running.set(load.heavy_running as f64);
+        metrics.heavy_waiting.set(load.heavy_waiting as f64);
+        metrics.streams.set(load.streams as f64);
+        metrics.buffered_bytes.set(load.buffered_bytes as f64);
+        metrics.query_memory_bytes.set(self.rooms.capacity.engine().memory_bytes() as f64);
+        metrics.memory_bytes.set(self.rooms.memory.available_bytes as f64);
+        metrics.query_memory_limit_bytes.set(self.rooms.memory.query_bytes as f64);
+        metrics.cache_limit_bytes.set(self.rooms.memory.cache_bytes as f64);
+        metrics.disk_cache_bytes.set(self.rooms.cache.disk().map_or(0, DiskCache::bytes) as f64);
+        metrics.cache_bytes.set(self.rooms.cache.memory_bytes() as f64);
+        self.rooms.ingest.update_metrics();
+        self.rooms.catalog_gates.update_metrics();
+        self.rooms.capacity.admission().update_metrics();
+        self.rooms.bodies.update_metrics();
+    }
+
+    /// Starts what a server does besides answering; needs a runtime. If `server.background` is false, it only records
+    /// how much datasets are read.
+    pub fn start_background(&self) -> Background {
+        Background::start(Loops {
+            refreshes: self.rooms.refreshes.clone(),
+            schedules: self.rooms.schedules.clone(),
+            deliveries: self.rooms.deliveries.clone(),
+            maintenance: self.rooms.maintenance.clone(),
+            exports_ahead: self.rooms.exports_ahead.clone(),
+            lookups: self.rooms.lookups.clone(),
+            usage: self.rooms.usage.clone(),
+            receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
+            nodes: self.rooms.nodes.clone(),
+            run: self.rooms.config.server.background,
+            roles: self.rooms.config.server.roles.roles(),
+        })
+    }
+
+    /// The targets of reads.
+    pub fn lookups(&self) -> &Arc<Lookups> {
+        &self.rooms.lookups
+    }
+
+    /// Reads.
+    pub fn reads(&self) -> &Arc<Reads> {
+        &self.rooms.reads
+    }
+
+    /// Exports that are made before they are asked for.
+    pub fn exports_ahead(&self) -> &Arc<ExportsAhead> {
+        &self.rooms.exports_ahead
+    }
+
+    /// What reads do.
+    pub fn explains(&self) -> &Arc<Explains> {
+        &self.rooms.explains
+    }
+
+    /// The way in of entities.
+    pub fn ingest(&self) -> &Arc<Ingest> {
+        &self.rooms.ingest
+    }
+
+    /// The making of versions.
+    pub fn refreshes(&self) -> &Arc<Refreshes> {
+        &self.rooms.refreshes
+    }
+
+    /// Imports.
+    pub fn imports(&self) -> &Arc<Imports> {
+        &self.rooms.imports
+    }
+
+    /// Refreshes by schedule.
+    pub fn schedules(&self) -> &Arc<Schedules> {
+        &self.rooms.schedules
+    }
+
+    /// The datasets of owners.
+    pub fn datasets(&self) -> &Arc<Datasets> {
+        &self.rooms.datasets
+    }
+
+    /// The alternates of versions.
+    pub fn alternates(&self) -> &Arc<Alternates> {
+        &self.rooms.alternates
+    }
+
+    /// Entities for agents that edit them.
+    pub fn agent_edits(&self) -> &Arc<AgentEdits> {
+        &self.rooms.agent_edits
+    }
+
+    /// The datasets that everybody may find.
+    pub fn listings(&self) -> &Arc<Listings> {
+        &self.rooms.listings
+    }
+
+    /// The profiles of versions.
+    pub fn profiles(&self) -> &Arc<Profiles> {
+        &self.rooms.profiles
+    }
+
+    /// What versions differ in.
+    pub fn diffs(&self) -> &Arc<Diffs> {
+        &self.rooms.diffs
+    }
+
+    /// The webhooks of datasets.
+    pub fn webhooks(&self) -> &Arc<Webhooks> {
+        &self.rooms.webhooks
+    }
+
+    /// The sending of webhooks.
+    pub fn deliveries(&self) -> &Arc<Deliveries> {
+        &self.rooms.deliveries
+    }
+
+    /// Users and their tokens.
+    pub fn accounts(&self) -> &Arc<Accounts> {
+        &self.rooms.accounts
+    }
+
+    /// Who a request is from.
+    pub fn sessions(&self) -> &Arc<Sessions> {
+        &self.rooms.sessions
+    }
+
+    /// Log-ins.
+    pub fn logins(&self) -> &Arc<Logins> {
+        &self.rooms.logins
+    }
+
+    /// How much datasets are read.
+    pub fn usage(&self) -> &Arc<Usage> {
+        &self.rooms.usage
+    }
+
+    /// Sweeps, scrubs, checks and backups.
+    pub fn maintenance(&self) -> &Arc<Maintenance> {
+        &self.rooms.maintenance
+    }
+
+    /// Whether the service can do its work.
+    pub fn readiness(&self) -> &Arc<Readiness> {
+        &self.rooms.readiness
+    }
+
+    /// Room for large bodies.
+    pub fn bodies(&self) -> &Arc<LargeBodies> {
+        &self.rooms.bodies
+    }
+
+    /// The servers of the service.
+    pub fn nodes(&self) -> &Arc<Nodes> {
+        &self.rooms.nodes
+    }
+
+    /// The handing over of reads among them, if there is any.
+    pub fn hand_over(&self) -> Option<&HandOver> {
+        self.rooms.hand_over.as_deref()
+    }
+
+    /// Takes tasks of other nodes' queries until `stop`, if this process has a name and `cluster.secret` is given.
+    pub async fn serve_tasks(&self, listener: TcpListener, stop: CancellationToken) {
+        let Some(coordinator) = &self.rooms.coordinator else { return };
+        if let Err(error) = coordinator.serve(listener, stop).await {
+            tracing::error!(cause = %Causes(&error), "this server takes no more tasks of other nodes");
+        }
+    }
+
+    /// The demo.
+    pub fn demo(&self) -> &Arc<Demo> {
+        &self.rooms.demo
+    }
+}

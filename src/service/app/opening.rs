@@ -1,0 +1,303 @@
+//! Opens the parts: the catalog, the store, the query engine, and what lies on the local disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::App;
+use super::rooms::{Parts, Rooms};
+use crate::catalog::{Catalog, CatalogError, CatalogOptions, LeaseHolder};
+use crate::cluster::identity::{NoNodeId, node_id};
+use crate::cluster::token::NodeSecret;
+use crate::config::{Config, MemoryPlan};
+use crate::model::causes::Causes;
+use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
+use crate::service::admission::Admission;
+use crate::service::admission::capacity::Capacity;
+use crate::service::admission::tenants::TenantNumbers;
+use crate::service::background::kept_up;
+use crate::service::export_cache::Exports;
+use crate::service::maintenance::backup::INCOMPLETE;
+use crate::service::maintenance::binding::{BindingError, bind};
+use crate::service::maintenance::damage;
+use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
+use crate::service::maintenance::scratch::{EXPORTS_FOLDER, RANGES_FOLDER, Scratch, TEMPORARY_FOLDER};
+use crate::service::rate_limit::memory::RateCapacity;
+use crate::service::rate_limit::{RateLimiter, RateLimits, shared};
+use crate::service::refresh::outgoing::outgoing;
+use crate::storage::cache::PartCache;
+use crate::storage::disk_cache::DiskCache;
+use crate::storage::free_space::DiskReserve;
+use crate::storage::store::{self, S3Options, Store};
+use crate::storage::{StorageError, durable};
+
+/// The service cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be made or written.
+    #[error("the data directory {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file is in the place of the data directory.
+    #[error("the data directory {} is not a directory", .0.display())]
+    NotADirectory(PathBuf),
+    /// The data directory is a backup that was not finished.
+    #[error("{} is an incomplete backup; make another one", .0.display())]
+    Incomplete(PathBuf),
+    /// There is no catalog where the configuration says, and none is to be made.
+    #[error("there is no catalog {}: give the service's data directory with --data", .0.display())]
+    NoCatalog(PathBuf),
+    /// The catalog does not open.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The catalog is damaged.
+    #[error("the catalog is damaged ({reason}); `strata check` says where; restore it from a backup")]
+    Damaged {
+        /// What was noticed first.
+        reason: String,
+    },
+    /// The server has no name among those of the service.
+    #[error(transparent)]
+    Node(#[from] NoNodeId),
+    /// The store does not open.
+    #[error("the store")]
+    Store(#[from] StorageError),
+    /// `limits.redis_url` is no URL of a Redis. That Redis does not answer is no error.
+    #[error("limits.redis_url")]
+    Redis(#[source] redis::RedisError),
+    /// Catalog and store do not belong together.
+    #[error(transparent)]
+    Binding(BindingError),
+    /// The query engine does not start.
+    #[error("the query engine")]
+    Engine(#[from] QueryError),
+}
+
+/// What a process opens the service for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To answer, or to make versions: the disk must take temporary files.
+    Work,
+    /// To look after what is there, on a full disk too.
+    Maintenance,
+    /// To look after records of the catalog alone. The store is not asked, and may be away.
+    Records,
+}
+
+/// Refuses a place where there is no catalog, before anything is made there. A server is asked when it is opened.
+fn require_catalog(config: &Config) -> Result<(), OpenError> {
+    match config.catalog_file() {
+        Some(file) if matches!(file.try_exists(), Ok(false)) => Err(OpenError::NoCatalog(file)),
+        _ => Ok(()),
+    }
+}
+
+/// How long opening waits for the store to say whose it is. What needs that later asks again.
+const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+impl App {
+    /// Opens the catalog (and brings its tables up to date), the store and the query engine. Listens nowhere.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open.
+    pub async fn open(config: &Config) -> Result<App, OpenError> {
+        App::open_for(config, None, Purpose::Work).await
+    }
+
+    /// As [`App::open`], for work on what is there: makes no catalog where there is none.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
+    pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
+        require_catalog(config)?;
+        App::open_for(config, None, Purpose::Maintenance).await
+    }
+
+    /// As [`App::open_existing`], for work on records of the catalog alone, such as users: the store may be away. No
+    /// file is there for what this opens.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
+    pub async fn open_records(config: &Config) -> Result<App, OpenError> {
+        require_catalog(config)?;
+        App::open_parts(config, None, || Ok(Store::nowhere()), Purpose::Records).await
+    }
+
+    /// As [`App::open`], for who can do nothing without an owner, so that there must be a catalog: makes none.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
+    pub async fn open_to_import(config: &Config) -> Result<App, OpenError> {
+        require_catalog(config)?;
+        App::open(config).await
+    }
+
+    /// As [`App::open`], with another counter of requests than that of the configuration.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open.
+    pub async fn open_with(config: &Config, rate_limiter: Arc<dyn RateLimiter>) -> Result<App, OpenError> {
+        App::open_for(config, Some(rate_limiter), Purpose::Work).await
+    }
+
+    async fn open_for(
+        config: &Config,
+        rate_limiter: Option<Arc<dyn RateLimiter>>,
+        purpose: Purpose,
+    ) -> Result<App, OpenError> {
+        let s3 = S3Options {
+            endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
+            region: config.store.region.clone(),
+            access_key_id: config.store.access_key_id.clone(),
+            secret_access_key: config.store.secret_access_key.as_ref().map(|secret| secret.expose().to_owned()),
+            allow_http: config.store.allow_http,
+            retry_within: Some(Duration::from_secs(config.store.retry_s)),
+        };
+        App::open_parts(config, rate_limiter, || store::open(&config.store_url(), &s3), purpose).await
+    }
+
+    /// As [`App::open_with`], on a store that the caller opens.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open.
+    pub async fn open_on(
+        config: &Config,
+        rate_limiter: Arc<dyn RateLimiter>,
+        store: impl FnOnce() -> Result<Store, StorageError>,
+    ) -> Result<App, OpenError> {
+        App::open_parts(config, Some(rate_limiter), store, Purpose::Work).await
+    }
+
+    async fn open_parts(
+        config: &Config,
+        rate_limiter: Option<Arc<dyn RateLimiter>>,
+        store: impl FnOnce() -> Result<Store, StorageError>,
+        purpose: Purpose,
+    ) -> Result<App, OpenError> {
+        let directory = &config.data.directory;
+        if directory.exists() && !directory.is_dir() {
+            return Err(OpenError::NotADirectory(directory.clone()));
+        }
+        if directory.join(INCOMPLETE).exists() {
+            return Err(OpenError::Incomplete(directory.clone()));
+        }
+        // Before anything is in it: what is acknowledged must be found again.
+        durable::create_directory(directory)
+            .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
+        for OpenToOthers { path, mode } in open_to_others(config) {
+            tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users of this machine can reach what is kept here, keys too; chmod go= closes it");
+        }
+        let scratch = |folder| {
+            let path = directory.join(folder);
+            match purpose {
+                Purpose::Work => {
+                    Scratch::create(&path).map_err(|source| OpenError::Directory { path: path.clone(), source })
+                }
+                Purpose::Maintenance | Purpose::Records => Ok(Scratch::create_or_later(&path)),
+            }
+        };
+        let (exports, scratch) = (scratch(EXPORTS_FOLDER)?, scratch(TEMPORARY_FOLDER)?);
+        let options = CatalogOptions::from(&config.catalog);
+        let catalog = Catalog::open_with(&config.catalog_url(), &options).await?;
+        // What this process holds has its name; what is opened for maintenance holds nothing.
+        let node = if purpose == Purpose::Work { node_id(config)?.map(|id| id.to_string()) } else { None };
+        let catalog = match purpose {
+            Purpose::Work => catalog.held_by(LeaseHolder { node: node.clone(), process: scratch.process() }),
+            Purpose::Maintenance | Purpose::Records => catalog,
+        };
+        let store = store()?;
+        if purpose != Purpose::Records
+            && let Err(refused) = bind_now(config, &catalog, &store).await
+        {
+            // Whole, without a log beside it: another file may be restored in its place.
+            catalog.close().await;
+            return Err(refused);
+        }
+        let redis = match &config.limits.redis_url {
+            Some(url) if purpose == Purpose::Work => {
+                let identity = catalog.installation().await?.identity;
+                let connected = shared::connect(url, config.limits.redis_timeout_ms, &identity).await;
+                Some(Arc::new(connected.map_err(OpenError::Redis)?))
+            }
+            _ => None,
+        };
+        let rate_limiter = rate_limiter.unwrap_or_else(|| {
+            let limits = RateLimits::from(&config.limits);
+            shared::limiter(redis.as_ref(), "reads", limits, RateCapacity::default())
+        });
+        let memory = MemoryPlan::of(config, crate::memory::available_bytes());
+        let disk = DiskReserve::new(scratch.path(), config.sources.disk_reserve_bytes);
+        let engine = Engine::try_new(&EngineOptions {
+            threads: match config.query.threads {
+                0 => crate::priority::processors(),
+                threads => usize::try_from(threads).unwrap_or(usize::MAX),
+            },
+            memory_bytes: usize::try_from(memory.query_bytes).unwrap_or(usize::MAX),
+            shares: TenantShares {
+                one_percent: config.fair.space_percent,
+                anonymous_percent: 100 - config.fair.user_percent,
+            },
+            timeout: Duration::from_secs(config.query.timeout_s),
+            diff_timeout: Duration::from_secs(config.query.diff_timeout_s),
+            spill_directory: scratch.path().exists().then(|| scratch.path().to_owned()),
+            spill_bytes: config.query.spill_bytes,
+            disk_reserve: Some(disk.clone()),
+        })?;
+        let (damage, reports) = mpsc::channel(damage::WAITING);
+        let (reported, reports) = (catalog.clone(), Arc::new(Mutex::new(reports)));
+        let log_reports = move || {
+            let (catalog, reports) = (reported.clone(), reports.clone());
+            async move { damage::log_reports(&catalog, &mut *reports.lock().await).await }
+        };
+        tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
+        let is_kept = purpose == Purpose::Work && config.cache.disk_bytes > 0 && !store.is_local();
+        let kept =
+            is_kept.then(|| DiskCache::open(directory.join(RANGES_FOLDER), config.cache.disk_bytes, disk.clone()));
+        let cache = PartCache::new(memory.cache_bytes).reporting(damage).with_disk(kept);
+        let threads = engine.threads();
+        let admission = Admission::new(&config.query, &config.fair, threads, memory.query_bytes);
+        let capacity = Capacity::new(engine, admission, TenantNumbers::of(NodeSecret::of(config).as_ref()));
+        let parts = Parts {
+            config: Arc::new(config.clone()),
+            catalog,
+            store,
+            cache,
+            memory,
+            capacity,
+            scratch: Arc::new(scratch),
+            exports: Exports::new(exports, disk.clone(), config.cache.export_bytes, &config.fair),
+            disk,
+            outgoing: outgoing(config),
+            redis,
+            node,
+        };
+        Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
+    }
+}
+
+/// Refuses a store that is not the catalog's. One that does not answer may be: nothing is recorded or removed until it
+/// has said so.
+async fn bind_now(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), OpenError> {
+    let bound = tokio::time::timeout(STORE_ANSWERS_WITHIN, bind(config, catalog, store)).await;
+    match bound.map(|bound| bound.map_err(|error| error.named(config))) {
+        Ok(Ok(())) => {}
+        Ok(Err(BindingError::Store(error))) => {
+            tracing::warn!(
+                cause = %Causes(&error),
+                "the store does not say whether it is the catalog's; it is asked again before it is used"
+            );
+        }
+        Ok(Err(BindingError::Catalog(error))) => return Err(error.into()),
+        Ok(Err(error)) => return Err(OpenError::Binding(error)),
+        Err(_) => tracing::warn!("the store does not answer yet"),
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! The rooms of the service, made of its parts from the bottom to the top.
+
+use std::sync::Arc;
+
+use crate::catalog::{Catalog, Clock, NewNode};
+use crate::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
+use crate::cluster::hand_over::HandOver;
+use crate::cluster::nodes::Nodes;
+use crate::cluster::redis::Redis;
+use crate::cluster::token::NodeSecret;
+use crate::config::{Config, MemoryPlan};
+use crate::model::node::Role;
+use crate::net::Outgoing;
+use crate::query::Engine;
+use crate::service::account::Accounts;
+use crate::service::account::logins::Logins;
+use crate::service::account::sessions::Sessions;
+use crate::service::admission::bodies::LargeBodies;
+use crate::service::admission::capacity::Capacity;
+use crate::service::admission::catalog::CatalogGates;
+use crate::service::dataset::Datasets;
+use crate::service::dataset::agent_edits::AgentEdits;
+use crate::service::dataset::alternates::Alternates;
+use crate::service::dataset::diffs::Diffs;
+use crate::service::dataset::listings::Listings;
+use crate::service::dataset::profile::Profiles;
+use crate::service::demo::Demo;
+use crate::service::explain::Explains;
+use crate::service::export_cache::{Exports, SharedExports};
+use crate::service::lookup::Lookups;
+use crate::service::maintenance::Maintenance;
+use crate::service::maintenance::binding::StoreBinding;
+use crate::service::maintenance::readiness::Readiness;
+use crate::service::maintenance::scratch::Scratch;
+use crate::service::manage::OwnerWrites;
+use crate::service::rate_limit::RateLimiter;
+use crate::service::read::Reads;
+use crate::service::read::ahead::ExportsAhead;
+use crate::service::read::responses::Responses;
+use crate::service::refresh::Refreshes;
+use crate::service::refresh::attempts::Attempts;
+use crate::service::refresh::former::FormerProcesses;
+use crate::service::refresh::import::Imports;
+use crate::service::refresh::ingest::Ingest;
+use crate::service::refresh::scheduler::Schedules;
+use crate::service::refresh::tasks::RefreshTasks;
+use crate::service::refresh::version_file::VersionFiles;
+use crate::service::usage::Usage;
+use crate::service::webhook::Webhooks;
+use crate::service::webhook::deliveries::Deliveries;
+use crate::storage::cache::PartCache;
+use crate::storage::free_space::DiskReserve;
+use crate::storage::store::Store;
+
+/// The rooms, and what is asked of them all.
+pub(super) struct Rooms {
+    pub(super) config: Arc<Config>,
+    pub(super) memory: MemoryPlan,
+    pub(super) catalog: Catalog,
+    pub(super) cache: PartCache,
+    pub(super) capacity: Capacity,
+    pub(super) catalog_gates: Arc<CatalogGates>,
+    pub(super) rate_limiter: Arc<dyn RateLimiter>,
+    pub(super) lookups: Arc<Lookups>,
+    pub(super) reads: Arc<Reads>,
+    pub(super) exports_ahead: Arc<ExportsAhead>,
+    pub(super) explains: Arc<Explains>,
+    pub(super) ingest: Arc<Ingest>,
+    pub(super) refreshes: Arc<Refreshes>,
+    pub(super) imports: Arc<Imports>,
+    pub(super) schedules: Arc<Schedules>,
+    pub(super) datasets: Arc<Datasets>,
+    pub(super) alternates: Arc<Alternates>,
+    pub(super) agent_edits: Arc<AgentEdits>,
+    pub(super) listings: Arc<Listings>,
+    pub(super) profiles: Arc<Profiles>,
+    pub(super) diffs: Arc<Diffs>,
+    pub(super) webhooks: Arc<Webhooks>,
+    pub(super) deliveries: Arc<Deliveries>,
+    pub(super) accounts: Arc<Accounts>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) logins: Arc<Logins>,
+    pub(super) usage: Arc<Usage>,
+    pub(super) maintenance: Arc<Maintenance>,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) bodies: Arc<LargeBodies>,
+    pub(super) demo: Arc<Demo>,
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) hand_over: Option<Arc<HandOver>>,
+    pub(super) coordinator: Option<Arc<Coordinator>>,
+}
+
+/// What rooms are made of.
+pub(super) struct Parts {
+    pub(super) config: Arc<Config>,
+    pub(super) catalog: Catalog,
+    pub(super) store: Store,
+    pub(super) cache: PartCache,
+    pub(super) memory: MemoryPlan,
+    pub(super) capacity: Capacity,
+    pub(super) scratch: Arc<Scratch>,
+    pub(super) exports: Exports,
+    pub(super) disk: DiskReserve,
+    pub(super) outgoing: Outgoing,
+    /// Where requests are counted together with other processes.
+    pub(super) redis: Option<Arc<Redis>>,
+    /// The name of this server.
+    pub(super) node: Option<String>,
+}
+
+impl Rooms {
+    /// From the bottom to the top: each room is given those below that it uses.
+    pub(super) fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
+        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, disk, outgoing, redis, node } =
+            parts;
+        let files = || (store.clone(), cache.clone());
+        let catalog_gates = Arc::new(CatalogGates::new(&config));
+        let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
+        let writes = Arc::new(OwnerWrites::new(catalog_gates.clone(), lookups.clone()));
+        let binding = Arc::new(StoreBinding::new(config.clone(), catalog.clone(), store.clone()));
+        let maintenance = Maintenance::new(config.clone(), catalog.clone(), store.clone(), binding.clone());
+        let (probed, probes) = (store.for_probes(), catalog.clone());
+        let probed_binding = Arc::new(StoreBinding::new(config.clone(), probes, probed.clone()));
+        let readiness = Readiness::new(config.clone(), catalog.clone(), probed, probed_binding);
+
+        let responses = Responses::new(config.cache.response_bytes);
+        let kept = (responses.clone(), exports.clone());
+        let exports = (exports, SharedExports::new(&config, catalog.clone(), store.clone()));
+        let own = node.clone().map(|node| (node, scratch.process()));
+        let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
+        let hand_over = HandOver::new(&config, nodes.clone()).map(Arc::new);
+        let reads = Reads::new(config.clone(), files(), capacity.clone(), responses, exports, hand_over.clone());
+        let reads = Arc::new(reads);
+        let exports_ahead = {
+            let (most, lookups) = (config.cache.exports_ahead, lookups.clone());
+            Arc::new(ExportsAhead::new(most, lookups, reads.clone(), capacity.clone()))
+        };
+        let explains = Explains::new(config.clone(), catalog.clone(), capacity.clone(), kept, reads.clone());
+
+        let deliveries = Arc::new(Deliveries::new(config.clone(), catalog.clone(), outgoing.clone()));
+        let webhooks = Webhooks::new(config.clone(), catalog.clone(), outgoing.clone(), writes.clone());
+
+        let tasks = Arc::new(RefreshTasks::new());
+        let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node.clone()));
+        let coordinator = coordinator(&config, node, &nodes, capacity.engine(), files());
+        if let Some(coordinator) = &coordinator {
+            capacity.engine().distribute_by(coordinator.clone());
+        }
+        let spools = (scratch.clone(), disk);
+        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
+        let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
+        let attempts = Arc::new(Attempts::new(
+            catalog.clone(),
+            former.clone(),
+            lookups.clone(),
+            deliveries.clone(),
+            tasks.clone(),
+        ));
+        let has_role = config.server.roles.roles().include(Role::Refresh);
+        let most_watches = usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX);
+        let refreshes = {
+            let (catalog, ingest, files) = (catalog.clone(), ingest.clone(), version_files.clone());
+            Arc::new(Refreshes::new(catalog, ingest, files, attempts, tasks.clone(), (most_watches, has_role)))
+        };
+        let imports = Arc::new(Imports::new(
+            config.clone(),
+            catalog.clone(),
+            lookups.clone(),
+            ingest.clone(),
+            version_files.clone(),
+            refreshes.clone(),
+            tasks.clone(),
+        ));
+        let schedules =
+            Schedules::new(config.clone(), catalog.clone(), former, ingest.clone(), refreshes.clone(), tasks.clone());
+
+        let parts = (catalog.clone(), catalog_gates.clone());
+        let datasets = Datasets::new(config.clone(), parts, writes.clone(), ingest.clone(), version_files.clone());
+        let alternates = {
+            let (ingest, engine) = (ingest.clone(), capacity.engine().clone());
+            Alternates::new(catalog.clone(), writes.clone(), ingest, version_files, tasks, engine)
+        };
+        let listings = Listings::new(catalog.clone(), catalog_gates.clone());
+        let profiles = Profiles::new(lookups.clone(), files(), capacity.clone());
+        let diffs = Diffs::new(catalog.clone(), files(), capacity.clone(), config.cache.diff_bytes);
+        let agent_edits = AgentEdits::new(catalog.clone(), reads.clone());
+
+        let accounts = Arc::new(Accounts::new(catalog.clone(), writes.clone()));
+        let sessions = Arc::new(Sessions::new(config.clone(), catalog.clone(), catalog_gates.clone()));
+        let threads = capacity.engine().threads();
+        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
+        let writer = hex::encode(rand::random::<[u8; 16]>());
+        let usage = Usage::new(catalog.clone(), Clock::system(), writer);
+        let demo = Demo::new(catalog.clone(), accounts.clone(), imports.clone());
+        let bodies = LargeBodies::new(&config);
+        Rooms {
+            config,
+            catalog,
+            cache,
+            memory,
+            capacity,
+            catalog_gates,
+            rate_limiter,
+            lookups,
+            reads,
+            exports_ahead,
+            explains: Arc::new(explains),
+            ingest,
+            refreshes,
+            imports,
+            schedules: Arc::new(schedules),
+            datasets: Arc::new(datasets),
+            alternates: Arc::new(alternates),
+            agent_edits: Arc::new(agent_edits),
+            listings: Arc::new(listings),
+            profiles: Arc::new(profiles),
+            diffs: Arc::new(diffs),
+            webhooks: Arc::new(webhooks),
+            deliveries,
+            accounts,
+            sessions,
+            logins: Arc::new(logins),
+            usage: Arc::new(usage),
+            maintenance: Arc::new(maintenance),
+            readiness: Arc::new(readiness),
+            bodies: Arc::new(bodies),
+            demo: Arc::new(demo),
+            nodes,
+            hand_over,
+            coordinator,
+        }
+    }
+}
+
+/// Who distributes the large queries of this process, and takes parts of others'.
+fn coordinator(
+    config: &Config,
+    own: Option<String>,
+    nodes: &Arc<Nodes>,
+    engine: &Engine,
+    (store, cache): (Store, PartCache),
+) -> Option<Arc<Coordinator>> {
+    let secret = NodeSecret::of(config)?;
+    let (name, nodes) = (own.filter(|_| config.has_nodes())?, nodes.clone());
+    let peers = move || {
+        let of_this_version = |node: &&NewNode| node.version == env!("CARGO_PKG_VERSION");
+        let helps = |node: &&NewNode| node.roles.split(',').any(|role| role == Role::Query.name());
+        let peer =
+            |node: &NewNode| node.internal_address.clone().map(|address| Peer { name: node.id.clone(), address });
+        nodes.living().iter().filter(of_this_version).filter(helps).filter_map(peer).collect()
+    };
+    let options = DistributionOptions {
+        secret,
+        distribute_bytes: config.cluster.distribute_bytes,
+        tasks: match config.cluster.tasks {
+            0 => engine.threads().max(LEAST_TASKS),
+            tasks => usize::try_from(tasks).unwrap_or(usize::MAX),
+        },
+        own: OwnNode { name, helps: config.server.roles.roles().include(Role::Query) },
+        peers: Arc::new(peers),
+    };
+    Some(Arc::new(Coordinator::new(options, engine, store, cache)))
+}
+
+/// Tasks of other nodes' queries at once, however few threads there are.
+const LEAST_TASKS: usize = 4;
