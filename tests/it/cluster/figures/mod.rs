@@ -98,9 +98,9 @@ async fn what_work_costs_at_one_two_and_three_servers() {
         "| requests | servers | CPU ms each | CPU s per GB scanned | KB from the store each | store requests | KB sent each | s in all |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    let sort = |number: usize| measured.path(&format!("sort=text:desc&limit=20&offset={}", number * 20));
+    let sorted = |number: usize| measured.path(&format!("sort=text:desc&limit=20&offset={}", number * 20));
     let export = |number: usize| measured.path(&format!("format=parquet&limit={}", count - number));
-    let (mut page, mut scan) = (Default::default(), Default::default());
+    let mut page = Default::default();
     for nodes in 1..=NODES {
         // A server that has read nothing, each time.
         for node in 0..NODES {
@@ -115,17 +115,17 @@ async fn what_work_costs_at_one_two_and_three_servers() {
         row(&cluster, nodes, "pages, the first", &pages, None).await;
         let again = row(&cluster, nodes, "pages, again", &pages, None).await;
         let scans: Vec<String> = (0..HEAVY).map(|number| measured.scan(number + HEAVY * nodes)).collect();
-        let scanned = row(&cluster, nodes, "scans of texts", &scans, Some(entity_bytes)).await;
+        row(&cluster, nodes, "counts of texts", &scans, Some(entity_bytes)).await;
         if nodes == 1 {
-            (page, scan) = (again, scanned);
+            page = again;
         }
-        let sorts: Vec<String> = (0..HEAVY).map(sort).collect();
+        let sorts: Vec<String> = (0..HEAVY).map(sorted).collect();
         row(&cluster, nodes, "sorts by text", &sorts, Some(entity_bytes)).await;
         // The same at each server: one makes it, and the others fetch it.
         let exports: Vec<String> = (0..nodes).map(|_| export(nodes)).collect();
         row(&cluster, nodes, "one export at each server", &exports, Some(entity_bytes)).await;
     }
-    sharing::print(&mut cluster, &measured).await;
+    let sort = sharing::print(&mut cluster, &measured).await;
     println!("\n| a server starts again | s to 50 pages | KB from the store | store requests |");
     println!("|---|---|---|---|");
     for (what, disk_bytes) in [("without a disk cache", "0"), ("that begins one", GB), ("with its disk cache", GB)] {
@@ -144,5 +144,5 @@ async fn what_work_costs_at_one_two_and_three_servers() {
         let used = Used::by(&cluster, 1).await.since(&before);
         println!("| {what} | {elapsed:.2} | {:.0} | {:.0} |", used.store_bytes / 1e3, used.store_requests);
     }
-    sizing::print(page, scan, measured.stored_share(&cluster).await);
+    sizing::print(page, sort, measured.stored_share(&cluster).await);
 }

@@ -13,17 +13,18 @@ const SMALL: usize = 100;
 const THRESHOLDS: [u64; 4] = [16 << 20, 64 << 20, 128 << 20, 1 << 30];
 
 /// Prints it, for the first servers: the others are not there meanwhile. Nothing is cached, and a threshold of one byte
-/// has every query of several row groups shared.
-pub async fn print(cluster: &mut Cluster, measured: &Measured) {
+/// has every query of several row groups shared. Gives what a sort costs at one server.
+pub async fn print(cluster: &mut Cluster, measured: &Measured) -> Each {
     println!(
         "\n| shared queries | servers | CPU ms each | CPU s per GB scanned | entities scanned by each | KB from the store each | s in all |"
     );
     println!("|---|---|---|---|---|---|---|");
     let mut small = Vec::new();
-    let mut scans = Vec::new();
+    let mut sorts = Vec::new();
     for nodes in 1..=NODES {
         tokio::task::block_in_place(|| {
-            (0..NODES).for_each(|node| cluster.nodes[node].kill());
+            let running = if nodes == 1 { NODES } else { nodes - 1 };
+            (0..running).for_each(|node| cluster.nodes[node].kill());
             for node in 0..nodes {
                 let more = [("STRATA_CLUSTER__DISTRIBUTE_BYTES", "1"), ("STRATA_CACHE__MEMORY_BYTES", "0")];
                 cluster.start_node(node, &more);
@@ -36,15 +37,15 @@ pub async fn print(cluster: &mut Cluster, measured: &Measured) {
             (0..SMALL).map(|number| path(format!("filter=text:qzx{}q{number}&count=true", nodes))).collect();
         small.push(shared_row(cluster, nodes, "of next to nothing", &few, measured.entity_bytes).await);
         let many: Vec<String> = (0..HEAVY).map(|number| measured.scan(100 + number + HEAVY * nodes)).collect();
-        scans.push(shared_row(cluster, nodes, "scans of texts", &many, measured.entity_bytes).await);
-        let sorts: Vec<String> =
+        shared_row(cluster, nodes, "counts of texts", &many, measured.entity_bytes).await;
+        let long: Vec<String> =
             (0..HEAVY).map(|number| path(format!("sort=text:desc&limit=20&offset={}", number * 20))).collect();
-        shared_row(cluster, nodes, "sorts by text", &sorts, measured.entity_bytes).await;
+        sorts.push(shared_row(cluster, nodes, "sorts by text", &long, measured.entity_bytes).await);
         if nodes == NODES {
             parts(cluster, measured).await;
         }
     }
-    thresholds(&small, &scans);
+    thresholds(&small, &sorts);
     tokio::task::block_in_place(|| {
         for node in 0..NODES {
             cluster.nodes[node].kill();
@@ -52,6 +53,7 @@ pub async fn print(cluster: &mut Cluster, measured: &Measured) {
         }
     });
     cluster.until_ready().await;
+    sorts[0]
 }
 
 /// Waits until the first server is there, and has shared a query with the others.
@@ -95,16 +97,16 @@ async fn parts(cluster: &Cluster, measured: &Measured) {
     println!();
 }
 
-/// What a threshold would mean: a query that reads so much, alone and shared by all servers.
-fn thresholds(small: &[Each], scans: &[Each]) {
+/// What a threshold would mean: a sort of so much JSON, alone and shared by all servers.
+fn thresholds(small: &[Each], sorts: &[Each]) {
     let (alone_ms, shared_ms) = (small[0].cpu_ms, small[NODES - 1].cpu_ms);
     let overhead_ms = shared_ms - alone_ms;
-    let scan_ms_per_gb = scans[0].cpu_s_per_gb * 1e3;
+    let sort_ms_per_gb = sorts[0].cpu_s_per_gb * 1e3;
     println!("\nSharing a query with {NODES} servers takes {overhead_ms:.2} ms of processor time.\n");
     println!("| threshold | CPU ms alone | CPU ms at each of {NODES} | sharing adds |");
     println!("|---|---|---|---|");
     for bytes in THRESHOLDS {
-        let alone = bytes as f64 / 1e9 * scan_ms_per_gb;
+        let alone = bytes as f64 / 1e9 * sort_ms_per_gb;
         println!(
             "| {} MiB | {alone:.1} | {:.1} | {:.1} % |",
             bytes >> 20,

@@ -18,15 +18,15 @@ const WARM: f64 = 0.01;
 /// Services: reads in a second, and GB of JSON in all versions.
 const SERVICES: [(f64, f64); 4] = [(100.0, 100.0), (1_000.0, 1_000.0), (3_000.0, 10_000.0), (10_000.0, 100_000.0)];
 
-/// Prints it. Of a thousand reads, one scans a GB; the others are pages.
-pub fn print(page: Each, scan: Each, stored_share: f64) {
+/// Prints it. Of a thousand reads, one sorts a GB; the others are pages.
+pub fn print(page: Each, sort: Each, stored_share: f64) {
     println!(
         "\n| reads a second | JSON in versions | in the store | processors busy | to clients | local disk | servers |"
     );
     println!("|---|---|---|---|---|---|---|");
     for (reads, json_gb) in SERVICES {
-        let scans = reads / 1_000.0;
-        let busy = (reads - scans) * page.cpu_ms / 1e3 + scans * scan.cpu_s_per_gb;
+        let sorts = reads / 1_000.0;
+        let busy = (reads - sorts) * page.cpu_ms / 1e3 + sorts * sort.cpu_s_per_gb;
         let stored_gb = json_gb * stored_share;
         let warm_gb = stored_gb * WARM;
         let by_processors = busy / (PROCESSORS * BUSY);
@@ -40,7 +40,7 @@ pub fn print(page: Each, scan: Each, stored_share: f64) {
         );
     }
     println!(
-        "\nA page takes {:.3} ms of processor time and {:.1} KB; a scan takes {:.2} s for each GB; a GB of JSON takes {:.2} GB in the store.",
-        page.cpu_ms, page.sent_kb, scan.cpu_s_per_gb, stored_share
+        "\nA page takes {:.3} ms of processor time and {:.1} KB; such a sort takes {:.2} s for each GB; a GB of JSON takes {:.2} GB in the store.",
+        page.cpu_ms, page.sent_kb, sort.cpu_s_per_gb, stored_share
     );
 }
