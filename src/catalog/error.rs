@@ -34,6 +34,9 @@ pub enum CatalogError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The catalog to be filled from a copy has users, datasets or files.
+    #[error("it is not empty: a backup is restored into a catalog without users, datasets and files")]
+    NotEmpty,
     /// The owner has a dataset of that name already.
     #[error("the owner already has a dataset of that name")]
     NameTaken,

@@ -48,6 +48,7 @@ mod postgres;
 mod presence;
 mod probe;
 mod references;
+mod restore;
 mod rows;
 mod schedules;
 mod scrubs;

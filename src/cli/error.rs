@@ -10,7 +10,7 @@ use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::{
     AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ImportError, ManageError, OpenError,
-    SweepError,
+    RestoreError, SweepError,
 };
 
 /// A number of things, in words.
@@ -124,6 +124,9 @@ pub(super) enum CliError {
     /// There is no backup.
     #[error("no backup was made")]
     Backup(#[from] BackupError),
+    /// Nothing is restored.
+    #[error("nothing was restored")]
+    Restore(#[from] RestoreError),
     /// The manual pages cannot be written.
     #[error("the manual pages cannot be written to {}", directory.display())]
     Manual {

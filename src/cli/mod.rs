@@ -21,6 +21,7 @@ mod logging;
 mod manual;
 mod nodes;
 mod progress;
+mod restore;
 mod scrub;
 mod serve;
 mod signals;
@@ -78,6 +79,7 @@ enum Command {
     Check(check::Arguments),
     Scrub(scrub::Arguments),
     Backup(backup::Arguments),
+    Restore(restore::Arguments),
     Completions(completions::Arguments),
     Manual(manual::Arguments),
 }
@@ -146,7 +148,8 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         | Command::Sweep(_)
         | Command::Check(_)
         | Command::Scrub(_)
-        | Command::Backup(_) => Vec::new(),
+        | Command::Backup(_)
+        | Command::Restore(_) => Vec::new(),
     };
     let config = Config::load(&sources(shared, flags))?;
     match command {
@@ -194,6 +197,10 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Backup(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(backup::run(arguments, config))
+        }
+        Command::Restore(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(restore::run(arguments, config))
         }
         Command::Completions(_) | Command::Manual(_) => Ok(()),
     }

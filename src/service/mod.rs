@@ -68,6 +68,7 @@ pub use maintenance::backup::{BackedUp, BackupError, BackupFiles};
 pub use maintenance::binding::BindingError;
 pub use maintenance::check::{CheckDepth, CheckError, Checked, Finding};
 pub use maintenance::readiness::{NotReady, Readiness};
+pub use maintenance::restore::{RestoreError, Restored, restore};
 pub use maintenance::scrub::{DamagedFile, Scrubbed};
 pub use maintenance::sweep::{SweepError, SweepReason, Swept, SweptFile};
 pub use manage::ManageError;

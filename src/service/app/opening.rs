@@ -22,7 +22,7 @@ use crate::service::admission::tenants::TenantNumbers;
 use crate::service::background::kept_up;
 use crate::service::export_cache::Exports;
 use crate::service::maintenance::backup::INCOMPLETE;
-use crate::service::maintenance::binding::{BindingError, bind};
+use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::damage;
 use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
 use crate::service::maintenance::scratch::{EXPORTS_FOLDER, RANGES_FOLDER, Scratch, TEMPORARY_FOLDER};
@@ -32,7 +32,7 @@ use crate::service::refresh::outgoing::outgoing;
 use crate::storage::cache::PartCache;
 use crate::storage::disk_cache::DiskCache;
 use crate::storage::free_space::DiskReserve;
-use crate::storage::store::{self, S3Options, Store};
+use crate::storage::store::Store;
 use crate::storage::{StorageError, durable};
 
 /// The service cannot be opened.
@@ -153,15 +153,7 @@ impl App {
         rate_limiter: Option<Arc<dyn RateLimiter>>,
         purpose: Purpose,
     ) -> Result<App, OpenError> {
-        let s3 = S3Options {
-            endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
-            region: config.store.region.clone(),
-            access_key_id: config.store.access_key_id.clone(),
-            secret_access_key: config.store.secret_access_key.as_ref().map(|secret| secret.expose().to_owned()),
-            allow_http: config.store.allow_http,
-            retry_within: Some(Duration::from_secs(config.store.retry_s)),
-        };
-        App::open_parts(config, rate_limiter, || store::open(&config.store_url(), &s3), purpose).await
+        App::open_parts(config, rate_limiter, || open_store(config), purpose).await
     }
 
     /// As [`App::open_with`], on a store that the caller opens.

@@ -34,7 +34,7 @@ const INCOMPLETE_TEXT: &str = "This backup is being made, or was interrupted. It
 const PARTIAL_CATALOG: &str = "catalog.partial";
 
 /// Files that are listed at a time.
-const PAGE: u32 = 500;
+pub(super) const PAGE: u32 = 500;
 
 /// How files come into a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +232,7 @@ impl Maintenance {
 
 /// Why one file is not in the backup.
 #[derive(Debug, thiserror::Error)]
-enum FileFailure {
+pub(super) enum FileFailure {
     #[error(transparent)]
     Disk(#[from] io::Error),
     #[error(transparent)]
@@ -254,15 +254,19 @@ async fn unusable(copy: &Catalog, file: &VersionFile, source: FileFailure) -> Re
 
 /// Checks that the copy of the catalog is whole: damage goes along with a copy, and a backup is for the day of damage.
 async fn check_copy(copy: &Catalog) -> Result<(), BackupError> {
-    let mut first = None;
-    copy.check_integrity(true, &mut |reason| first = first.take().or(Some(reason))).await?;
-    match first {
+    match first_damage(copy).await? {
         None => Ok(()),
         Some(reason) => Err(BackupError::Damaged { reason }),
     }
 }
 
-/// Makes the directory, or takes an empty one, and marks it.
+/// What is wrong first in a copy of a catalog, if anything is.
+pub(super) async fn first_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {
+    let mut first = None;
+    copy.check_integrity(true, &mut |reason| first = first.take().or(Some(reason))).await?;
+    Ok(first)
+}
+
 /// Whether a directory, which need not be there yet, is another one or lies in it, whatever links lead to them.
 fn is_within(directory: &Path, other: &Path) -> bool {
     let Ok(other) = other.canonicalize() else { return false };
@@ -275,6 +279,7 @@ fn is_within(directory: &Path, other: &Path) -> bool {
     found.is_some_and(|directory| directory.starts_with(&other))
 }
 
+/// Makes the directory, or takes an empty one, and marks it.
 async fn begin(directory: &Path, mark: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: directory.to_owned(), source };
     // Its own entry, too: a backup that was made must be found.

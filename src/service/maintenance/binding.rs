@@ -13,6 +13,7 @@
 //! Each step may be the last before a crash, and several processes may take them at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
@@ -22,7 +23,7 @@ use crate::catalog::{Catalog, CatalogError, Installation};
 use crate::config::{Config, VERSIONS_FOLDER};
 use crate::model::causes::Causes;
 use crate::storage::StorageError;
-use crate::storage::store::{IDENTITY, Store};
+use crate::storage::store::{self, IDENTITY, S3Options, Store};
 
 /// Files that are compared to tell whether a store without an identity is the catalog's.
 const COMPARED: u32 = 100;
@@ -96,6 +97,22 @@ impl BindingError {
             other => other,
         }
     }
+}
+
+/// The store of a configuration.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageError> {
+    let s3 = S3Options {
+        endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
+        region: config.store.region.clone(),
+        access_key_id: config.store.access_key_id.clone(),
+        secret_access_key: config.store.secret_access_key.as_ref().map(|secret| secret.expose().to_owned()),
+        allow_http: config.store.allow_http,
+        retry_within: Some(Duration::from_secs(config.store.retry_s)),
+    };
+    store::open(&config.store_url(), &s3)
 }
 
 /// Makes sure that the store is the catalog's.

@@ -7,6 +7,7 @@ pub(in crate::service) mod check;
 pub(in crate::service) mod damage;
 pub(in crate::service) mod private_files;
 pub(in crate::service) mod readiness;
+pub(in crate::service) mod restore;
 pub(in crate::service) mod scratch;
 pub(in crate::service) mod scrub;
 pub(in crate::service) mod sweep;

@@ -15,6 +15,7 @@ on_both_databases! {
     a_copy_is_of_one_moment
     a_copy_overwrites_nothing
     an_identity_is_settled_once_and_goes_along_with_a_copy
+    a_copy_fills_an_empty_catalog_of_either_kind
 }
 
 async fn open_copy(path: &std::path::Path) -> Catalog {
@@ -160,4 +161,62 @@ async fn an_identity_is_settled_once_and_goes_along_with_a_copy(database: Databa
     assert!(catalog.installation().await.unwrap_err().is_damage());
     catalog.check_integrity(false, &mut |damage| told.push(damage)).await.unwrap();
     assert!(told.iter().any(|damage| damage.contains("installation.identity")), "{told:?}");
+}
+
+/// The copy is an SQLite file; the catalog that is filled is of the kind under test.
+async fn a_copy_fills_an_empty_catalog_of_either_kind(database: Database) {
+    let source = Database::sqlite().await;
+    let (original, owner) = with_owner(&source).await;
+    let gone = original.add_user("gone@example.test", "hash", Plan::Free).await.unwrap();
+    original.add_token(owner, "ci", "token hash", 1_000).await.unwrap();
+    let dataset = create(&original, owner, "World '東京' Countries").await.unwrap().id;
+    let pinned = create(&original, owner, "Pinned").await.unwrap().id;
+    for path in ["a", "b"] {
+        publish(&original, dataset, path).await.unwrap();
+        publish(&original, pinned, &format!("pinned {path}")).await.unwrap();
+    }
+    original.rollback(pinned, v(1), true).await.unwrap();
+    original.reserve_file("alt", LEASE).await.unwrap();
+    original.save_alternate(dataset, v(2), &file("alt"), None).await.unwrap();
+    original.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
+    // The highest id of a user is in use no more.
+    original.remove_user(gone).await.unwrap();
+    let identity = original.installation().await.unwrap().identity;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("copy.sqlite");
+    original.copy_to_sqlite(&path).await.unwrap();
+    let copy = open_copy(&path).await;
+
+    let filled = database.open().await;
+    assert!(filled.is_empty().await.unwrap());
+    // What a server that was started too early has settled.
+    filled.installation().await.unwrap();
+    filled.restore_from(&copy).await.unwrap();
+    assert!(!filled.is_empty().await.unwrap());
+    assert_eq!(filled.installation().await.unwrap().identity, identity);
+    assert_eq!(filled.user(owner).await.unwrap(), original.user(owner).await.unwrap());
+    assert_eq!(filled.tokens(owner).await.unwrap(), original.tokens(owner).await.unwrap());
+    assert_eq!(filled.files(None, 100).await.unwrap(), original.files(None, 100).await.unwrap());
+    assert_eq!(filled.webhook(dataset).await.unwrap(), original.webhook(dataset).await.unwrap());
+    for dataset in [dataset, pinned] {
+        let (there, here) = (filled.dataset_view(dataset).await.unwrap(), copy.dataset_view(dataset).await.unwrap());
+        assert_eq!(there.unwrap(), here.unwrap());
+    }
+    // The hashes of these tests are none; nothing else is wrong, or missing.
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    copy.check_integrity(true, &mut |damage| here.push(damage)).await.unwrap();
+    filled.check_integrity(true, &mut |damage| there.push(damage)).await.unwrap();
+    assert_eq!((there.len(), &there), (6, &here));
+
+    // Ids go on where they were.
+    let highest = original.files(None, 100).await.unwrap().pop().unwrap().file.id;
+    let version = publish(&filled, dataset, "c").await.unwrap();
+    assert_eq!(version.number, v(3));
+    assert!(version.file.id > highest, "{version:?}");
+    let new = filled.add_user("new@example.test", "hash", Plan::Free).await.unwrap();
+    assert!(new > gone, "{new:?} {gone:?}");
+
+    let again = filled.restore_from(&copy).await;
+    assert!(matches!(again, Err(CatalogError::NotEmpty)), "{again:?}");
+    assert_eq!(publish(&filled, dataset, "d").await.unwrap().number, v(4));
 }

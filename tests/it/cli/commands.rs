@@ -716,7 +716,9 @@ fn completions_and_manual_pages_know_every_command() {
     machine.write("strata.toml", "this is no TOML");
     let bash = succeeded(&machine.run(&["completions", "bash"]));
     succeeded(&machine.run(&["manual", "man1"]));
-    for command in ["serve", "user", "list", "import", "explain", "diff", "sweep", "check", "scrub", "backup"] {
+    for command in
+        ["serve", "user", "list", "import", "explain", "diff", "sweep", "check", "scrub", "backup", "restore"]
+    {
         assert!(bash.contains(&format!("strata__subcmd__{command}")), "{command}");
         let page = std::fs::read_to_string(machine.path("man1").join(format!("strata-{command}.1"))).expect(command);
         assert!(page.contains(".SH SYNOPSIS") && page.contains("data.directory"), "{page}");

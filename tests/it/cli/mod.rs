@@ -3,3 +3,4 @@
 mod catalog_file;
 mod commands;
 mod private_files;
+mod restore;

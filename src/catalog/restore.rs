@@ -1,0 +1,238 @@
+//! The records of a copy of a catalog, put into an empty one of either engine: the way back from a backup, and from
+//! SQLite to PostgreSQL.
+//!
+//! All of it is one transaction. Tables are filled after those that they refer to. Datasets and versions refer to each
+//! other, so pinned versions come last.
+
+use futures::TryStreamExt;
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::{Arguments, AssertSqlSafe, Postgres, Row, Sqlite};
+
+use super::engine::Transaction;
+use super::{Catalog, CatalogError};
+
+/// The column that refers to a table which refers to its own.
+const PINNED: (&str, &str) = ("datasets", "pinned_version");
+
+const ANY_RECORD: &str = "SELECT CAST(1 AS BIGINT) WHERE EXISTS (SELECT 1 FROM users)
+    OR EXISTS (SELECT 1 FROM datasets) OR EXISTS (SELECT 1 FROM files)";
+
+impl Catalog {
+    /// Whether it holds no user, no dataset and no file.
+    ///
+    /// # Errors
+    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
+    pub async fn is_empty(&self) -> Result<bool, CatalogError> {
+        Ok(self.engine.fetch_optional::<(i64,)>(ANY_RECORD, &[]).await?.is_none())
+    }
+
+    /// Puts every record of a copy, which [`Catalog::copy_to_sqlite`] made, into this empty catalog, and goes on with
+    /// its ids. Takes as long as reading and writing everything once.
+    ///
+    /// # Errors
+    /// [`CatalogError::NotEmpty`]; [`CatalogError::InvalidUrl`] where the copy is no SQLite file;
+    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
+    pub async fn restore_from(&self, copy: &Catalog) -> Result<(), CatalogError> {
+        let mut snapshot = copy.engine.begin_snapshot().await?;
+        let Transaction::Sqlite(original) = &mut snapshot else {
+            let reason = "a copy is an SQLite file".to_owned();
+            return Err(CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason });
+        };
+        let (original, _) = original.statement()?;
+        let mut transaction = self.engine.begin().await?;
+        if let Transaction::Postgres(_) = &transaction {
+            // So that nobody else records anything meanwhile.
+            transaction.execute("LOCK TABLE users, datasets, files IN SHARE ROW EXCLUSIVE MODE", &[]).await?;
+        }
+        if transaction.fetch_optional::<(i64,)>(ANY_RECORD, &[]).await?.is_some() {
+            return Err(CatalogError::NotEmpty);
+        }
+        // The limit of a statement is not for writing everything.
+        let mut target = match &mut transaction {
+            Transaction::Sqlite(lent) => Target::Sqlite(lent.statement()?.0),
+            Transaction::Postgres(lent) => Target::Postgres(lent.statement()?.0),
+        };
+        fill(original, &mut target).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+}
+
+/// A table of the copy.
+struct Table {
+    name: String,
+    /// Names and declared types.
+    columns: Vec<(String, String)>,
+    /// The tables that it refers to.
+    refers_to: Vec<String>,
+}
+
+/// A value of a record.
+#[derive(Clone, Debug)]
+enum Cell {
+    Integer(Option<i64>),
+    Boolean(Option<bool>),
+    Text(Option<String>),
+}
+
+/// The connection to what is filled.
+enum Target<'c> {
+    Sqlite(&'c mut SqliteConnection),
+    Postgres(&'c mut PgConnection),
+}
+
+async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Result<(), CatalogError> {
+    let tables = tables(original).await?;
+    // Some begin with rows that a migration made.
+    for table in tables.iter().rev() {
+        target.execute(format!("DELETE FROM {}", table.name), &[]).await?;
+    }
+    for table in &tables {
+        let names: Vec<&str> = table.columns.iter().map(|(name, _)| &**name).collect();
+        let insert = target.insert(&table.name, &names);
+        let booleans = target.booleans(&table.name).await?;
+        // The names come from the migrations, not from outside.
+        let select = AssertSqlSafe(format!("SELECT {} FROM {}", names.join(", "), table.name));
+        let mut rows = sqlx::query::<Sqlite>(select).fetch(&mut *original);
+        while let Some(row) = rows.try_next().await? {
+            target.execute(insert.clone(), &cells(&row, table, &booleans)?).await?;
+        }
+    }
+    let pinned: Vec<(i64, i64)> =
+        sqlx::query_as("SELECT dataset_id, pinned_version FROM datasets WHERE pinned_version IS NOT NULL")
+            .fetch_all(&mut *original)
+            .await?;
+    for (dataset, version) in pinned {
+        let cells = [Cell::Integer(Some(version)), Cell::Integer(Some(dataset))];
+        target.execute("UPDATE datasets SET pinned_version = $1 WHERE dataset_id = $2".to_owned(), &cells).await?;
+    }
+    // Ids of deleted records must not be assigned again.
+    let assigned: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT name, seq FROM sqlite_sequence WHERE seq > 0 AND name NOT LIKE '\\_sqlx\\_%' ESCAPE '\\'",
+    )
+    .fetch_all(&mut *original)
+    .await?;
+    for (table, last) in assigned {
+        target.go_on_after(table, last).await?;
+    }
+    Ok(())
+}
+
+/// The tables, each behind those that it refers to.
+async fn tables(original: &mut SqliteConnection) -> Result<Vec<Table>, sqlx::Error> {
+    let names: Vec<String> = sqlx::query_scalar(
+        "SELECT name FROM sqlite_master
+         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name NOT LIKE '\\_sqlx\\_%' ESCAPE '\\'
+         ORDER BY name",
+    )
+    .fetch_all(&mut *original)
+    .await?;
+    let mut left = Vec::with_capacity(names.len());
+    for name in names {
+        let columns: Vec<(String, String)> = sqlx::query_as("SELECT name, type FROM pragma_table_info($1)")
+            .bind(&name)
+            .fetch_all(&mut *original)
+            .await?;
+        let mut refers_to: Vec<String> =
+            sqlx::query_scalar("SELECT \"table\" FROM pragma_foreign_key_list($1) WHERE \"from\" <> $2")
+                .bind(&name)
+                .bind(if name == PINNED.0 { PINNED.1 } else { "" })
+                .fetch_all(&mut *original)
+                .await?;
+        // A key of two columns has a row for each.
+        refers_to.retain(|other| *other != name && !(name == PINNED.0 && other == "versions"));
+        left.push(Table { name, columns, refers_to });
+    }
+    let mut ordered: Vec<Table> = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let is_next =
+            |table: &Table| table.refers_to.iter().all(|other| ordered.iter().any(|done| done.name == *other));
+        // If none is, the database says which one refers to what is not there.
+        let next = left.iter().position(is_next).unwrap_or_default();
+        ordered.push(left.remove(next));
+    }
+    Ok(ordered)
+}
+
+fn cells(row: &SqliteRow, table: &Table, booleans: &[String]) -> Result<Vec<Cell>, sqlx::Error> {
+    let cell = |(place, (name, declared)): (usize, &(String, String))| {
+        Ok(match &**declared {
+            "INTEGER" if (&*table.name, &**name) == PINNED => Cell::Integer(None),
+            "BOOLEAN" => Cell::Boolean(row.try_get(place)?),
+            "INTEGER" if booleans.contains(name) => Cell::Boolean(row.try_get(place)?),
+            "INTEGER" => Cell::Integer(row.try_get(place)?),
+            _ => Cell::Text(row.try_get(place)?),
+        })
+    };
+    table.columns.iter().enumerate().map(cell).collect()
+}
+
+impl Target<'_> {
+    /// The statement that adds a record.
+    fn insert(&self, table: &str, columns: &[&str]) -> String {
+        let placeholders: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
+        let own_ids = match self {
+            Target::Sqlite(_) => "",
+            Target::Postgres(_) => "OVERRIDING SYSTEM VALUE ",
+        };
+        format!("INSERT INTO {table} ({}) {own_ids}VALUES ({})", columns.join(", "), placeholders.join(", "))
+    }
+
+    /// The columns of a table that hold truth values here. SQLite has integers in their place.
+    async fn booleans(&mut self, table: &str) -> Result<Vec<String>, sqlx::Error> {
+        let Target::Postgres(connection) = self else { return Ok(Vec::new()) };
+        let sql = "SELECT column_name::text FROM information_schema.columns
+                   WHERE table_name::text = $1 AND data_type = 'boolean' AND table_schema = current_schema()";
+        sqlx::query_scalar::<Postgres, String>(sql).bind(table).fetch_all(&mut **connection).await
+    }
+
+    /// Has a table assign ids behind this one.
+    async fn go_on_after(&mut self, table: String, last: i64) -> Result<(), sqlx::Error> {
+        let cells = [Cell::Text(Some(table)), Cell::Integer(Some(last))];
+        match self {
+            Target::Sqlite(_) => {
+                self.execute("DELETE FROM sqlite_sequence WHERE name = $1".to_owned(), &cells[..1]).await?;
+                self.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)".to_owned(), &cells).await
+            }
+            Target::Postgres(_) => {
+                let sql = "SELECT setval(pg_get_serial_sequence(quote_ident(c.table_name), c.column_name), $2)
+                           FROM information_schema.columns c
+                           WHERE c.table_name::text = $1 AND c.is_identity = 'YES'
+                             AND c.table_schema = current_schema()";
+                self.execute(sql.to_owned(), &cells).await
+            }
+        }
+    }
+
+    async fn execute(&mut self, sql: String, cells: &[Cell]) -> Result<(), sqlx::Error> {
+        let sql = AssertSqlSafe(sql);
+        match self {
+            Target::Sqlite(connection) => {
+                let mut arguments = SqliteArguments::default();
+                for cell in cells.iter().cloned() {
+                    match cell {
+                        Cell::Integer(value) => arguments.add(value),
+                        Cell::Boolean(value) => arguments.add(value),
+                        Cell::Text(value) => arguments.add(value),
+                    }
+                    .map_err(sqlx::Error::Encode)?;
+                }
+                sqlx::query_with::<Sqlite, _>(sql, arguments).execute(&mut **connection).await?;
+            }
+            Target::Postgres(connection) => {
+                let mut arguments = PgArguments::default();
+                for cell in cells.iter().cloned() {
+                    match cell {
+                        Cell::Integer(value) => arguments.add(value),
+                        Cell::Boolean(value) => arguments.add(value),
+                        Cell::Text(value) => arguments.add(value),
+                    }
+                    .map_err(sqlx::Error::Encode)?;
+                }
+                sqlx::query_with::<Postgres, _>(sql, arguments).execute(&mut **connection).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! The way back from a backup, or from the data directory of a server that is stopped, into an empty catalog and store
+//! of any kind. So one machine with SQLite and a directory becomes several with PostgreSQL and S3.
+//!
+//! 1. The original's catalog is copied, and the copy checked: the original is only read.
+//! 2. The store is given the identity that the catalog will have; one that belongs to another is refused.
+//! 3. Every file that the catalog names is copied, read back and compared with its record. One that is there and whole
+//!    stays, so what was interrupted is made again from where it was.
+//! 4. All records go into the catalog at once. Before that a server finds an empty catalog beside the store of another
+//!    one, and refuses to start.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
+use object_store::buffered::BufWriter;
+use object_store::path::Path as ObjectPath;
+
+use crate::catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
+use crate::config::{CATALOG_FILE, Config, STORE_FOLDER};
+use crate::model::ids::FileId;
+use crate::model::version::VersionFile;
+use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_damage};
+use crate::service::maintenance::binding::{BindingError, bind, open_store};
+use crate::service::maintenance::check::{CheckDepth, inspect};
+use crate::storage::store::{self, S3Options, Store};
+use crate::storage::{StorageError, durable};
+
+/// Bytes of a part of an upload.
+const PART_BYTES: usize = 8 << 20;
+
+/// Parts under way at once.
+const PARTS: usize = 3;
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Files that the catalog names.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them were copied; the others were in the store already.
+    pub copied: u64,
+}
+
+/// Nothing was restored: the catalog is as empty as before. Files may be in the store; a later restore uses them.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// There is no backup.
+    #[error("{} is no backup and no data directory: it has no {missing}", directory.display())]
+    NoBackup {
+        /// The place.
+        directory: PathBuf,
+        /// What is not there.
+        missing: &'static str,
+    },
+    /// The backup was not finished.
+    #[error("{} holds a backup that was not finished; make another one", .0.display())]
+    Incomplete(PathBuf),
+    /// A directory cannot be written.
+    #[error("{}", path.display())]
+    Directory {
+        /// What cannot be read or written.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The backup's catalog cannot be read.
+    #[error("the catalog of the backup")]
+    Original(#[source] CatalogError),
+    /// The backup's catalog is damaged.
+    #[error("the catalog of the backup is damaged: {reason}")]
+    Damaged {
+        /// The first thing that is wrong.
+        reason: String,
+    },
+    /// The catalog to fill is not empty, or failed.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The store belongs to another catalog, or failed.
+    #[error(transparent)]
+    Binding(#[from] BindingError),
+    /// The store, or the backup's, cannot be opened.
+    #[error("the store")]
+    Store(#[source] StorageError),
+    /// A file cannot be copied, or is damaged.
+    #[error("the file {path} cannot be restored")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Puts a backup into the catalog and the store of a configuration, which must be empty. `tell` learns the files done
+/// so far.
+///
+/// # Errors
+/// [`RestoreError`].
+pub async fn restore(
+    config: &Config,
+    directory: &Path,
+    tell: &mut (dyn FnMut(&Restored) + Send),
+) -> Result<Restored, RestoreError> {
+    if directory.join(INCOMPLETE).exists() {
+        return Err(RestoreError::Incomplete(directory.to_owned()));
+    }
+    for missing in [CATALOG_FILE, STORE_FOLDER] {
+        if !directory.join(missing).exists() {
+            return Err(RestoreError::NoBackup { directory: directory.to_owned(), missing });
+        }
+    }
+    let data = &config.data.directory;
+    let failed = |source| RestoreError::Directory { path: data.clone(), source };
+    durable::create_directory(data).map_err(failed)?;
+    let scratch = tempfile::Builder::new().prefix("restore-").tempdir_in(data).map_err(failed)?;
+    let original = copied_catalog(directory, scratch.path()).await?;
+    let catalog = Catalog::open_with(&config.catalog_url(), &CatalogOptions::from(&config.catalog)).await?;
+    let restored = Box::pin(fill(config, directory, &original, &catalog, tell)).await;
+    original.close().await;
+    // Whole, without a log beside it.
+    catalog.close().await;
+    restored
+}
+
+/// A checked copy of the original's catalog, which is brought up to date, and in which nothing is under way.
+async fn copied_catalog(directory: &Path, scratch: &Path) -> Result<Catalog, RestoreError> {
+    // With the log of a server that did not end by itself.
+    for suffix in ["", "-wal"] {
+        let name = format!("{CATALOG_FILE}{suffix}");
+        let from = directory.join(&name);
+        match tokio::fs::copy(&from, scratch.join(&name)).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !suffix.is_empty() => {}
+            Err(source) => return Err(RestoreError::Directory { path: from, source }),
+        }
+    }
+    let of = |path: &Path| format!("sqlite://{}", path.display());
+    let read = Catalog::open(&of(&scratch.join(CATALOG_FILE))).await.map_err(RestoreError::Original)?;
+    let copy = scratch.join("copy.sqlite");
+    let copied = read.copy_to_sqlite(&copy).await;
+    read.close().await;
+    copied.map_err(RestoreError::Original)?;
+    let copy = Catalog::open(&of(&copy)).await.map_err(RestoreError::Original)?;
+    match first_damage(&copy).await.map_err(RestoreError::Original)? {
+        None => Ok(copy),
+        Some(reason) => Err(RestoreError::Damaged { reason }),
+    }
+}
+
+async fn fill(
+    config: &Config,
+    directory: &Path,
+    original: &Catalog,
+    catalog: &Catalog,
+    tell: &mut (dyn FnMut(&Restored) + Send),
+) -> Result<Restored, RestoreError> {
+    if !catalog.is_empty().await? {
+        return Err(CatalogError::NotEmpty.into());
+    }
+    let from = directory.join(STORE_FOLDER);
+    let from = store::open(&from.to_string_lossy(), &S3Options::default()).map_err(RestoreError::Store)?;
+    let to = open_store(config).map_err(RestoreError::Store)?;
+    // Another store than that of the original.
+    original.forget_store_mark().await.map_err(RestoreError::Original)?;
+    bind(config, original, &to).await.map_err(|error| error.named(config))?;
+    let mut restored = Restored::default();
+    let mut last: Option<FileId> = None;
+    loop {
+        let page = original.files_apart(last, PAGE).await.map_err(RestoreError::Original)?;
+        let Some(end) = page.last() else { break };
+        last = Some(end.id);
+        for ListedFile { file, .. } in page {
+            let file = file.map_err(RestoreError::Original)?.file;
+            let copied = bring(&file, &from, &to).await;
+            let copied =
+                copied.map_err(|source| RestoreError::File { path: file.path.clone(), source: Box::new(source) })?;
+            restored.files += 1;
+            restored.bytes += file.size_bytes;
+            restored.copied += u64::from(copied);
+            tell(&restored);
+        }
+    }
+    catalog.restore_from(original).await?;
+    Ok(restored)
+}
+
+/// Brings a file into the store and verifies it there; tells whether it had to be copied.
+async fn bring(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileFailure> {
+    if inspect(to, file, CheckDepth::Everything).await.is_ok() {
+        return Ok(false);
+    }
+    let path = ObjectPath::from(file.path.as_str());
+    let mut parts = from.objects().get(&path).await.map_err(StorageError::from)?.into_stream();
+    let mut writer =
+        BufWriter::with_capacity(to.objects().clone(), path.clone(), PART_BYTES).with_max_concurrency(PARTS);
+    let written = async {
+        while let Some(part) = parts.try_next().await? {
+            writer.put(part).await?;
+        }
+        Ok(())
+    };
+    let written: Result<(), object_store::Error> = written.await;
+    if let Err(error) = written {
+        // Nothing was begun, or it costs room until the store's own rule removes it.
+        let _ = writer.abort().await;
+        return Err(StorageError::from(error).into());
+    }
+    tokio::io::AsyncWriteExt::shutdown(&mut writer).await?;
+    to.persist(&path).await?;
+    inspect(to, file, CheckDepth::Everything).await?;
+    Ok(true)
+}

@@ -1,0 +1,154 @@
+//! `strata restore`: from one machine to PostgreSQL and S3, and back; refusals; what was interrupted.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::support::files::{damage_documents, files};
+use crate::support::machine::{Machine, Server, failed, get, one_json_line, succeeded};
+use crate::support::postgres::Postgres;
+use crate::support::s3_server::S3Server;
+
+/// A machine with a dataset of two versions, and what its owner sends as `Authorization`.
+fn machine() -> (Machine, String) {
+    let machine = Machine::with_user();
+    for text in [r#"[{"a":1},{"a":2}]"#, r#"[{"a":1},{"a":3},{"b":"ä"}]"#] {
+        machine.write("things.json", text);
+        succeeded(&machine.import("things.json", &[]));
+    }
+    let printed = succeeded(&machine.run(&["user", "token", "ada@example.test", "--name", "ci"]));
+    let token = format!("Bearer {}", printed.lines().last().expect("a token"));
+    (machine, token)
+}
+
+/// What readers and the owner see: each version, and the list of datasets.
+fn seen(server: &Server, token: &str) -> Vec<String> {
+    let versions = ["active", "v1", "v2"].map(|version| {
+        let (head, body) = get(&format!("{}/api/1/small-things/{version}/", server.base_url), None);
+        assert!(head.starts_with("http/1.1 200"), "{head}{body}");
+        body
+    });
+    let (head, list) = get(&format!("{}/dataset/list", server.base_url), Some(token));
+    assert!(head.starts_with("http/1.1 200"), "{head}{list}");
+    // The addresses of pings name the server.
+    versions.into_iter().chain([list.replace(&server.base_url, "")]).collect()
+}
+
+fn version_files(machine: &Machine, data: &str) -> Vec<PathBuf> {
+    let mut found = files(&machine.path(&format!("{data}/store/versions")));
+    found.sort();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_moves_to_postgresql_and_s3_and_back() {
+    let (machine, token) = machine();
+    let server = Server::start(&machine, &[], &[]);
+    let before = seen(&server, &token);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+    let untouched = std::fs::read(machine.path("strata-data/catalog.sqlite")).expect("the catalog");
+
+    let (postgres, s3) = (Postgres::shared(), S3Server::start().await);
+    let url = postgres.create_database().await;
+    let mut environment = s3.environment().to_vec();
+    environment.push(("STRATA_CATALOG__URL", url));
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, &**value)).collect();
+    let strata = |arguments: &[&str]| {
+        let mut command = machine.command(arguments);
+        command.envs(environment.iter().copied());
+        command.output().expect("the binary runs")
+    };
+    tokio::task::block_in_place(|| {
+        let told = one_json_line(&strata(&["restore", "strata-data", "--data", "new", "--json"]));
+        assert_eq!(
+            (&told["files"], &told["copied"], &told["directory"]),
+            (&json!(2), &json!(2), &json!("strata-data"))
+        );
+        assert_eq!(std::fs::read(machine.path("strata-data/catalog.sqlite")).expect("the catalog"), untouched);
+        let left: Vec<PathBuf> = files(&machine.path("new"));
+        assert!(left.iter().all(|path| !path.to_string_lossy().contains("restore-")), "{left:?}");
+        // Not over what is there.
+        let refused = failed(&strata(&["restore", "strata-data", "--data", "new"]));
+        assert!(refused.contains("nothing was restored: the catalog: it is not empty"), "{refused}");
+
+        let server = Server::start(&machine, &["--data", "new"], &environment);
+        assert_eq!(seen(&server, &token), before);
+        assert_eq!(server.stop("-TERM").0, Some(0));
+        machine.write("things.json", r#"[{"c":1}]"#);
+        let third = ["import", "things.json", "--name", "Small Things", "--owner", "ada@example.test", "--data", "new"];
+        succeeded(&strata(&third));
+        succeeded(&strata(&["check", "--data", "new"]));
+
+        // And back, by a backup.
+        succeeded(&strata(&["backup", "copy", "--data", "new"]));
+        let told = one_json_line(&machine.run(&["restore", "copy", "--data", "home", "--json"]));
+        assert_eq!((&told["files"], &told["copied"]), (&json!(3), &json!(3)));
+        succeeded(&machine.run(&["check", "--data", "home"]));
+        let server = Server::start(&machine, &["--data", "home"], &[]);
+        let after = seen(&server, &token);
+        assert_eq!((&after[1..3], &*after[0]), (&before[1..3], r#"[{"c":1}]"#));
+        assert_eq!(server.stop("-TERM").0, Some(0));
+    });
+}
+
+#[test]
+fn what_was_interrupted_goes_on_and_damage_is_named() {
+    let (machine, token) = machine();
+    let server = Server::start(&machine, &[], &[]);
+    let before = seen(&server, &token);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+    let damaged = version_files(&machine, "strata-data").pop().expect("a file");
+    let whole = std::fs::read(&damaged).expect("a file");
+    damage_documents(&damaged);
+    let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
+    let name = damaged.file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(
+        message.contains(&format!("nothing was restored: the file versions/{name} cannot be restored: ")),
+        "{message}"
+    );
+    // Nobody is there yet, and a server does not mistake the store for its own.
+    assert!(succeeded(&machine.run(&["user", "list", "--data", "new", "--json"])).trim().is_empty());
+    let refused = failed(&machine.run(&["serve", "--data", "new", "--listen", "127.0.0.1:0"]));
+    assert!(refused.contains("belongs to another catalog"), "{refused}");
+
+    std::fs::write(&damaged, whole).expect("written");
+    let told = one_json_line(&machine.run(&["restore", "strata-data", "--data", "new", "--json"]));
+    // The whole one was there already, if it came first.
+    let copied = told["copied"].as_u64().expect("a number");
+    assert!(told["files"] == 2 && (1..=2).contains(&copied), "{told}");
+    let server = Server::start(&machine, &["--data", "new"], &[]);
+    assert_eq!(seen(&server, &token), before);
+}
+
+#[test]
+fn what_is_no_backup_is_refused() {
+    let (machine, _) = machine();
+    for (place, reason) in [
+        ("nowhere", "nowhere is no backup and no data directory: it has no catalog.sqlite"),
+        (".", ". is no backup and no data directory: it has no catalog.sqlite"),
+    ] {
+        let message = failed(&machine.run(&["restore", place, "--data", "new"]));
+        assert!(message.contains(reason), "{message}");
+        assert!(!machine.path("new").exists());
+    }
+    succeeded(&machine.run(&["backup", "copy"]));
+    machine.write("copy/INCOMPLETE-BACKUP", "");
+    let message = failed(&machine.run(&["restore", "copy", "--data", "new"]));
+    assert!(message.contains("copy holds a backup that was not finished"), "{message}");
+    std::fs::remove_file(machine.path("copy/INCOMPLETE-BACKUP")).expect("removed");
+    // Into itself, and beside what is there.
+    for data in ["copy", "strata-data"] {
+        let message = failed(&machine.run(&["restore", "copy", "--data", data]));
+        assert!(message.contains("it is not empty"), "{message}");
+    }
+    // A store of another catalog.
+    let other = Machine::with_user();
+    other.write("things.json", "[{}]");
+    succeeded(&other.import("things.json", &[]));
+    let store = other.path("strata-data/store").display().to_string();
+    let mut command = machine.command(&["restore", "copy", "--data", "new"]);
+    command.env("STRATA_STORE__URL", store);
+    let message = failed(&command.output().expect("the binary runs"));
+    assert!(message.contains("belongs to another catalog"), "{message}");
+    assert_eq!(succeeded(&machine.run(&["list", "--data", "new", "--json"])), "");
+}
