@@ -301,6 +301,10 @@ async fn again(visit: &mut Visit, error: HttpError, own: &Own, sent: &Sent) -> R
 /// Does what a form asks for.
 async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<Reply, HttpError> {
     let (datasets, user) = (visit.app.datasets(), visit.user()?);
+    let has_fields = matches!(sent.action.as_str(), "about" | "source" | "index");
+    if !has_fields {
+        sent.check(&[], &[])?;
+    }
     let form = match sent.action.as_str() {
         "about" => {
             sent.check(&AboutForm::TEXTS, &AboutForm::BOXES)?;

@@ -62,6 +62,8 @@ pub struct Engine {
     context: Arc<OnceLock<Arc<TaskContext>>>,
     /// Whose threads run its work.
     priority: Priority,
+    /// How much of the time of its queries is over before they begin.
+    spent: Duration,
 }
 
 /// The engine, for who must not keep it: it ends with the last [`Engine`].
@@ -72,7 +74,7 @@ impl WeakEngine {
     /// The engine, for queries of all and short work; `None` where it has ended.
     pub(crate) fn upgrade(&self) -> Option<Engine> {
         let shared = self.0.upgrade()?;
-        Some(Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short })
+        Some(Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short, spent: Duration::ZERO })
     }
 }
 
@@ -206,19 +208,30 @@ impl Engine {
             runtimes,
             distribution: OnceLock::new(),
         };
-        Ok(Engine { shared: Arc::new(shared), tenant: None, context: Arc::default(), priority: Priority::Short })
+        Ok(Engine {
+            shared: Arc::new(shared),
+            tenant: None,
+            context: Arc::default(),
+            priority: Priority::Short,
+            spent: Duration::ZERO,
+        })
     }
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
     /// cannot be told apart shares with all.
     pub fn of(&self, tenant: Tenant) -> Engine {
         let shared = self.shared.clone();
-        Engine { shared, tenant: Some(tenant), context: Arc::default(), priority: self.priority }
+        Engine { shared, tenant: Some(tenant), context: Arc::default(), priority: self.priority, spent: self.spent }
     }
 
     /// The same engine, for work of this priority: it runs on threads of its own. An engine is for short work at first.
     pub fn at(&self, priority: Priority) -> Engine {
         Engine { priority, ..self.clone() }
+    }
+
+    /// The same engine, for a query so much of whose time is over.
+    pub(crate) fn after(&self, spent: Duration) -> Engine {
+        Engine { spent, ..self.clone() }
     }
 
     /// The same engine, for who must not keep it.
@@ -263,7 +276,7 @@ impl Engine {
 
     /// How long selecting entities may take.
     pub fn timeout(&self) -> Duration {
-        self.shared.timeout
+        self.shared.timeout.saturating_sub(self.spent)
     }
 
     /// How long comparing two versions may take.
@@ -381,7 +394,7 @@ impl Engine {
         let member = self.shared.company.join();
         let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
+            Ok(Err(_)) => Err(QueryError::Timeout { seconds: (limit + self.spent).as_secs() }),
             Err(stopped) => return (Err(stopped.into()), false),
         };
         measured.end(&outcome);

@@ -333,6 +333,9 @@ fn leads(place: &DatasetPlace, done: &str) -> Result<Reply, HttpError> {
 /// Does what a form asks for.
 async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
     let (app, user) = (&visit.app, visit.user()?);
+    if sent.action != SCHEDULE {
+        sent.check(&[], &[])?;
+    }
     match sent.action.as_str() {
         // Dropped, it goes on.
         NOW => match tokio::time::timeout(REFRESH_WAITS, app.refreshes().fetch(user.id, place.id)).await {

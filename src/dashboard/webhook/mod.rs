@@ -252,6 +252,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             }
         }
         "delete" => {
+            sent.check(&[], &[])?;
             webhooks.delete(&user, place.id).await?;
             leads("delete")
         }

@@ -9,14 +9,12 @@ use crate::cluster::hand_over::HandedRead;
 use crate::encode::ContentCoding;
 use crate::metrics::metrics;
 use crate::model::request::{Format, ReadRequest};
-use crate::query::cost;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Permit, WHOLE_BYTES, Weight};
 use crate::service::lookup::Admitted;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::{Answer, AnswerBody, Reads};
-use crate::storage::reader::VersionReader;
 
 /// What a read came as, for who may have to send it on.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +43,16 @@ impl Reads {
         request: &Arc<ReadRequest>,
         (key, query): (Option<CacheKey>, &str),
         coding: ContentCoding,
-    ) -> Option<Answer> {
+    ) -> Option<Result<Answer, ReadError>> {
         let hand_over = self.hand_over.as_ref()?;
         let owner = hand_over.owner(&admitted.file.path)?;
-        // What is wrong with the file is told by who reads it.
-        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await.ok()?;
-        let work_bytes = cost::work_bytes(&reader, request).await;
+        let work_bytes = match self.weighed(&admitted.file, request, &self.cache).await {
+            Ok((_, work_bytes)) => work_bytes,
+            // The time of the read is over.
+            Err(error @ ReadError::Timeout { .. }) => return Some(Err(error)),
+            // What is wrong with the file is told by who reads it.
+            Err(_) => return None,
+        };
         if Weight::of(work_bytes, &self.config.query) != Weight::Heavy {
             return None;
         }
@@ -65,7 +67,7 @@ impl Reads {
         let answer = taken(response, request, place).await;
         let outcome = if answer.is_some() { "answered" } else { "cut" };
         metrics().handed_over.of([outcome.into()]).increment(1);
-        answer
+        answer.map(Ok)
     }
 }
 

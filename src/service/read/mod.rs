@@ -19,6 +19,7 @@ pub(in crate::service) mod stream;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -28,6 +29,7 @@ use crate::cluster::hand_over::HandOver;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
 use crate::model::request::{Format, ReadRequest};
+use crate::model::version::VersionFile;
 use crate::query::{Outcome, cost};
 use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
@@ -165,7 +167,7 @@ impl Reads {
                 if let Some(query) = query {
                     let handed = reads.handed_over(&capacity, &admitted, &request, (key, &query), coding);
                     if let Some(answer) = Box::pin(handed).await {
-                        return Ok(answer);
+                        return answer;
                     }
                 }
                 let answer = reads.make_answer(&capacity, &admitted, request, Taker::Client, None).await?;
@@ -338,6 +340,27 @@ impl Reads {
         self.make(capacity, admitted, request, (taker, observer), None).await
     }
 
+    /// The file of a read, opened, and how much work the read is. A store that hangs is waited for as long as a query
+    /// may take.
+    ///
+    /// # Errors
+    /// [`ReadError::Timeout`], and those of the file.
+    async fn weighed(
+        &self,
+        file: &VersionFile,
+        request: &ReadRequest,
+        cache: &PartCache,
+    ) -> Result<(VersionReader, u64), ReadError> {
+        let limit = self.capacity.engine().timeout();
+        let opening = async {
+            let reader = VersionReader::open_recorded(&self.store, file, cache).await?;
+            let work_bytes = cost::work_bytes(&reader, request).await;
+            Ok((reader, work_bytes))
+        };
+        let opened = tokio::time::timeout(limit, opening).await;
+        opened.unwrap_or(Err(ReadError::Timeout { seconds: limit.as_secs() }))
+    }
+
     /// As [`Reads::make_answer`]. The positions of the selected entities go where they are wanted.
     async fn make(
         &self,
@@ -349,30 +372,35 @@ impl Reads {
     ) -> Result<Answer, ReadError> {
         let observed = observer.as_ref().map(|observer| self.cache.observed(observer.selecting.clone()));
         let cache = observed.as_ref().unwrap_or(&self.cache);
-        let reader = VersionReader::open_recorded(&self.store, &admitted.file, cache).await?;
+        let started = Instant::now();
         let matching = request.total.then(|| Matching::of(admitted, &request));
         let kept = match &matching {
             // Explained is what the count itself takes.
             Some(matching) if observer.is_none() => self.responses.kept_count(matching.key).await,
             _ => None,
         };
-        let work_bytes = match kept {
-            None => cost::work_bytes(&reader, &request).await,
-            Some(_) => cost::work_bytes(&reader, &ReadRequest { total: false, ..(*request).clone() }).await,
+        let (reader, work_bytes) = match kept {
+            None => self.weighed(&admitted.file, &request, cache).await?,
+            Some(_) => {
+                let request = ReadRequest { total: false, ..(*request).clone() };
+                self.weighed(&admitted.file, &request, cache).await?
+            }
         };
+        let opening = started.elapsed();
         let weight = Weight::of(work_bytes, &self.config.query);
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);
         }
         let permit = capacity.admission().query(weight).await?;
         let engine = capacity.engine_for(weight);
+        let selecting = engine.after(opening);
         // That of another one is held until the body is whole or has begun.
         let (permit, _other) = if weight == Weight::Heavy { (Some(permit), None) } else { (None, Some(permit)) };
         let outcome = match &mut observer {
-            None => engine.select(reader.clone(), request.clone()).await?,
+            None => selecting.select(reader.clone(), request.clone()).await?,
             Some(observer) => {
                 observer.admitted();
-                let (outcome, explained) = Box::pin(engine.explain(reader.clone(), request.clone())).await?;
+                let (outcome, explained) = Box::pin(selecting.explain(reader.clone(), request.clone())).await?;
                 observer.selected(explained);
                 outcome
             }
@@ -382,7 +410,7 @@ impl Reads {
         let matches = match (matching, told) {
             (Some(_), Some(told)) => Some(told),
             (Some(Matching { key, request }), None) => {
-                let count = Box::pin(engine.select(reader.clone(), request)).await?.len();
+                let count = Box::pin(selecting.select(reader.clone(), request)).await?.len();
                 match &mut observer {
                     Some(observer) => observer.counted(),
                     // The next page asks again.

@@ -343,6 +343,9 @@ async fn a_schedule_is_shown_with_its_times_before_and_after_it_is_saved() {
     assert!(minutes.iter().all(|minute| *minute == minutes[0] && minute.starts_with("06:")), "{times:?}");
     assert!(times.iter().all(|time| !time.starts_with('S')), "{times:?}");
     takes_only_the_whole_form(&owner, "/ui/1/ten/refresh/schedule", &[("schedule", "")], &token).await;
+    for form in ["now", "show-ping", "rotate-ping"] {
+        takes_only_the_whole_form(&owner, &format!("/ui/1/ten/refresh/{form}"), &[], &token).await;
+    }
     assert_eq!(owner.page(REFRESH).await.one("#schedule").attr("value"), Some("30 6 * * MON-FRI"));
     leads_to(&sent("", &[]).await, "/ui/1/ten/refresh?done=schedule");
     assert!(owner.page(REFRESH).await.select(".times li").is_empty());

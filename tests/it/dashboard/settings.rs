@@ -134,6 +134,9 @@ async fn an_incomplete_form_changes_nothing() {
     let token = owner.token(SETTINGS).await;
     let dataset = async || owned.call("GET", "/dataset/view?dataset_id=1", "").await.text().to_owned();
     let before = dataset().await;
+    for form in ["show-source", "show-key", "rotate-key", "delete"] {
+        takes_only_the_whole_form(&owner, &format!("{SETTINGS}/{form}"), &[], &token).await;
+    }
     for (form, fields) in [
         ("about", &[("name", "Ten"), ("description", ""), ("licence", "")][..]),
         ("source", &[("from", "push"), ("source", ""), ("format", ""), ("records_path", "")]),

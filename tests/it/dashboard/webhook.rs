@@ -107,6 +107,7 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
     let (url, token) = (server.url("/"), owner.token(WEBHOOK).await);
     let fields = [("url", url.as_str()), ("signed", "made"), ("secret", "")];
     takes_only_the_whole_form(&owner, REGISTER, &fields, &token).await;
+    takes_only_the_whole_form(&owner, "/ui/1/ten/webhook/delete", &[], &token).await;
     Page::of(&registered(&owner, &[("url", &url), ("signed", "perhaps")]).await, 400);
     for (path, version) in [("/good", 2), ("/bad?<b>", 3)] {
         let answer = registered(&owner, &[("url", &server.url(path)), ("signed", "no")]).await;

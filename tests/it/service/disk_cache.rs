@@ -6,7 +6,7 @@ use strata::model::secret::Secret;
 use crate::support::s3_server::S3Server;
 use crate::support::{TestService, eventually, files};
 
-fn on(server: &S3Server, config: &mut Config) {
+pub(super) fn on(server: &S3Server, config: &mut Config) {
     config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("a URL"));
     config.store.endpoint = Some(Endpoint::try_from(server.endpoint()).expect("an endpoint"));
     config.store.region = Some("us-east-1".to_owned());

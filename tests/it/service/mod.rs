@@ -11,6 +11,7 @@ mod edited_files;
 mod edits;
 mod explain;
 mod exports_ahead;
+mod hanging_store;
 mod held;
 mod maintenance;
 mod refreshes;

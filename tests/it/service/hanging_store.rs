@@ -1,0 +1,41 @@
+//! A store that takes requests and answers none: reads end with the time that they may take.
+
+use std::time::Duration;
+
+use crate::support::TestService;
+use crate::support::s3_server::S3Server;
+
+use super::disk_cache::on;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_a_store_that_hangs_end_with_their_time() {
+    let server = S3Server::start().await;
+    let first = TestService::configured(|config| on(&server, config)).await;
+    first.import("Numbers", &(0..2_000).map(|n| format!("{{\"n\":{n},\"t\":\"w{n}\"}}\n")).collect::<String>()).await;
+    let fresh = async |opened: bool| {
+        let service = first
+            .beside(|config| {
+                config.query.timeout_s = 1;
+                config.store.retry_s = 600;
+                config.cache.disk_bytes = 0;
+                config.cache.memory_bytes = Some(0);
+            })
+            .await;
+        if opened {
+            assert_eq!(service.get("/api/1/numbers/v1/?limit=1").await.status, 200);
+        }
+        service
+    };
+    let services = [fresh(false).await, fresh(true).await];
+    server.stall("versions");
+    for service in &services {
+        for query in ["limit=2", "filter=t:w7&count=true", "sort=t&limit=3", "format=csv&limit=9", "limit=1&total=true"]
+        {
+            let uri = format!("/api/1/numbers/v1/?{query}");
+            // Longer than any of it may take; a read that does not end fails the test.
+            let answer = tokio::time::timeout(Duration::from_secs(60), service.get(&uri)).await.expect(query);
+            assert_eq!(answer.status, 503, "{query}: {}", answer.text());
+            assert!(answer.text().contains("longer than 1 s"), "{query}: {}", answer.text());
+        }
+    }
+}
