@@ -79,12 +79,16 @@ use axum::routing::{MethodFilter, any, get, on};
 use tokio::net::TcpListener;
 
 use crate::http::error::HttpError;
+use crate::http::router::Pages;
 use crate::http::{self, ServeError};
 use crate::service::App;
 
 /// The operations and, unless the configuration says otherwise, the pages, as one tower service.
 pub fn router(app: App) -> Router {
-    let pages = if app.config().server.dashboard { pages() } else { Router::new() };
+    let pages = match app.config().server.dashboard {
+        true => Pages { routes: pages(), unknown: Some(|app, head, error| Box::pin(unknown(app, head, error))) },
+        false => Pages::default(),
+    };
     http::router::with_pages(app, pages)
 }
 
@@ -161,6 +165,14 @@ async fn above(State(app): State<App>, head: Parts) -> Response {
     match head.method {
         Method::GET | Method::HEAD => visit::first_page(State(app), head).await,
         _ => HttpError::NoSuchPath.into_response(),
+    }
+}
+
+/// A path that neither a page nor an operation has, for who asks for HTML.
+async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
+    match head.method {
+        Method::HEAD => without_body(visit::unknown(app, head, error).await),
+        _ => visit::unknown(app, head, error).await,
     }
 }
 

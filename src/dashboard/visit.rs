@@ -69,6 +69,8 @@ struct ErrorPage<'a> {
     status: u16,
     heading: &'a str,
     text: &'a str,
+    /// Whether links lead to what exists.
+    tells_what_there_is: bool,
 }
 
 impl Visit {
@@ -188,6 +190,7 @@ impl Visit {
 
     /// An error as a page.
     fn error_page(&self, error: HttpError) -> (Reply, HeaderMap) {
+        let tells_what_there_is = matches!(error, HttpError::NoSuchPath | HttpError::MisspeltPath { .. });
         // The others speak of operations.
         let own = match error {
             HttpError::NoSuchPath => Some("There is no such page."),
@@ -208,7 +211,7 @@ impl Visit {
             _ => "This did not work",
         };
         let shell = self.shell(heading);
-        let page = ErrorPage { shell, status: status.as_u16(), heading, text: &text };
+        let page = ErrorPage { shell, status: status.as_u16(), heading, text: &text, tells_what_there_is };
         (render(status, &page).unwrap_or(Reply::Page(status, String::new())), headers)
     }
 }
@@ -282,6 +285,17 @@ pub(super) async fn asset(State(app): State<App>, head: Parts) -> Response {
 pub(super) async fn no_page(State(app): State<App>, head: Parts) -> Response {
     match Visit::begin(app, head).await {
         Ok(visit) => visit.answer(Err(HttpError::NoSuchPath)).await,
+        Err(response) => *response,
+    }
+}
+
+/// A path that neither a page nor an operation has. Programs get a text there, so that caches keep both apart.
+pub(super) async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
+    match Visit::begin(app, head).await {
+        Ok(mut visit) => {
+            visit.headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding, Cookie"));
+            visit.answer(Err(error)).await
+        }
         Err(response) => *response,
     }
 }

@@ -4,7 +4,10 @@
 //! version and its position. DataFusion sorts the keys of both versions, on disk where they do not fit, so that
 //! entities that are equal stand next to each other, by position, and those of one `_source` too: one pass over the
 //! sorted keys matches the first of v1 with the first of v2, and so on, and leaves the last ones of the longer side.
-//! Documents are read only where no shredded column holds the `_source`.
+//! Documents are read only where no shredded column holds the `_source`, and the profile does not tell that there is
+//! none.
+//!
+//! Of lists that have rows in common ([`super::shared`]), only what is left gets keys. They are sorted in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +29,7 @@ use sha2::{Digest, Sha256};
 
 use super::account::Accounted;
 use super::session::Session;
+use super::shared::{self, HASH_BYTES, Rest};
 use super::tasks;
 use crate::document::{self, CanonicalForm};
 use crate::query::QueryError;
@@ -71,6 +75,9 @@ pub(super) struct Contested {
 /// # Errors
 /// When a version cannot be read, or the pool or the disk refuses.
 pub(super) async fn unmatched(session: &Session) -> Result<Unmatched, QueryError> {
+    if let Some(rest) = Box::pin(shared::rest(session)).await? {
+        return Box::pin(unmatched_of(session, &rest)).await;
+    }
     let plan = sorted_keys(&session.readers, session.threads)?;
     let _spilled = Spilled(plan.clone());
     let mut keys = execute_stream(plan, session.context.clone())?;
@@ -81,6 +88,44 @@ pub(super) async fn unmatched(session: &Session) -> Result<Unmatched, QueryError
         }
     }
     grouping.finish()
+}
+
+/// Matches the equal entities of what two versions do not share.
+async fn unmatched_of(session: &Session, rest: &Rest) -> Result<Unmatched, QueryError> {
+    let mut jobs = Vec::new();
+    for (version, reader) in session.readers.iter().enumerate() {
+        let mut positions = &rest.positions[version][..];
+        while let Some(first) = positions.first() {
+            let row_group = reader.row_group_of(*first);
+            let group = reader.row_groups()[row_group];
+            let end = positions.partition_point(|position| *position < group.first + group.rows as u64);
+            let rows: Vec<usize> = positions[..end].iter().map(|position| (position - group.first) as usize).collect();
+            positions = &positions[end..];
+            let reader = reader.clone();
+            jobs.push(async move {
+                let mut keys = Vec::with_capacity(rows.len() * KEY_BYTES);
+                append_keys(&reader, row_group, version as u8, rows.into_iter(), &mut keys).await?;
+                Ok(keys)
+            });
+        }
+    }
+    let mut keys: Accounted<[u8; KEY_BYTES]> = Accounted::new(&session.reservation);
+    let mut parts = tasks::in_order(jobs.into_iter(), session.threads);
+    while let Some(part) = parts.next().await {
+        keys.extend(part?.as_chunks::<KEY_BYTES>().0.iter().copied())?;
+    }
+    keys.items_mut().sort_unstable();
+    let mut grouping = Grouping::new(&session.readers, &session.reservation)?;
+    for key in keys.iter() {
+        grouping.push(key)?;
+    }
+    let mut found = grouping.finish()?;
+    // The others are equal to themselves in both: they count for two, and are read once.
+    let multiplicities = found.multiplicities[0].items_mut();
+    for position in rest.left_out() {
+        multiplicities[position as usize] = 2;
+    }
+    Ok(found)
 }
 
 /// The plan that gives the keys of both versions in order.
@@ -121,28 +166,41 @@ impl PartitionStream for Keys {
 
 /// The keys of a row group.
 async fn keys(reader: &VersionReader, row_group: usize, version: u8) -> Result<ArrayRef, StorageError> {
+    let rows = reader.row_groups()[row_group].rows;
+    let mut bytes = Vec::with_capacity(rows * KEY_BYTES);
+    append_keys(reader, row_group, version, 0..rows, &mut bytes).await?;
+    let offsets: Vec<i32> = (0..=rows).map(|row| (row * KEY_BYTES) as i32).collect();
+    Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
+}
+
+/// Appends the keys of some rows of a row group, which ascend.
+async fn append_keys(
+    reader: &VersionReader,
+    row_group: usize,
+    version: u8,
+    rows: impl ExactSizeIterator<Item = usize>,
+    bytes: &mut Vec<u8>,
+) -> Result<(), StorageError> {
     // Cancelling takes effect between row groups, even when nothing has to be waited for.
     tokio::task::consume_budget().await;
     let group = reader.row_groups()[row_group];
     let hashes = reader.hashes(row_group).await?;
     let hashes = hashes.as_fixed_size_binary();
-    let mut sources = Sources::open(reader, row_group).await?;
-    let mut bytes = Vec::with_capacity(group.rows * KEY_BYTES);
-    let mut offsets: Vec<i32> = Vec::with_capacity(group.rows + 1);
-    offsets.push(0);
-    for row in 0..group.rows {
+    let mut sources = Sources::open(reader, row_group, rows.len()).await?;
+    for row in rows {
         bytes.extend_from_slice(&sources.hash(row).await?);
-        bytes.extend_from_slice(&hashes.value(row)[..16]);
+        bytes.extend_from_slice(&hashes.value(row)[..HASH_BYTES]);
         bytes.push(version);
         bytes.extend_from_slice(&(group.first + row as u64).to_be_bytes());
-        offsets.push(bytes.len() as i32);
     }
-    Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
+    Ok(())
 }
 
 /// Hashes of the canonical forms of the `_source`s of a row group: of nothing where there is none.
 struct Sources<'a> {
     shredded: Option<SortColumn>,
+    /// Whether no entity has one.
+    are_none: bool,
     pages: Pages<'a>,
     canonical: CanonicalForm,
     form: Vec<u8>,
@@ -151,11 +209,16 @@ struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    async fn open(reader: &'a VersionReader, row_group: usize) -> Result<Sources<'a>, StorageError> {
+    /// Those of so many rows.
+    async fn open(reader: &'a VersionReader, row_group: usize, wanted: usize) -> Result<Sources<'a>, StorageError> {
         let spec = OrderSpec { field: SOURCE.to_owned(), descending: false, denull: false };
+        let shredded = SortColumn::open(reader, row_group, &spec).await?;
+        // Documents tell what a damaged profile does not.
+        let paths = if shredded.is_none() { reader.paths().await.ok().flatten() } else { None };
         Ok(Sources {
-            shredded: SortColumn::open(reader, row_group, &spec).await?,
-            pages: Pages::contiguous(reader, row_group, reader.row_groups()[row_group].rows),
+            shredded,
+            are_none: paths.is_some_and(|paths| paths.is_complete() && paths.get(SOURCE).is_none()),
+            pages: Pages::of(reader, row_group, wanted, reader.row_groups()[row_group].rows),
             canonical: CanonicalForm::default(),
             form: Vec::new(),
             last: None,
@@ -167,6 +230,7 @@ impl<'a> Sources<'a> {
         let text = self.shredded.as_ref().and_then(|shredded| shredded.string_at(row));
         match text.and_then(|text| std::str::from_utf8(text).ok()) {
             Some(text) => document::write_string(text, &mut self.form),
+            None if self.are_none => {}
             None => {
                 if let Some(value) = document::member(self.pages.document(row).await?, SOURCE) {
                     self.canonical.write(value, &mut self.form);

@@ -2,7 +2,8 @@
 //!
 //! Steps:
 //! 1. Equal entities of one `_source` match at once, by the stored canonical hashes; an entity whose `_source` leaves
-//!    none in the other version is added or subtracted (`identity`).
+//!    none in the other version is added or subtracted (`identity`). Rows of one file that both have match without that
+//!    (`shared`).
 //! 2. Only if a `_source` leaves entities in both versions: every field is weighed (`weights`, `distinct`), the
 //!    fields of the entities that are left are read (`features`), and the similar ones of each source are matched
 //!    (`matching`).
@@ -31,6 +32,7 @@ mod identity;
 mod matching;
 pub mod records;
 mod session;
+mod shared;
 mod tasks;
 mod values;
 mod weights;
@@ -87,7 +89,7 @@ async fn run(
 ) -> Result<Diff, QueryError> {
     let reservation = Arc::new(MemoryConsumer::new("diff").register(context.memory_pool()));
     let session = Session { readers, context, seeds: Arc::new(Seeds::random()), reservation, threads };
-    let Unmatched { alone, contested, positions, multiplicities } = identity::unmatched(&session).await?;
+    let Unmatched { alone, contested, positions, multiplicities } = Box::pin(identity::unmatched(&session)).await?;
     let mut ones = Accounted::new(&session.reservation);
     let [subtracted, mut added] = alone;
     ones.extend(subtracted.iter().map(|v1| (*v1, NONE)))?;

@@ -4,10 +4,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::MatchedPath;
-use axum::http::Uri;
+use axum::http::header::ACCEPT;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Uri};
 use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use futures::future::BoxFuture;
 
 use super::error::HttpError;
+use super::headers::content_encoding::weighted_items;
 use super::layers::access_log::LogOptions;
 use super::layers::drain::DrainLimits;
 use super::layers::{self, Layers};
@@ -16,14 +21,26 @@ use crate::config;
 use crate::model::node::Role;
 use crate::service::App;
 
+/// Pages for people beside the operations.
+#[derive(Default)]
+pub struct Pages {
+    /// Their routes.
+    pub routes: Router<App>,
+    /// The page of an error of a path that does not exist.
+    pub unknown: Option<ErrorPage>,
+}
+
+/// Makes a page of an error.
+pub type ErrorPage = fn(App, Parts, HttpError) -> BoxFuture<'static, Response>;
+
 /// The operations as one tower service, without pages.
 pub fn router(app: App) -> Router {
-    with_pages(app, Router::new())
+    with_pages(app, Pages::default())
 }
 
 /// The operations and these pages as one tower service. Pages have the same layers around them. A process without the
 /// role for requests tells only how it is.
-pub fn with_pages(app: App, pages: Router<App>) -> Router {
+pub fn with_pages(app: App, pages: Pages) -> Router {
     let slow_request_ms = app.config().log.slow_request_ms;
     let log = LogOptions {
         slow_after: (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms)),
@@ -36,8 +53,28 @@ pub fn with_pages(app: App, pages: Router<App>) -> Router {
         return layered(routes.with_state(app), log, limits);
     }
     let modules = [read::routes(), management::routes(), mcp::routes(), openapi::routes()];
-    let routes = modules.into_iter().chain(watched).fold(pages, Router::merge);
-    layered(unknown(routes.with_state(app)), log, limits)
+    let routes = modules.into_iter().chain(watched).fold(pages.routes, Router::merge).with_state(app.clone());
+    let routes = match pages.unknown {
+        None => unknown(routes),
+        Some(page) => routes.fallback(move |head: Parts| {
+            let app = app.clone();
+            async move {
+                let error = unknown_path(&head.uri);
+                // Programs read the text.
+                match matches!(head.method, Method::GET | Method::HEAD) && asks_for_html(&head.headers) {
+                    true => page(app, head, error).await,
+                    false => error.into_response(),
+                }
+            }
+        }),
+    };
+    layered(routes, log, limits)
+}
+
+/// Whether somebody names HTML among what they accept, as browsers do.
+fn asks_for_html(headers: &HeaderMap) -> bool {
+    weighted_items(headers.get_all(ACCEPT))
+        .any(|(name, weight)| name.eq_ignore_ascii_case("text/html") && weight > Default::default())
 }
 
 /// Adds to the routes: answers for unknown paths and methods, and the layers.
@@ -47,10 +84,14 @@ pub fn around(routes: Router) -> Router {
 
 /// Adds the answer for unknown paths.
 fn unknown(routes: Router) -> Router {
-    routes.fallback(async |uri: Uri| match openapi::nearest_path(uri.path()) {
+    routes.fallback(async |uri: Uri| unknown_path(&uri))
+}
+
+fn unknown_path(uri: &Uri) -> HttpError {
+    match openapi::nearest_path(uri.path()) {
         Some(nearest) => HttpError::MisspeltPath { nearest },
         None => HttpError::NoSuchPath,
-    })
+    }
 }
 
 fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {

@@ -21,11 +21,14 @@ use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl};
-use crate::service::{BodyRoom, EntityChange, EntityEdit, InAlternate};
+use crate::service::{BodyRoom, EntityChange, EntityEdit, InAlternate, ManageError};
 
 /// Lines of the field.
 const LINES_AT_LEAST: usize = 8;
 const LINES_SHOWN: usize = 32;
+
+/// How often a change is saved that others overtake, before somebody is asked.
+const TRIES: usize = 3;
 
 /// Fields that are named where two have changed them.
 const NAMED: usize = 20;
@@ -224,9 +227,9 @@ pub(super) async fn act(
     visit: &mut Visit,
     target: &Target,
     fields: &Query,
-    room: Option<BodyRoom>,
+    mut room: Option<BodyRoom>,
 ) -> Result<Reply, HttpError> {
-    let draft = Draft::of(fields, position(fields.first("position"))?);
+    let mut draft = Draft::of(fields, position(fields.first("position"))?);
     let mut list_now = list(visit, &target.place, Some(draft.position)).await?;
     let mine = match text::entity(&draft.text) {
         Ok(mine) => mine,
@@ -235,53 +238,84 @@ pub(super) async fn act(
             return page(visit, target, &list_now, &draft, false, status_of(&draft), said);
         }
     };
-    let edits = |position| vec![EntityEdit { position, change: EntityChange::Set(Bytes::from(mine.clone())) }];
-    if list_now.etag != draft.etag {
-        return conflict(visit, target, list_now, &draft, &mine).await;
-    }
-    let Some(there) = list_now.entity.text() else {
-        return Err(match list_now.entity {
-            Found::TooLarge => too_large(),
-            _ => none_there(&list_now, draft.position),
-        });
-    };
-    match fields.first("do") {
-        Some("save") if there == mine => {
-            let said = Said { alert: Some("Nothing has changed, so nothing is saved.".to_owned()), ..Said::default() };
-            page(visit, target, &list_now, &draft, false, StatusCode::OK, said)
+    let mut beside = None;
+    for tries_left in (0..TRIES).rev() {
+        if list_now.etag != draft.etag {
+            let again = find_again(visit, target, list_now, &draft).await?;
+            if !again.is_same {
+                return conflict(visit, target, &again, &draft, &mine);
+            }
+            // What somebody else did is in other entities, so that both can be had.
+            draft = Draft { position: again.at, ..draft.on(&again.list) };
+            beside = Some(again.note());
+            list_now = again.list;
         }
-        Some("save") => match save(visit, target, &draft.etag, edits(draft.position), room).await {
-            Saved::Done(reply) => Ok(reply),
-            Saved::Stale => {
-                list_now = list(visit, &target.place, Some(draft.position)).await?;
-                conflict(visit, target, list_now, &draft, &mine).await
+        let Some(there) = list_now.entity.text() else {
+            return Err(match list_now.entity {
+                Found::TooLarge => too_large(),
+                _ => none_there(&list_now, draft.position),
+            });
+        };
+        match fields.first("do") {
+            Some("save") if there == mine => {
+                let alert = Some("Nothing has changed, so nothing is saved.".to_owned());
+                let said = Said { alert, ..Said::default() };
+                return page(visit, target, &list_now, &draft, false, StatusCode::OK, said);
             }
-            Saved::Failed(error) => {
-                let (status, said) = failed(visit, error);
-                page(visit, target, &list_now, &draft, false, status, said)
-            }
-        },
-        Some("merge") => {
-            let Ok(base) = text::entity(&draft.base) else {
-                return preview(visit, target, &list_now, &draft, there, &mine, Vec::new());
-            };
-            let merged = text::merge(&base, there, &mine);
-            let mut notes = vec!["Your changes are made in the entity as it is now.".to_owned()];
-            if !merged.conflicts.is_empty() {
-                let number = merged.conflicts.len() as u64;
-                let fields = figures::counted(number, "field has", "fields have");
-                notes.push(format!("{fields} your value, which somebody else has changed, too."));
-            }
-            match text::editable(&merged.entity) {
-                Some(text) => {
-                    let draft = Draft { text, ..draft };
-                    preview(visit, target, &list_now, &draft, there, &merged.entity, notes)
+            Some("save") => {
+                let change = EntityChange::Set(Bytes::from(mine.clone()));
+                let edits = vec![EntityEdit { position: draft.position, change }];
+                match save(visit, target, &draft.etag, edits, room.take()).await {
+                    Saved::Done(reply) => return Ok(if beside.is_some() { saved_beside(target) } else { reply }),
+                    Saved::Stale => list_now = list(visit, &target.place, Some(draft.position)).await?,
+                    Saved::Failed(error) => {
+                        let (status, said) = failed(visit, error);
+                        return page(visit, target, &list_now, &draft, false, status, said);
+                    }
                 }
-                None => Err(too_large()),
+                if tries_left == 0 {
+                    let again = find_again(visit, target, list_now, &draft).await?;
+                    return conflict(visit, target, &again, &draft, &mine);
+                }
             }
+            Some("merge") => return merged(visit, target, &list_now, draft, there, &mine),
+            _ => return preview(visit, target, &list_now, &draft, there, &mine, beside.into_iter().collect()),
         }
-        _ => preview(visit, target, &list_now, &draft, there, &mine, Vec::new()),
     }
+    Err(ManageError::Stale.into())
+}
+
+/// What saving changes once mine is merged with what is there.
+fn merged(
+    visit: &Visit,
+    target: &Target,
+    list_now: &List,
+    draft: Draft,
+    there: &[u8],
+    mine: &[u8],
+) -> Result<Reply, HttpError> {
+    let Ok(base) = text::entity(&draft.base) else {
+        return preview(visit, target, list_now, &draft, there, mine, Vec::new());
+    };
+    let merged = text::merge(&base, there, mine);
+    let mut notes = vec!["Your changes are made in the entity as it is now.".to_owned()];
+    if !merged.conflicts.is_empty() {
+        let number = merged.conflicts.len() as u64;
+        let fields = figures::counted(number, "field has", "fields have");
+        notes.push(format!("{fields} your value, which somebody else has changed, too."));
+    }
+    match text::editable(&merged.entity) {
+        Some(text) => {
+            let draft = Draft { text, ..draft };
+            preview(visit, target, list_now, &draft, there, &merged.entity, notes)
+        }
+        None => Err(too_large()),
+    }
+}
+
+/// Leads to the page that says that both changes are saved.
+fn saved_beside(target: &Target) -> Reply {
+    Reply::SeeOther(Query::default().and("done", "beside").at(&target.place.alternate()))
 }
 
 fn too_large() -> HttpError {
@@ -323,19 +357,25 @@ fn preview(
     page(visit, target, list, &draft, false, StatusCode::OK, said)
 }
 
-/// Somebody else has saved or deleted the alternate since the form was made.
-async fn conflict(
-    visit: &Visit,
-    target: &Target,
-    mut list_now: List,
-    draft: &Draft,
-    mine: &[u8],
-) -> Result<Reply, HttpError> {
-    const FIRST: &str = "Somebody else saved first, so nothing is saved. Your text is below as it was.";
+/// Where the entity of a form is in a list that was saved since.
+struct Again {
+    list: List,
+    at: u64,
+    /// Whether the entity there is what the form was made of.
+    is_same: bool,
+}
+
+impl Again {
+    fn note(&self) -> String {
+        let at = figures::grouped(self.at);
+        format!("Somebody else saved other entities meanwhile. This one is as it was, at position {at}.")
+    }
+}
+
+/// Looks for the entity of a form. Entities before it may have come or gone.
+async fn find_again(visit: &Visit, target: &Target, list_now: List, draft: &Draft) -> Result<Again, HttpError> {
     let base = text::entity(&draft.base).ok();
-    let mut at = draft.position;
     let is_same = |list: &List| base.is_some() && list.entity.text() == base.as_deref();
-    // Entities before it may have come or gone.
     if !is_same(&list_now)
         && list_now.length != draft.length
         && let Some(moved) = (draft.position + list_now.length).checked_sub(draft.length)
@@ -343,17 +383,22 @@ async fn conflict(
     {
         let there = list(visit, &target.place, Some(moved)).await?;
         if is_same(&there) {
-            (list_now, at) = (there, moved);
+            return Ok(Again { list: there, at: moved, is_same: true });
         }
     }
+    Ok(Again { is_same: is_same(&list_now), list: list_now, at: draft.position })
+}
+
+/// Somebody else has changed the entity since the form was made, or keeps saving.
+fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: &[u8]) -> Result<Reply, HttpError> {
+    const FIRST: &str = "Somebody else saved first, so nothing is saved. Your text is below as it was.";
+    let Again { list: list_now, at, is_same } = again;
+    let base = text::entity(&draft.base).ok();
     let mut said = Said { alert: Some(FIRST.to_owned()), ..Said::default() };
-    let draft = Draft { position: at, ..draft.on(&list_now) };
-    if is_same(&list_now) {
-        said.notes.push(format!(
-            "This entity is as it was, at position {}. Save once more to save your text.",
-            figures::grouped(at)
-        ));
-        return page(visit, target, &list_now, &draft, false, StatusCode::CONFLICT, said);
+    let draft = Draft { position: *at, ..draft.on(list_now) };
+    if *is_same {
+        said.notes.push(again.note());
+        return page(visit, target, list_now, &draft, false, StatusCode::CONFLICT, said);
     }
     let number = target.version.number;
     let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.diff());
@@ -363,11 +408,11 @@ async fn conflict(
             Found::TooLarge => "The entity at this position is too large for the editor now.".to_owned(),
             _ => format!(
                 "There is no entity at position {} any more. You can add your text as a new entity.",
-                figures::grouped(at)
+                figures::grouped(*at)
             ),
         });
         let draft = Draft { position: list_now.length, ..draft };
-        return page(visit, target, &list_now, &draft, true, StatusCode::CONFLICT, said);
+        return page(visit, target, list_now, &draft, true, StatusCode::CONFLICT, said);
     };
     let mut compared = |new: &[u8], caption: &str, title: &str| {
         let titles = Titles { caption, old: "When you began", new: title };
@@ -379,7 +424,7 @@ async fn conflict(
     let theirs = compared(there, "What was saved meanwhile", "Now");
     let own = compared(mine, "What you have changed", "Your text");
     let both = base.as_deref().map(|base| text::merge(base, there, mine).conflicts).unwrap_or_default();
-    said.notes.push(format!("The entity at position {} is another one now.", figures::grouped(at)));
+    said.notes.push(format!("The entity at position {} is another one now.", figures::grouped(*at)));
     said.conflict = Some(Conflict {
         theirs,
         mine: own,
@@ -387,7 +432,7 @@ async fn conflict(
         can_merge: base.is_some(),
         diff,
     });
-    page(visit, target, &list_now, &draft, false, StatusCode::CONFLICT, said)
+    page(visit, target, list_now, &draft, false, StatusCode::CONFLICT, said)
 }
 
 /// The form of a new entity. The text stays whatever happens.
@@ -398,12 +443,12 @@ pub(super) async fn act_new(
     visit: &mut Visit,
     target: &Target,
     fields: &Query,
-    room: Option<BodyRoom>,
+    mut room: Option<BodyRoom>,
 ) -> Result<Reply, HttpError> {
-    let list_now = list(visit, &target.place, None).await?;
+    let mut list_now = list(visit, &target.place, None).await?;
     let typed = fields.first("position").unwrap_or_default().to_owned();
     let asked = position(Some(&typed));
-    let draft = Draft::of(fields, *asked.as_ref().unwrap_or(&list_now.length));
+    let mut draft = Draft::of(fields, *asked.as_ref().unwrap_or(&list_now.length));
     let entities = text::entities(&draft.text);
     let valid = format!("valid: 0 to {}", list_now.length);
     let position_problem = match &asked {
@@ -419,24 +464,35 @@ pub(super) async fn act_new(
         return page(visit, target, &list_now, &draft, true, status, said);
     }
     let entities = entities.unwrap_or_default();
-    if list_now.etag != draft.etag {
-        return stale_new(visit, target, &list_now, &draft);
-    }
-    let list_of = || entities.iter().map(|entity| Bytes::from(entity.clone())).collect();
-    let edits = vec![EntityEdit { position: draft.position, change: EntityChange::Insert(list_of()) }];
-    if fields.first("do") == Some("save") {
-        return match save(visit, target, &draft.etag, edits, room).await {
-            Saved::Done(reply) => Ok(reply),
-            Saved::Stale => {
-                let list_now = list(visit, &target.place, None).await?;
-                stale_new(visit, target, &list_now, &draft)
+    let is_saved = fields.first("do") == Some("save");
+    let edits_at = |position| {
+        let list_of = entities.iter().map(|entity| Bytes::from(entity.clone())).collect();
+        vec![EntityEdit { position, change: EntityChange::Insert(list_of) }]
+    };
+    let (mut is_beside, mut tries_left) = (false, TRIES);
+    loop {
+        if list_now.etag != draft.etag {
+            // What comes behind the last entity does so whatever others do.
+            if !is_saved || draft.position != draft.length || tries_left == 0 {
+                return stale_new(visit, target, &list_now, &draft);
             }
+            is_beside = true;
+            draft = Draft { position: list_now.length, ..draft.on(&list_now) };
+        }
+        if !is_saved {
+            break;
+        }
+        tries_left -= 1;
+        match save(visit, target, &draft.etag, edits_at(draft.position), room.take()).await {
+            Saved::Done(reply) => return Ok(if is_beside { saved_beside(target) } else { reply }),
+            Saved::Stale => list_now = list(visit, &target.place, None).await?,
             Saved::Failed(error) => {
                 let (status, said) = failed(visit, error);
-                page(visit, target, &list_now, &draft, true, status, said)
+                return page(visit, target, &list_now, &draft, true, status, said);
             }
-        };
+        }
     }
+    let edits = edits_at(draft.position);
     let mut space = Room::of_page();
     let mut tables = Vec::new();
     for (number, entity) in entities.iter().take(NAMED).enumerate() {

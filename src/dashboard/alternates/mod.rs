@@ -76,6 +76,10 @@ async fn alternate(visit: &Visit) -> Result<Reply, HttpError> {
     let counted = |entities| figures::counted(entities, "entity", "entities");
     let notice = match (query.first("done"), entities) {
         (Some("saved"), Some(entities)) => Some(format!("Saved. The alternate has {}.", counted(entities))),
+        (Some("beside"), Some(entities)) => Some(format!(
+            "Saved, beside what somebody else saved meanwhile in other entities. The alternate has {}.",
+            counted(entities)
+        )),
         (Some("deleted"), None) => Some("The alternate is deleted. The version is as it was.".to_owned()),
         _ => None,
     };

@@ -35,6 +35,17 @@ pub(super) enum Cell {
     },
 }
 
+impl Cell {
+    /// Whether a keyword is marked in it.
+    pub(super) fn is_marked(&self) -> bool {
+        match self {
+            Cell::Missing | Cell::Null | Cell::Boolean(_) => false,
+            Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.is_marked(),
+            Cell::Folded { beginning, whole } => beginning.is_marked() || whole.is_marked(),
+        }
+    }
+}
+
 /// A value as a cell, and the bytes that it takes.
 pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
     let cell = match Scalar::read(value) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::conditions::{self, Part};
 use super::entities::Entities;
@@ -18,6 +19,11 @@ use crate::http::error::HttpError;
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use crate::model::path::Path;
 use crate::model::request::{Format, ReadRequest};
+use crate::service::Weight;
+
+/// How long a page waits for the number of matches, where counting is no light work. Most counts of a column in memory
+/// are there long before.
+const COUNT_WAIT: Duration = Duration::from_millis(40);
 
 /// What a read has found.
 pub(super) struct Found {
@@ -32,6 +38,14 @@ pub(super) struct Found {
     /// Where to go on from a query that nothing matches.
     pub(super) next_steps: Vec<Part>,
     pub(super) pages: Pages,
+}
+
+impl Found {
+    /// Whether there are any.
+    pub(super) fn shows_entities(&self) -> bool {
+        self.table.as_ref().is_some_and(|table| !table.rows.is_empty())
+            || self.json.as_ref().is_some_and(|rows| !rows.is_empty())
+    }
 }
 
 /// The pages around one, each where there is one.
@@ -68,11 +82,12 @@ pub(super) async fn find(
     hints.extend(hints::of_fields(visit, opened, &request, links).await);
     let asked = request.limit.unwrap_or(PAGE);
     let limit = asked.min(PAGE_ENTITIES as u64);
-    let is_counted = request.total
-        || request.count
-        || request.sample.is_some()
-        || is_plain(&request)
-        || !Box::pin(reads.is_count_heavy(admitted, &request)).await?;
+    let is_asked_for = request.total || request.count || request.sample.is_some() || is_plain(&request);
+    let weight = match is_asked_for {
+        true => Weight::Light,
+        false => Box::pin(reads.count_weight(admitted, &request)).await?,
+    };
+    let is_counted = weight == Weight::Light;
     let shown = match request.count {
         true => ReadRequest { pretty: false, ..request.clone() },
         false => {
@@ -104,7 +119,13 @@ pub(super) async fn find(
         });
     }
     let returned = answer.total;
-    let matches = answer.matches.or_else(|| shown.matches_told_by(returned));
+    let matches = match answer.matches.or_else(|| shown.matches_told_by(returned)) {
+        // The page shows without it if it takes long, or fails: whoever asks for it is told.
+        None if weight == Weight::Medium => {
+            in_time(Box::pin(reads.count(admitted, &request))).await.and_then(Result::ok)
+        }
+        matches => matches,
+    };
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
     let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
     let columns = columns.iter().filter_map(|path| match path.keys() {
@@ -163,6 +184,11 @@ pub(super) async fn find(
     Ok(Found { summary, count: None, counting, table, json, notes, next_steps, pages })
 }
 
+/// What is there within the time that a page waits for a count. Later it is stopped.
+async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(COUNT_WAIT, work).await.ok()
+}
+
 /// Which entities are shown, of how many.
 fn range(offset: u64, shown: u64, all: Option<u64>) -> String {
     let of = all.map(|all| format!(" of {}", figures::counted(all, "entity", "entities"))).unwrap_or_default();
@@ -209,4 +235,15 @@ fn each_once(names: impl Iterator<Item = String>) -> Vec<String> {
 /// Whether the entities of an answer follow each other in the version from its offset on.
 fn is_plain(request: &ReadRequest) -> bool {
     !request.has_conditions() && request.sort.is_none() && !request.dedup && request.sample.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_waits_for_a_count_but_not_for_ever() {
+        assert_eq!(in_time(async { 7 }).await, Some(7));
+        assert_eq!(in_time(std::future::pending::<u64>()).await, None);
+    }
 }

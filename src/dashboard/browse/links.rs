@@ -73,6 +73,12 @@ impl<'a> Links<'a> {
         }
     }
 
+    /// The field that the query sorts by.
+    pub(super) fn sorted_field(&self) -> Option<&str> {
+        let sort = self.query.first("sort")?;
+        Some(sort.strip_suffix(":asc").or_else(|| sort.strip_suffix(":desc")).unwrap_or(sort))
+    }
+
     /// This page in another order, from its beginning.
     pub(super) fn sorted(&self, field: &str, direction: &str) -> Option<String> {
         let query = self.query.without(&["offset"]).with("sort", format!("{field}:{direction}"));

@@ -15,6 +15,9 @@ use crate::model::path::Path;
 /// Columns of a table. Others are counted.
 const COLUMNS: usize = 60;
 
+/// So many digits are in sight in a narrow window.
+const IN_SIGHT: usize = 60;
+
 /// Characters of an entity as JSON.
 const JSON_CHARACTERS: usize = 100_000;
 
@@ -35,7 +38,8 @@ pub(super) struct Look<'a> {
 }
 
 /// A table of entities. Its columns are their top-level fields: those asked for, or all in the order of first
-/// appearance.
+/// appearance. Of all of them the one that sorts, and the one of the first hit of a keyword, come behind the first
+/// where they would be out of sight.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// Columns that are not shown because there are too many.
@@ -90,6 +94,10 @@ impl Table {
         let mut names: Vec<String> = look.columns.iter().take(COLUMNS).cloned().collect();
         let chosen = names.len();
         let mut places: HashMap<String, usize> = names.iter().cloned().zip(0..).collect();
+        let sorted = match chosen {
+            0 => look.links.sorted_field(),
+            _ => None,
+        };
         let mut rows = Vec::new();
         let mut bytes = 0;
         for (index, entity) in entities.iter().enumerate() {
@@ -104,7 +112,7 @@ impl Table {
                         names.len() - 1
                     }
                 };
-                if place < if chosen > 0 { chosen } else { COLUMNS } {
+                if place < if chosen > 0 { chosen } else { COLUMNS } || sorted == Some(names[place].as_str()) {
                     let (cell, weight) = cell(value, &look.marks);
                     bytes += weight;
                     cells.push((place, cell));
@@ -119,10 +127,24 @@ impl Table {
             0 => (names.len().saturating_sub(COLUMNS), 0),
             chosen => (0, names.len() - chosen),
         };
-        names.truncate(if chosen > 0 { chosen } else { COLUMNS });
+        let sorted = sorted.and_then(|sorted| places.get(sorted).copied());
+        let last = if chosen > 0 { chosen } else { COLUMNS } - 1;
+        let beyond = sorted.filter(|place| *place > last);
+        names.truncate(last + 1);
+        if let Some(place) = beyond {
+            // It takes the place of the last one.
+            names[last] =
+                places.into_iter().find(|(_, other)| *other == place).map(|(name, _)| name).unwrap_or_default();
+        }
         let row = |(label, found): (RowLabel, Vec<(usize, Cell)>)| {
             let mut cells: Vec<Cell> = names.iter().map(|_| Cell::Missing).collect();
-            found.into_iter().for_each(|(place, cell)| cells[place] = cell);
+            for (place, cell) in found {
+                match beyond {
+                    Some(beyond) if place == beyond => cells[last] = cell,
+                    Some(_) if place == last => {}
+                    _ => cells[place] = cell,
+                }
+            }
             Row { label, cells }
         };
         let rows: Vec<Row> = rows.into_iter().map(row).collect();
@@ -132,7 +154,34 @@ impl Table {
         };
         let columns = names.iter().enumerate().map(column).collect();
         let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
-        Table { columns, left_out, hidden, rows, position_width }
+        let mut table = Table { columns, left_out, hidden, rows, position_width };
+        if chosen == 0 {
+            table.bring_into_sight(sorted.map(|place| place.min(last)));
+        }
+        table
+    }
+
+    /// Puts the column that sorts, and that of the first hit, behind the first one, unless they are in sight.
+    fn bring_into_sight(&mut self, sorted: Option<usize>) {
+        let mut to = 1;
+        if let Some(from) = sorted {
+            to += usize::from(self.bring(from, to));
+        }
+        let hit = self.rows.iter().find_map(|row| row.cells.iter().position(Cell::is_marked));
+        if let Some(from) = hit {
+            self.bring(from, to);
+        }
+    }
+
+    /// Moves a column to a place before it, if it is out of sight where it is.
+    fn bring(&mut self, from: usize, to: usize) -> bool {
+        let end: usize = self.columns.iter().take(from + 1).map(|column| widths::digits(column.width)).sum();
+        if from <= to || from >= self.columns.len() || end <= IN_SIGHT {
+            return false;
+        }
+        self.columns[to..=from].rotate_right(1);
+        self.rows.iter_mut().for_each(|row| row.cells[to..=from].rotate_right(1));
+        true
     }
 }
 

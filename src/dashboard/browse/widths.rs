@@ -41,6 +41,11 @@ pub(super) fn of_positions<'a>(labels: impl Iterator<Item = &'a str>) -> &'stati
     class(labels.map(str::len).max().unwrap_or(0))
 }
 
+/// How many digits have room in a column of a class.
+pub(super) fn digits(class: &str) -> usize {
+    CLASSES.iter().find(|(_, other)| *other == class).map_or(0, |(width, _)| *width)
+}
+
 /// The first that has room, or the widest.
 fn class(needed: usize) -> &'static str {
     let fitting = CLASSES.iter().find(|(width, _)| *width >= needed).or(CLASSES.last());

@@ -197,18 +197,28 @@ impl Reads {
         Ok((answer, positions))
     }
 
-    /// Whether it is heavy work to count what matches a request, and the count is not kept.
+    /// The weight of counting what matches a request: none of a count that is kept.
     ///
     /// # Errors
     /// [`ReadError`] of the file.
-    pub async fn is_count_heavy(&self, admitted: &Admitted, request: &ReadRequest) -> Result<bool, ReadError> {
+    pub async fn count_weight(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Weight, ReadError> {
         let Matching { key, request } = Matching::of(admitted, request);
         if self.responses.kept_count(key).await.is_some() {
-            return Ok(false);
+            return Ok(Weight::Light);
         }
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
         let work_bytes = cost::work_bytes(&reader, &request).await;
-        Ok(Weight::of(work_bytes, &self.config.query) == Weight::Heavy)
+        Ok(Weight::of(work_bytes, &self.config.query))
+    }
+
+    /// How many entities match a request, whatever page of them it asks for. The count is kept, as of the call that
+    /// asks for it.
+    ///
+    /// # Errors
+    /// As of [`Reads::answer`].
+    pub async fn count(self: &Arc<Self>, admitted: &Admitted, request: &ReadRequest) -> Result<u64, ReadError> {
+        let counting = Arc::new(request.matching());
+        Ok(self.answer(admitted, counting, ContentCoding::Identity).await?.total)
     }
 
     /// The positions in the file of the entities that a read returns, in its order; not of a count or a sample. Runs

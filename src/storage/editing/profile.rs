@@ -2,19 +2,18 @@
 
 use bytes::Bytes;
 
-use super::{Slot, Slots};
+use super::Slots;
+use super::doubts;
+use super::walk::{BLOCK_BYTES, Walk};
 use crate::blocking::blocking;
 use crate::document::{Columns, ColumnsBuilder};
 use crate::storage::StorageError;
 use crate::storage::layout::Layout;
-use crate::storage::profile::{ProfileBuilder, StoredProfile, edited};
+use crate::storage::profile::{ProfileBuilder, SlotChange, StoredProfile, edited};
 use crate::storage::reader::VersionReader;
 
 /// So many bytes of a list are read from its beginning for the order of its columns.
 const COLUMNS_BYTES: usize = 1 << 20;
-
-/// Documents that are looked at in one go, in bytes.
-const BLOCK_BYTES: usize = 1 << 20;
 
 /// What edits take from a list and add to it.
 #[derive(Debug, Default)]
@@ -25,6 +24,8 @@ pub struct Changed {
     pub added: Vec<Bytes>,
     /// Those of them that take another's place, behind that.
     pub replaced: Vec<(Bytes, Bytes)>,
+    /// Both by position.
+    pub slots: Vec<SlotChange>,
     /// Whether an entity goes, and none takes its place.
     pub reshapes: bool,
 }
@@ -51,9 +52,11 @@ pub(super) async fn of_edited(
     layout: &mut Layout,
     changed: &Changed,
     slots: &Slots,
+    beginning_bytes: usize,
 ) -> Result<Option<(StoredProfile, Option<Columns>)>, StorageError> {
     let (Some(before), Some(paths)) = (list.profile().await?, list.paths().await?) else { return Ok(None) };
-    let Some(profile) = edited(&before, &changed.removed, &changed.added, layout) else { return Ok(None) };
+    let Some(profile) = edited(&before, &changed.slots, layout) else { return Ok(None) };
+    let Some(profile) = doubts::settled(list, slots, profile, beginning_bytes).await? else { return Ok(None) };
     let columns = match paths.columns() {
         Some(columns) => columns_of(list, columns, changed, slots).await?,
         None => None,
@@ -132,59 +135,4 @@ pub async fn read_anew(
     profile.retire_dictionaries(layout);
     let told = profile.describe(&profile.shredded_in(layout), &layout.index);
     Ok((told, profile.columns()))
-}
-
-/// The documents of a list after edits, from the first on.
-struct Walk<'a> {
-    list: &'a VersionReader,
-    slots: &'a Slots,
-    row_group: usize,
-    page: usize,
-    is_over: bool,
-}
-
-impl<'a> Walk<'a> {
-    fn of(list: &'a VersionReader, slots: &'a Slots) -> Walk<'a> {
-        Walk { list, slots, row_group: 0, page: 0, is_over: false }
-    }
-
-    /// The next documents, of about so many bytes; `None` at the end.
-    async fn next(&mut self, bytes: usize) -> Result<Option<Vec<Bytes>>, StorageError> {
-        let (mut block, mut taken) = (Vec::new(), 0);
-        while taken < bytes {
-            let Some(row_group) = self.list.row_groups().get(self.row_group) else {
-                if self.is_over {
-                    break;
-                }
-                self.is_over = true;
-                let behind = self.slots.range(self.list.entity_count()..);
-                block.extend(behind.flat_map(|(_, slot)| slot.inserts.iter().cloned()));
-                break;
-            };
-            let pages = self.page..self.list.page_count(self.row_group);
-            if pages.is_empty() {
-                (self.row_group, self.page) = (self.row_group + 1, 0);
-                continue;
-            }
-            let page = self.list.documents(self.row_group, self.page).await?;
-            self.page += 1;
-            for row in page.rows() {
-                let document = page.document(row);
-                taken += document.len();
-                let before = block.len();
-                match self.slots.get(&(row_group.first + row as u64)) {
-                    None => block.push(Bytes::copy_from_slice(document)),
-                    Some(Slot { inserts, change }) => {
-                        block.extend(inserts.iter().cloned());
-                        match change {
-                            None => block.push(Bytes::copy_from_slice(document)),
-                            Some(entity) => block.extend(entity.iter().cloned()),
-                        }
-                    }
-                }
-                taken += (block.len() - before).saturating_sub(1);
-            }
-        }
-        Ok((!block.is_empty() || !self.is_over).then_some(block))
-    }
 }

@@ -49,14 +49,34 @@ impl NumberBins {
         }
     }
 
-    /// Forgets a number that goes so many times; `None` where it cannot have been there. The least and the greatest
-    /// number must stay, or the ranges would be others.
+    /// Forgets a number that goes so many times; `None` where it cannot have been there. If it was the least or the
+    /// greatest, the ranges of those that are left may be others: [`NumberBins::between`].
     pub(super) fn remove(&mut self, text: &str, times: u64) -> Option<()> {
         let Some(number) = double(text) else { return Some(()) };
         let index = self.index(number);
         let count = self.counts.get_mut(index)?;
         *count = count.checked_sub(times)?;
         Some(())
+    }
+
+    /// The same numbers, of which these are the least and the greatest now; `None` where ranges of this width are not
+    /// theirs any more, or one of the two is in no range.
+    pub(super) fn between(mut self, least: &str, greatest: &str) -> Option<NumberBins> {
+        let mut ends = NumberBins::default();
+        for end in [least, greatest] {
+            ends.add(end);
+            double(end)?;
+        }
+        let before = usize::try_from(ends.first.checked_sub(self.first)?).ok()?;
+        let end = before.checked_add(ends.counts.len())?;
+        let behind = self.counts.get(end..)?;
+        if ends.exponent != self.exponent || self.counts[..before].iter().chain(behind).any(|count| *count > 0) {
+            return None;
+        }
+        self.counts.truncate(end);
+        self.counts.drain(..before);
+        self.first = ends.first;
+        Some(self)
     }
 
     /// The place of a number among the counts, if it has one.
@@ -353,6 +373,23 @@ mod tests {
             more.iter().for_each(|text| bins.add_times(text, 2));
             more.iter().for_each(|text| bins.remove(text, 1).expect("it was there"));
             prop_assert_eq!((bins.exponent, bins.first, bins.counts), reference(&all));
+        }
+
+        #[test]
+        fn what_is_left_has_its_own_ranges(texts in numbers(), gone in numbers()) {
+            let finite = |texts: Vec<String>| -> Vec<String> {
+                texts.into_iter().filter(|text| double(text).is_some()).collect()
+            };
+            let (texts, gone) = (finite(texts), finite(gone));
+            let mut bins = of(&[&texts[..], &gone].concat());
+            let (exponent, expected) = (bins.exponent, reference(&texts));
+            gone.iter().for_each(|text| bins.remove(text, 1).expect("it was there"));
+            let mut by_size = texts;
+            by_size.sort_by(|one, other| double(one).partial_cmp(&double(other)).expect("finite"));
+            if let (Some(least), Some(greatest)) = (by_size.first(), by_size.last()) {
+                let left = bins.between(least, greatest).map(|bins| (bins.exponent, bins.first, bins.counts));
+                prop_assert_eq!(left, (exponent == expected.0).then_some(expected));
+            }
         }
 
         #[test]

@@ -74,13 +74,7 @@ impl NumberMinMax {
     }
 
     fn compare(&mut self, text: &str) {
-        let integer = !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
-        let value = match text {
-            _ if text.len() <= NUMBER_BYTES || !integer => NumericValue::parse(text),
-            _ if text.starts_with('-') => NumericValue::parse("-1e999"),
-            _ => NumericValue::parse("1e999"),
-        };
-        let Some(value) = value else { return };
+        let Some(value) = number(text) else { return };
         let Some(min_max) = &mut self.min_max else {
             (self.low, self.high) = (value.double(), value.double());
             let first = (value, Cut::of_number(text));
@@ -95,6 +89,16 @@ impl NumberMinMax {
             self.high = value.double();
             *max = (value, Cut::of_number(text));
         }
+    }
+}
+
+/// The value of a number as it is compared.
+pub(super) fn number(text: &str) -> Option<NumericValue> {
+    let integer = !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
+    match text {
+        _ if text.len() <= NUMBER_BYTES || !integer => NumericValue::parse(text),
+        _ if text.starts_with('-') => NumericValue::parse("-1e999"),
+        _ => NumericValue::parse("1e999"),
     }
 }
 
@@ -136,6 +140,14 @@ impl StringMinMax {
             return;
         }
         self.compare(Cut::of_string(text));
+    }
+
+    /// Adds a string that is given as it is, without escapes.
+    pub(super) fn add_unescaped(&mut self, text: &[u8]) {
+        let prefix = prefix(text);
+        if self.min_max.is_none() || prefix <= self.low || self.high <= prefix {
+            self.compare(Cut::of(text));
+        }
     }
 
     fn compare(&mut self, value: Cut) {

@@ -37,7 +37,7 @@ mod values;
 
 pub use bins::{NumberRange, StoredBins};
 pub use builder::ProfileBuilder;
-pub use edited::edited;
+pub use edited::{Doubt, EditedProfile, Extreme, Extremes, SlotChange, Statistics, edited};
 pub use lengths::lengths_at;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};

@@ -12,6 +12,7 @@
 //! | `file` | one file; `columns`, `documents`, `keywords`, `shapes`, `planned` and `verification` are its parts |
 //! | `list` | the list of an edited file |
 //! | `base_place` | where the entities of its base are in it |
+//! | `shared` | which rows two lists have in common |
 //! | `pieces` | the parts of a version by its row groups |
 
 mod ahead;
@@ -28,11 +29,13 @@ mod object_file;
 mod pieces;
 mod planned;
 mod shapes;
+mod shared;
 mod verification;
 
 pub use ahead::Wanted;
 pub use base_place::BasePlace;
 pub use description::FileDescription;
+pub use shared::SharedRows;
 pub use verification::{Pace, Unbounded};
 
 use std::sync::Arc;

@@ -143,6 +143,13 @@ impl VersionReader {
         place.reader.may_hold_text(place.row_group, shredded, text).await
     }
 
+    /// Whether a shredded column holds what a row group has at its path. One that is retired does in the base alone.
+    pub fn holds_shredded(&self, row_group: usize, shredded: usize) -> bool {
+        let piece = self.edited.as_ref().and_then(|edited| edited.list.pieces.get(row_group));
+        let is_own = piece.is_some_and(|piece| piece.source == Source::Own);
+        !is_own || self.layout().shredded_columns.get(shredded).is_some_and(|column| !column.retired)
+    }
+
     /// Doubles that a shredded column's numbers in a row group lie between, or are: `None` where there is no number.
     /// Costs nothing: the footer holds them.
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {

@@ -269,6 +269,25 @@ async fn of_two_editors_the_second_is_told_and_merges() {
     assert_eq!(alternate(&owned, id).await[0], "{\"name\":2}");
 }
 
+/// The second was refused although the first had changed another entity.
+#[tokio::test]
+async fn two_who_edit_different_entities_both_save() {
+    let (owned, id) = ten(json!({})).await;
+    let (first, second) = (owner(&owned).await, owner(&owned).await);
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let one = first.page(&format!("{base}/edit?position=0")).await;
+    let other = second.page(&format!("{base}/edit?position=1")).await;
+    leads_to(&send(&first, &one, &[("text", "{\"n\":5}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    leads_to(&send(&second, &other, &[("text", "{\"n\":6}"), ("do", "save")]).await, &format!("{base}?done=beside"));
+    assert_eq!(alternate(&owned, id).await, ["{\"n\":5}", "{\"n\":6}", "{\"n\":2}"]);
+    let told = second.page(&format!("{base}?done=beside")).await;
+    assert!(told.words("main").contains("Saved, beside what somebody else saved meanwhile in other entities."));
+    // The form is of another entity now.
+    let told = Page::of(&send(&second, &other, &[("text", "{\"n\":8}"), ("do", "save")]).await, 409);
+    assert!(told.words("[role=alert]").starts_with("Somebody else saved first"));
+    assert_eq!(alternate(&owned, id).await[1], "{\"n\":6}");
+}
+
 #[tokio::test]
 async fn what_has_moved_is_found_and_what_is_gone_is_said() {
     let (owned, id) = ten(json!({})).await;
@@ -277,19 +296,25 @@ async fn what_has_moved_is_found_and_what_is_gone_is_said() {
     let edit = owner.page(&format!("{base}/edit?position=1")).await;
     let add = owner.page(&format!("{base}/add?position=0")).await;
     let late = owner.page(&format!("{base}/add")).await;
+    let middle = owner.page(&format!("{base}/add?position=1")).await;
     let remove = owner.page(&format!("{base}/remove?positions=1")).await;
     leads_to(
         &send(&owner, &add, &[("text", "[{\"a\":1},{\"a\":2}]"), ("do", "save")]).await,
         &format!("{base}?done=saved"),
     );
-    let moved = Page::of(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "save")]).await, 409);
+    // It is the same entity, so the other change is no reason to ask.
+    let moved = Page::of(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "preview")]).await, 200);
     assert!(moved.words(".note").contains("as it was, at position 3."), "{}", moved.words(".note"));
-    leads_to(&send(&owner, &moved, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(compared(&moved), ["n changed 1 7"]);
+    let beside = format!("{base}?done=beside");
+    leads_to(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "save")]).await, &beside);
     assert_eq!(alternate(&owned, id).await, ["{\"a\":1}", "{\"a\":2}", ADA, "{\"n\":7}", "{\"n\":2}"]);
     // What was to come last still does.
-    let stale = Page::of(&send(&owner, &late, &[("text", "{\"z\":1}"), ("do", "save")]).await, 409);
-    assert!(stale.words("[role=alert]").contains("had 3 entities, and has 5 now"));
-    assert_eq!((text(&stale).as_str(), stale.one("#position").attr("value")), ("{\"z\":1}", Some("5")));
+    leads_to(&send(&owner, &late, &[("text", "{\"z\":1}"), ("do", "save")]).await, &beside);
+    assert_eq!(alternate(&owned, id).await[5], "{\"z\":1}");
+    let stale = Page::of(&send(&owner, &middle, &[("text", "{\"z\":2}"), ("do", "save")]).await, 409);
+    assert!(stale.words("[role=alert]").contains("had 3 entities, and has 6 now"));
+    assert_eq!((text(&stale).as_str(), stale.one("#position").attr("value")), ("{\"z\":2}", Some("1")));
     let stale = Page::of(&send(&owner, &remove, &[("do", "save")]).await, 409);
     assert!(stale.words("[role=alert]").contains("nothing is removed"));
     assert_eq!(compared(&stale), ["a removed 2 missing"]);

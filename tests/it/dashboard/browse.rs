@@ -417,6 +417,69 @@ async fn a_count_that_is_heavy_work_is_made_when_somebody_asks() {
     assert_eq!(summary(&visitor.page(&format!("{home}?filter=k:1")).await), "1 to 50 of 450 entities");
 }
 
+/// A sort by a field far to the right showed a table in no order that one could see.
+#[tokio::test]
+async fn the_column_that_sorts_and_the_first_hit_are_in_sight() {
+    let service = TestService::start().await;
+    let wide = |n: usize| {
+        let fields: Vec<String> = (0..70).map(|field| format!(r#""field{field}":"value {field} of {n}""#)).collect();
+        let hit = if n == 2 { "needle" } else { "hay" };
+        format!(r#"{{"id":{n},{},"last":{},"word":"{hit}"}}"#, fields.join(","), 9 - n)
+    };
+    let entities: Vec<String> = (0..4).map(wide).collect();
+    service.import("Wide", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let columns = async |query: &str| {
+        let page = visitor.page(&format!("/ui/1/wide/active/{query}")).await;
+        let cells = page.all_words("tbody tr > td:nth-child(3)");
+        (page.all_words("thead th")[..5].to_vec(), page.select("thead th").len(), cells)
+    };
+    let (names, count, _) = columns("").await;
+    assert_eq!((&names[..], count), (&["#", "id", "field0", "field1", "field2"].map(str::to_owned)[..], 61));
+    // In sight already.
+    assert_eq!(columns("?sort=field1:desc").await.0[..4], ["#", "id", "field0", "field1 ▼"]);
+    // Out of sight, and beyond the columns that a table has.
+    assert_eq!(columns("?sort=field40").await.0[..4], ["#", "id", "field40 ▲", "field0"]);
+    let (names, count, cells) = columns("?sort=last:asc").await;
+    assert_eq!((&names[..4], count), (&["#", "id", "last ▲", "field0"].map(str::to_owned)[..], 61));
+    assert_eq!(cells, ["6", "7", "8", "9"]);
+    // The first hit of a keyword, behind it.
+    let (names, _, cells) = columns("?keywords=of%202&sort=field40").await;
+    assert_eq!(names[..4], ["#", "id", "field40 ▲", "field0"]);
+    assert_eq!(cells, ["value 40 of 2"]);
+    assert_eq!(columns("?keywords=39%20of%202").await.0[..4], ["#", "id", "field39", "field0"]);
+    assert_eq!(
+        columns("?keywords=39%20of%202&sort=field40").await.0[..5],
+        ["#", "id", "field40 ▲", "field39", "field0"]
+    );
+    // Who chose columns has their order.
+    assert_eq!(columns("?columns=id,field0,field1,field2,field40&sort=field40").await.0[..3], ["#", "id", "field0"]);
+}
+
+/// A page waits for a count of medium work as long as nobody notices. Either way the number can be had.
+#[tokio::test]
+async fn a_count_of_medium_work_is_on_the_page_or_behind_a_link() {
+    let service = TestService::configured(|config| config.query.medium_bytes = 4_000).await;
+    let entities: Vec<String> = (0..900).map(|n| format!("{{\"n\":{n},\"k\":{}}}", n % 2)).collect();
+    service.import("Many", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/many/active/?filter=k:1").await;
+    match page.select("a.counting").is_empty() {
+        true => assert_eq!(page.words("h2#result"), "1 to 50 of 450 entities"),
+        false => {
+            assert_eq!(page.words("h2#result"), "1 to 50 Count all that match");
+            let call = page.one("a.counting").attr("data-count").expect("a call");
+            let counted: serde_json::Value = serde_json::from_str(service.get(call).await.text()).expect("JSON");
+            assert_eq!(counted["count"], 450);
+        }
+    }
+    // Who asks for it waits for it, and it is known from then on.
+    let page = visitor.page("/ui/1/many/active/?filter=k:1&total=true").await;
+    assert_eq!(page.words("h2#result"), "1 to 50 of 450 entities");
+    let page = visitor.page("/ui/1/many/active/?filter=k:1&offset=50").await;
+    assert_eq!(page.words("h2#result"), "51 to 100 of 450 entities");
+}
+
 #[tokio::test]
 async fn conditions_are_begun_for_what_a_field_holds() {
     let service = TestService::start().await;

@@ -267,3 +267,54 @@ async fn a_token_in_a_header_signs_nobody_in() {
     let page = Page::of(&answer, 200);
     assert_eq!(page.link("Sign in"), "/ui/sign-in?next=/");
 }
+
+/// Whoever mistyped an address saw one line of plain text, without a way on.
+#[tokio::test]
+async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
+    const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
+    let service = TestService::start().await;
+    for path in ["/nothing", "/apis/1", "/datasets/", "/index.html"] {
+        let answer = service.get_with(path, &[BROWSER]).await;
+        is_guarded(&answer);
+        assert!(answer.header("vary").is_some_and(|vary| vary.contains("Accept,")), "{path}");
+        let page = Page::of(&answer, 404);
+        assert_eq!(page.words("h1"), "There is nothing here", "{path}");
+        assert!(page.links().contains(&"/openapi.json".to_owned()) && page.links().contains(&"/".to_owned()), "{path}");
+        for accept in ["*/*", "application/json", "text/html;q=0", "text/plain"] {
+            let answer = service.get_with(path, &[("accept", accept)]).await;
+            answer.is_error(404);
+            assert!(answer.text().starts_with("This path does not exist."), "{path}: {}", answer.text());
+        }
+        service.get(path).await.is_error(404);
+        let head = service.send_with("HEAD", path, &[BROWSER]).await;
+        assert_eq!((head.status, head.text()), (404, ""), "{path}");
+        let posted = service.send_with("POST", path, &[BROWSER]).await;
+        assert!(posted.text().starts_with("This path does not exist."), "{path}");
+    }
+    let misspelt = Page::of(&service.get_with("/dataset/lists", &[BROWSER]).await, 404);
+    assert!(misspelt.words("[role=alert]").contains("Did you mean /dataset/list?"), "{}", misspelt.words("main"));
+    // Without pages there is none of this, either.
+    let without = TestService::configured(|config| config.server.dashboard = false).await;
+    without.get_with("/nothing", &[BROWSER]).await.is_error(404);
+}
+
+/// Thirteen stops of the keyboard came before the entities.
+#[tokio::test]
+async fn a_link_leads_past_all_to_the_entities() {
+    let service = TestService::start().await;
+    service.import("Ten", "{\"n\":1}").await;
+    let visitor = Browser::visitor(&service);
+    for (query, target) in [("", "div.scroll"), ("?view=json", "ol.json")] {
+        let page = visitor.page(&format!("/ui/1/ten/active/{query}")).await;
+        assert_eq!(page.all_words("a.skip"), ["Skip to the content", "Skip to the entities"], "{query}");
+        for link in page.select("a.skip") {
+            page.one(link.attr("href").expect("a target"));
+        }
+        assert_eq!(
+            page.one("#entities").attr("class").and_then(|class| class.split(' ').next()),
+            target.split('.').nth(1)
+        );
+    }
+    let page = visitor.page("/ui/1/ten/active/?filter=n:2").await;
+    assert_eq!(page.all_words("a.skip"), ["Skip to the content"], "there are none");
+}

@@ -3,21 +3,27 @@
 //! bounds that diffs keep.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
 use strata::diff::{self, Change, Diff, DiffBounds, DiffPage, records};
 use strata::query::{Engine, QueryError};
+use strata::storage::cache::PartCache;
+use strata::storage::editing::{Slot, Slots};
 use strata::storage::reader::VersionReader;
+use strata::storage::reader_metrics::ReaderMetrics;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
 use crate::reference::Value;
 use crate::reference::diff::{self as reference, Bounds};
 use crate::support::diffs::{page, parsed, plan};
 use crate::support::engines::Lab;
-use crate::support::versions::{all_shredded, nothing_shredded};
+use crate::support::versions::{all_shredded, always_beside, edited, nothing_shredded};
 
 // ---- two versions that are much alike ----
 
@@ -51,6 +57,94 @@ fn any_two_versions_differ_as_the_reference_says() {
     if let Err(error) = result {
         panic!("{error}");
     }
+}
+
+/// What two lists share is not matched, and makes no difference: not where others are equal to it, either.
+#[test]
+fn an_edited_list_differs_from_its_version_as_one_written_whole() {
+    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let edit = (any::<Index>(), proptest::option::weighted(0.6, any::<Index>()), any::<bool>());
+    let ways = (0..4_usize, 0..3_usize, 0..3_u32);
+    let rounds = vec(vec(edit, 1..4), 2);
+    let mut runner = TestRunner::new(PropertyConfig {
+        cases: PropertyConfig::default().cases.max(500),
+        ..PropertyConfig::default()
+    });
+    let beside = std::cell::Cell::new(0);
+    let result = runner.run(&(plan(), rounds, vec(page(), 0..2), ways), |(plan, rounds, pages, ways)| {
+        let (rows, shredded_columns, gap) = ways;
+        let options = WriteOptions {
+            threads: 1,
+            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
+            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][shredded_columns],
+            ..WriteOptions::default()
+        };
+        // Entities of both lists come, so that some are equal to others that stay.
+        let pool = [&plan.v1[..], &plan.v2()].concat();
+        let mut file = lab.write(&plan.v1, &options);
+        let mut lists = vec![(file.clone(), plan.v1.clone())];
+        for edits in rounds {
+            let list = &lists.last().expect("the first").1;
+            let mut slots = Slots::new();
+            for (place, entity, inserts) in edits {
+                let entity = entity.filter(|_| !pool.is_empty()).map(|entity| Bytes::from(entity.get(&pool).write()));
+                match entity {
+                    Some(entity) if inserts || list.is_empty() => {
+                        let slot: &mut Slot = slots.entry(place.index(list.len() + 1) as u64).or_default();
+                        slot.inserts.push(entity);
+                    }
+                    entity if !list.is_empty() => {
+                        let slot: &mut Slot = slots.entry(place.index(list.len()) as u64).or_default();
+                        slot.change.get_or_insert(entity);
+                    }
+                    _ => {}
+                }
+            }
+            let texts: Vec<String> = list.iter().map(Value::write).collect();
+            let list: Vec<Value> =
+                edited(&texts, &slots).iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
+            let made = lab.bench.edit(&lab.store, &file, &slots, (&options, &always_beside(gap))).expect("edited");
+            beside.set(beside.get() + usize::from(made.is_some()));
+            file = made.unwrap_or_else(|| lab.write(&list, &options));
+            lists.push((file.clone(), list));
+        }
+        let cache = PartCache::new(1 << 30);
+        for (one, other) in [(0, 1), (1, 0), (0, 2), (2, 1)] {
+            let open = |list: usize| {
+                let (path, written) = &lists[list].0;
+                lab.open(path, written, &cache)
+            };
+            let bounds = DiffBounds::default();
+            lab.check_diff(&[open(one), open(other)], &lists[one].1, &lists[other].1, bounds, &pages)?;
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+    assert!(beside.get() > 100, "{}", beside.get());
+}
+
+/// Of an alternate that was edited, only what it does not share with its version is looked at for its `_source`.
+#[test]
+fn shared_rows_are_not_matched() {
+    let lab = Lab::new();
+    let entity = |number: usize| parsed(&format!(r#"{{"id":{number},"text":"the same number {number}"}}"#));
+    let list: Vec<Value> = (0..500).map(entity).collect();
+    let options = WriteOptions { row_group_rows: 10, ..WriteOptions::default() };
+    let base = lab.write(&list, &options);
+    let slots = Slots::from([(77, Slot { inserts: Vec::new(), change: Some(None) })]);
+    let made = lab.bench.edit(&lab.store, &base, &slots, (&options, &always_beside(0)));
+    let made = made.expect("edited").expect("beside");
+    let metrics = Arc::new(ReaderMetrics::default());
+    let readers =
+        [&base, &made].map(|(path, written)| lab.open(path, written, &PartCache::new(0)).observed(metrics.clone()));
+    let diff = lab.diff(&lab.engines[1], &readers, DiffBounds::default()).expect("a diff");
+    assert_eq!((diff.subtracted(), diff.added(), diff.modified()), (1, 0, 0));
+    let (columns, documents) = (metrics.columns(), metrics.documents());
+    // The hashes of the version.
+    assert!(columns.misses <= 60, "{columns:?}");
+    assert_eq!(documents.misses + documents.hits, 0, "no entity has a source, so none is read");
 }
 
 /// Many pairs of one similarity, and many similarities: more than an entity keeps candidates.

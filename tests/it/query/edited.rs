@@ -1,6 +1,7 @@
 //! Edited lists: whatever edits made of a list, and edits of that, reads, profile and checksums are those of the same
 //! list written whole.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -8,13 +9,15 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::Index;
+use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
+use strata::model::index::IndexSettings;
 use strata::model::request::ReadRequest;
 use strata::storage::cache::PartCache;
-use strata::storage::editing::{Slot, Slots};
+use strata::storage::editing::{self, EditLimits, Slot, Slots};
 use strata::storage::profile::{NotShredded, PathRecord, StoredProfile};
 use strata::storage::reader::{Unbounded, VersionReader};
+use strata::storage::reader_metrics::{CacheUse, ReaderMetrics};
 use strata::storage::verify::verify;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
 
@@ -209,6 +212,166 @@ fn edits_of_edits_read_as_the_list_written_whole() {
     no_failure(result);
     let followed: usize = labs.iter().map(|lab| lab.bench.followed.load(Ordering::Relaxed)).sum();
     assert!(beside.get() > 20 && followed > 5, "{} beside their base, {followed} profiles followed", beside.get());
+}
+
+/// Scalars that are nearly equal, equal in other spellings, beyond doubles, or alike as far as they are shown.
+fn neighbours() -> impl Strategy<Value = Value> {
+    const NUMBERS: &[&str] = &[
+        "0",
+        "-0",
+        "0.0",
+        "1",
+        "1.0",
+        "1E0",
+        "1e0",
+        "10e-1",
+        "2",
+        "3",
+        "-1",
+        "0.5",
+        "9007199254740992",
+        "9007199254740993",
+        "9007199254740993.0",
+        "9223372036854775807",
+        "9223372036854775808",
+        "9223372036854775809",
+        "18446744073709551617",
+        "-18446744073709551617",
+        "1e400",
+        "-1e400",
+    ];
+    let long = |head: usize| {
+        // The bytes that are shown end within a character, or just there.
+        select(vec!["", "a", "A", "é", "中", "😀", "中文", "ab"])
+            .prop_map(move |tail| Value::String(format!("{}{tail}", "p".repeat(head))))
+    };
+    prop_oneof![
+        6 => select(NUMBERS).prop_map(|text| Value::Number(text.to_owned())),
+        1 => select(vec![89_usize, 90, 1_001]).prop_map(|length| Value::Number("9".repeat(length))),
+        4 => select(vec!["", "a", "A", "b", "B", "é", "\u{ffff}", "\"", "a\n"]).prop_map(|text| Value::String(text.to_owned())),
+        3 => prop_oneof![long(31), long(32), long(77), long(78), long(79), long(80)],
+        1 => Just(Value::Bool(true)),
+        1 => Just(Value::Null),
+    ]
+}
+
+/// Entities of few paths, one of them below arrays.
+fn neighbour_entity() -> impl Strategy<Value = Value> {
+    let scalar = || proptest::option::weighted(0.7, neighbours());
+    (scalar(), vec(neighbours(), 0..3), scalar()).prop_map(|(one, several, below)| {
+        let mut members = Vec::new();
+        members.extend(one.map(|one| ("a".to_owned(), one)));
+        if !several.is_empty() {
+            members.push(("b".to_owned(), Value::Array(several)));
+        }
+        members.extend(below.map(|below| ("c".to_owned(), Value::Object(vec![("d".to_owned(), below)]))));
+        Value::Object(members)
+    })
+}
+
+/// Edits that take values away and that move entities as they are.
+fn neighbour_edit() -> impl Strategy<Value = (Index, Option<Index>, Option<Value>)> {
+    (
+        any::<Index>(),
+        proptest::option::weighted(0.4, any::<Index>()),
+        proptest::option::weighted(0.4, neighbour_entity()),
+    )
+}
+
+/// A minimum or maximum that an edit takes away is looked for in the list: from its beginning, by statistics, or in all
+/// of it. What is told then is what a list that is written whole tells.
+#[test]
+fn what_edits_take_away_is_told_as_of_the_list_written_whole() {
+    let files = Files::new();
+    let rounds = vec(vec(neighbour_edit(), 1..4), 1..4);
+    let ways = (0..3_usize, 0..4_usize, select(vec![0_usize, 1, 60, 1 << 20]), 0..3_u32);
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(300), ..PropertyConfig::default() });
+    let made_beside = std::cell::Cell::new(0);
+    let result = runner.run(
+        &(vec(neighbour_entity(), 1..20), rounds, ways),
+        |(entities, rounds, (rows, shredded, beginning_bytes, gap))| {
+            let options = WriteOptions {
+                row_group_rows: [1, 3, 7][rows],
+                shredding: if shredded == 0 { nothing_shredded() } else { all_shredded() },
+                outline_chunks: [usize::MAX, 0][shredded % 2],
+                ..WriteOptions::default()
+            };
+            let limits = EditLimits { beginning_bytes, ..always_beside(gap) };
+            let mut list: Vec<String> = entities.iter().map(Value::write).collect();
+            let mut file = files.write(&list, &options);
+            let mut changes = 0;
+            for edits in &rounds {
+                let mut slots = Slots::new();
+                for (place, to, entity) in edits.iter().filter(|_| !list.is_empty()) {
+                    let position = place.index(list.len()) as u64;
+                    let entity = entity.as_ref().map(|entity| Bytes::from(entity.write()));
+                    let slot: &mut Slot = slots.entry(position).or_default();
+                    if slot.change.is_some() {
+                        continue;
+                    }
+                    slot.change = Some(entity);
+                    if let Some(to) = to {
+                        let moved = Bytes::from(list[position as usize].clone());
+                        slots.entry(to.index(list.len() + 1) as u64).or_default().inserts.push(moved);
+                    }
+                }
+                changes += slots.values().map(|slot| slot.inserts.len() as u64 + 2).sum::<u64>();
+                let made = files.bench.edit(&files.store, &file, &slots, (&options, &limits)).expect("edited");
+                let about = list.join(",");
+                list = edited(&list, &slots);
+                let whole = files.write(&list, &options);
+                made_beside.set(made_beside.get() + usize::from(made.is_some()));
+                file = made.unwrap_or_else(|| whole.clone());
+                let profile = |file| {
+                    let reader = files.open(file);
+                    files.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile")
+                };
+                check_profile(&profile(&file), &profile(&whole), changes)
+                    .map_err(|error| TestCaseError::fail(format!("{error}\nafter {slots:?}\nover [{about}]")))?;
+            }
+            Ok(())
+        },
+    );
+    no_failure(result);
+    let followed = files.bench.followed.load(Ordering::Relaxed);
+    assert!(followed > made_beside.get() / 2, "{followed} profiles of {} followed", made_beside.get());
+}
+
+/// Removing an entity reads what it changes, and not the list.
+#[test]
+fn a_unique_maximum_is_replaced_by_a_look_at_few_row_groups() {
+    let files = Files::new();
+    let entity = |number: usize| {
+        let price = if number == 1_500 { 1_000_000 } else { number * 37 % 3_001 };
+        format!(r#"{{"id":{number},"price":{price},"url":"https://example.org/a/path/that/all/share/{number:06}"}}"#)
+    };
+    let list: Vec<String> = (0..3_000).map(entity).collect();
+    let base = files.write(&list, &options());
+    let removal = |position| Slots::from([(position, Slot { inserts: Vec::new(), change: Some(None) })]);
+    // By statistics: that of the entity, and the one whose maximum is next. The last entity has the last id and URL, of
+    // which statistics show too little, so that the texts are looked at, and no documents.
+    for (position, path, most_columns) in [(1_500, "price", 6), (2_999, "url", 3 * 150 + 6)] {
+        let metrics = Arc::new(ReaderMetrics::default());
+        let reader = files.open(&base).observed(metrics.clone());
+        let slots = removal(position);
+        let limits = EditLimits { beginning_bytes: 1, ..always_beside(0) };
+        let index = IndexSettings::default();
+        let place = editing::base_of(&reader, base.0.as_ref(), base.1.size_bytes);
+        let plan = editing::plan(&reader, place, &slots, &index, (&limits, 20));
+        let plan = files.bench.runtime.block_on(plan).expect("planned").expect("beside");
+        let (profile, _) = plan.profile.expect("it follows");
+        let whole = files.profile(&edited(&list, &slots), &options());
+        let told = |profile: &StoredProfile| {
+            let record = of(profile, path);
+            (record.number_max.clone(), record.string_max.clone())
+        };
+        assert_eq!(told(&profile), told(&whole));
+        let looked_up = |counts: CacheUse| counts.hits + counts.misses;
+        let (columns, documents) = (looked_up(metrics.columns()), looked_up(metrics.documents()));
+        assert!(columns <= most_columns, "{columns} columns for {path}");
+        // The beginning of the list, for the order of its columns.
+        assert!(documents <= 50, "{documents} of 150 pages of documents for {path}");
+    }
 }
 
 /// Some entities, several row groups of them.

@@ -22,6 +22,8 @@ const wrong = [];
 const link = (name, within = page) => within.getByRole("link", { name, exact: true }).first().click();
 const result = () => page.locator("#result").innerText();
 const is = async (first, last, all) => {
+  // The number may come after the page.
+  await page.locator("#result", { hasText: /entities$/ }).waitFor();
   assert.equal(await result(), `${shown(first)} to ${shown(last)} of ${shown(all)} entities`);
 };
 

@@ -1,0 +1,78 @@
+//! A walk along the documents of a list after edits.
+
+use bytes::Bytes;
+
+use super::{Slot, Slots};
+use crate::storage::StorageError;
+use crate::storage::reader::VersionReader;
+
+/// Documents that are looked at in one go, in bytes.
+pub(super) const BLOCK_BYTES: usize = 1 << 20;
+
+/// The documents of a list after edits, from the first on.
+pub(super) struct Walk<'a> {
+    list: &'a VersionReader,
+    slots: &'a Slots,
+    row_group: usize,
+    page: usize,
+    /// The first row group that is not walked.
+    end: usize,
+    /// Whether what comes behind the list is left.
+    has_end: bool,
+    is_over: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// All of them.
+    pub(super) fn of(list: &'a VersionReader, slots: &'a Slots) -> Walk<'a> {
+        Walk { list, slots, row_group: 0, page: 0, end: list.row_groups().len(), has_end: true, is_over: false }
+    }
+
+    /// Those of one row group, without what comes behind the list.
+    pub(super) fn of_row_group(list: &'a VersionReader, slots: &'a Slots, row_group: usize) -> Walk<'a> {
+        Walk { list, slots, row_group, page: 0, end: row_group + 1, has_end: false, is_over: false }
+    }
+
+    /// The next documents, of about so many bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// When the store fails or the list is damaged.
+    pub(super) async fn next(&mut self, bytes: usize) -> Result<Option<Vec<Bytes>>, StorageError> {
+        let (mut block, mut taken) = (Vec::new(), 0);
+        while taken < bytes {
+            let row_groups = self.list.row_groups().get(..self.end).unwrap_or_default();
+            let Some(row_group) = row_groups.get(self.row_group) else {
+                self.is_over = true;
+                if std::mem::take(&mut self.has_end) {
+                    let behind = self.slots.range(self.list.entity_count()..);
+                    block.extend(behind.flat_map(|(_, slot)| slot.inserts.iter().cloned()));
+                }
+                break;
+            };
+            let pages = self.page..self.list.page_count(self.row_group);
+            if pages.is_empty() {
+                (self.row_group, self.page) = (self.row_group + 1, 0);
+                continue;
+            }
+            let page = self.list.documents(self.row_group, self.page).await?;
+            self.page += 1;
+            for row in page.rows() {
+                let document = page.document(row);
+                taken += document.len();
+                let before = block.len();
+                match self.slots.get(&(row_group.first + row as u64)) {
+                    None => block.push(Bytes::copy_from_slice(document)),
+                    Some(Slot { inserts, change }) => {
+                        block.extend(inserts.iter().cloned());
+                        match change {
+                            None => block.push(Bytes::copy_from_slice(document)),
+                            Some(entity) => block.extend(entity.iter().cloned()),
+                        }
+                    }
+                }
+                taken += (block.len() - before).saturating_sub(1);
+            }
+        }
+        Ok((!block.is_empty() || !self.is_over).then_some(block))
+    }
+}

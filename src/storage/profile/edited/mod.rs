@@ -1,0 +1,201 @@
+//! The profile of an edited list: that of the list before, less the entities that went, with those that came.
+//!
+//! Numbers of entities and of values by type follow exactly, and so does everything of a path at which the same values
+//! went and came. Of others:
+//!
+//! - A minimum or maximum stays, or is a value that came. Where a value went that may be it, it is in doubt, and the
+//!   values of the list settle it.
+//! - Distinct and frequent values follow where the profile names all values that occur more than once, and no other
+//!   one. Otherwise they are estimates from then on: none is farther off than there were edits.
+//! - The ranges of numbers are left out where they would be narrower than before.
+//!
+//! Where something else that must be exact does not follow, there is no profile, and the list has to be read for one.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `delta` | what edits change at each path |
+//! | `bounds` | minima and maxima, as far as they follow |
+//! | `doubts` | those that do not |
+//! | `values` | distinct and frequent values |
+//! | `spreads` | lengths of strings, ranges of numbers |
+//! | `shredded` | shredded columns that may be asked |
+
+mod bounds;
+mod delta;
+mod doubts;
+mod shredded;
+mod spreads;
+mod values;
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+pub use self::delta::SlotChange;
+pub use self::doubts::{Doubt, Extreme, Extremes, Statistics};
+
+use self::delta::{Delta, Deltas};
+use self::values::Counted;
+use super::PATHS;
+use super::builder::ProfileBuilder;
+use super::shredding::{NotShredded, ShreddingBounds};
+use super::stored::{PathRecord, StoredProfile};
+use super::values::ScalarType;
+use crate::document::Text;
+use crate::model::index::IndexSettings;
+use crate::model::path::Path;
+use crate::storage::layout::Layout;
+use crate::storage::tree::Node;
+
+/// The profile of a list after edits, but for what is in doubt.
+pub struct EditedProfile {
+    profile: StoredProfile,
+    /// What has to be settled.
+    pub doubts: Vec<Doubt>,
+    /// Paths of which numbers went.
+    narrowed: Vec<String>,
+}
+
+impl EditedProfile {
+    /// The profile with its doubts, which are settled; `None` where one is not.
+    pub fn settled(self) -> Option<StoredProfile> {
+        let EditedProfile { mut profile, doubts, narrowed } = self;
+        doubts.iter().try_for_each(|doubt| doubt.settle(&mut profile.paths))?;
+        for path in narrowed {
+            let record = profile.paths.iter_mut().find(|record| record.path == path)?;
+            spreads::fit_bins(record);
+        }
+        Some(profile)
+    }
+}
+
+fn sum(count: u64, more: i64) -> Option<u64> {
+    count.checked_add_signed(more)
+}
+
+/// The profile of a list after these edits, in the order of their positions. `None` where it does not follow.
+/// Columns of the layout that cannot hold what came are retired.
+pub fn edited(before: &StoredProfile, changes: &[SlotChange], layout: &mut Layout) -> Option<EditedProfile> {
+    if before.paths_left_out {
+        return None;
+    }
+    let Deltas { tree, by_node } = Deltas::of(changes)?;
+    let removed: Vec<&Bytes> = changes.iter().filter_map(|change| change.gone.as_ref()).collect();
+    let added: Vec<&Bytes> = changes.iter().flat_map(|change| &change.came).collect();
+    let bytes = |documents: &[&Bytes]| documents.iter().map(|document| document.len() as u64).sum::<u64>();
+    let mut after = StoredProfile {
+        entities: (before.entities + added.len() as u64).checked_sub(removed.len() as u64)?,
+        document_bytes: (before.document_bytes + bytes(&added)).checked_sub(bytes(&removed))?,
+        ..before.clone()
+    };
+    let places: HashMap<&str, usize> =
+        before.paths.iter().enumerate().map(|(place, record)| (&*record.path, place)).collect();
+    let mut new = NewPaths::default();
+    let (mut doubts, mut narrowed) = (Vec::new(), Vec::new());
+    for (node, delta) in by_node.iter().enumerate().skip(1) {
+        let keys: Vec<String> =
+            tree.keys(node as Node).into_iter().map(|key| Text::new(key).unescape().into_owned()).collect();
+        let path = Path::from_keys(keys.clone()).map_or_else(|_| String::new(), |path| path.to_string());
+        // What has no name may be several paths.
+        if path.is_empty() {
+            match delta.is_none() {
+                true => continue,
+                false => return None,
+            }
+        }
+        match places.get(&*path) {
+            Some(place) => {
+                let record = &mut after.paths[*place];
+                change(record, &keys, delta, &mut doubts)?;
+                if record.types.number > 0 && delta.of_type(ScalarType::Number).any(|(_, more)| more < 0) {
+                    narrowed.push(path);
+                }
+                shredded::tell_shredding(record, &keys, layout);
+            }
+            None => new.paths.push((node as Node, keys)),
+        }
+    }
+    new.records(&added, after.entities, &mut after.paths)?;
+    after.paths.retain(|record| record.entities > 0);
+    if after.paths.len() >= PATHS {
+        return None;
+    }
+    shredded::tell_unmet(&mut after, layout);
+    Some(EditedProfile { profile: after, doubts, narrowed })
+}
+
+/// Paths that came with edits.
+#[derive(Default)]
+struct NewPaths {
+    paths: Vec<(Node, Vec<String>)>,
+}
+
+impl NewPaths {
+    /// Appends what is told of them.
+    fn records(&self, added: &[&Bytes], entities: u64, records: &mut Vec<PathRecord>) -> Option<()> {
+        if self.paths.is_empty() {
+            return Some(());
+        }
+        let mut profile = ProfileBuilder::new();
+        added.iter().for_each(|document| profile.add(document));
+        let bounds = ShreddingBounds::default();
+        let index = IndexSettings::default();
+        let told = profile.describe(&profile.choose_shredded(&bounds, &index), &index);
+        for (_, keys) in &self.paths {
+            let path = Path::from_keys(keys.clone()).ok()?.to_string();
+            let mut record = told.paths.iter().find(|record| record.path == path)?.clone();
+            let scalars = profile.paths[profile.node(keys)? as usize].scalar_entities;
+            record.shredded = false;
+            record.why_not_shredded = Some(match scalars {
+                0 => NotShredded::NoScalar,
+                _ if scalars * bounds.one_in < entities => NotShredded::TooRare,
+                _ => NotShredded::Edited,
+            });
+            records.push(record);
+        }
+        Some(())
+    }
+}
+
+/// Makes the record of a path that of the path after edits, but for what is in doubt; `None` where that does not
+/// follow.
+fn change(record: &mut PathRecord, keys: &[String], delta: &Delta, doubts: &mut Vec<Doubt>) -> Option<()> {
+    if delta.is_none() {
+        return Some(());
+    }
+    record.entities = sum(record.entities, delta.entities)?;
+    let types = &mut record.types;
+    let (had_strings, numbers) = (types.string > 0, types.number);
+    for (count, more) in [
+        (&mut types.null, delta.nulls),
+        (&mut types.boolean, delta.booleans),
+        (&mut types.number, delta.numbers),
+        (&mut types.string, delta.strings),
+        (&mut types.object, delta.objects),
+        (&mut types.array, delta.arrays),
+    ] {
+        *count = sum(*count, more)?;
+    }
+    record.text_bytes = sum(record.text_bytes, delta.text_bytes)?;
+    spreads::change_lengths(record, had_strings, delta)?;
+    spreads::change_bins(record, numbers, delta)?;
+    if record.types.number == 0 {
+        record.number_bins = None;
+    }
+    let scalars = record.types.null + record.types.boolean + record.types.number + record.types.string;
+    record.fans_out = match delta.fanned {
+        [_, true] => true,
+        // Some entity has several, or none that went had any below an array.
+        [true, false] if record.fans_out && scalars <= record.entities && scalars > 0 => return None,
+        [true, false] if scalars == 0 => false,
+        _ => record.fans_out,
+    };
+    if !delta.values.is_empty() || delta.moves_numbers() {
+        let counted = Counted::of(record, delta);
+        bounds::change_bounds(record, keys, delta, counted.as_ref(), doubts)?;
+        if !delta.values.is_empty() {
+            values::change_values(record, delta, counted)?;
+        }
+    }
+    Some(())
+}

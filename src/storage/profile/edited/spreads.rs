@@ -1,0 +1,77 @@
+//! The lengths of strings and the ranges of numbers of a path after edits.
+
+use super::delta::Delta;
+use crate::storage::profile::bins::NumberBins;
+use crate::storage::profile::stored::{PathRecord, ValueRecord};
+use crate::storage::profile::values::ScalarType;
+
+/// The strings by their length; `had_strings` says whether there were any.
+pub(super) fn change_lengths(record: &mut PathRecord, had_strings: bool, delta: &Delta) -> Option<()> {
+    let [gone, came] = [delta.lengths[0].counts(), delta.lengths[1].counts()];
+    if gone.is_empty() && came.is_empty() {
+        return Some(());
+    }
+    let lengths = &mut record.string_lengths;
+    // A file of before they were counted.
+    if lengths.is_empty() && had_strings {
+        return None;
+    }
+    lengths.resize(lengths.len().max(gone.len()).max(came.len()), 0);
+    for (count, came) in lengths.iter_mut().zip(came) {
+        *count += came;
+    }
+    for (count, gone) in lengths.iter_mut().zip(gone) {
+        *count = count.checked_sub(*gone)?;
+    }
+    while lengths.last() == Some(&0) {
+        lengths.pop();
+    }
+    Some(())
+}
+
+/// The numbers by their range, of which there were so many, before the minimum and the maximum change. What went is
+/// taken out, and the ranges are as wide as before: [`fit_bins`].
+pub(super) fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<()> {
+    let changes = delta.of_type(ScalarType::Number);
+    let changes: Option<Vec<(&str, i64)>> =
+        changes.map(|(text, more)| Some((std::str::from_utf8(text).ok()?, more))).collect();
+    let changes = changes?;
+    if changes.is_empty() {
+        return Some(());
+    }
+    let known = match (&record.number_bins, &record.number_min, &record.number_max) {
+        (Some(stored), _, _) => stored.numbers(),
+        (None, None, _) => Some(NumberBins::default()),
+        // All are one number, which has no ranges.
+        (None, Some(min), Some(max)) if min == max && !min.cut && min.value.is_number() => {
+            let mut bins = NumberBins::default();
+            bins.add_times(&min.value.to_string(), numbers);
+            Some(bins)
+        }
+        _ => None,
+    };
+    // A file of before they were counted, or numbers of which the profile before tells too little.
+    let Some(mut bins) = known else {
+        record.number_bins = None;
+        return Some(());
+    };
+    for (text, more) in changes.iter().filter(|(_, more)| *more > 0) {
+        bins.add_times(text, more.unsigned_abs());
+    }
+    for (text, more) in changes.iter().filter(|(_, more)| *more < 0) {
+        bins.remove(text, more.unsigned_abs())?;
+    }
+    record.number_bins = bins.stored();
+    Some(())
+}
+
+/// Makes the ranges of a path those between its minimum and its maximum, which some that went may have been beyond.
+/// They are left out where they would be narrower: what lies in each half of a range is not known.
+pub(super) fn fit_bins(record: &mut PathRecord) {
+    let Some(bins) = record.number_bins.take() else { return };
+    let number = |bound: &Option<ValueRecord>| {
+        bound.as_ref().filter(|bound| !bound.cut && bound.value.is_number()).map(|bound| bound.value.to_string())
+    };
+    let (Some(min), Some(max)) = (number(&record.number_min), number(&record.number_max)) else { return };
+    record.number_bins = bins.numbers().and_then(|bins| bins.between(&min, &max)).and_then(|bins| bins.stored());
+}
