@@ -22,7 +22,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use self::change::{Target, target};
-use super::acting::Question;
+use super::acting::{Question, Sent};
 use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::Place;
@@ -137,19 +137,32 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
     let outcome = async {
         visit.user()?;
         let (fields, room) = visit.form_within(body, EDITOR_FORM_BYTES).await?;
-        Box::pin(done(&mut visit, &Query::from_iter(fields), room)).await
+        Box::pin(done(&mut visit, Query::from_iter(fields), room)).await
     };
     let outcome = Box::pin(outcome).await;
     visit.answer(outcome).await
 }
 
-async fn done(visit: &mut Visit, fields: &Query, room: Option<BodyRoom>) -> Result<Reply, HttpError> {
+async fn done(visit: &mut Visit, fields: Query, room: Option<BodyRoom>) -> Result<Reply, HttpError> {
     let target = target(visit).await?;
-    match target.action.as_str() {
-        "edit" => Box::pin(editor::act(visit, &target, fields, room)).await,
-        "add" => Box::pin(editor::act_new(visit, &target, fields, room)).await,
-        "remove" => Box::pin(removal::act(visit, &target, fields, room)).await,
-        "delete" => delete(visit, &target, fields).await,
+    let sent = Sent { action: target.action.clone(), fields };
+    match sent.action.as_str() {
+        "edit" => {
+            sent.check(&["etag", "length", "position", "base", "text"], &["do"])?;
+            Box::pin(editor::act(visit, &target, &sent.fields, room)).await
+        }
+        "add" => {
+            sent.check(&["etag", "length", "position", "text"], &["do"])?;
+            Box::pin(editor::act_new(visit, &target, &sent.fields, room)).await
+        }
+        "remove" => {
+            sent.check(&["positions"], &["etag", "checked", "do"])?;
+            Box::pin(removal::act(visit, &target, &sent.fields, room)).await
+        }
+        "delete" => {
+            sent.check(&["etag"], &[])?;
+            delete(visit, &target, &sent.fields).await
+        }
         _ => Err(HttpError::NoSuchPath),
     }
 }

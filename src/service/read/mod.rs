@@ -206,8 +206,7 @@ impl Reads {
         if self.responses.kept_count(key).await.is_some() {
             return Ok(Weight::Light);
         }
-        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
-        let work_bytes = cost::work_bytes(&reader, &request).await;
+        let (_, work_bytes) = self.weighed(&admitted.file, &request, &self.cache).await?;
         Ok(Weight::of(work_bytes, &self.config.query))
     }
 
@@ -227,8 +226,8 @@ impl Reads {
     /// # Errors
     /// [`ReadError`] of the query and of the file.
     pub async fn positions(&self, admitted: &Admitted, request: Arc<ReadRequest>) -> Result<Vec<u64>, ReadError> {
-        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
-        let weight = Weight::of(cost::work_bytes(&reader, &request).await, &self.config.query);
+        let (reader, work_bytes) = self.weighed(&admitted.file, &request, &self.cache).await?;
+        let weight = Weight::of(work_bytes, &self.config.query);
         let capacity = self.capacity.of(admitted.holder);
         let _permit = capacity.admission().query(weight).await?;
         let outcome = capacity.engine().at(weight.priority()).select(reader, request).await?;

@@ -4,7 +4,7 @@ use serde_json::json;
 use strata::model::limits::{EDITOR_BYTES, EDITOR_POSITIONS};
 use strata::model::user::Plan;
 
-use super::{Browser, compared, leads_to};
+use super::{Browser, compared, leads_to, takes_only_the_whole_form};
 use crate::support::Answer;
 use crate::support::html::Page;
 use crate::support::owned::{Owned, add_user};
@@ -455,6 +455,25 @@ async fn nobody_else_edits_and_no_other_site_sends_forms() {
             assert!(!links.iter().chain(&versions).any(|link| link.contains("alternate") || link.contains("/diff")));
         }
     }
+}
+
+#[tokio::test]
+async fn a_form_is_taken_as_a_whole() {
+    let (owned, id) = ten(json!({})).await;
+    let owner = owner(&owned).await;
+    assert_eq!(owned.save(id, 1, "[{\"kept\":1}]").await.status, 200);
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let (etag, token) = (strata_etag(&owner, &base).await, owner.token(&base).await);
+    let of_one = [("etag", etag.as_str()), ("length", "1"), ("position", "0"), ("text", "{}")];
+    for (form, fields) in [
+        ("edit", &[&of_one[..], &[("base", "{\"kept\":1}")]].concat()[..]),
+        ("add", &of_one),
+        ("remove", &[("positions", "0")]),
+        ("delete", &of_one[..1]),
+    ] {
+        takes_only_the_whole_form(&owner, &format!("{base}/{form}"), fields, &token).await;
+    }
+    assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
 }
 
 /// The etag that the pages of an alternate name.
