@@ -33,12 +33,12 @@ READS = [
     "/api/2/emoji/v1/?keywords=face&total=true&limit=10",
     "/api/2/emoji/v1/?format=tsv&keep_field=emoji",
     # The alternate is an edited file: what a read needs lies in it, in its base, or in both.
-    "/api/3/words/v1/?limit=3&offset=997",
-    "/api/3/words/v1/alt/?limit=3&offset=997",
+    "/api/3/words/v1/?limit=3&offset=197",
+    "/api/3/words/v1/alt/?limit=3&offset=197",
     "/api/3/words/v1/alt/?format=jsonl&keep_field=id,kind,more",
     "/api/3/words/v1/alt/?filter=kind:K9&limit=5&keep_field=id,kind",
-    "/api/3/words/v1/alt/?filter=id:1000&count=true",
-    "/api/3/words/v1/alt/?filter_gte=id:1990&keep_field=id&format=csv",
+    "/api/3/words/v1/alt/?filter=id:200&count=true",
+    "/api/3/words/v1/alt/?filter_gte=id:390&keep_field=id&format=csv",
     "/api/3/words/v1/alt/?filter=more.n:2.0&format=jsonl",
     "/api/3/words/v1/alt/?filter_gt=more.text:ab&keep_field=more&format=jsonl",
     "/api/3/words/v1/alt/?keywords=brought&keep_field=more&format=jsonl",
@@ -50,15 +50,15 @@ READS = [
 
 def entity(number):
     """One of many that together are so long that an edit of them writes what it changes, and that compress well."""
-    return {"id": number, "kind": f"k{number % 7}", "words": f"word{number % 97} " * 1300}
+    return {"id": number, "kind": f"k{number % 7}", "words": f"word{number % 97} " * 6500}
 
 
 EDITS = [
     {"position": 0, "remove": True},
-    {"position": 998, "set": {"id": 998, "kind": "k9", "more": {"n": 2, "text": "abc"}}},
-    {"position": 999, "set": {"id": "999", "kind": "K9", "words": "brought by an edit"}},
-    {"position": 1000, "remove": True},
-    {"position": 2000, "insert": [{"id": 2000.5, "more": [{"n": 2.0}, {"text": "brought, too"}]}, {}]},
+    {"position": 198, "set": {"id": 198, "kind": "k9", "more": {"n": 2, "text": "abc"}}},
+    {"position": 199, "set": {"id": "199", "kind": "K9", "words": "brought by an edit"}},
+    {"position": 200, "remove": True},
+    {"position": 400, "insert": [{"id": 400.5, "more": [{"n": 2.0}, {"text": "brought, too"}]}, {}]},
 ]
 
 
@@ -108,7 +108,7 @@ def fill(server):
     for entities in (penguins[:100], penguins):
         server.post("/dataset/refresh", dataset_id=1, entities=entities)
     server.post("/dataset/alternate/save", dataset_id=1, version=2, entities=penguins[5:16])
-    server.post("/dataset/rollback", dataset_id=1, version=1)
+    server.post("/dataset/rollback", dataset_id=1, version_number=1)
 
     emoji = json.loads(unpacked(FIXTURES / "emoji/emoji.json.zst"))
     private = server.post("/dataset/create", name="Emoji", private=True)["dataset"]["private_key"]
@@ -117,7 +117,7 @@ def fill(server):
     server.post("/webhook/register", **hook)
 
     server.post("/dataset/create", name="Words")
-    server.post("/dataset/refresh", dataset_id=3, entities=[entity(number) for number in range(2_000)])
+    server.post("/dataset/refresh", dataset_id=3, entities=[entity(number) for number in range(400)])
     etag = server.post("/agent/pull_for_edit", dataset_id=3, version=1, limit=1)["etag"]
     server.post("/dataset/alternate/edit", dataset_id=3, version=1, etag=etag, edits=EDITS)
     return private
@@ -128,13 +128,15 @@ def main(binary, folder):
     with tempfile.TemporaryDirectory() as directory:
         data = pathlib.Path(directory) / "data"
         server = Server(binary, data)
-        private = fill(server)
-        reads = []
-        for read in READS:
-            answer, content = server.call("GET", read, bearer=private if read.startswith("/api/2/") else None)
-            told = {"total": answer.getheader("X-Total-Count"), "bytes": len(content)}
-            reads.append({"read": read, **told, "sha256": hashlib.sha256(content).hexdigest()})
-        server.stop()
+        try:
+            private = fill(server)
+            reads = []
+            for read in READS:
+                answer, content = server.call("GET", read, bearer=private if read.startswith("/api/2/") else None)
+                told = {"total": answer.getheader("X-Total-Count"), "bytes": len(content)}
+                reads.append({"read": read, **told, "sha256": hashlib.sha256(content).hexdigest()})
+        finally:
+            server.stop()
 
         (folder / "versions").mkdir(parents=True)
         with sqlite3.connect(data / "catalog.sqlite") as catalog:

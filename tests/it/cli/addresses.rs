@@ -24,12 +24,12 @@ fn a_link_names_the_port_that_the_system_chose() {
     for listen in ["127.0.0.1:0", "localhost:0", "0.0.0.0:00"] {
         machine.write("strata.toml", &format!("[server]\nlisten = \"{listen}\"\n"));
         let server = Server::configured(&machine, "strata.toml", &[]);
-        let answer = without_host(&server, "/api/1/many/active/?limit=1&offset=1");
+        let answer = without_host(&server, "/api/1/small-things/active/?limit=1&offset=1");
         assert!(answer.starts_with("HTTP/1.0 200"), "{listen}: {answer}");
         let link = answer.lines().find_map(|line| line.to_lowercase().strip_prefix("link: ").map(str::to_owned));
         let expected = ["next\", ", "prev\""].map(|relation| {
             let offset = if relation.starts_with("next") { 2 } else { 0 };
-            format!("<{}/api/1/many/v1/?limit=1&offset={offset}>; rel=\"{relation}", server.base_url)
+            format!("<{}/api/1/small-things/v1/?limit=1&offset={offset}>; rel=\"{relation}", server.base_url)
         });
         assert_eq!(link, Some(expected.concat()), "{listen}");
     }
