@@ -35,7 +35,7 @@ const COLUMNS: [(&str, &[&str]); 15] = [
 ];
 
 /// Rows: two pages in each of two row groups.
-const ROWS: usize = 100_000;
+const ROWS: usize = 70_000;
 
 fn entities() -> String {
     let mut lines = String::new();
