@@ -97,6 +97,12 @@ pub fn all(source: &Source) -> Vec<Case> {
     add("filter_gte and filter_lt price, count", nothing, Rate::None, vec![counted("price between")]);
     add("filter_lt created_at, text, count", nothing, Rate::None, vec![counted("created before")]);
     add("not shredded: filter_gt promotion.percent, count", nothing, Rate::Version, vec![counted("promotion above")]);
+    for (ranges, _) in entities::RANGES {
+        let name = format!("not shredded: {ranges} of texts of description, count");
+        add(&name, nothing, Rate::Version, vec![counted(ranges)]);
+    }
+    let name = "not shredded: 4 ranges of texts of description and reviews.text, count";
+    add(name, nothing, Rate::Version, vec![counted("4 ranges of 2 paths")]);
     add("filter tags, fans out, limit 100", nothing, Rate::None, vec![found("tags")]);
     add("filter tags, fans out, count", nothing, Rate::None, vec![counted("tags")]);
     add("filter variants.color, limit 100", nothing, Rate::None, vec![found("variants.color")]);

@@ -343,6 +343,10 @@ pub fn texts(line: &str) -> String {
 /// All questions of the benchmark.
 pub struct Probes(pub Vec<Probe>);
 
+/// Questions of so many ranges of one path.
+pub const RANGES: [(&str, usize); 4] =
+    [("1 range", 1), ("10 ranges", 10), ("100 ranges", 100), ("1,000 ranges", 1_000)];
+
 impl Probes {
     /// Those of a generator.
     pub fn new(generator: &Generator) -> Probes {
@@ -380,6 +384,21 @@ impl Probes {
         let is_fifteen = |entity: &Entity| entity.promotion.is_some_and(|(_, percent)| percent == 15);
         add("promotion.percent", "filter=promotion.percent:15".to_owned(), Box::new(is_fifteen));
         add("description missing", "filter=description:nothing+like+this".to_owned(), Box::new(|_| false));
+        let above = |entity: &Entity| entity.description.as_str() > "M";
+        for (name, count) in RANGES {
+            // The first limit implies the others.
+            let others: String = (1..count).map(|number| format!("&filter_gt=description:A{number}")).collect();
+            add(name, format!("filter_gt=description:M{others}"), Box::new(above));
+        }
+        let described_and_reviewed = move |entity: &Entity| {
+            let texts = || entity.reviews.iter().map(|review| review.text.as_str());
+            (above(entity) && entity.description.as_str() < "T")
+                && texts().any(|text| text > "M")
+                && texts().any(|text| text < "T")
+        };
+        let query = ["gt=description:M", "lt=description:T", "gt=reviews.text:M", "lt=reviews.text:T"];
+        let query = query.map(|range| format!("filter_{range}")).join("&");
+        add("4 ranges of 2 paths", query, Box::new(described_and_reviewed));
         let is_lamp = move |entity: &Entity| contains(&entity.name, "lamp");
         add("name has", "filter_contains=name:lamp".to_owned(), Box::new(is_lamp));
         let mut described = |name, part: String| {

@@ -15,7 +15,7 @@ use crate::service::{App, CheckDepth, Checked, Finding};
 /// Runs the check of the catalog's database, reads each of its records, reads all files whole and compares them with
 /// the catalog. Prints a line for each finding, and a last line with the sum. Exits with 1 when something is wrong.
 /// Files that the catalog does not know are listed, but are no error: they are being written, or the next sweep removes
-/// them. So are missing files that no version names.
+/// them. So are files that no version names and that are missing, or were edited and have lost their base.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Check only sizes and footers of files, and do not compare the catalog's indexes with its tables
@@ -116,10 +116,10 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
                 size_bytes: None,
                 versions: vec![reference.into()],
             },
-            Finding::Unneeded { path } => FindingLine {
+            Finding::Unneeded { path, reason } => FindingLine {
                 finding: "unneeded",
                 path: Some(path),
-                reason: Some("it is missing"),
+                reason: Some(reason),
                 size_bytes: None,
                 versions: Vec::new(),
             },
@@ -138,8 +138,8 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
         }
         Finding::Catalog { reason } => format!("damaged catalog: {reason}\n"),
         Finding::Dangling(reference) => format!("damaged {reference}: there is no record of its file\n"),
-        Finding::Unneeded { path } => {
-            format!("unneeded {path}: it is missing, and no version names it; a sweep removes its record\n")
+        Finding::Unneeded { path, reason } => {
+            format!("unneeded {path}: {reason}; no version names it, and a sweep removes what is left of it\n")
         }
         Finding::Unnamed { path, size_bytes } => {
             format!("unnamed {path} ({size_bytes} bytes; a sweep removes it when it is old enough)\n")

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::error::CliError;
 use super::signals::Signals;
 use super::{closing, demo, print};
-use crate::config::{Config, InternalAddress};
+use crate::config::{Config, InternalAddress, ListenAddress};
 use crate::dashboard;
-use crate::model::node::{Role, Roles};
+use crate::model::node::Roles;
 use crate::service::App;
 
 /// Run the service
@@ -38,9 +38,13 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let address = config.server.listen.as_str();
     let cannot_listen = |source| CliError::Listen { address: address.to_owned(), source };
     let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
-    let base_url = format!("http://{}", reachable(listener.local_addr().map_err(cannot_listen)?));
+    let reachable = reachable(listener.local_addr().map_err(cannot_listen)?);
+    let base_url = format!("http://{reachable}");
     let tasks = listen_for_tasks(&config).await?;
     let mut config = config.clone();
+    if config.server.listen.takes_any_port() {
+        config.server.listen = ListenAddress::from(reachable);
+    }
     if let (Some((_, address)), None) = (&tasks, &config.cluster.internal_address) {
         config.cluster.internal_address = InternalAddress::try_from(address.to_string()).ok();
     }
@@ -66,9 +70,6 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 /// Where this server takes tasks of others, if it does: a listener, and its address.
 async fn listen_for_tasks(config: &Config) -> Result<Option<(TcpListener, SocketAddr)>, CliError> {
     let Some(listen) = &config.cluster.listen else { return Ok(None) };
-    if !config.server.roles.roles().include(Role::Query) {
-        return Ok(None);
-    }
     let cannot_listen = |source| CliError::Listen { address: listen.as_str().to_owned(), source };
     let listener = TcpListener::bind(listen.as_str()).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::option::{OptionKind, OptionValue, Violation, section};
 use super::server::ListenAddress;
-use crate::model::node::{NodeId, Roles};
+use crate::model::node::{NodeId, Role, Roles};
 use crate::model::secret::Secret;
 
 section! {
@@ -17,7 +17,7 @@ section! {
         /// needs its own. When not given, one is made at random and kept in the data directory, as `node.id`.
         node: Option<NodeName> = None;
         /// The address and port where this server takes tasks of other servers' large queries, as `10.0.0.7:8081`: a
-        /// private one. Needs `cluster.secret`, and the role `query`. When not given, it takes none.
+        /// private one. Refused without `cluster.secret`, and without the role `query`. When not given, it takes none.
         listen: Option<ListenAddress> = None;
         /// Host and port at which other servers of the service reach `cluster.listen`, as `10.0.0.7:8081`. `strata
         /// nodes` shows it. When not given, `cluster.listen`. Without `cluster.listen` it is refused.
@@ -26,8 +26,8 @@ section! {
         /// They hand heavy reads of version files that belong to this server over to it there. Needs `cluster.secret`.
         /// When not given, none are.
         http_address: Option<InternalAddress> = None;
-        /// The secret that proves to servers of the service that a request is from one of them: at least 16 bytes, the
-        /// same on all. Without it no read is handed over, and no query is distributed.
+        /// The secret that proves to servers of the service that a request is from one of them: at least 16 bytes, not
+        /// counting blanks at its ends, the same on all. Without it no read is handed over, and no query is distributed.
         secret: Option<ClusterSecret> = None;
         /// Bytes of a version file that a query has to read and that are not in the cache of this server, above which
         /// it is distributed: each server with the role `query` reads a part. 0: none is.
@@ -71,8 +71,8 @@ impl OptionValue for NodeName {
 }
 
 impl Cluster {
-    /// Checks options that depend on each other.
-    pub(super) fn check_combinations(&self) -> Result<(), Violation> {
+    /// Checks options that depend on each other, and on what the process does.
+    pub(super) fn check_combinations(&self, roles: Roles) -> Result<(), Violation> {
         let wrong = |key: &str, reason: String| Err(Violation { key: format!("cluster.{key}"), reason });
         if self.http_address.is_some() && self.secret.is_none() {
             return wrong("http_address", "no server hands reads over without a cluster.secret".to_owned());
@@ -86,6 +86,11 @@ impl Cluster {
         if self.secret.is_none() {
             return wrong("listen", "tasks of other servers are taken only with a cluster.secret".to_owned());
         }
+        if !roles.include(Role::Query) {
+            let reason = "tasks of other servers are taken only with the role query: add it to server.roles, or leave \
+                          cluster.listen out";
+            return wrong("listen", reason.to_owned());
+        }
         let is_everywhere = listen.as_str().parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
         if is_everywhere && self.internal_address.is_none() {
             let reason = format!("{} is no address to connect to: give cluster.internal_address", listen.as_str());
@@ -95,7 +100,7 @@ impl Cluster {
     }
 }
 
-/// The secret that servers share: at least 16 bytes.
+/// The secret that servers share: at least 16 bytes, not counting blanks at its ends.
 #[derive(Clone, Debug)]
 pub struct ClusterSecret(Secret);
 
@@ -118,9 +123,14 @@ impl PartialEq for ClusterSecret {
 impl<'de> Deserialize<'de> for ClusterSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let secret = Secret::deserialize(deserializer)?;
-        match secret.expose().len() >= ClusterSecret::LEAST_BYTES {
+        match secret.expose().trim().len() >= ClusterSecret::LEAST_BYTES {
             true => Ok(ClusterSecret(secret)),
-            false => Err(serde::de::Error::custom(format!("expected at least {} bytes", ClusterSecret::LEAST_BYTES))),
+            false => {
+                let least = ClusterSecret::LEAST_BYTES;
+                Err(serde::de::Error::custom(format!(
+                    "expected at least {least} bytes, not counting blanks at its ends"
+                )))
+            }
         }
     }
 }
@@ -224,7 +234,7 @@ mod tests {
             internal_address: internal_address.map(|other| InternalAddress::try_from(text(other)).expect("an address")),
             ..Cluster::default()
         };
-        cluster.check_combinations()
+        cluster.check_combinations(Roles::all())
     }
 
     #[test]
@@ -238,10 +248,24 @@ mod tests {
         }
     }
 
+    /// The server listened nowhere, and nothing said why.
+    #[test]
+    fn tasks_are_taken_only_with_the_role() {
+        let parse = |options: &str| toml::from_str::<Cluster>(options).expect("options");
+        let cluster = parse("listen = \"10.0.0.7:8081\"\nsecret = \"a long random text\"");
+        let roles = |names: &[&str]| Roles::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(cluster.check_combinations(roles(&["query"]).expect("roles")), Ok(()));
+        let violation = cluster.check_combinations(roles(&["http", "refresh"]).expect("roles")).expect_err("refused");
+        assert_eq!(violation.key, "cluster.listen");
+        assert!(violation.reason.contains("server.roles"), "{}", violation.reason);
+        assert_eq!(parse("").check_combinations(roles(&["http"]).expect("roles")), Ok(()));
+    }
+
     /// Nothing was handed over, and nothing said why.
     #[test]
     fn reads_are_handed_over_only_with_a_secret() {
-        let parse = |options: &str| toml::from_str::<Cluster>(options).expect("options").check_combinations();
+        let parse =
+            |options: &str| toml::from_str::<Cluster>(options).expect("options").check_combinations(Roles::all());
         let violation = parse("http_address = \"10.0.0.7:8080\"").expect_err("refused");
         assert_eq!(violation.key, "cluster.http_address");
         assert_eq!(parse("http_address = \"10.0.0.7:8080\"\nsecret = \"a long random text\""), Ok(()));
@@ -265,6 +289,11 @@ mod tests {
         assert!(parse("0123456789abcdef").is_ok());
         let refused = parse("sesame").expect_err("refused").message().to_owned();
         assert!(refused.contains("at least 16 bytes") && !refused.contains("sesame"), "{refused}");
+        // Blanks are no secret, however many.
+        for blank in [" ".repeat(64), format!("{}0123456789abcde\n", " ".repeat(16)), "\t\u{3000}".repeat(16)] {
+            assert!(parse(&blank).is_err(), "{blank:?}");
+        }
+        assert!(parse("sixteen bytes or more, with blanks").is_ok());
         let shown = format!("{:?}", parse("0123456789abcdef").expect("parsed"));
         assert!(!shown.contains("0123456789abcdef"), "{shown}");
     }

@@ -212,7 +212,7 @@ impl Config {
         self.plans.check_ranges()?;
         self.log.check_ranges()?;
         self.store.check_combinations()?;
-        self.cluster.check_combinations()?;
+        self.cluster.check_combinations(self.server.roles.roles())?;
         if Duration::from_secs(self.sweep.older_than_s) <= self.longest_read() {
             return Err(Violation {
                 key: "sweep.older_than_s".to_owned(),

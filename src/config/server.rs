@@ -1,6 +1,6 @@
 //! `[server]`: where the service listens and how it treats connections.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
@@ -176,6 +176,17 @@ impl ListenAddress {
     /// The address as `host:port`, as the standard library resolves it.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether the system chooses the port.
+    pub fn takes_any_port(&self) -> bool {
+        self.0.rsplit_once(':').is_some_and(|(_, port)| port.parse() == Ok(0_u16))
+    }
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self(address.to_string())
     }
 }
 

@@ -6,7 +6,7 @@
 //! | to | use |
 //! |---|---|
 //! | find where a document ends in a stream | [`ValueScanner`] |
-//! | read | [`Cursor`], [`reach`], [`reach_values`], [`scalars`], [`member`], [`members`], [`Text`] |
+//! | read | [`Cursor`], [`reach`], [`reach_values`], [`PathTree`], [`scalars`], [`member`], [`members`], [`Text`] |
 //! | clean and choose fields | [`denull`], [`Projection`] |
 //! | write | [`pretty_within`], [`write_string`] |
 //! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`RangeNeedle`], [`CanonicalForm`] |
@@ -27,6 +27,7 @@ mod keys;
 mod nearest_double;
 mod number;
 mod order;
+mod path_tree;
 mod predicate;
 mod pretty;
 mod project;
@@ -50,6 +51,7 @@ pub use number::{NumericValue, is_number};
 pub use order::{
     ordered_bits, write_order, write_order_boolean, write_order_double, write_order_number, write_order_string,
 };
+pub use path_tree::{PathTree, Visitor};
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
 pub use pretty::pretty_within;
 pub use project::Projection;

@@ -51,6 +51,25 @@ impl RangeNeedle {
         &self.limit
     }
 
+    /// Whether every scalar that fits this one fits the other one, too, which looks on the same side and compares with
+    /// the same type; of equal ones either.
+    pub fn implies(&self, other: &RangeNeedle) -> bool {
+        let ordering = match (&self.limit, &other.limit) {
+            (RangeLimit::Number(limit), RangeLimit::Number(other)) => limit.cmp(other),
+            (RangeLimit::Text(limit), RangeLimit::Text(other)) => limit.as_bytes().cmp(other.as_bytes()),
+            (RangeLimit::Number(_), RangeLimit::Text(_)) | (RangeLimit::Text(_), RangeLimit::Number(_)) => {
+                return false;
+            }
+        };
+        let takes_limit = |needle: &RangeNeedle| needle.bound.admits(Ordering::Equal);
+        self.bound.is_lower() == other.bound.is_lower()
+            && match ordering {
+                Ordering::Equal => takes_limit(other) || !takes_limit(self),
+                Ordering::Greater => self.bound.is_lower(),
+                Ordering::Less => !self.bound.is_lower(),
+            }
+    }
+
     /// Whether it compares numbers, and the number of this text fits.
     pub fn admits_number(&self, text: &str) -> bool {
         let RangeLimit::Number(limit) = &self.limit else { return false };
@@ -106,6 +125,38 @@ mod tests {
         }
         for value in ["5", "-0", "1E2", "1e400", "9007199254740993"] {
             assert!(matches!(RangeLimit::of(value), RangeLimit::Number(_)), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_needle_implies_those_that_admit_all_that_it_admits() {
+        // Ascending within a type.
+        let values =
+            ["-1e400", "-1", "0", "0.5", "9007199254740992", "9007199254740993", "1e400", "\"\"", "A", "a", "b"];
+        let needles: Vec<RangeNeedle> = RangeBound::ALL
+            .into_iter()
+            .flat_map(|bound| values.iter().map(move |value| RangeNeedle::new(bound, value)))
+            .collect();
+        // The values themselves, and one between and beyond each two of them.
+        let numbers =
+            ["-2", "-1", "-0.5", "-0", "0.25", "0.5", "1", "9007199254740992", "9007199254740993", "1e300", "1e400"];
+        let texts = ["", "0", "A", "B", "a", "aa", "b", "c"];
+        let scalars: Vec<Scalar<'_>> = numbers
+            .into_iter()
+            .map(Scalar::Number)
+            .chain(texts.into_iter().map(|text| Scalar::String(Text::new(text.as_bytes()))))
+            .collect();
+        for one in &needles {
+            for other in &needles {
+                let is_alike = one.bound.is_lower() == other.bound.is_lower()
+                    && std::mem::discriminant(&one.limit) == std::mem::discriminant(&other.limit);
+                let all = scalars.iter().all(|scalar| !matches_range(*scalar, one) || matches_range(*scalar, other));
+                if is_alike {
+                    assert_eq!(one.implies(other), all, "{one:?} {other:?}");
+                } else {
+                    assert!(!one.implies(other), "{one:?} {other:?}");
+                }
+            }
         }
     }
 

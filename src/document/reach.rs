@@ -106,7 +106,10 @@ fn descend<'a>(
 }
 
 /// Visits the scalars of the value that comes next: itself, or those of an array at any nesting.
-fn fan_out<'a>(cursor: &mut Cursor<'a>, visit: &mut impl FnMut(Scalar<'a>) -> ControlFlow<()>) -> ControlFlow<()> {
+pub(super) fn fan_out<'a>(
+    cursor: &mut Cursor<'a>,
+    visit: &mut impl FnMut(Scalar<'a>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     match cursor.peek() {
         Some(JsonType::Array) => {
             cursor.enter();

@@ -11,7 +11,7 @@
 //! | an entity of the answer to a sort or a dedup that is read off what is kept of the version | 16 |
 //! | the search text: keywords, a filter on a path without a shredded column that it or shapes settle | a quarter of the documents |
 //! | the same, as far as the keyword index answers | between a thousandth and a hundredth of the documents for each word |
-//! | documents: what only they can answer, as a range of texts on a path without a shredded column | the documents |
+//! | documents: what only they can answer, as a range of texts on a path without a shredded column | the documents, and 16 for each entity and each further such condition |
 //! | the count of what matches, for `total` | what a request for that count is |
 //! | the columns of a table; the order of a sorted answer; once more, the types of columns | the documents of at most `limit` entities |
 //!
@@ -98,6 +98,8 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let order = OrderSpec::of(request, &reshape);
     let mut work = 0_u64;
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
+    // A few walks of a document test all of them.
+    let mut walks_documents = false;
     for predicate in predicates(request) {
         match (access::choose(reader, &predicate), &predicate) {
             (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) => {
@@ -107,8 +109,15 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
             (Access::ShreddedColumn(_), _) => add(column),
             // What it finds is verified in documents: hardly ever most of them.
             (Access::Search | Access::SearchThenDocuments, _) => add(search_bytes(reader, &predicate)),
-            (Access::Shapes, _) => add(shapes_bytes(reader, &predicate)),
-            (Access::Documents, _) => add(documents),
+            // Shapes tell which entities have the path, and documents what their texts are.
+            (Access::Shapes, Predicate::Compare(compare)) if !compare.needs_exact_text() => {
+                add(shapes_bytes(reader, &predicate));
+            }
+            (Access::Shapes, Predicate::Keywords(_)) => add(shapes_bytes(reader, &predicate)),
+            (Access::Shapes | Access::Documents, _) => {
+                add(if walks_documents { column.min(documents) } else { documents });
+                walks_documents = true;
+            }
         }
     }
     let is_of_all = kept::is_of_all(request);
@@ -166,11 +175,10 @@ fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
     share(index, indexed).saturating_add(share(scan, entities.saturating_sub(indexed))).min(scan)
 }
 
-/// The work of a predicate on paths: that of the search text where there are shapes, and else of documents.
+/// The work of a predicate on paths that texts settle: that of the search text where there are shapes, and else of
+/// documents.
 fn shapes_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
     match predicate {
-        // Shapes tell which entities have the path, and documents what their texts are.
-        Predicate::Compare(compare) if compare.needs_exact_text() => return reader.layout().document_bytes,
         Predicate::Compare(compare) if access::needle(compare).is_none() => {}
         _ => return search_bytes(reader, predicate),
     }

@@ -6,6 +6,9 @@ use tokio::task::JoinError;
 
 use crate::blocking::refusal;
 
+/// The part of an edited file that lies in its base.
+pub(super) const BASE: &str = "its base";
+
 /// A version file could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -88,6 +91,15 @@ impl StorageError {
     /// Why a task ended before its work was done.
     pub fn of_task(ended: JoinError) -> StorageError {
         refusal(ended).map_or(StorageError::Worker, StorageError::Io)
+    }
+
+    /// Whether an edited file cannot be read because its base is damaged, or missing.
+    pub fn is_of_base(&self) -> bool {
+        match self {
+            StorageError::Damaged { part, .. } => part == BASE,
+            StorageError::Shared(error) => error.is_of_base(),
+            _ => false,
+        }
     }
 
     /// That the store is not there, and what shows it.

@@ -11,6 +11,7 @@
 //! | `keyword_index` | what the keyword index says of them |
 //! | `shapes` | which path a hit in the search text belongs to |
 //! | `kernels` | predicates over the Arrow arrays of a row group |
+//! | `tightest` | the range filters that imply all others |
 //! | `range`, `range_statistics` | range filters over shredded columns: their values, and what statistics say of them |
 //! | `sort_key`, `dedup_key` | the keys of `sort` and `dedup` |
 //! | `key_column`, `path_codes` | what keys of `dedup` are made of: values in shredded columns, and codes of values |
@@ -26,6 +27,7 @@
 //! | `wanted` | what its reader fetches ahead |
 //! | `in_flight` | work on several row groups at once |
 //! | `row_group` | what it gives of one row group |
+//! | `verify` | predicates that documents settle, many in one walk |
 //! | `metrics`, [`report`] | what it has done: counters, and plain data |
 //! | `version_scan` | the operator |
 //! | `part` | parts of a scan, which other nodes run |
@@ -54,6 +56,8 @@ mod shapes;
 pub(crate) mod sort_key;
 mod spec;
 pub(in crate::query) mod spread;
+pub(in crate::query) mod tightest;
 mod top_k;
+mod verify;
 pub(crate) mod version_scan;
 mod wanted;

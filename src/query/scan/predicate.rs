@@ -7,6 +7,7 @@ use crate::document::{self, ContainsNeedle, EqualNeedle, NumericValue, RangeLimi
 use crate::model::path::Path;
 use crate::model::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
+use crate::query::scan::tightest::tightest;
 
 /// A condition on an entity.
 #[derive(Clone, Debug)]
@@ -48,11 +49,12 @@ impl Comparison {
         }
     }
 
-    /// The comparisons that a request asks for, in the order of docs/semantics.md, Steps.
+    /// The comparisons that decide about an entity, in the order of docs/semantics.md, Steps: those that a request asks
+    /// for, without range filters that others imply.
     pub fn of(request: &ReadRequest) -> impl Iterator<Item = (Comparison, &PathValue)> {
         let equal = request.filters.iter().map(|condition| (Comparison::Equal, condition));
         let contains = request.filters_contain.iter().map(|condition| (Comparison::Contains, condition));
-        let ranges = request.ranges().map(|(bound, condition)| (Comparison::Range(bound), condition));
+        let ranges = tightest(request).into_iter().map(|(bound, condition)| (Comparison::Range(bound), condition));
         equal.chain(contains).chain(ranges)
     }
 }
@@ -138,24 +140,30 @@ impl Compare {
         self.comparison == Comparison::Equal && self.folded == b"null" && !self.denull
     }
 
-    fn matches(&self, document: &[u8]) -> bool {
+    /// Whether one of the scalars that the path reaches fits.
+    pub fn matches(&self, document: &[u8]) -> bool {
         let mut found = false;
         document::reach(document, &self.path, |scalar: Scalar<'_>| {
-            let gone = match scalar {
-                Scalar::Null => true,
-                Scalar::String(text) => text.raw().is_empty(),
-                _ => false,
-            };
-            found = !(self.denull && gone)
-                && match (self.comparison, &self.range) {
-                    (Comparison::Equal, _) => document::matches_equal(scalar, &self.equal),
-                    (Comparison::Contains, _) => document::matches_contains(scalar, &self.contains),
-                    (Comparison::Range(_), Some(range)) => document::matches_range(scalar, range),
-                    (Comparison::Range(_), None) => false,
-                };
+            found = self.fits(scalar);
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found
+    }
+
+    /// Whether a scalar that the path reaches fits.
+    pub fn fits(&self, scalar: Scalar<'_>) -> bool {
+        let gone = match scalar {
+            Scalar::Null => true,
+            Scalar::String(text) => text.raw().is_empty(),
+            _ => false,
+        };
+        !(self.denull && gone)
+            && match (self.comparison, &self.range) {
+                (Comparison::Equal, _) => document::matches_equal(scalar, &self.equal),
+                (Comparison::Contains, _) => document::matches_contains(scalar, &self.contains),
+                (Comparison::Range(_), Some(range)) => document::matches_range(scalar, range),
+                (Comparison::Range(_), None) => false,
+            }
     }
 }
 

@@ -29,21 +29,9 @@ use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
 use crate::query::scan::shapes::Settled;
 use crate::query::scan::sort_key::{OrderKeys, SortColumn};
 use crate::query::scan::spec::ScanSpec;
+use crate::query::scan::verify::{Unverified, Verifier};
 use crate::storage::StorageError;
 use crate::storage::layout::{ShreddedKind, ShreddedPart};
-
-/// A predicate that documents are to verify.
-pub(super) struct Unverified<'p> {
-    predicate: &'p Predicate,
-    /// Rows that match it for sure.
-    sure: Option<BooleanBuffer>,
-}
-
-impl Unverified<'_> {
-    fn is_sure_of(&self, row: usize) -> bool {
-        self.sure.as_ref().is_some_and(|sure| sure.value(row))
-    }
-}
 
 impl ScanSpec {
     /// What the scan gives of one row group.
@@ -425,6 +413,7 @@ impl ScanSpec {
         let most = self.fetch.unwrap_or(usize::MAX);
         let (mut tested, mut matching) = (0, Vec::new());
         let (mut pages, mut pace) = (self.pages(row_group, &selected), Pace::default());
+        let mut verifier = Verifier::new(predicates);
         let unsure = |row: &usize| !predicates.iter().all(|unverified| unverified.is_sure_of(*row));
         let mut ahead = PagesAhead::new(self.fetch.is_some());
         for row in selected.iter() {
@@ -442,15 +431,7 @@ impl ScanSpec {
                 ahead.reached(&self.reader, &mut pages, (row_group, row), following).await;
             }
             let document = pages.document(row).await?;
-            let mut matches = true;
-            for unverified in predicates.iter().filter(|unverified| !unverified.is_sure_of(row)) {
-                pace.worked(document.len()).await;
-                matches = unverified.predicate.matches(document);
-                if !matches {
-                    break;
-                }
-            }
-            if matches {
+            if verifier.matches(row, document, &mut pace).await {
                 matching.push(row);
             }
         }

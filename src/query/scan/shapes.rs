@@ -32,6 +32,9 @@ use crate::storage::shapes::decoded::{Runs, ScalarRun, Shapes};
 /// Rows whose search text is looked through at a time: with enough matches, the others are not.
 const BLOCK_ROWS: usize = 2_048;
 
+/// All shapes are looked at before any row where there are so many rows for each.
+const ROWS_OF_SHAPE: usize = 4;
+
 /// What shapes and search text left of a selection.
 pub(super) enum Settled {
     /// These rows match.
@@ -170,13 +173,27 @@ impl ScanSpec {
         most: Option<usize>,
     ) -> Result<Settled, StorageError> {
         let Some(shapes) = self.sound_shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
+        let mut pace = Pace::default();
         let counts = shapes.places_of(compare.path().keys());
         if !counts.contains(&true) {
             return Ok(Settled::Rows(RowSelection::Range(0..0)));
         }
         let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.len()];
+        // Where every entity has a text at the path, no entity has to be looked at to know that.
+        if compare.needs_exact_text() && shapes.len() <= selected.len() / ROWS_OF_SHAPE {
+            let mut is_text_everywhere = true;
+            for (shape, found) in verdicts.iter_mut().enumerate() {
+                let verdict = Verdict::of(shapes.runs(shape), &counts, compare);
+                is_text_everywhere &= matches!(verdict, Verdict::Texts(_));
+                *found = Some(verdict);
+                pace.worked(shapes.shape_bytes(shape)).await;
+            }
+            if is_text_everywhere {
+                return Ok(Settled::Open(selected, None));
+            }
+        }
         // Rows that match, and those whose texts tell, with the runs of their shape that have to be looked at.
-        let (mut rows, mut open, mut pace) = (Vec::new(), Vec::new(), Pace::default());
+        let (mut rows, mut open) = (Vec::new(), Vec::new());
         for row in selected.iter().collect::<Vec<_>>() {
             let shape = shapes.shape_of(row);
             let verdict = match verdicts.get(shape).copied().flatten() {
@@ -201,11 +218,14 @@ impl ScanSpec {
         }
         let reads_documents = || compare.needs_exact_text() || !access::searches(&self.reader, row_group, &open, None);
         if !open.is_empty() && reads_documents() {
-            let mut sure = BooleanBufferBuilder::new(0);
-            sure.append_n(self.reader.row_groups()[row_group].rows, false);
-            rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| sure.set_bit(*row, true));
+            let sure = (open.len() < rows.len()).then(|| {
+                let mut sure = BooleanBufferBuilder::new(0);
+                sure.append_n(self.reader.row_groups()[row_group].rows, false);
+                rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| sure.set_bit(*row, true));
+                sure.finish()
+            });
             let rows = rows.into_iter().map(|(row, _)| row).collect();
-            return Ok(Settled::Open(RowSelection::List(rows), Some(sure.finish())));
+            return Ok(Settled::Open(RowSelection::List(rows), sure));
         }
         let texts = match open.is_empty() {
             true => None,

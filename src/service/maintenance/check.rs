@@ -62,10 +62,13 @@ pub enum Finding {
     },
     /// A version names a file of which there is no record.
     Dangling(FileReference),
-    /// A recorded file is missing that no version and no alternate names. The next sweep removes its record.
+    /// A recorded file is missing, or without its base, that no version and no alternate names. The next sweep removes
+    /// what is left of it.
     Unneeded {
         /// The file.
         path: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the
     /// next sweep takes it when it is old enough.
@@ -127,6 +130,18 @@ fn without_path(error: &StorageError) -> String {
 }
 
 impl Damage {
+    /// Whether nobody needs what was lost, and nothing else is wrong: the file is missing, or it was edited and its base
+    /// is damaged, and these are the versions that name it. A file that changed by itself is told of all the same: a
+    /// disk may be failing.
+    pub(in crate::service) fn is_loss_of_nobody(&self, versions: Option<&[FileReference]>) -> bool {
+        let is_gone = match self {
+            Damage::Missing => true,
+            Damage::Unreadable(error) => error.is_of_base(),
+            Damage::Size { .. } | Damage::Content => false,
+        };
+        is_gone && versions.is_some_and(<[FileReference]>::is_empty)
+    }
+
     /// This, if it says something of the file.
     ///
     /// # Errors
@@ -254,8 +269,8 @@ impl Maintenance {
         let Err(damage) = found else { return Ok(()) };
         let damage = damage.lasting().map_err(CheckError::Unavailable)?;
         let versions = self.known_references(file.id).await?;
-        if matches!((&damage, &versions), (Damage::Missing, Some(versions)) if versions.is_empty()) {
-            tell(&Finding::Unneeded { path: file.path.clone() });
+        if damage.is_loss_of_nobody(versions.as_deref()) {
+            tell(&Finding::Unneeded { path: file.path.clone(), reason: damage.to_string() });
             return Ok(());
         }
         checked.damaged += 1;
@@ -323,6 +338,7 @@ pub(in crate::service) fn record_name(file: FileId) -> String {
 pub(in crate::service) fn for_people(versions: Option<&[FileReference]>) -> String {
     match versions {
         None => "not known".to_owned(),
+        Some([]) => "none; it waits for the sweep".to_owned(),
         Some(versions) => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }

@@ -175,9 +175,13 @@ impl Maintenance {
         scrubbed.bytes += file.size_bytes;
         metrics().scrubbed_bytes.increment(file.size_bytes);
         if let Err(damage) = verified {
+            let versions = self.known_references(file.id).await?;
+            if damage.is_loss_of_nobody(versions.as_deref()) {
+                return Ok(());
+            }
             scrubbed.damaged += 1;
             metrics().scrubbed_damaged.increment(1);
-            tell(&self.damaged_file(file, &damage, pace).await?);
+            tell(&self.damaged_file(file, &damage, versions, pace).await?);
         }
         Ok(())
     }
@@ -186,9 +190,9 @@ impl Maintenance {
         &self,
         file: &VersionFile,
         damage: &Damage,
+        versions: Option<Vec<FileReference>>,
         pace: &mut BytesPerSecond,
     ) -> Result<DamagedFile, CheckError> {
-        let versions = self.known_references(file.id).await?;
         let mut intact_copy = None;
         let alike = unless_damaged(self.catalog.files_alike(file, ALIKE).await)?;
         for other in alike.unwrap_or_default() {

@@ -8,6 +8,7 @@ use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::edit::Edit;
+use crate::storage::error::BASE;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::piece_list::PieceList;
 use crate::storage::store::Store;
@@ -26,13 +27,13 @@ pub(super) async fn open(
     let load = || async {
         let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await.map_err(|error| {
             match error.is_damage() {
-                true => StorageError::Layout(format!("its base: {error}")),
+                true => own.file.blame(BASE, StorageError::Layout(error.to_string())),
                 false => error,
             }
         })?;
-        Ok(Part::Pieces(Arc::new(PieceList::of(&own.footer, base.footer, edit)?)))
+        let list = PieceList::of(&own.footer, base.footer, edit).map_err(|error| own.file.blame("the list", error))?;
+        Ok(Part::Pieces(Arc::new(list)))
     };
-    let load = || async { load().await.map_err(|error| own.file.blame("the list", error)) };
     match cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await? {
         Part::Pieces(list) => Ok((FileReader::of_footer(store, &path, list.base.clone(), cache), list)),
         _ => Err(StorageError::Layout("the cache holds another part under the key of a list".to_owned())),

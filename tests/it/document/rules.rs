@@ -1,12 +1,12 @@
 //! `strata::document` against the naive reference, over hostile generated entities.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use strata::document::{
-    self, CanonicalForm, ContainsNeedle, Cursor, DocumentError, EqualNeedle, NumericValue, Projection, RangeNeedle,
-    Scalar, Token, ValueScanner,
+    self, CanonicalForm, ContainsNeedle, Cursor, DocumentError, EqualNeedle, NumericValue, PathTree, Projection,
+    RangeNeedle, Scalar, Token, ValueScanner, Visitor,
 };
 use strata::model::path::Path;
 use strata::model::request::RangeBound;
@@ -33,6 +33,25 @@ fn with_scalar<T>(value: &Value, check: impl FnOnce(Scalar<'_>) -> T) -> T {
 
 fn path(keys: &[String]) -> Path {
     Path::from_keys(keys.to_vec()).expect("a path")
+}
+
+/// What a walk tells, by node of its tree.
+struct Walk {
+    found: Vec<Vec<Value>>,
+    ended: Vec<bool>,
+}
+
+impl Visitor for Walk {
+    fn scalar(&mut self, node: usize, scalar: Scalar<'_>) -> ControlFlow<()> {
+        assert!(!self.ended[node], "nothing more was said to follow");
+        self.found[node].push(Value::of(scalar));
+        ControlFlow::Continue(())
+    }
+
+    fn ended(&mut self, nodes: Range<usize>) -> ControlFlow<()> {
+        self.ended[nodes].fill(true);
+        ControlFlow::Continue(())
+    }
 }
 
 /// A scalar lies on the sides of a value on which the reference says it does.
@@ -205,6 +224,18 @@ proptest! {
             ControlFlow::Continue(())
         });
         prop_assert_eq!(actual.iter().collect::<Vec<_>>(), rules::scalars(&entity));
+    }
+
+    #[test]
+    fn paths_reach_together(entity in hostile::entity(), paths in prop::collection::vec(hostile::path(), 1..6)) {
+        let text = entity.write();
+        let parsed: Vec<Path> = paths.iter().map(|keys| path(keys)).collect();
+        let (tree, ends) = PathTree::of(&parsed);
+        let mut walk = Walk { found: vec![Vec::new(); tree.len()], ended: vec![false; tree.len()] };
+        tree.reach(text.as_bytes(), &mut walk);
+        for (keys, end) in paths.iter().zip(ends) {
+            prop_assert_eq!(walk.found[end].iter().collect::<Vec<_>>(), rules::reach(&entity, keys), "{:?}", keys);
+        }
     }
 
     #[test]
@@ -526,6 +557,9 @@ fn depth_is_bounded() {
     let endless = format!("{{\"a\":{}", "[".repeat(1_000_000));
     document::reach(endless.as_bytes(), &Path::parse("a.b").expect("a path"), |_| ControlFlow::Continue(()));
     document::reach(endless.as_bytes(), &Path::parse("a").expect("a path"), |_| ControlFlow::Continue(()));
+    let paths = ["a", "a.b", "a.c"].map(|path| Path::parse(path).expect("a path"));
+    let (tree, _) = PathTree::of(&paths);
+    tree.reach(endless.as_bytes(), &mut Walk { found: vec![Vec::new(); tree.len()], ended: vec![false; tree.len()] });
     let mut out = Vec::new();
     document::denull(format!("{endless}null").as_bytes(), &mut out);
     CanonicalForm::default().write(endless.as_bytes(), &mut out);

@@ -3,3 +3,4 @@
 mod formats;
 mod other_readers;
 mod typed;
+mod typed_bounds;

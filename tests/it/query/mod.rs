@@ -8,6 +8,7 @@ mod exact;
 mod keyword_index;
 mod long_keys;
 mod many_conditions;
+mod many_ranges;
 mod range_limits;
 mod ranges;
 mod reads;

@@ -151,7 +151,7 @@ fn entity(number: usize, [one, many, deep]: [&[Option<&str>]; 3]) -> Value {
 }
 
 /// Limits at a value and right beside it: as the text of a request has them.
-fn limits(scalar: &Value) -> Vec<String> {
+pub(super) fn limits(scalar: &Value) -> Vec<String> {
     let Some(text) = scalar.text() else { return vec!["null".to_owned(), "\"null\"".to_owned()] };
     let mut limits = vec![text.clone()];
     match scalar {
@@ -249,7 +249,7 @@ fn check(lab: &Lab, reader: &VersionReader, entities: &[Value], request: &ReadRe
 }
 
 /// The ways in which a list is laid out that answer a range filter in ways of their own.
-fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
+pub(super) fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
     let options = WriteOptions { threads: 1, row_group_rows, ..WriteOptions::default() };
     [
         WriteOptions { shredding: all_shredded(), ..options.clone() },
@@ -259,7 +259,12 @@ fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
 }
 
 /// A list that was written as one and edited.
-fn edited_reader(lab: &Lab, before: &[Value], slots: &Slots, options: &WriteOptions) -> Option<VersionReader> {
+pub(super) fn edited_reader(
+    lab: &Lab,
+    before: &[Value],
+    slots: &Slots,
+    options: &WriteOptions,
+) -> Option<VersionReader> {
     let base = lab.write(before, options);
     let made = lab.bench.edit(&lab.store, &base, slots, (options, &always_beside(0)));
     let (path, written) = made.expect("planned and written")?;
@@ -279,7 +284,7 @@ struct Case {
     requests: Vec<Asked>,
 }
 
-/// A request: its column, one or two limits with their bounds, and whether empty strings are taken away.
+/// A request: its column, some limits with their bounds, and whether empty strings are taken away.
 #[derive(Clone, Debug)]
 struct Asked {
     column: usize,
@@ -294,7 +299,7 @@ fn case() -> impl Strategy<Value = Case> {
     let column = || (any::<Index>(), any::<Index>(), vec(value(), 3..12));
     let asked = (
         0..3_usize,
-        vec((select(&RangeBound::ALL[..]), any::<Index>(), any::<Index>()), 1..3),
+        vec((select(&RangeBound::ALL[..]), any::<Index>(), any::<Index>()), 1..6),
         prop::bool::weighted(0.2),
         prop::option::weighted(0.1, 0..4_u64),
         any::<bool>(),

@@ -71,6 +71,14 @@ impl Former {
         }
     }
 
+    /// Whether one of its version files is an edited one.
+    fn has_edited_file(&self) -> bool {
+        let entries = std::fs::read_dir(self.directory.path().join("store/versions")).expect("version files");
+        let files = entries.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a file"));
+        let layout = memchr::memmem::Finder::new("{\"format_version\":2,");
+        files.into_iter().any(|file| layout.find(&file).is_some())
+    }
+
     /// The catalog, past the service.
     async fn raw(&self) -> SqliteConnection {
         let options = SqliteConnectOptions::new().filename(self.directory.path().join("catalog.sqlite"));
@@ -84,6 +92,7 @@ impl Former {
 
 #[tokio::test]
 async fn what_former_builds_have_left_is_served_as_they_did() {
+    let mut edited = 0;
     for former in Former::all() {
         let service = former.service().await;
         former.check_reads(&service, |_| true).await;
@@ -108,7 +117,20 @@ async fn what_former_builds_have_left_is_served_as_they_did() {
         let swept = service.app.maintenance().sweep(Duration::from_secs(86_400), &mut |_| ()).await.expect("swept");
         assert_eq!((swept.removed, swept.failed), (0, 0));
         former.check_reads(&service, |uri| uri.contains("/v1/") || uri.contains("/v2/")).await;
+        if !former.has_edited_file() {
+            continue;
+        }
+        // An edited alternate is edited once more.
+        edited += 1;
+        let pull = json!({"dataset_id": 3, "version": 1, "alt": true, "limit": 1});
+        let pulled = post("/agent/pull_for_edit", pull).await;
+        let etag = &serde_json::from_str::<Value>(pulled.text()).expect("JSON")["etag"];
+        let edits = json!([{"position": 1, "set": {"id": "new"}}]);
+        post("/dataset/alternate/edit", json!({"dataset_id": 3, "version": 1, "etag": etag, "edits": edits})).await;
+        let alternate = service.get("/api/3/words/v1/alt/?format=jsonl&keep_field=id&limit=3").await;
+        assert_eq!(alternate.text(), "{\"id\":1}\n{\"id\":\"new\"}\n{\"id\":3}\n");
     }
+    assert!(edited > 0, "no former build has left an edited file");
 }
 
 /// A column, as SQLite tells of it.

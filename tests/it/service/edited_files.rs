@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use strata::config::Config;
-use strata::service::{App, BackupFiles, CheckDepth, Finding};
+use strata::service::{App, BackupFiles, CheckDepth, DamagedFile, Finding};
 
 use crate::support::TestService;
 use crate::support::owned::{Owned, parsed};
@@ -160,7 +160,9 @@ async fn a_damaged_base_is_told_of_and_ends_no_process() {
     .await;
     let (id, _) = large(&owned).await;
     let base = owned.service.version_files().remove(0);
-    edit(&owned, id, r#"[{"position":5,"remove":true}]"#).await;
+    // An alternate that was replaced: its file waits for the sweep.
+    let replaced = edit(&owned, id, r#"[{"position":7,"remove":true}]"#).await;
+    let alternate = edit(&owned, id, r#"[{"position":5,"remove":true}]"#).await;
     let etag = owned.etag(id, 1).await;
     let alt = format!("/api/{id}/things/v1/alt/?format=jsonl&limit=3");
     assert_eq!(owned.service.get(&alt).await.status, 200);
@@ -169,6 +171,7 @@ async fn a_damaged_base_is_told_of_and_ends_no_process() {
     let end = damaged.len() / 2;
     damaged[100..end].fill(0);
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let mut without_base = 0;
     for bytes in [None, Some(damaged), Some(whole[..whole.len() / 2].to_vec())] {
         match &bytes {
             None => fs::remove_file(&base).expect("removed"),
@@ -178,10 +181,32 @@ async fn a_damaged_base_is_told_of_and_ends_no_process() {
         assert!(answer.status == 500 || !answer.whole, "{}: {}", answer.status, answer.text());
         let found = findings(&owned.service).await;
         assert!(found.iter().any(|finding| finding.contains(&name(&base))), "{found:?}");
+        // What cannot be opened without its base is damage, unless nobody needs it.
+        let is_opened = !found.iter().any(|finding| finding.contains(&name(&alternate)));
+        let of = |path: &Path, start: &str| {
+            found.iter().filter(|finding| finding.contains(&name(path)) && finding.starts_with(start)).count()
+        };
+        let (needed, unneeded) = (of(&alternate, "Damaged"), of(&replaced, "Unneeded"));
+        assert_eq!((needed, unneeded), if is_opened { (0, 0) } else { (1, 1) }, "{found:?}");
+        assert_eq!(of(&replaced, ""), unneeded, "{found:?}");
+        without_base += unneeded;
+        let mut scrubbed = Vec::new();
+        let mut tell = |damaged: &DamagedFile| scrubbed.push(damaged.path.clone());
+        owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
+        assert!(scrubbed.iter().any(|path| base.ends_with(path)), "{scrubbed:?}");
+        assert!(!scrubbed.iter().any(|path| replaced.ends_with(path)), "{scrubbed:?}");
         let refused = owned.edit(id, &etag, r#"[{"position":1,"remove":true}]"#).await;
         assert!(refused.status >= 500, "{}: {}", refused.status, refused.text());
         fs::write(&base, &whole).expect("restored");
         assert_eq!(owned.service.get(&alt).await.status, 200, "restoring it ends this");
     }
+    assert_eq!(without_base, 2, "it cannot be opened if the base is missing, or cut");
+
+    // An alternate that is saved as a whole needs no base.
+    fs::remove_file(&base).expect("removed");
+    assert_eq!(owned.service.get(&alt).await.status, 500);
+    parsed(&owned.save(id, 1, r#"[{"id":1}]"#).await);
+    assert_eq!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await, "{\"id\":1}\n");
+    fs::write(&base, &whole).expect("restored");
     assert_eq!(findings(&owned.service).await, Vec::<String>::new());
 }

@@ -139,7 +139,7 @@ async fn check(owned: &Owned, depth: CheckDepth) -> Vec<(String, String, Vec<Str
         }
         Finding::Catalog { reason } => (String::new(), reason, Vec::new()),
         Finding::Dangling(reference) => (String::new(), "no record".to_owned(), vec![reference.to_string()]),
-        Finding::Unneeded { path } => (path, "unneeded".to_owned(), Vec::new()),
+        Finding::Unneeded { path, .. } => (path, "unneeded".to_owned(), Vec::new()),
         Finding::Unnamed { path, .. } => (path, "unnamed".to_owned(), Vec::new()),
     });
     told.collect()

@@ -2,6 +2,7 @@
 //! They find what one engine finds, whoever fails.
 
 mod cut;
+mod ties;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

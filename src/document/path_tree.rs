@@ -1,0 +1,223 @@
+//! Finds the scalars that many paths reach in an entity (docs/semantics.md, Paths), in one walk.
+//!
+//! The paths become a tree of keys, which is walked together with the entity. What no path names is skipped. An object
+//! is left as soon as all keys that paths name in it were found, because keys do not repeat.
+//!
+//! What a path reaches inside an array is known when the array ends. Outside of arrays a key stands once: when its
+//! value ends, nothing more is reached by the paths that go through it. A [`Visitor`] is told so, and can end the walk
+//! early when it missed something.
+
+use std::ops::{ControlFlow, Range};
+
+use super::MAX_DEPTH;
+use super::cursor::{Cursor, JsonType, Scalar};
+use super::reach::fan_out;
+use super::text::{Text, escape_into};
+use crate::model::path::Path;
+
+/// Paths as a tree of their keys. Each path ends at a node, and equal ones at the same. What is below a node follows it.
+#[derive(Clone, Debug)]
+pub struct PathTree {
+    /// The first one is the entity.
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// By key, in canonical escapes, in the order of their bytes.
+    children: Vec<(Box<[u8]>, usize)>,
+    /// The node after those below this one.
+    end: usize,
+    /// A path ends here.
+    is_end: bool,
+}
+
+/// What is told of a walk. A break ends it.
+pub trait Visitor {
+    /// The paths that end at `node` reach this scalar.
+    fn scalar(&mut self, node: usize, scalar: Scalar<'_>) -> ControlFlow<()>;
+
+    /// The paths that end at these nodes reach nothing more.
+    fn ended(&mut self, nodes: Range<usize>) -> ControlFlow<()>;
+}
+
+impl PathTree {
+    /// The tree of some paths, and the node at which each of them ends.
+    pub fn of<'p>(paths: impl IntoIterator<Item = &'p Path>) -> (PathTree, Vec<usize>) {
+        let mut sorted: Vec<(usize, Vec<Box<[u8]>>)> = paths.into_iter().map(keys).enumerate().collect();
+        let mut ends = vec![0; sorted.len()];
+        // In this order, what is below a node is made right after it, and children in the order of their keys.
+        sorted.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+        let mut nodes = vec![Node::default()];
+        for (number, keys) in sorted {
+            let mut way = vec![0];
+            for key in keys {
+                let (above, next) = (way[way.len() - 1], nodes.len());
+                let node = match nodes[above].children.last() {
+                    Some((last, child)) if *last == key => *child,
+                    _ => {
+                        nodes[above].children.push((key, next));
+                        nodes.push(Node::default());
+                        next
+                    }
+                };
+                way.push(node);
+            }
+            let end = nodes.len();
+            way.iter().for_each(|node| nodes[*node].end = end);
+            let last = way[way.len() - 1];
+            nodes[last].is_end = true;
+            ends[number] = last;
+        }
+        (PathTree { nodes }, ends)
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no path.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() == 1
+    }
+
+    /// Tells `visitor` what the paths reach in an entity, in document order.
+    pub fn reach(&self, document: &[u8], visitor: &mut impl Visitor) {
+        let _ = self.members(&mut Cursor::new(document), 0, (1, true), visitor);
+    }
+
+    fn child(&self, node: usize, key: Text<'_>) -> Option<usize> {
+        /// So few are compared one by one.
+        const FEW: usize = 4;
+        // A string has one canonical spelling.
+        let children = &self.nodes[node].children;
+        if children.len() <= FEW {
+            return children.iter().find(|(other, _)| other.as_ref() == key.raw()).map(|(_, child)| *child);
+        }
+        let place = children.binary_search_by(|(other, _)| other.as_ref().cmp(key.raw())).ok()?;
+        Some(children[place].1)
+    }
+
+    /// Visits the members of the object that comes next, at level `depth`. The object is in no array if it is `alone`.
+    fn members(
+        &self,
+        cursor: &mut Cursor<'_>,
+        node: usize,
+        (depth, alone): (usize, bool),
+        visitor: &mut impl Visitor,
+    ) -> ControlFlow<()> {
+        cursor.enter();
+        let mut missing = self.nodes[node].children.len();
+        while missing > 0 {
+            let Some(key) = cursor.next_key() else { return ControlFlow::Continue(()) };
+            let Some(child) = self.child(node, key) else {
+                cursor.skip_value();
+                continue;
+            };
+            missing -= 1;
+            self.value(cursor, child, (depth + 1, alone), visitor)?;
+            if alone {
+                visitor.ended(child..self.nodes[child].end)?;
+            }
+        }
+        // At the top, the rest is not read.
+        if depth > 1 {
+            cursor.leave();
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The same for the value that comes next, at level `depth` if it has one. Steps over that value.
+    fn value(
+        &self,
+        cursor: &mut Cursor<'_>,
+        node: usize,
+        (depth, alone): (usize, bool),
+        visitor: &mut impl Visitor,
+    ) -> ControlFlow<()> {
+        let Node { children, is_end, .. } = &self.nodes[node];
+        if children.is_empty() {
+            return fan_out(cursor, &mut |scalar| visitor.scalar(node, scalar));
+        }
+        match cursor.peek() {
+            Some(JsonType::Object) if depth <= MAX_DEPTH => return self.members(cursor, node, (depth, alone), visitor),
+            Some(JsonType::Array) if depth <= MAX_DEPTH => {
+                cursor.enter();
+                while cursor.next_element() {
+                    self.value(cursor, node, (depth + 1, false), visitor)?;
+                }
+            }
+            Some(JsonType::Object | JsonType::Array) | None => {
+                cursor.skip_value();
+            }
+            Some(_) if !is_end => {
+                cursor.skip_value();
+            }
+            Some(_) => match cursor.next_scalar() {
+                Some(scalar) => visitor.scalar(node, scalar)?,
+                None => {
+                    cursor.skip_value();
+                }
+            },
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The keys of a path in canonical escapes.
+fn keys(path: &Path) -> Vec<Box<[u8]>> {
+    let escaped = |key: &String| {
+        let mut raw = Vec::with_capacity(key.len());
+        escape_into(key, &mut raw);
+        raw.into_boxed_slice()
+    };
+    path.keys().iter().map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told of a walk, as text; it ends after so many scalars.
+    struct Told(Vec<String>, usize);
+
+    impl Visitor for Told {
+        fn scalar(&mut self, node: usize, scalar: Scalar<'_>) -> ControlFlow<()> {
+            let Scalar::Number(text) = scalar else { return ControlFlow::Continue(()) };
+            self.0.push(format!("{node}={text}"));
+            self.1 -= 1;
+            if self.1 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+
+        fn ended(&mut self, nodes: Range<usize>) -> ControlFlow<()> {
+            self.0.push(format!("{}..{}", nodes.start, nodes.end));
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn told(paths: &[&str], document: &str, most: usize) -> (Vec<usize>, String) {
+        let paths: Vec<Path> = paths.iter().map(|path| Path::parse(path).expect("a path")).collect();
+        let (tree, ends) = PathTree::of(&paths);
+        let mut told = Told(Vec::new(), most);
+        tree.reach(document.as_bytes(), &mut told);
+        (ends, told.0.join(" "))
+    }
+
+    #[test]
+    fn a_walk_tells_what_it_reaches_and_when_nothing_more_can_follow() {
+        // The nodes: 1 is a, 2 is a.b, 3 is a.b.c, 4 is d.
+        let paths = ["d", "a.b.c", "a", "a.b", "d"];
+        for (document, expected) in [
+            (r#"{"a":{"b":{"c":1}},"d":2,"e":3}"#, "3=1 3..4 2..4 1..4 4=2 4..5"),
+            (r#"{"d":[1,[2]],"a":3}"#, "4=1 4=2 4..5 1=3 1..4"),
+            // In an array a key may follow once more.
+            (r#"{"a":[1,{"b":2},{"b":{"c":[3]}},[{"b":[{"c":4},5]}]]}"#, "1=1 2=2 3=3 3=4 2=5 1..4"),
+            (r#"{"x":{"a":1},"a":{"x":1,"b":[]}}"#, "2..4 1..4"),
+            ("{}", ""),
+        ] {
+            assert_eq!(told(&paths, document, 100), (vec![4, 3, 1, 2, 4], expected.to_owned()), "{document}");
+        }
+        assert_eq!(told(&paths, r#"{"d":[1,2,3]}"#, 2).1, "4=1 4=2");
+    }
+}

@@ -1,0 +1,235 @@
+//! Verifying candidates in documents: predicates that nothing cheaper settled.
+//!
+//! A document is walked once for many comparisons: their paths are a tree, and each scalar that one reaches is tested
+//! for all comparisons of this path that nothing has fitted yet. A walk ends when all are met, and when a value ends in
+//! which one of them would have had to be met.
+//!
+//! Comparisons are walked in groups that grow. So a document that fails one of the first is tested for few, however
+//! many there are.
+
+use std::ops::{ControlFlow, Range};
+
+use arrow::buffer::BooleanBuffer;
+
+use crate::document::{PathTree, Scalar, Visitor};
+use crate::query::pace::Pace;
+use crate::query::scan::predicate::{Compare, Predicate};
+
+/// Comparisons of the first group. Each group has [`GROWTH`] times as many as the one before.
+const FIRST_GROUP: usize = 8;
+
+/// See [`FIRST_GROUP`].
+const GROWTH: usize = 8;
+
+/// Scalars are compared so often in one walk, which gives way to nothing else. Where that is not enough, comparisons are
+/// tested one by one.
+const WALK_COMPARISONS: usize = 1 << 18;
+
+/// About the bytes that a comparison of a scalar counts as work.
+const COMPARISON_BYTES: usize = 16;
+
+/// A predicate that documents are to verify.
+pub(super) struct Unverified<'p> {
+    pub(super) predicate: &'p Predicate,
+    /// Rows that match it for sure.
+    pub(super) sure: Option<BooleanBuffer>,
+}
+
+impl Unverified<'_> {
+    pub(super) fn is_sure_of(&self, row: usize) -> bool {
+        self.sure.as_ref().is_some_and(|sure| sure.value(row))
+    }
+}
+
+/// Tests documents for all predicates that have to be verified in a row group.
+pub(super) struct Verifier<'p> {
+    groups: Vec<Group<'p>>,
+    /// Those that are no comparisons: each looks at the whole document.
+    others: Vec<&'p Unverified<'p>>,
+}
+
+/// Comparisons that are tested in one walk.
+struct Group<'p> {
+    compares: Vec<(&'p Unverified<'p>, &'p Compare)>,
+    tree: PathTree,
+    /// By node of the tree, the comparisons of its path, by their numbers.
+    at: Vec<Vec<usize>>,
+    /// The same of the walk: those that nothing has fitted so far.
+    open: Vec<Vec<usize>>,
+}
+
+/// What a walk has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Matches,
+    Differs,
+    /// It takes more comparisons than one walk may.
+    TooMany,
+}
+
+impl<'p> Verifier<'p> {
+    pub(super) fn new(unverified: &'p [Unverified<'p>]) -> Verifier<'p> {
+        let (mut compares, mut others) = (Vec::new(), Vec::new());
+        for one in unverified {
+            match one.predicate {
+                Predicate::Compare(compare) => compares.push((one, compare.as_ref())),
+                Predicate::Keywords(_) => others.push(one),
+            }
+        }
+        let (mut groups, mut size, mut left) = (Vec::new(), FIRST_GROUP, compares.as_slice());
+        while !left.is_empty() {
+            let (group, rest) = left.split_at(size.min(left.len()));
+            groups.push(Group::new(group.to_vec()));
+            (left, size) = (rest, size.saturating_mul(GROWTH));
+        }
+        Verifier { groups, others }
+    }
+
+    /// Whether a row of this document matches all predicates.
+    pub(super) async fn matches(&mut self, row: usize, document: &[u8], pace: &mut Pace) -> bool {
+        for group in &mut self.groups {
+            if !group.matches(row, document, pace).await {
+                return false;
+            }
+        }
+        for other in self.others.iter().filter(|other| !other.is_sure_of(row)) {
+            pace.worked(document.len()).await;
+            if !other.predicate.matches(document) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl<'p> Group<'p> {
+    fn new(compares: Vec<(&'p Unverified<'p>, &'p Compare)>) -> Group<'p> {
+        let (tree, ends) = PathTree::of(compares.iter().map(|(_, compare)| compare.path()));
+        let mut at = vec![Vec::new(); tree.len()];
+        for (number, end) in ends.into_iter().enumerate() {
+            at[end].push(number);
+        }
+        Group { compares, open: vec![Vec::new(); tree.len()], tree, at }
+    }
+
+    async fn matches(&mut self, row: usize, document: &[u8], pace: &mut Pace) -> bool {
+        let mut left = 0;
+        for (open, all) in self.open.iter_mut().zip(&self.at) {
+            open.clear();
+            open.extend(all.iter().filter(|number| !self.compares[**number].0.is_sure_of(row)));
+            left += open.len();
+        }
+        if left == 0 {
+            return true;
+        }
+        pace.worked(document.len()).await;
+        let mut walk =
+            Walk { compares: &self.compares, open: &mut self.open, left, spent: 0, outcome: Outcome::Differs };
+        self.tree.reach(document, &mut walk);
+        let Walk { spent, outcome, .. } = walk;
+        pace.worked(spent * COMPARISON_BYTES).await;
+        if outcome != Outcome::TooMany {
+            return outcome == Outcome::Matches;
+        }
+        for (_, compare) in self.compares.iter().filter(|(unverified, _)| !unverified.is_sure_of(row)) {
+            pace.worked(document.len()).await;
+            if !compare.matches(document) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// One walk of a document.
+struct Walk<'w, 'p> {
+    compares: &'w [(&'p Unverified<'p>, &'p Compare)],
+    open: &'w mut [Vec<usize>],
+    /// How many are open.
+    left: usize,
+    /// Comparisons so far.
+    spent: usize,
+    outcome: Outcome,
+}
+
+impl Visitor for Walk<'_, '_> {
+    fn scalar(&mut self, node: usize, scalar: Scalar<'_>) -> ControlFlow<()> {
+        let open = &mut self.open[node];
+        self.spent += open.len();
+        if self.spent > WALK_COMPARISONS {
+            self.outcome = Outcome::TooMany;
+            return ControlFlow::Break(());
+        }
+        let before = open.len();
+        open.retain(|number| !self.compares[*number].1.fits(scalar));
+        self.left -= before - open.len();
+        if self.left > 0 {
+            return ControlFlow::Continue(());
+        }
+        self.outcome = Outcome::Matches;
+        ControlFlow::Break(())
+    }
+
+    fn ended(&mut self, nodes: Range<usize>) -> ControlFlow<()> {
+        // One that is open can no longer be met.
+        if self.open[nodes].iter().all(Vec::is_empty) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::path::Path;
+    use crate::query::scan::predicate::Comparison;
+
+    fn compare(path: &str, value: &str) -> Predicate {
+        let path = Path::parse(path).expect("a path");
+        Predicate::Compare(Box::new(Compare::new(Comparison::Equal, path, value, false)))
+    }
+
+    fn matches(predicates: &[Predicate], document: &str) -> bool {
+        let unverified: Vec<Unverified<'_>> =
+            predicates.iter().map(|predicate| Unverified { predicate, sure: None }).collect();
+        let mut verifier = Verifier::new(&unverified);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        // The second time as the first: nothing is left of a walk.
+        let times = [0, 1].map(|row| {
+            runtime.block_on(async { verifier.matches(row, document.as_bytes(), &mut Pace::default()).await })
+        });
+        assert_eq!(times[0], times[1]);
+        times[0]
+    }
+
+    #[test]
+    fn an_array_that_takes_more_comparisons_than_a_walk_may() {
+        let elements: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+        let document = format!("{{\"a\":[{}],\"b\":1}}", elements.join(","));
+        let predicates = |values: Range<usize>| -> Vec<Predicate> {
+            values.map(|value| compare("a", &format!("{value}.0"))).chain([compare("b", "1")]).collect()
+        };
+        // Groups of 8, 64 and 512: the last one compares 512 values with up to 2,000 elements.
+        assert!(matches(&predicates(1_400..1_984), &document));
+        assert!(!matches(&predicates(1_417..2_001), &document));
+        assert!(matches(&predicates(0..5), &document));
+    }
+
+    #[test]
+    fn a_predicate_that_is_sure_of_a_row_is_not_tested_there() {
+        let predicates = [compare("a", "1"), compare("b", "2")];
+        let sure = |rows: [bool; 3]| Some(BooleanBuffer::from(rows.to_vec()));
+        let unverified = [
+            Unverified { predicate: &predicates[0], sure: sure([true, false, true]) },
+            Unverified { predicate: &predicates[1], sure: sure([true, true, false]) },
+        ];
+        let mut verifier = Verifier::new(&unverified);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut test = |row, document: &str| {
+            runtime.block_on(async { verifier.matches(row, document.as_bytes(), &mut Pace::default()).await })
+        };
+        assert!(test(0, "{}"));
+        assert!(test(1, r#"{"a":1}"#));
+        assert!(!test(1, r#"{"b":2}"#));
+        assert!(test(2, r#"{"b":2}"#));
+        assert!(!test(2, r#"{"a":1}"#));
+    }
+}

@@ -1,0 +1,57 @@
+//! The addresses at which a server listens, and those that it names.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::support::machine::{Machine, Server, failed, one_json_line};
+
+/// A request of before `Host` was mandatory, whose answer can name nothing but the address of the server.
+fn without_host(server: &Server, path: &str) -> String {
+    let address = server.base_url.strip_prefix("http://").expect("an http URL");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("the request is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the answer comes");
+    answer
+}
+
+/// It named port 0, at which nothing listens.
+#[test]
+fn a_link_names_the_port_that_the_system_chose() {
+    let machine = Machine::with_user();
+    machine.write("many.jsonl", "{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n");
+    one_json_line(&machine.import("many.jsonl", &[]));
+    for listen in ["127.0.0.1:0", "localhost:0", "0.0.0.0:00"] {
+        machine.write("strata.toml", &format!("[server]\nlisten = \"{listen}\"\n"));
+        let server = Server::configured(&machine, "strata.toml", &[]);
+        let answer = without_host(&server, "/api/1/small-things/active/?limit=1&offset=1");
+        assert!(answer.starts_with("HTTP/1.0 200"), "{listen}: {answer}");
+        let link = answer.lines().find_map(|line| line.to_lowercase().strip_prefix("link: ").map(str::to_owned));
+        let expected = ["next\", ", "prev\""].map(|relation| {
+            let offset = if relation.starts_with("next") { 2 } else { 0 };
+            format!("<{}/api/1/small-things/v1/?limit=1&offset={offset}>; rel=\"{relation}", server.base_url)
+        });
+        assert_eq!(link, Some(expected.concat()), "{listen}");
+    }
+}
+
+/// Where a server cannot do what an option asks for, it says so and does not start.
+#[test]
+fn a_server_that_cannot_take_tasks_of_others_does_not_start() {
+    let machine = Machine::new();
+    let start = |environment: &[(&str, &str)]| {
+        let mut command = machine.command(&["serve", "--listen", "127.0.0.1:0"]);
+        failed(&command.envs(environment.iter().copied()).output().expect("the binary runs"))
+    };
+    let listen = ("STRATA_CLUSTER__LISTEN", "127.0.0.1:0");
+    let secret = ("STRATA_CLUSTER__SECRET", "a secret of the nodes");
+    let message = start(&[listen, secret, ("STRATA_SERVER__ROLES", "http,refresh")]);
+    assert!(message.contains("cluster.listen") && message.contains("add it to server.roles"), "{message}");
+    let message = start(&[listen]);
+    assert!(message.contains("cluster.listen") && message.contains("only with a cluster.secret"), "{message}");
+    for blank in ["                ", "\t \t \t \t \t \t \t \t x"] {
+        let message = start(&[listen, ("STRATA_CLUSTER__SECRET", blank)]);
+        assert!(message.contains("cluster.secret") && message.contains("at least 16 bytes"), "{message}");
+    }
+    assert!(!machine.path("strata-data").exists());
+}

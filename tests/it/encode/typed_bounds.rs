@@ -1,0 +1,160 @@
+//! The minimum and the maximum of typed columns, of each row group and of each page: readers leave out what they rule
+//! out. Zeros of both signs are equal, and yet the one is less than the other to readers that order doubles by their
+//! bits. So a minimum of zero has to be -0.0, and a maximum of zero 0.0.
+
+use std::fmt::Write;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Float64Type, Int64Type};
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::statistics::Statistics;
+
+use crate::support::TestService;
+use crate::support::scripts::{tool, tools_file};
+
+/// Columns with the values that their rows have in turn. Those of one name and `…` have other values in all other rows,
+/// so many that they make no dictionary.
+const COLUMNS: [(&str, &[&str]); 15] = [
+    ("minus", &["-0.0"]),
+    ("plus", &["0.0"]),
+    ("minus_then_plus", &["-0.0", "0.0"]),
+    ("plus_then_minus", &["0.0", "-0.0"]),
+    ("up_to_minus", &["-1.5", "-0.0"]),
+    ("up_to_plus", &["0.0", "-1.5"]),
+    ("from_minus", &["-0.0", "1.5"]),
+    ("from_plus", &["1.5", "0.0", "null"]),
+    ("around", &["null", "-1.5", "-0.0", "1.5"]),
+    ("not_zero", &["-0.5", "0.5"]),
+    ("int_zero", &["0", "-0"]),
+    ("int_up_to", &["-1", "0", "null"]),
+    ("int_from", &["1", "0"]),
+    ("int_around", &["-256", "255", "0"]),
+    ("int_below", &["-1", "-256"]),
+];
+
+/// Rows: two pages in each of two row groups.
+const ROWS: usize = 70_000;
+
+fn entities() -> String {
+    let mut lines = String::new();
+    for row in 0..ROWS {
+        let _ = write!(lines, "{{\"row\":{row}");
+        for (name, values) in COLUMNS {
+            let _ = write!(lines, ",\"{name}\":{}", values[row % values.len()]);
+        }
+        // Of many values: zeros are the greatest, or the least.
+        let double = if row % 1_000 == 0 { "0.0".to_owned() } else { format!("{row}.5") };
+        let _ = write!(lines, ",\"down\":-{double},\"up\":{double},\"int_down\":-{row},\"int_up\":{row}");
+        lines.push_str("}\n");
+    }
+    lines
+}
+
+/// The least and the greatest of some rows of a column, as the format asks for them.
+fn bounds(column: &dyn Array) -> Option<(i128, i128)> {
+    let (least, greatest) = match column.as_primitive_opt::<Int64Type>() {
+        Some(integers) => {
+            let values = || integers.iter().flatten();
+            return Some((i128::from(values().min()?), i128::from(values().max()?)));
+        }
+        None => {
+            let values = || column.as_primitive::<Float64Type>().iter().flatten();
+            (values().reduce(f64::min)?, values().reduce(f64::max)?)
+        }
+    };
+    let zero = |value: f64, zero: f64| if value == 0.0 { zero } else { value };
+    Some((bits(zero(least, -0.0)), bits(zero(greatest, 0.0))))
+}
+
+/// A double as no other one is.
+fn bits(value: f64) -> i128 {
+    i128::from(value.to_bits())
+}
+
+/// What the metadata say of a column in a row group, and of each page of it; with the rows of the pages.
+type Told = (Option<(i128, i128)>, Vec<(usize, Option<(i128, i128)>)>);
+
+fn told(metadata: &ParquetMetaData, row_group: usize, column: usize) -> Told {
+    let group = metadata.row_group(row_group);
+    let of_group = match group.column(column).statistics().expect("statistics") {
+        Statistics::Int64(told) => {
+            told.min_opt().zip(told.max_opt()).map(|(min, max)| (i128::from(*min), i128::from(*max)))
+        }
+        Statistics::Double(told) => told.min_opt().zip(told.max_opt()).map(|(min, max)| (bits(*min), bits(*max))),
+        other => panic!("neither integers nor doubles: {other:?}"),
+    };
+    let index = &metadata.column_index().expect("an index of pages")[row_group][column];
+    let places = metadata.offset_index().expect("an index of pages")[row_group][column].page_locations();
+    let starts = places.iter().map(|place| usize::try_from(place.first_row_index).expect("a row"));
+    let starts: Vec<usize> = starts.chain([usize::try_from(group.num_rows()).expect("rows")]).collect();
+    let of_page = |page: usize| match index {
+        ColumnIndexMetaData::INT64(told) => {
+            told.min_value(page).zip(told.max_value(page)).map(|(min, max)| (i128::from(*min), i128::from(*max)))
+        }
+        ColumnIndexMetaData::DOUBLE(told) => {
+            told.min_value(page).zip(told.max_value(page)).map(|(min, max)| (bits(*min), bits(*max)))
+        }
+        other => panic!("neither integers nor doubles: {other:?}"),
+    };
+    (of_group, starts.windows(2).enumerate().map(|(page, rows)| (rows[1] - rows[0], of_page(page))).collect())
+}
+
+#[tokio::test]
+async fn bounds_are_those_of_the_values_and_zeros_of_both_signs_lie_between_them() {
+    let service = TestService::start().await;
+    service.import("Zeros", &entities()).await;
+    let file = service.get("/api/1/zeros/v1/?format=parquet&typed=true").await.body;
+    let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Required);
+    let open = || ParquetRecordBatchReaderBuilder::try_new_with_options(file.clone(), options.clone()).expect("a file");
+    let metadata = open().metadata().clone();
+    let names: Vec<&str> =
+        metadata.file_metadata().schema_descr().columns().iter().map(|column| column.name()).collect();
+    assert_eq!(names.len(), COLUMNS.len() + 5);
+    assert!(metadata.num_row_groups() > 1);
+    let mut pages = 0;
+    for row_group in 0..metadata.num_row_groups() {
+        for (number, name) in names.iter().enumerate() {
+            let (of_group, of_pages) = told(&metadata, row_group, number);
+            let read = |start: usize, rows: usize| {
+                let selection = RowSelection::from(vec![RowSelector::skip(start), RowSelector::select(rows)]);
+                let reader = open().with_row_groups(vec![row_group]).with_batch_size(rows);
+                let mut batches = reader.with_row_selection(selection).build().expect("a reader");
+                batches.next().expect("a batch").expect("a batch").column(number).clone()
+            };
+            let rows = usize::try_from(metadata.row_group(row_group).num_rows()).expect("rows");
+            assert_eq!(of_group, bounds(&read(0, rows)), "{name} in row group {row_group}");
+            let mut start = 0;
+            for (page, (rows, of_page)) in of_pages.into_iter().enumerate() {
+                assert_eq!(of_page, bounds(&read(start, rows)), "{name} in page {page} of row group {row_group}");
+                start += rows;
+                pages += 1;
+            }
+            assert_eq!(start, rows, "{name}");
+        }
+    }
+    assert!(pages > 2 * names.len(), "{pages} pages");
+    // Some columns have no dictionary: their bounds are found in another way.
+    let dictionary = |name: &str| {
+        let column = names.iter().position(|other| *other == name).expect("a column");
+        metadata.row_group(0).column(column).dictionary_page_offset().is_some()
+    };
+    assert_eq!(["minus", "up", "int_down"].map(dictionary), [true, false, false]);
+}
+
+/// A condition that a tool answers with the help of bounds selects the rows that it selects without them.
+#[tokio::test]
+async fn tools_find_zeros_of_either_sign() {
+    let service = TestService::start().await;
+    service.import("Zeros", &entities()).await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("zeros.parquet");
+    let answer = service.get("/api/1/zeros/v1/?format=parquet&typed=true").await;
+    std::fs::write(&path, &answer.body).expect("written");
+    let output = tool("python").arg(tools_file("bounds.py")).arg(&path).output().expect("the script runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}");
+    let columns = COLUMNS.len() + 5;
+    assert_eq!(printed, format!("{ROWS} rows, {columns} columns, {} conditions\n", columns * 18));
+}
