@@ -81,6 +81,10 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
         ),
         ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
+        ReadError::HandedCut(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Another server, which was asked for the answer, did not give all of it. Try again.".into(),
+        ),
         ReadError::Unreadable(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "The dataset cannot be read from storage. The failure was logged.".into(),
@@ -151,6 +155,7 @@ pub(in crate::http) fn log(error: &ReadError) {
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
         | ReadError::Busy(_)
+        | ReadError::HandedCut(_)
         | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
         }

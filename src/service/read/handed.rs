@@ -88,7 +88,7 @@ async fn taken(response: reqwest::Response, request: &ReadRequest, place: Permit
     if response.content_length().is_some_and(|bytes| bytes <= WHOLE_BYTES) {
         return Some(answer(AnswerBody::Whole(response.bytes().await.ok()?)));
     }
-    let cut = |error: reqwest::Error| ReadError::Unreadable(Arc::new(error));
+    let cut = |error: reqwest::Error| ReadError::HandedCut(Arc::new(error));
     let mut chunks = response.bytes_stream().map_err(cut).boxed();
     let first: Bytes = match chunks.next().await {
         None => Bytes::new(),
