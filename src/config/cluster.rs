@@ -27,7 +27,8 @@ section! {
         /// When not given, none are.
         http_address: Option<InternalAddress> = None;
         /// The secret that proves to servers of the service that a request is from one of them: at least 16 bytes, not
-        /// counting blanks at its ends, the same on all. Without it no read is handed over, and no query is distributed.
+        /// counting blanks at its ends, the same on all. Without it no read is handed over, and no query is
+        /// distributed.
         secret: Option<ClusterSecret> = None;
         /// Bytes of a version file that a query has to read and that are not in the cache of this server, above which
         /// it is distributed: each server with the role `query` reads a part. 0: none is.

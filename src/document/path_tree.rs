@@ -15,7 +15,8 @@ use super::reach::fan_out;
 use super::text::{Text, escape_into};
 use crate::model::path::Path;
 
-/// Paths as a tree of their keys. Each path ends at a node, and equal ones at the same. What is below a node follows it.
+/// Paths as a tree of their keys. Each path ends at a node, and equal ones at the same. What is below a node follows
+/// it.
 #[derive(Clone, Debug)]
 pub struct PathTree {
     /// The first one is the entity.

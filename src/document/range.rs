@@ -132,14 +132,27 @@ mod tests {
     fn a_needle_implies_those_that_admit_all_that_it_admits() {
         // Ascending within a type.
         let values =
-            ["-1e400", "-1", "0", "0.5", "9007199254740992", "9007199254740993", "1e400", "\"\"", "A", "a", "b"];
+            ["-1e400", "-1", "0", "0.5", "9007199254740992", "9007199254740994", "1e400", "\"\"", "A", "a", "b"];
         let needles: Vec<RangeNeedle> = RangeBound::ALL
             .into_iter()
             .flat_map(|bound| values.iter().map(move |value| RangeNeedle::new(bound, value)))
             .collect();
         // The values themselves, and one between and beyond each two of them.
-        let numbers =
-            ["-2", "-1", "-0.5", "-0", "0.25", "0.5", "1", "9007199254740992", "9007199254740993", "1e300", "1e400"];
+        let numbers = [
+            "-1e400",
+            "-2",
+            "-1",
+            "-0.5",
+            "-0",
+            "0.25",
+            "0.5",
+            "1",
+            "9007199254740992",
+            "9007199254740993",
+            "9007199254740994",
+            "1e300",
+            "1e400",
+        ];
         let texts = ["", "0", "A", "B", "a", "aa", "b", "c"];
         let scalars: Vec<Scalar<'_>> = numbers
             .into_iter()

@@ -21,8 +21,8 @@ const FIRST_GROUP: usize = 8;
 /// See [`FIRST_GROUP`].
 const GROWTH: usize = 8;
 
-/// Scalars are compared so often in one walk, which gives way to nothing else. Where that is not enough, comparisons are
-/// tested one by one.
+/// Scalars are compared so often in one walk, which gives way to nothing else. Where that is not enough, comparisons
+/// are tested one by one.
 const WALK_COMPARISONS: usize = 1 << 18;
 
 /// About the bytes that a comparison of a scalar counts as work.

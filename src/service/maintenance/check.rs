@@ -130,9 +130,9 @@ fn without_path(error: &StorageError) -> String {
 }
 
 impl Damage {
-    /// Whether nobody needs what was lost, and nothing else is wrong: the file is missing, or it was edited and its base
-    /// is damaged, and these are the versions that name it. A file that changed by itself is told of all the same: a
-    /// disk may be failing.
+    /// Whether nobody needs what was lost, and nothing else is wrong: the file is missing, or it was edited and its
+    /// base is damaged, and these are the versions that name it. A file that changed by itself is told of all the
+    /// same: a disk may be failing.
     pub(in crate::service) fn is_loss_of_nobody(&self, versions: Option<&[FileReference]>) -> bool {
         let is_gone = match self {
             Damage::Missing => true,

@@ -65,7 +65,7 @@ fn entity(random: &mut StdRng) -> Value {
             2 => object(random),
             3 => list(random, object),
             _ if random.random_bool(0.2) => continue,
-            _ => list(random, |random| list_of_any(random)),
+            _ => list(random, list_of_any),
         };
         members.push(format!("\"f{field}\":{text}"));
     }
