@@ -53,8 +53,8 @@ use crate::http::params::{self, UnknownParameter, unknown_fields_header, unknown
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionNumber;
 use crate::service::{
-    Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadTarget,
-    SentQuery, UsageMeter,
+    Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadError,
+    ReadTarget, SentQuery, UsageMeter,
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -164,7 +164,7 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
             // What most requests need no part of is in boxes of its own: this future is moved several times.
             let fields = match request.strict || !request.names_paths() {
                 true => None,
-                false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await,
+                false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await?,
             };
             let answer = app
                 .reads()
@@ -198,8 +198,19 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 /// The header that names the fields that are not there, in the order in which the URL first names them as such: another
 /// parameter may name one before, where it is still there. It is a hint: where they cannot be found out, the answer
 /// does without.
-async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, uri: &Uri) -> Option<HeaderValue> {
-    let mut unknown = app.reads().unknown_fields(admitted, request).await.unwrap_or_default();
+///
+/// # Errors
+/// [`ReadError::Timeout`]: the time of the read is over.
+async fn unknown_fields(
+    app: &App,
+    admitted: &Admitted,
+    request: &ReadRequest,
+    uri: &Uri,
+) -> Result<Option<HeaderValue>, ReadError> {
+    let mut unknown = match app.reads().unknown_fields(admitted, request).await {
+        Err(error @ ReadError::Timeout { .. }) => return Err(error),
+        told => told.unwrap_or_default(),
+    };
     if unknown.len() > 1 {
         let order = params::paths(uri.query().unwrap_or_default());
         unknown.sort_by_cached_key(|field| {
@@ -207,7 +218,7 @@ async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, u
         });
     }
     let paths: Vec<_> = unknown.into_iter().map(|field| field.path).collect();
-    unknown_fields_header(&paths)
+    Ok(unknown_fields_header(&paths))
 }
 
 /// Looks the target up, and counts the request, unless it is one too many. What may be read, if so.
@@ -371,7 +382,6 @@ mod tests {
     use super::*;
     use crate::model::ids::{DatasetId, FileId};
     use crate::model::version::VersionFile;
-    use crate::service::ReadError;
 
     type Chunk = Result<Bytes, ReadError>;
 

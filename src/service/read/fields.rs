@@ -135,6 +135,15 @@ impl Reads {
         if named.is_empty() || admitted.file.entity_count == 0 {
             return Ok(None);
         }
+        self.in_time(self.told_of_fields(admitted, request, named)).await
+    }
+
+    async fn told_of_fields(
+        &self,
+        admitted: &Admitted,
+        request: &ReadRequest,
+        named: Vec<Named>,
+    ) -> Result<Option<Fields>, ReadError> {
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
         let by_shredded = |named: &Named| fate(named, request, footer_knowledge(&reader, &named.path));
         let fates: Vec<Fate> = named.iter().map(by_shredded).collect();

@@ -360,14 +360,22 @@ impl Reads {
         request: &ReadRequest,
         cache: &PartCache,
     ) -> Result<(VersionReader, u64), ReadError> {
-        let limit = self.capacity.engine().timeout();
         let opening = async {
             let reader = VersionReader::open_recorded(&self.store, file, cache).await?;
             let work_bytes = cost::work_bytes(&reader, request).await;
             Ok((reader, work_bytes))
         };
-        let opened = tokio::time::timeout(limit, opening).await;
-        opened.unwrap_or(Err(ReadError::Timeout { seconds: limit.as_secs() }))
+        self.in_time(opening).await
+    }
+
+    /// What is found out about a read before it runs, in no more time than a query may take.
+    ///
+    /// # Errors
+    /// [`ReadError::Timeout`], and what it fails with.
+    async fn in_time<T>(&self, finding: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+        let limit = self.capacity.engine().timeout();
+        let found = tokio::time::timeout(limit, finding).await;
+        found.unwrap_or(Err(ReadError::Timeout { seconds: limit.as_secs() }))
     }
 
     /// As [`Reads::make_answer`]. The positions of the selected entities go where they are wanted.

@@ -86,7 +86,7 @@ async fn a_service_moves_to_postgresql_and_s3_and_back() {
         succeeded(&machine.run(&["check", "--data", "home"]));
         let server = Server::start(&machine, &["--data", "home"], &[]);
         let after = seen(&server, &token);
-        assert_eq!((&after[1..3], &*after[0]), (&before[1..3], r#"[{"c":1}]"#));
+        assert_eq!((&after[1..3], &*after[0]), (&before[1..3], "[\n  {\n    \"c\": 1\n  }\n]"));
         assert_eq!(server.stop("-TERM").0, Some(0));
     });
 }

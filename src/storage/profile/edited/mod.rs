@@ -6,7 +6,7 @@
 //! - A minimum or maximum stays, or is a value that came. Where a value went that may be it, it is in doubt, and the
 //!   values of the list settle it.
 //! - Distinct and frequent values follow where the profile names all values that occur more than once, and no other
-//!   one. Otherwise they are estimates from then on: none is farther off than there were edits.
+//!   one. Otherwise they are estimates from then on: none is farther off than edits changed values.
 //! - The ranges of numbers are left out where they would be narrower than before.
 //!
 //! Where something else that must be exact does not follow, there is no profile, and the list has to be read for one.
