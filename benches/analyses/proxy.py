@@ -106,8 +106,14 @@ class Proxy:
     ) -> None:
         headers = {name: value for name, value in client.headers.items() if name.lower() not in OF_THE_CONNECTION}
         headers["X-Forwarded-For"] = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-        server.request(client.command, client.path, headers=headers)
-        answer = server.getresponse()
+        try:
+            server.request(client.command, client.path, headers=headers)
+            answer = server.getresponse()
+        except ConnectionError:
+            # The tool has left its connection idle for so long that the server has closed this one.
+            server.close()
+            server.request(client.command, client.path, headers=headers)
+            answer = server.getresponse()
         request.status = answer.status
         client.send_response_only(answer.status, answer.reason)
         for name, value in answer.getheaders():
