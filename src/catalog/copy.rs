@@ -28,12 +28,25 @@ impl Catalog {
     /// [`CatalogError::Copy`] if there is a file of that name or it cannot be written; [`CatalogError::Database`]. An
     /// incomplete copy is then removed.
     pub async fn copy_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
+        self.copy(path, false).await
+    }
+
+    /// As [`Catalog::copy_to_sqlite`], of a catalog that does not go on: deliveries that are due stay due.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn move_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
+        self.copy(path, true).await
+    }
+
+    async fn copy(&self, path: &Path, keeps_due: bool) -> Result<(), CatalogError> {
         let failed = |source| CatalogError::Copy { path: path.to_owned(), source };
         let name = path.to_str().ok_or_else(|| failed(io::Error::other("its path is not UTF-8")))?;
         if tokio::fs::try_exists(path).await.map_err(failed)? {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
-        let copied = self.write_copy(name).await;
+        let copied = self.write_copy(name, keeps_due).await;
         let synced = match copied {
             Ok(()) => sync(path).await.map_err(failed),
             Err(error) => Err(error),
@@ -47,7 +60,7 @@ impl Catalog {
         synced
     }
 
-    async fn write_copy(&self, path: &str) -> Result<(), CatalogError> {
+    async fn write_copy(&self, path: &str, keeps_due: bool) -> Result<(), CatalogError> {
         if let Engine::Sqlite { writer, .. } = &self.engine {
             // On a connection of its own: the writer would be occupied for as long as this takes.
             let mut connection = writer.pool().connect_options().as_ref().clone().connect().await?;
@@ -71,7 +84,6 @@ impl Catalog {
             ("DELETE FROM shared_exports", vec![]),
             ("DELETE FROM file_holds WHERE hold_id > 0", vec![]),
             ("UPDATE scrub_progress SET leased_until = 0", vec![]),
-            ("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", vec![]),
             (
                 "UPDATE refresh_attempts SET finished_at = $1, ok = $2, error = $3 WHERE finished_at IS NULL",
                 vec![
@@ -82,6 +94,9 @@ impl Catalog {
             ),
         ] {
             transaction.execute(sql, &values).await?;
+        }
+        if !keeps_due {
+            transaction.execute("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", &[]).await?;
         }
         transaction.commit().await?;
         copy.close().await;

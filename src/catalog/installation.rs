@@ -53,18 +53,6 @@ impl Catalog {
     }
 }
 
-impl Catalog {
-    /// Records that no store has been given the identity, in a copy whose files are brought to another one.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
-    pub async fn forget_store_mark(&self) -> Result<(), CatalogError> {
-        let sql = "UPDATE installation SET store_marked = $1 WHERE installation_id = 0";
-        self.engine.write(sql, &[Value::Boolean(false)]).await?;
-        Ok(())
-    }
-}
-
 /// Whether a text is one of those that [`Catalog::installation`] makes.
 ///
 /// # Errors

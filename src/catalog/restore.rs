@@ -12,6 +12,9 @@ use sqlx::{Arguments, AssertSqlSafe, Postgres, Row, Sqlite};
 use super::engine::Transaction;
 use super::{Catalog, CatalogError};
 
+/// The table of the identity, which each catalog keeps: a store belongs to one.
+const IDENTITY: &str = "installation";
+
 /// The column that refers to a table which refers to its own.
 const PINNED: (&str, &str) = ("datasets", "pinned_version");
 
@@ -28,7 +31,7 @@ impl Catalog {
     }
 
     /// Puts every record of a copy, which [`Catalog::copy_to_sqlite`] made, into this empty catalog, and goes on with
-    /// its ids. Takes as long as reading and writing everything once.
+    /// its ids. The identity stays this catalog's own. Takes as long as reading and writing everything once.
     ///
     /// # Errors
     /// [`CatalogError::NotEmpty`]; [`CatalogError::InvalidUrl`] where the copy is no SQLite file;
@@ -144,6 +147,7 @@ async fn tables(original: &mut SqliteConnection) -> Result<Vec<Table>, sqlx::Err
         refers_to.retain(|other| *other != name && !(name == PINNED.0 && other == "versions"));
         left.push(Table { name, columns, refers_to });
     }
+    left.retain(|table| table.name != IDENTITY);
     let mut ordered: Vec<Table> = Vec::with_capacity(left.len());
     while !left.is_empty() {
         let is_next =

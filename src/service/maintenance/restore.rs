@@ -2,11 +2,11 @@
 //! of any kind. So one machine with SQLite and a directory becomes several with PostgreSQL and S3.
 //!
 //! 1. The original's catalog is copied, and the copy checked: the original is only read.
-//! 2. The store is given the identity that the catalog will have; one that belongs to another is refused.
+//! 2. The store is given the identity of the catalog that is filled; one that belongs to another is refused, that of
+//!    the original too. So two catalogs never sweep one store.
 //! 3. Every file that the catalog names is copied, read back and compared with its record. One that is there and whole
 //!    stays, so what was interrupted is made again from where it was.
-//! 4. All records go into the catalog at once. Before that a server finds an empty catalog beside the store of another
-//!    one, and refuses to start.
+//! 4. All records go into the catalog at once.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use crate::model::version::VersionFile;
 use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_damage};
 use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::check::{CheckDepth, inspect};
+use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER};
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
@@ -77,6 +78,9 @@ pub enum RestoreError {
     /// The catalog to fill is not empty, or failed.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
+    /// The store is in memory, and ends with this process.
+    #[error("the store {0} keeps nothing; give a directory or an S3 URL")]
+    Volatile(String),
     /// The store belongs to another catalog, or failed.
     #[error(transparent)]
     Binding(#[from] BindingError),
@@ -114,11 +118,13 @@ pub async fn restore(
     let data = &config.data.directory;
     let failed = |source| RestoreError::Directory { path: data.clone(), source };
     durable::create_directory(data).map_err(failed)?;
-    let scratch = tempfile::Builder::new().prefix("restore-").tempdir_in(data).map_err(failed)?;
+    // What a process that was killed leaves there goes with the next one.
+    let scratch = Scratch::create(&data.join(TEMPORARY_FOLDER)).map_err(failed)?;
     let original = copied_catalog(directory, scratch.path()).await?;
     let catalog = Catalog::open_with(&config.catalog_url(), &CatalogOptions::from(&config.catalog)).await?;
     let restored = Box::pin(fill(config, directory, &original, &catalog, tell)).await;
     original.close().await;
+    drop(scratch);
     // Whole, without a log beside it.
     catalog.close().await;
     restored
@@ -139,7 +145,7 @@ async fn copied_catalog(directory: &Path, scratch: &Path) -> Result<Catalog, Res
     let of = |path: &Path| format!("sqlite://{}", path.display());
     let read = Catalog::open(&of(&scratch.join(CATALOG_FILE))).await.map_err(RestoreError::Original)?;
     let copy = scratch.join("copy.sqlite");
-    let copied = read.copy_to_sqlite(&copy).await;
+    let copied = read.move_to_sqlite(&copy).await;
     read.close().await;
     copied.map_err(RestoreError::Original)?;
     let copy = Catalog::open(&of(&copy)).await.map_err(RestoreError::Original)?;
@@ -162,9 +168,10 @@ async fn fill(
     let from = directory.join(STORE_FOLDER);
     let from = store::open(&from.to_string_lossy(), &S3Options::default()).map_err(RestoreError::Store)?;
     let to = open_store(config).map_err(RestoreError::Store)?;
-    // Another store than that of the original.
-    original.forget_store_mark().await.map_err(RestoreError::Original)?;
-    bind(config, original, &to).await.map_err(|error| error.named(config))?;
+    if to.is_volatile() {
+        return Err(RestoreError::Volatile(config.store_url()));
+    }
+    bind(config, catalog, &to).await.map_err(|error| error.named(config))?;
     let mut restored = Restored::default();
     let mut last: Option<FileId> = None;
     loop {

@@ -179,21 +179,20 @@ async fn a_copy_fills_an_empty_catalog_of_either_kind(database: Database) {
     original.reserve_file("alt", LEASE).await.unwrap();
     original.save_alternate(dataset, v(2), &file("alt"), None).await.unwrap();
     original.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
+    publish(&original, dataset, "c").await.unwrap();
     // The highest id of a user is in use no more.
     original.remove_user(gone).await.unwrap();
-    let identity = original.installation().await.unwrap().identity;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("copy.sqlite");
-    original.copy_to_sqlite(&path).await.unwrap();
+    original.move_to_sqlite(&path).await.unwrap();
     let copy = open_copy(&path).await;
 
     let filled = database.open().await;
     assert!(filled.is_empty().await.unwrap());
-    // What a server that was started too early has settled.
-    filled.installation().await.unwrap();
+    let own = filled.installation().await.unwrap();
     filled.restore_from(&copy).await.unwrap();
     assert!(!filled.is_empty().await.unwrap());
-    assert_eq!(filled.installation().await.unwrap().identity, identity);
+    assert_eq!(filled.installation().await.unwrap(), own, "a store belongs to one catalog");
     assert_eq!(filled.user(owner).await.unwrap(), original.user(owner).await.unwrap());
     assert_eq!(filled.tokens(owner).await.unwrap(), original.tokens(owner).await.unwrap());
     assert_eq!(filled.files(None, 100).await.unwrap(), original.files(None, 100).await.unwrap());
@@ -206,17 +205,19 @@ async fn a_copy_fills_an_empty_catalog_of_either_kind(database: Database) {
     let (mut here, mut there) = (Vec::new(), Vec::new());
     copy.check_integrity(true, &mut |damage| here.push(damage)).await.unwrap();
     filled.check_integrity(true, &mut |damage| there.push(damage)).await.unwrap();
-    assert_eq!((there.len(), &there), (6, &here));
+    assert_eq!((there.len(), &there), (7, &here));
 
     // Ids go on where they were.
     let highest = original.files(None, 100).await.unwrap().pop().unwrap().file.id;
-    let version = publish(&filled, dataset, "c").await.unwrap();
-    assert_eq!(version.number, v(3));
+    let version = publish(&filled, dataset, "d").await.unwrap();
+    assert_eq!(version.number, v(4));
     assert!(version.file.id > highest, "{version:?}");
     let new = filled.add_user("new@example.test", "hash", Plan::Free).await.unwrap();
     assert!(new > gone, "{new:?} {gone:?}");
 
+    // What is due is so in one that does not go on by itself.
+    assert_eq!(filled.claim_delivery().await.unwrap().unwrap().version, v(3));
     let again = filled.restore_from(&copy).await;
     assert!(matches!(again, Err(CatalogError::NotEmpty)), "{again:?}");
-    assert_eq!(publish(&filled, dataset, "d").await.unwrap().number, v(4));
+    assert_eq!(publish(&filled, dataset, "e").await.unwrap().number, v(5));
 }

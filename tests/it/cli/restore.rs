@@ -106,10 +106,8 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
         message.contains(&format!("nothing was restored: the file versions/{name} cannot be restored: ")),
         "{message}"
     );
-    // Nobody is there yet, and a server does not mistake the store for its own.
+    // Nobody is there yet.
     assert!(succeeded(&machine.run(&["user", "list", "--data", "new", "--json"])).trim().is_empty());
-    let refused = failed(&machine.run(&["serve", "--data", "new", "--listen", "127.0.0.1:0"]));
-    assert!(refused.contains("belongs to another catalog"), "{refused}");
 
     std::fs::write(&damaged, whole).expect("written");
     let told = one_json_line(&machine.run(&["restore", "strata-data", "--data", "new", "--json"]));
@@ -141,14 +139,19 @@ fn what_is_no_backup_is_refused() {
         let message = failed(&machine.run(&["restore", "copy", "--data", data]));
         assert!(message.contains("it is not empty"), "{message}");
     }
-    // A store of another catalog.
+    // A store of another catalog, that of the original, and that of one which was restored: two would sweep one store.
     let other = Machine::with_user();
     other.write("things.json", "[{}]");
     succeeded(&other.import("things.json", &[]));
-    let store = other.path("strata-data/store").display().to_string();
-    let mut command = machine.command(&["restore", "copy", "--data", "new"]);
-    command.env("STRATA_STORE__URL", store);
-    let message = failed(&command.output().expect("the binary runs"));
-    assert!(message.contains("belongs to another catalog"), "{message}");
+    succeeded(&machine.run(&["restore", "copy", "--data", "first"]));
+    let stores = [other.path("strata-data/store"), machine.path("copy/store"), machine.path("first/store")];
+    let refusal = "belongs to another catalog";
+    let stores = stores.map(|store| (store.display().to_string(), refusal));
+    for (store, refusal) in stores.into_iter().chain([("memory://".to_owned(), "keeps nothing")]) {
+        let mut command = machine.command(&["restore", "copy", "--data", "new"]);
+        command.env("STRATA_STORE__URL", &store);
+        let message = failed(&command.output().expect("the binary runs"));
+        assert!(message.contains(refusal), "{store}: {message}");
+    }
     assert_eq!(succeeded(&machine.run(&["list", "--data", "new", "--json"])), "");
 }

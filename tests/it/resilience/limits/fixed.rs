@@ -125,6 +125,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("catalog/attempts.rs", "MAX_ERROR_CHARACTERS"),
     ("catalog/shared_exports.rs", "MOST_EXPORTS"),
     ("cluster/identity.rs", "MOST_BYTES"),
+    ("diff/shared.rs", "MOST"),
     ("document/shape.rs", "MOST_KEY_BYTES"),
     ("document/shape.rs", "MOST_PLACES"),
     ("encode/compress.rs", "MOST_UNFLUSHED_BYTES"),
@@ -548,7 +549,8 @@ async fn editor_form(world: &World, limit: &Limit) {
     let id = world.dataset("Editor form").await;
     world.push(id, "[{\"a\":1}]").await.is(&[200], limit.name);
     let (pages, uri) = (Pages::of(world).await, format!("/ui/{id}/editor-form/v1/alternate/edit"));
-    let form = format!("{}&position=0&do=preview&text=%7B%7D&more=", pages.hidden(&format!("{uri}?position=0")).await);
+    let hidden = pages.hidden(&format!("{uri}?position=0")).await;
+    let form = format!("{hidden}&position=0&length=1&do=preview&text=%7B%7D&base=");
     for (more, expected) in [(0, 200), (1, status(limit))] {
         let form = format!("{form}{}", "x".repeat(limit.most - form.len() + more));
         assert_eq!(pages.post(&uri, form).await, expected, "{more}");
@@ -559,7 +561,8 @@ async fn editor_text(world: &World, limit: &Limit) {
     let id = world.dataset("Editor text").await;
     world.push(id, "[{\"a\":1}]").await.is(&[200], limit.name);
     let (pages, uri) = (Pages::of(world).await, format!("/ui/{id}/editor-text/v1/alternate/edit"));
-    let form = format!("{}&position=0&do=preview&text=", pages.hidden(&format!("{uri}?position=0")).await);
+    let hidden = pages.hidden(&format!("{uri}?position=0")).await;
+    let form = format!("{hidden}&position=0&length=1&base=&do=preview&text=");
     for (more, expected) in [(0, 200), (1, status(limit))] {
         let text = format!("%7B%22a%22:%22{}%22%7D", "x".repeat(limit.most - "{\"a\":\"\"}".len() + more));
         assert_eq!(pages.post(&uri, format!("{form}{text}")).await, expected, "{more}");
