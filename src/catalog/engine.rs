@@ -37,6 +37,8 @@ pub(super) enum Value<'a> {
     OptionalInteger(Option<i64>),
     /// A truth value.
     Boolean(bool),
+    /// A truth value or null.
+    OptionalBoolean(Option<bool>),
     /// A text.
     Text(&'a str),
     /// A text or null.
@@ -221,9 +223,10 @@ fn is_timeout(error: &sqlx::Error) -> bool {
 }
 
 /// The values in the form in which the engine's driver takes them.
-fn arguments<'q, DB: Database>(values: &[Value<'q>]) -> Result<DB::Arguments, sqlx::Error>
+pub(super) fn arguments<'q, DB: Database>(values: &[Value<'q>]) -> Result<DB::Arguments, sqlx::Error>
 where
     bool: Encode<'q, DB> + Type<DB>,
+    Option<bool>: Encode<'q, DB> + Type<DB>,
     i64: Encode<'q, DB> + Type<DB>,
     Option<i64>: Encode<'q, DB> + Type<DB>,
     &'q str: Encode<'q, DB> + Type<DB>,
@@ -235,6 +238,7 @@ where
             Value::Integer(value) => arguments.add(value),
             Value::OptionalInteger(value) => arguments.add(value),
             Value::Boolean(value) => arguments.add(value),
+            Value::OptionalBoolean(value) => arguments.add(value),
             Value::Text(value) => arguments.add(value),
             Value::OptionalText(value) => arguments.add(value),
         }

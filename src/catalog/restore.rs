@@ -5,11 +5,11 @@
 //! other, so pinned versions come last.
 
 use futures::TryStreamExt;
-use sqlx::postgres::{PgArguments, PgConnection};
-use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{Arguments, AssertSqlSafe, Postgres, Row, Sqlite};
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
 
-use super::engine::Transaction;
+use super::engine::{Transaction, Value, arguments};
 use super::{Catalog, CatalogError};
 
 /// The table of the identity, which each catalog keeps: a store belongs to one.
@@ -72,11 +72,21 @@ struct Table {
 }
 
 /// A value of a record.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Cell {
     Integer(Option<i64>),
     Boolean(Option<bool>),
     Text(Option<String>),
+}
+
+impl Cell {
+    fn value(&self) -> Value<'_> {
+        match self {
+            Cell::Integer(value) => Value::OptionalInteger(*value),
+            Cell::Boolean(value) => Value::OptionalBoolean(*value),
+            Cell::Text(value) => Value::OptionalText(value.as_deref()),
+        }
+    }
 }
 
 /// The connection to what is filled.
@@ -211,30 +221,15 @@ impl Target<'_> {
 
     async fn execute(&mut self, sql: String, cells: &[Cell]) -> Result<(), sqlx::Error> {
         let sql = AssertSqlSafe(sql);
+        let values: Vec<Value<'_>> = cells.iter().map(Cell::value).collect();
         match self {
             Target::Sqlite(connection) => {
-                let mut arguments = SqliteArguments::default();
-                for cell in cells.iter().cloned() {
-                    match cell {
-                        Cell::Integer(value) => arguments.add(value),
-                        Cell::Boolean(value) => arguments.add(value),
-                        Cell::Text(value) => arguments.add(value),
-                    }
-                    .map_err(sqlx::Error::Encode)?;
-                }
-                sqlx::query_with::<Sqlite, _>(sql, arguments).execute(&mut **connection).await?;
+                sqlx::query_with::<Sqlite, _>(sql, arguments::<Sqlite>(&values)?).execute(&mut **connection).await?;
             }
             Target::Postgres(connection) => {
-                let mut arguments = PgArguments::default();
-                for cell in cells.iter().cloned() {
-                    match cell {
-                        Cell::Integer(value) => arguments.add(value),
-                        Cell::Boolean(value) => arguments.add(value),
-                        Cell::Text(value) => arguments.add(value),
-                    }
-                    .map_err(sqlx::Error::Encode)?;
-                }
-                sqlx::query_with::<Postgres, _>(sql, arguments).execute(&mut **connection).await?;
+                sqlx::query_with::<Postgres, _>(sql, arguments::<Postgres>(&values)?)
+                    .execute(&mut **connection)
+                    .await?;
             }
         }
         Ok(())
