@@ -101,7 +101,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     http::serve_app(app, router, listener, shutdown).await
 }
 
-/// The routes of the pages. What is no page, and a method that no page takes, stays what it is without them.
+/// The routes of the pages. To programs, what is no page, and a method that no page takes, stays what it is without them.
 fn pages() -> Router<App> {
     Router::new()
         .route("/", any(root))
@@ -168,7 +168,7 @@ async fn above(State(app): State<App>, head: Parts) -> Response {
     }
 }
 
-/// A path that neither a page nor an operation has, for who asks for HTML.
+/// A path or a method that neither a page nor an operation has, for who asks for HTML.
 async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
     match head.method {
         Method::HEAD => without_body(visit::unknown(app, head, error).await),

@@ -26,7 +26,7 @@ use crate::service::App;
 pub struct Pages {
     /// Their routes.
     pub routes: Router<App>,
-    /// The page of an error of a path that does not exist.
+    /// The page of an error of a path that does not exist, or does not take the method.
     pub unknown: Option<ErrorPage>,
 }
 
@@ -50,23 +50,31 @@ pub fn with_pages(app: App, pages: Pages) -> Router {
     let watched = [health::routes(), metrics::routes()];
     if !app.config().server.roles.roles().include(Role::Http) {
         let routes = watched.into_iter().fold(Router::new(), Router::merge).fallback(async || HttpError::NotServed);
-        return layered(routes.with_state(app), log, limits);
+        return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), log, limits);
     }
     let modules = [read::routes(), management::routes(), mcp::routes(), openapi::routes()];
     let routes = modules.into_iter().chain(watched).fold(pages.routes, Router::merge).with_state(app.clone());
     let routes = match pages.unknown {
-        None => unknown(routes),
-        Some(page) => routes.fallback(move |head: Parts| {
-            let app = app.clone();
-            async move {
-                let error = unknown_path(&head.uri);
+        None => unserved(routes),
+        Some(page) => {
+            let told = move |app: App, head: Parts, error: HttpError| async move {
                 // Programs read the text.
                 match matches!(head.method, Method::GET | Method::HEAD) && asks_for_html(&head.headers) {
                     true => page(app, head, error).await,
                     false => error.into_response(),
                 }
-            }
-        }),
+            };
+            let (of_path, of_method) = (app.clone(), app);
+            routes
+                .fallback(move |head: Parts| {
+                    let error = unknown_path(&head.uri);
+                    told(of_path.clone(), head, error)
+                })
+                .method_not_allowed_fallback(move |path: Option<MatchedPath>, head: Parts| {
+                    let app = of_method.clone();
+                    async move { told(app, head, wrong_method(path).await).await }
+                })
+        }
     };
     layered(routes, log, limits)
 }
@@ -79,12 +87,12 @@ fn asks_for_html(headers: &HeaderMap) -> bool {
 
 /// Adds to the routes: answers for unknown paths and methods, and the layers.
 pub fn around(routes: Router) -> Router {
-    layered(unknown(routes), LogOptions::default(), DrainLimits::from(&config::Limits::default()))
+    layered(unserved(routes), LogOptions::default(), DrainLimits::from(&config::Limits::default()))
 }
 
-/// Adds the answer for unknown paths.
-fn unknown(routes: Router) -> Router {
-    routes.fallback(async |uri: Uri| unknown_path(&uri))
+/// Adds the answers for unknown paths and methods.
+fn unserved(routes: Router) -> Router {
+    routes.fallback(async |uri: Uri| unknown_path(&uri)).method_not_allowed_fallback(wrong_method)
 }
 
 fn unknown_path(uri: &Uri) -> HttpError {
@@ -95,7 +103,7 @@ fn unknown_path(uri: &Uri) -> HttpError {
 }
 
 fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {
-    routes.method_not_allowed_fallback(wrong_method).layer(from_fn_with_state(Layers::new(log, limits), layers::around))
+    routes.layer(from_fn_with_state(Layers::new(log, limits), layers::around))
 }
 
 /// 405. The router adds the header `Allow` where the document does not tell the methods.

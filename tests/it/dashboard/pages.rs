@@ -293,6 +293,18 @@ async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
     }
     let misspelt = Page::of(&service.get_with("/dataset/lists", &[BROWSER]).await, 404);
     assert!(misspelt.words("[role=alert]").contains("Did you mean /dataset/list?"), "{}", misspelt.words("main"));
+    // What takes only what a form sends tells a visitor, too.
+    for (path, allowed) in [("/ui/1/ten/refresh/upload", "POST"), ("/dataset/create", "POST")] {
+        let answer = service.get_with(path, &[BROWSER]).await;
+        is_guarded(&answer);
+        assert_eq!(answer.header("allow"), Some(allowed), "{path}");
+        let page = Page::of(&answer, 405);
+        assert!(page.words("[role=alert]").contains("method"), "{path}: {}", page.words("main"));
+        for program in [service.get(path).await, service.send_with("PUT", path, &[BROWSER]).await] {
+            program.is_error(405);
+            assert!(!program.text().contains('<'), "{path}: {}", program.text());
+        }
+    }
     // Without pages there is none of this, either.
     let without = TestService::configured(|config| config.server.dashboard = false).await;
     without.get_with("/nothing", &[BROWSER]).await.is_error(404);
