@@ -19,11 +19,11 @@ use crate::http::error::HttpError;
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use crate::model::path::Path;
 use crate::model::request::{Format, ReadRequest};
-use crate::service::Weight;
+use crate::service::{Answer, Weight};
 
 /// How long a page waits for the number of matches, where counting is no light work. Most counts of a column in memory
 /// are there long before.
-const COUNT_WAIT: Duration = Duration::from_millis(40);
+const COUNT_WAIT: Duration = Duration::from_millis(5);
 
 /// What a read has found.
 pub(super) struct Found {
@@ -79,33 +79,15 @@ pub(super) async fn find(
     if request.strict {
         reads.check_fields(admitted, &request).await?;
     }
-    hints.extend(hints::of_fields(visit, opened, &request, links).await);
     let asked = request.limit.unwrap_or(PAGE);
     let limit = asked.min(PAGE_ENTITIES as u64);
-    let is_asked_for = request.total || request.count || request.sample.is_some() || is_plain(&request);
-    let weight = match is_asked_for {
-        true => Weight::Light,
-        false => Box::pin(reads.count_weight(admitted, &request)).await?,
-    };
-    let is_counted = weight == Weight::Light;
-    let shown = match request.count {
-        true => ReadRequest { pretty: false, ..request.clone() },
-        false => {
-            let paged = ReadRequest { limit: Some(limit), total: is_counted, ..request.clone() };
-            ReadRequest { format: Format::Jsonl, pretty: false, typed: false, ..paged }
-        }
-    };
-    let shown = Arc::new(shown);
-    let (answer, positions) = match shown.count || is_plain(&shown) {
-        false => Box::pin(reads.locate(admitted, shown.clone())).await?,
-        true => {
-            let answer = reads.answer(admitted, shown.clone(), ContentCoding::Identity).await?;
-            let end = shown.offset.saturating_add(answer.total);
-            (answer, (shown.offset..end).take(PAGE_ENTITIES).collect())
-        }
-    };
+    let told = hints::of_fields(visit, opened, &request, links);
+    let (told, read) = tokio::join!(told, Box::pin(read(visit, opened, &request, limit)));
+    hints.extend(told);
+    let Read { answer, positions, shown, matches } = read?;
+    let returned = answer.total;
     if request.count {
-        let count = figures::counted(answer.total, "entity", "entities");
+        let count = figures::counted(returned, "entity", "entities");
         let summary = "This is the count that the query asks for.".to_owned();
         return Ok(Found {
             summary,
@@ -118,14 +100,6 @@ pub(super) async fn find(
             pages: Pages::default(),
         });
     }
-    let returned = answer.total;
-    let matches = match answer.matches.or_else(|| shown.matches_told_by(returned)) {
-        // The page shows without it if it takes long, or fails: whoever asks for it is told.
-        None if weight == Weight::Medium => {
-            in_time(Box::pin(reads.count(admitted, &request))).await.and_then(Result::ok)
-        }
-        matches => matches,
-    };
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
     let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
     let columns = columns.iter().filter_map(|path| match path.keys() {
@@ -182,6 +156,52 @@ pub(super) async fn find(
     };
     let counting = all.is_none().then(|| links.counting(limit));
     Ok(Found { summary, count: None, counting, table, json, notes, next_steps, pages })
+}
+
+/// What a page is made of.
+struct Read {
+    answer: Answer,
+    /// Where its entities are.
+    positions: Vec<u64>,
+    /// The read that was made of what was asked for.
+    shown: Arc<ReadRequest>,
+    /// How many match, if that is known by now.
+    matches: Option<u64>,
+}
+
+/// Reads up to `limit` entities of what is asked for.
+async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64) -> Result<Read, HttpError> {
+    let (reads, admitted) = (visit.app.reads(), &opened.admitted);
+    let is_asked_for = request.total || request.count || request.sample.is_some() || is_plain(request);
+    let weight = match is_asked_for {
+        true => Weight::Light,
+        false => Box::pin(reads.count_weight(admitted, request)).await?,
+    };
+    let is_counted = weight == Weight::Light;
+    let shown = match request.count {
+        true => ReadRequest { pretty: false, ..request.clone() },
+        false => {
+            let paged = ReadRequest { limit: Some(limit), total: is_counted, ..request.clone() };
+            ReadRequest { format: Format::Jsonl, pretty: false, typed: false, ..paged }
+        }
+    };
+    let shown = Arc::new(shown);
+    let (answer, positions) = match shown.count || is_plain(&shown) {
+        false => Box::pin(reads.locate(admitted, shown.clone())).await?,
+        true => {
+            let answer = reads.answer(admitted, shown.clone(), ContentCoding::Identity).await?;
+            let end = shown.offset.saturating_add(answer.total);
+            (answer, (shown.offset..end).take(PAGE_ENTITIES).collect())
+        }
+    };
+    let matches = match answer.matches.or_else(|| shown.matches_told_by(answer.total)) {
+        // The page shows without it if it takes long, or fails: whoever asks for it is told.
+        None if weight == Weight::Medium => {
+            in_time(Box::pin(reads.count(admitted, request))).await.and_then(Result::ok)
+        }
+        matches => matches,
+    };
+    Ok(Read { answer, positions, shown, matches })
 }
 
 /// What is there within the time that a page waits for a count. Later it is stopped.

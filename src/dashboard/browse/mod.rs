@@ -137,13 +137,13 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         }
         _ => None,
     };
-    let outcome = match parsed {
-        Ok((request, unknown)) => {
-            hints.extend(unknown.iter().map(|name| Hint::of_parameter(name, &links)));
-            Box::pin(found::find(visit, &opened, &links, request, in_json, &mut hints)).await
-        }
-        Err(error) => Err(error.into()),
+    let seen: &Visit = visit;
+    let finds = async {
+        let (request, unknown) = parsed?;
+        hints.extend(unknown.iter().map(|name| Hint::of_parameter(name, &links)));
+        found::find(seen, &opened, &links, request, in_json, &mut hints).await
     };
+    let (outcome, fields) = tokio::join!(Box::pin(finds), Box::pin(fields::of(seen, &opened, &links)));
     match outcome {
         Ok(is) => found = Some(is),
         Err(error) => {
@@ -152,7 +152,6 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
             (status, problem) = (told.status, Some(told.text));
         }
     }
-    let fields = fields::of(visit, &opened, &links).await;
     let private = opened.dataset.is_private();
     let read = read_query(&links.query);
     // Programs want all that match, unless a page of them was asked for.

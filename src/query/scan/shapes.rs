@@ -35,6 +35,10 @@ const BLOCK_ROWS: usize = 2_048;
 /// All shapes are looked at before any row where there are so many rows for each.
 const ROWS_OF_SHAPE: usize = 4;
 
+/// So many predicates of a scan look through texts scalar by scalar, each once more. Those after them are left to
+/// documents, where one walk tests all of them.
+const LOOKED_THROUGH: usize = 8;
+
 /// What shapes and search text left of a selection.
 pub(super) enum Settled {
     /// These rows match.
@@ -64,7 +68,10 @@ impl ScanSpec {
             Some(Question::Words(words)) => {
                 self.words_by_shapes(row_group, predicate, &words, selected, indexed, most).await?
             }
-            Some(Question::Scalars(compare)) => self.scalars_by_shapes(row_group, compare, selected, most).await?,
+            Some(Question::Scalars(compare)) => {
+                let looks_through = predicate_number < LOOKED_THROUGH;
+                self.scalars_by_shapes(row_group, (compare, looks_through), selected, most).await?
+            }
             None => Settled::Open(selected, None),
         };
         let counts = &self.metrics.shapes[predicate_number];
@@ -168,7 +175,7 @@ impl ScanSpec {
     async fn scalars_by_shapes(
         &self,
         row_group: usize,
-        compare: &Compare,
+        (compare, looks_through): (&Compare, bool),
         selected: RowSelection,
         most: Option<usize>,
     ) -> Result<Settled, StorageError> {
@@ -216,7 +223,10 @@ impl ScanSpec {
                 }
             }
         }
-        let reads_documents = || compare.needs_exact_text() || !access::searches(&self.reader, row_group, &open, None);
+        let reads_documents = || {
+            let searches = looks_through && !compare.needs_exact_text();
+            !searches || !access::searches(&self.reader, row_group, &open, None)
+        };
         if !open.is_empty() && reads_documents() {
             let sure = (open.len() < rows.len()).then(|| {
                 let mut sure = BooleanBufferBuilder::new(0);

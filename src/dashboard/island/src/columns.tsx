@@ -3,6 +3,8 @@
 
 import { render } from "preact";
 
+import { later } from "./later";
+
 interface Choice {
   /** All columns that were seen, in the order that was chosen. */
   order: string[];
@@ -44,7 +46,17 @@ class Columns {
     } catch {
       // What cannot be read is not remembered.
     }
-    this.show();
+    // Columns that are seen move before they are seen. The choice of them can wait.
+    if (this.isAsSent()) later(this.show);
+    else this.show();
+  }
+
+  private isHidden(name: string): boolean {
+    return this.choice.hidden.includes(name);
+  }
+
+  private isAsSent(): boolean {
+    return this.ordered().every((name, at) => name === this.names[at] && !this.isHidden(name));
   }
 
   /** The columns of this table in the order that was chosen; those never seen before come last. */
@@ -81,13 +93,13 @@ class Columns {
     this.change({ order: [...order, ...others], hidden: this.choice.hidden });
   }
 
-  private arrange(order: string[], isHidden: (name: string) => boolean): void {
+  private arrange(order: string[]): void {
     for (const row of this.region.querySelectorAll("tr")) {
       const cells = cellsOf(row);
       for (const name of order) {
         const cell = cells[this.places.get(name) ?? -1];
         if (!cell) continue;
-        cell.hidden = isHidden(name);
+        cell.hidden = this.isHidden(name);
         row.append(cell);
       }
     }
@@ -95,12 +107,11 @@ class Columns {
 
   private readonly show = (): void => {
     const order = this.ordered();
-    const isHidden = (name: string) => this.choice.hidden.includes(name);
-    const isAsSent = order.every((name, at) => name === this.names[at] && !isHidden(name));
+    const isAsSent = this.isAsSent();
     // To move all cells is most of the work of a page, so it is not done for nothing.
-    if (this.arranged || !isAsSent) this.arrange(order, isHidden);
+    if (this.arranged || !isAsSent) this.arrange(order);
     this.arranged = !isAsSent;
-    const shown = order.filter((name) => !isHidden(name)).length;
+    const shown = order.filter((name) => !this.isHidden(name)).length;
     const isOpen = this.panel.querySelector("details")?.open ?? false;
     render(
       <details onToggle={this.show}>
@@ -117,7 +128,7 @@ class Columns {
               {order.map((name, at) => (
                 <li key={name}>
                   <label class="check">
-                    <input type="checkbox" checked={!isHidden(name)} onChange={() => this.toggle(name)} />
+                    <input type="checkbox" checked={!this.isHidden(name)} onChange={() => this.toggle(name)} />
                     <bdi>{this.shown.get(name)}</bdi>
                   </label>
                   <button

@@ -1,6 +1,7 @@
 // The paths beside a page of entities, `details.fields`: open where they stand beside the entities, unless somebody has
 // closed them in this browser. They are made when they are opened, and the paths that a field completes when it is used.
 
+import { later } from "./later";
 import { unfold } from "./unfold";
 
 /** The width from which they do, as the style sheet has it. */
@@ -42,6 +43,5 @@ export function openFields(): void {
   if (!fields) return;
   fields.addEventListener("toggle", () => unfold(fields));
   // The entities are first.
-  if (document.readyState === "complete") open(fields);
-  else addEventListener("load", () => open(fields));
+  later(() => open(fields));
 }

@@ -8,13 +8,16 @@ import { followEvents } from "./events";
 import { openFields } from "./fields";
 import { checkJson } from "./json_fields";
 import { listenToKeys } from "./keys";
+import { later } from "./later";
 import { keepPositions } from "./positions";
 
 chooseColumns();
 openFields();
-addCopyButtons();
-fillCounts();
-followEvents();
 checkJson();
 listenToKeys();
 keepPositions();
+later(() => {
+  addCopyButtons();
+  fillCounts();
+  followEvents();
+});

@@ -8,6 +8,11 @@ use crate::support::metrics;
 /// What the servers have used so far.
 #[derive(Clone, Default)]
 pub struct Used {
+    /// When the servers had told what follows: that is no part of a row.
+    begun_s: f64,
+    /// When they had not told it yet.
+    ended_s: f64,
+    /// Between two of these.
     pub cpu_s: f64,
     pub store_bytes: f64,
     pub store_requests: f64,
@@ -29,24 +34,27 @@ impl Used {
     /// By the first servers.
     pub async fn by(cluster: &Cluster, nodes: usize) -> Used {
         let mut used = Used::default();
+        let cpu_s = || (0..nodes).map(|node| cpu_s(cluster.nodes[node].process())).sum();
+        used.ended_s = cpu_s();
         for node in 0..nodes {
             let rendering = cluster.door_of(node).get("/metrics").await.expect("an answer").text();
             let value = |series: &str| metrics::value(&rendering, series).unwrap_or_default();
-            used.cpu_s += cpu_s(cluster.nodes[node].process());
             used.store_bytes += value("strata_store_bytes_total");
             used.store_requests += value("strata_store_requests_total");
             used.scanned_rows.push(value("strata_scanned_rows_total"));
         }
+        used.begun_s = cpu_s();
         used
     }
 
     pub fn since(self, before: &Used) -> Used {
         let rows = self.scanned_rows.iter().zip(&before.scanned_rows);
         Used {
-            cpu_s: self.cpu_s - before.cpu_s,
+            cpu_s: self.ended_s - before.begun_s,
             store_bytes: self.store_bytes - before.store_bytes,
             store_requests: self.store_requests - before.store_requests,
             scanned_rows: rows.map(|(after, before)| after - before).collect(),
+            ..self
         }
     }
 

@@ -16,8 +16,8 @@ use serde_json::json;
 use self::measure::{Used, idle, row};
 use super::harness::{Cluster, NODES};
 
-/// Requests of a row of light ones, and of a row of heavy ones.
-const LIGHT: usize = 1_000;
+/// Requests of a row of light ones, and of a row of heavy ones. Processor time is told in steps of 10 ms.
+const LIGHT: usize = 6_000;
 const HEAVY: usize = 12;
 
 /// Room for all of it.
