@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cluster::harness::{Cluster, Door};
+use crate::cluster::harness::{Cluster, Door, NODES};
 use crate::support::metrics;
 
 /// What the servers have used so far.
@@ -28,6 +28,36 @@ pub struct Each {
     pub cpu_s_per_gb: f64,
     /// KB sent to the client.
     pub sent_kb: f64,
+}
+
+/// What requests took at one server, at two and so on, each several times.
+#[derive(Default)]
+pub struct Turns {
+    by_nodes: [Vec<Each>; NODES],
+}
+
+impl Turns {
+    pub fn add(&mut self, nodes: usize, each: Each) {
+        self.by_nodes[nodes - 1].push(each);
+    }
+
+    /// Of processor time, at each number of servers.
+    pub fn medians(&self) -> Vec<Each> {
+        let median = |turns: &Vec<Each>| {
+            let mut turns = turns.clone();
+            turns.sort_by(|one, other| one.cpu_ms.total_cmp(&other.cpu_ms));
+            turns[turns.len() / 2]
+        };
+        self.by_nodes.iter().map(median).collect()
+    }
+
+    pub fn print(&self, what: &str) {
+        let medians = self.medians();
+        for (number, each) in medians.iter().enumerate() {
+            let more = (each.cpu_ms / medians[0].cpu_ms - 1.0) * 100.0;
+            println!("| {what} | {} | {:.3} | {more:.0} % |", number + 1, each.cpu_ms);
+        }
+    }
 }
 
 impl Used {

@@ -13,12 +13,15 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use self::measure::{Used, idle, row};
+use self::measure::{Each, Turns, Used, idle, row};
 use super::harness::{Cluster, NODES};
 
 /// Requests of a row of light ones, and of a row of heavy ones. Processor time is told in steps of 10 ms.
 const LIGHT: usize = 6_000;
 const HEAVY: usize = 12;
+
+/// Turns of one, two and three servers in what is compared.
+const TURNS: usize = 5;
 
 /// Room for all of it.
 const GB: &str = "1073741824";
@@ -81,6 +84,27 @@ fn entities(from: usize, count: usize) -> String {
     text
 }
 
+/// Pages that each server has in its cache. Gives what one costs at one server.
+async fn pages_in_turns(cluster: &Cluster, measured: &Measured) -> Each {
+    let pages: Vec<String> = (0..LIGHT / 3).map(|number| measured.page(number)).collect();
+    println!("\n| pages that are cached | servers | CPU ms each | | | | | |");
+    println!("|---|---|---|---|---|---|---|---|");
+    for nodes in 1..=NODES {
+        row(cluster, nodes, "for the caches", &pages, None).await;
+    }
+    let mut turns = Turns::default();
+    for _ in 0..TURNS {
+        for nodes in 1..=NODES {
+            turns.add(nodes, row(cluster, nodes, "pages", &pages, None).await);
+        }
+    }
+    println!("\nMedians of {TURNS} turns, and how much more than at one server:\n");
+    println!("| requests | servers | CPU ms each | more |");
+    println!("|---|---|---|---|");
+    turns.print("pages, cached");
+    turns.medians()[0]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a benchmark, which benches/cluster/run starts"]
 async fn what_work_costs_at_one_two_and_three_servers() {
@@ -100,7 +124,6 @@ async fn what_work_costs_at_one_two_and_three_servers() {
     println!("|---|---|---|---|---|---|---|---|");
     let sorted = |number: usize| measured.path(&format!("sort=text:desc&limit=20&offset={}", number * 20));
     let export = |number: usize| measured.path(&format!("format=parquet&limit={}", count - number));
-    let mut page = Default::default();
     for nodes in 1..=NODES {
         // A server that has read nothing, each time.
         for node in 0..NODES {
@@ -113,18 +136,16 @@ async fn what_work_costs_at_one_two_and_three_servers() {
         let pages: Vec<String> = (0..LIGHT).map(|number| measured.page(number)).collect();
         idle(&cluster, nodes).await;
         row(&cluster, nodes, "pages, the first", &pages, None).await;
-        let again = row(&cluster, nodes, "pages, again", &pages, None).await;
+        row(&cluster, nodes, "pages, again", &pages, None).await;
         let scans: Vec<String> = (0..HEAVY).map(|number| measured.scan(number + HEAVY * nodes)).collect();
         row(&cluster, nodes, "counts of texts", &scans, Some(entity_bytes)).await;
-        if nodes == 1 {
-            page = again;
-        }
         let sorts: Vec<String> = (0..HEAVY).map(sorted).collect();
         row(&cluster, nodes, "sorts by text", &sorts, Some(entity_bytes)).await;
         // The same at each server: one makes it, and the others fetch it.
         let exports: Vec<String> = (0..nodes).map(|_| export(nodes)).collect();
         row(&cluster, nodes, "one export at each server", &exports, Some(entity_bytes)).await;
     }
+    let page = pages_in_turns(&cluster, &measured).await;
     let sort = sharing::print(&mut cluster, &measured).await;
     println!("\n| a server starts again | s to 50 pages | KB from the store | store requests |");
     println!("|---|---|---|---|");
