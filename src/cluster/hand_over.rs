@@ -9,15 +9,18 @@
 //! 3. Where the owner is late to connect, refuses, or fails before the first byte, the read is answered where it came.
 //! 4. One that takes no connections is lost at once (`crate::cluster::reach`), and owns nothing for a while.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::ACCEPT_ENCODING;
 use reqwest::{Client, Method, Response, StatusCode, Url};
+use rustls::ClientConfig;
 
+use crate::cluster::address;
 use crate::cluster::affinity::rank;
 use crate::cluster::nodes::Nodes;
 use crate::cluster::reach::{Reach, Tried};
+use crate::cluster::tls::NodeTls;
 use crate::cluster::token::{Claim, NodeSecret, Purpose, TOKEN_HEADER, now_s};
 use crate::config::Config;
 use crate::metrics::metrics;
@@ -40,7 +43,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct HandOver {
     nodes: Arc<Nodes>,
     secret: NodeSecret,
-    client: Client,
+    clients: Clients,
     reach: Reach,
 }
 
@@ -74,13 +77,13 @@ pub struct Handed {
 
 impl HandOver {
     /// With this configuration; `None` without a secret, or where the client cannot be made.
-    pub fn new(config: &Config, nodes: Arc<Nodes>) -> Option<HandOver> {
+    pub fn new(config: &Config, nodes: Arc<Nodes>, tls: Option<Arc<NodeTls>>) -> Option<HandOver> {
         let secret = NodeSecret::of(config)?;
         // No owner needs longer before its first byte, and between two parts of an answer that are waited for.
         let silence = config.query.timeout_s.saturating_add(config.query.heavy_wait_s).saturating_add(SLACK_S);
-        let client = internal_client().connect_timeout(CONNECT).read_timeout(Duration::from_secs(silence)).build();
-        let client = client.inspect_err(|error| tracing::error!(%error, "no read is handed over")).ok()?;
-        Some(HandOver { nodes, secret, client, reach: Reach::default() })
+        let clients = Clients::new(tls, Duration::from_secs(silence));
+        let clients = clients.inspect_err(|error| tracing::error!(%error, "no read is handed over")).ok()?;
+        Some(HandOver { nodes, secret, clients, reach: Reach::default() })
     }
 
     /// The server that a version file belongs to; `None` if that is this one, or nobody.
@@ -92,6 +95,7 @@ impl HandOver {
             .filter(|node| answers(&node.roles) && node.version == env!("CARGO_PKG_VERSION"))
             .filter(|node| node.id == own || !self.reach.is_lost(&node.id))
             .filter_map(|node| Some((&*node.id, node.http_address.as_deref()?)))
+            .filter(|(_, address)| self.clients.tls.is_some() || !address::parts(address).1)
             .collect();
         let names: Vec<&str> = able.iter().map(|(name, _)| *name).collect();
         let (name, address) = able[*rank(file.as_bytes(), &names).first()?];
@@ -101,13 +105,13 @@ impl HandOver {
     /// The answer of the owner as it begins; `None` if there is none.
     pub async fn ask(&self, owner: &Owner, read: HandedRead<'_>) -> Option<Response> {
         let counted = |outcome: &'static str| metrics().handed_over.of([outcome.into()]).increment(1);
-        let url = Url::parse(&format!("http://{}{}", owner.address, read.target)).ok()?;
+        let url = Url::parse(&format!("{}{}", address::url(&owner.address), read.target)).ok()?;
         // As it is sent.
         let target = target_of(&url);
         let said = format!("{} {}", read.holder, read.answer);
         let token =
             self.secret.token(self.nodes.own_name()?, &claim(&owner.name, &Method::GET, &target, &said), now_s())?;
-        let request = self.client.get(url).header(HANDED_HEADER, said).header(TOKEN_HEADER, token);
+        let request = self.clients.current().get(url).header(HANDED_HEADER, said).header(TOKEN_HEADER, token);
         let request = request.header(ACCEPT_ENCODING, read.coding);
         let answered = tokio::select! {
             answered = request.send() => answered,
@@ -137,7 +141,7 @@ impl HandOver {
     async fn lost(&self, owner: &Owner) {
         loop {
             tokio::time::sleep(LOOK).await;
-            self.reach.look_after(&owner.name, &owner.address, CONNECT).await;
+            self.reach.look_after(&owner.name, address::parts(&owner.address).0, CONNECT).await;
             if self.reach.is_lost(&owner.name) || !self.nodes.living().iter().any(|node| node.id == owner.name) {
                 return;
             }
@@ -152,6 +156,45 @@ impl HandOver {
         tracing::debug!(node = sender, "a read was handed over to this server");
         let (holder, answer) = said.split_once(' ')?;
         Some(Handed { holder: holder.to_owned(), answer: answer.to_owned() })
+    }
+}
+
+/// The client that asks other servers. It is another one when certificates were renewed.
+struct Clients {
+    tls: Option<Arc<NodeTls>>,
+    /// How long nothing may come of an answer.
+    silence: Duration,
+    /// The last one, and what it shows and trusts.
+    made: Mutex<(Client, Option<Arc<ClientConfig>>)>,
+}
+
+impl Clients {
+    fn new(tls: Option<Arc<NodeTls>>, silence: Duration) -> reqwest::Result<Clients> {
+        let made = Clients::make(tls.as_deref().map(NodeTls::http_client), silence)?;
+        Ok(Clients { tls, silence, made: Mutex::new(made) })
+    }
+
+    fn make(tls: Option<Arc<ClientConfig>>, silence: Duration) -> reqwest::Result<(Client, Option<Arc<ClientConfig>>)> {
+        let builder = internal_client().connect_timeout(CONNECT).read_timeout(silence);
+        let builder = match &tls {
+            Some(tls) => builder.tls_backend_preconfigured(ClientConfig::clone(tls)),
+            None => builder,
+        };
+        Ok((builder.build()?, tls))
+    }
+
+    fn current(&self) -> Client {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(tls), Some(before)) = (&self.tls, &made.1) {
+            let tls = tls.http_client();
+            if !Arc::ptr_eq(&tls, before) {
+                match Clients::make(Some(tls), self.silence) {
+                    Ok(renewed) => *made = renewed,
+                    Err(error) => tracing::error!(%error, "reads are handed over with former certificates"),
+                }
+            }
+        }
+        made.0.clone()
     }
 }
 
@@ -196,7 +239,7 @@ mod tests {
         while nodes.living().len() < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        (HandOver::new(&config, nodes).expect("with a secret"), directory)
+        (HandOver::new(&config, nodes, None).expect("with a secret"), directory)
     }
 
     /// A file that belongs to the other one.
@@ -239,6 +282,12 @@ mod tests {
         // What connects again is there again.
         hand_over.reach.note(&owner.name, Tried::Connected);
         assert_eq!(hand_over.owner(&file), Some(owner));
+    }
+
+    #[tokio::test]
+    async fn an_owner_behind_tls_is_left_alone_without_certificates() {
+        let (hand_over, _directory) = one_of_two("https://127.0.0.1:1".to_owned()).await;
+        assert!((0..100).all(|number| hand_over.owner(&format!("versions/{number}.parquet")).is_none()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | `address` | how a server registers where it is reached |
 //! | [`affinity`] | which node something belongs to |
 //! | `distributed` | large queries that other nodes help with |
 //! | [`hand_over`] | heavy reads, handed over to the node that their file belongs to |
@@ -9,8 +10,10 @@
 //! | `nodes` | the servers of the service: names, roles, signs of life |
 //! | `reach` | which servers take connections |
 //! | `redis` | a connection to Redis that is kept up, and calls that never wait for long |
+//! | [`tls`] | TLS between servers, and the files of its certificates |
 //! | [`token`] | what proves that a request is from a server of the service |
 
+mod address;
 pub mod affinity;
 pub mod distributed;
 pub mod hand_over;
@@ -18,4 +21,5 @@ pub mod identity;
 pub mod nodes;
 mod reach;
 pub mod redis;
+pub mod tls;
 pub mod token;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, CatalogError, NewNode, Node};
+use crate::cluster::address;
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
@@ -70,7 +71,10 @@ impl Nodes {
             process,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             roles: roles.iter().map(Role::name).collect::<Vec<_>>().join(","),
-            internal_address: internal_address.map(|address| address.as_str().to_owned()),
+            internal_address: internal_address.map(|address| {
+                // Servers that connect otherwise leave it alone.
+                address::registered(address.as_str(), config.cluster.tls_certificate.is_some())
+            }),
             http_address: config.cluster.http_address.as_ref().map(|address| address.as_str().to_owned()),
         });
         Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own, living: ArcSwap::default() }

@@ -11,12 +11,15 @@ use datafusion::common::{exec_datafusion_err, internal_datafusion_err, internal_
 use datafusion::error::{DataFusionError, Result};
 use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
 use datafusion_distributed::{ChannelResolver, WorkerChannel};
+use http::Uri;
+use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
 use tonic::transport::Endpoint;
 use tower::ServiceExt;
 use url::Url;
 
 use super::guard::Guard;
+use crate::cluster::tls::NodeTls;
 
 /// How long a node may take to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(1);
@@ -34,6 +37,8 @@ const KEPT: usize = 1_000;
 #[derive(Clone)]
 pub(super) struct Channels {
     guard: Guard,
+    /// With what connections are made; `None` without TLS.
+    tls: Option<Arc<NodeTls>>,
     /// Whose threads answer pings: those that queries do not keep busy.
     runtime: Handle,
     /// By name and address: a token is for one node.
@@ -48,8 +53,8 @@ impl fmt::Debug for Channels {
 
 impl Channels {
     /// None is open yet.
-    pub(super) fn new(guard: Guard, runtime: Handle) -> Channels {
-        Channels { guard, runtime, open: Arc::default() }
+    pub(super) fn new(guard: Guard, tls: Option<Arc<NodeTls>>, runtime: Handle) -> Channels {
+        Channels { guard, tls, runtime, open: Arc::default() }
     }
 
     /// The connections to the nodes that have these names.
@@ -76,7 +81,13 @@ impl Channels {
             .keep_alive_while_idle(true);
         let channel = {
             let _threads = self.runtime.enter();
-            endpoint.connect_lazy()
+            match self.tls.clone() {
+                None => endpoint.connect_lazy(),
+                Some(tls) => endpoint.connect_with_connector_lazy(tower::service_fn(move |url: Uri| {
+                    let tls = tls.clone();
+                    async move { tls.connect(&url).await.map(TokioIo::new) }
+                })),
+            }
         };
         let (guard, name) = (self.guard.clone(), name.to_owned());
         let signed = channel.map_request(move |request: http::Request<tonic::body::Body>| guard.sign(&name, request));

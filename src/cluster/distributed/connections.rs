@@ -11,13 +11,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 
+use crate::cluster::tls::NodeTls;
 use crate::metrics::metrics;
 
 /// Before the next attempt to accept one, when the process has no descriptors.
@@ -95,7 +99,7 @@ impl Drop for OfAddress {
 
 /// A connection, and its places among those that there may be.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Either<TcpStream, TlsStream<TcpStream>>,
     proof: Proof,
     /// When it is closed, unless something comes.
     until: Pin<Box<Sleep>>,
@@ -106,8 +110,26 @@ pub(super) struct Connection {
     _of_all: OwnedSemaphorePermit,
 }
 
-/// The connections that a listener accepts. It never ends.
-pub(super) fn incoming(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = io::Result<Connection>> {
+/// The connections that a listener accepts, those with TLS when both sides have shown their certificates. It never
+/// ends.
+pub(super) fn incoming(
+    listener: TcpListener,
+    bounds: Bounds,
+    tls: Option<Arc<NodeTls>>,
+) -> impl Stream<Item = io::Result<Connection>> {
+    let accepted = accepted(listener, bounds);
+    match tls {
+        None => accepted.map(Ok).left_stream(),
+        // One that is slow to show its certificate holds up no other.
+        Some(tls) => accepted
+            .map(move |connection| connection.secured(tls.acceptor()))
+            .buffer_unordered(bounds.at_once)
+            .filter_map(|connection| std::future::ready(connection.map(Ok)))
+            .right_stream(),
+    }
+}
+
+fn accepted(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = Connection> {
     let places = Arc::new(Semaphore::new(bounds.at_once));
     let state = (listener, places, Addresses::default());
     futures::stream::unfold(state, move |(listener, places, addresses)| async move {
@@ -122,7 +144,7 @@ pub(super) fn incoming(listener: TcpListener, bounds: Bounds) -> impl Stream<Ite
                     // Slower without, and right.
                     let _ = stream.set_nodelay(true);
                     let connection = Connection {
-                        stream,
+                        stream: Either::Left(stream),
                         proof: Proof::default(),
                         until: Box::pin(tokio::time::sleep(bounds.token_within)),
                         silence: bounds.silence,
@@ -130,7 +152,7 @@ pub(super) fn incoming(listener: TcpListener, bounds: Bounds) -> impl Stream<Ite
                         _of_address: of_address,
                         _of_all: of_all,
                     };
-                    return Some((Ok(connection), (listener, places, addresses)));
+                    return Some((connection, (listener, places, addresses)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection of another node is not accepted");
@@ -147,6 +169,25 @@ fn closed(why: &'static str) {
 }
 
 impl Connection {
+    /// The same with TLS; `None`, and closed, if the other side shows no certificate of a node in time.
+    async fn secured(mut self, acceptor: TlsAcceptor) -> Option<Connection> {
+        let Either::Left(stream) = self.stream else { return Some(self) };
+        tokio::select! {
+            secured = acceptor.accept(stream) => match secured {
+                Ok(stream) => Some(Connection { stream: Either::Right(stream), ..self }),
+                Err(error) => {
+                    tracing::debug!(%error, "TLS with another node");
+                    closed("no node has shown a certificate");
+                    None
+                }
+            },
+            () = &mut self.until => {
+                closed("no node has shown itself");
+                None
+            }
+        }
+    }
+
     /// An error when it is to be closed; wakes the task then.
     fn is_overdue(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.until.as_mut().poll(context).is_ready() {
@@ -216,10 +257,10 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
-    use futures::StreamExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::cluster::tls::tests::Written;
 
     const BOUNDS: Bounds =
         Bounds { at_once: 3, of_address: 2, token_within: Duration::from_millis(300), silence: Duration::from_secs(3) };
@@ -227,7 +268,17 @@ mod tests {
     async fn listening(bounds: Bounds) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        (Box::pin(incoming(listener, bounds)), address)
+        (Box::pin(incoming(listener, bounds, None)), address)
+    }
+
+    /// The same with TLS, and a client that has it, too.
+    async fn listening_with_tls(
+        bounds: Bounds,
+    ) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr, Arc<NodeTls>) {
+        let tls = Written::good().tls();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        (Box::pin(incoming(listener, bounds, Some(tls.clone()))), address, tls)
     }
 
     async fn connect(address: std::net::SocketAddr) -> TcpStream {
@@ -278,5 +329,40 @@ mod tests {
         let began = Instant::now();
         assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
         assert!(began.elapsed() >= BOUNDS.silence);
+    }
+
+    #[tokio::test]
+    async fn who_shows_no_certificate_is_closed_and_holds_up_no_node() {
+        let bounds = Bounds { of_address: 3, token_within: BOUNDS.silence, ..BOUNDS };
+        let (mut accepted, address, tls) = listening_with_tls(bounds).await;
+        let mut silent = connect(address).await;
+        let url = format!("https://{address}").parse().expect("a URL");
+        let node = tokio::spawn(async move { tls.connect(&url).await });
+        let mut connection = accepted.next().await.expect("one").expect("accepted");
+        let mut node = node.await.expect("no panic").expect("connected");
+        node.write_all(b"ping").await.expect("written");
+        node.flush().await.expect("written");
+        assert_eq!(read(&mut connection).await.expect("read"), 4);
+        // Nobody else comes through.
+        let next = tokio::spawn(async move { accepted.next().await.is_some() });
+        let mut plain = connect(address).await;
+        plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("written");
+        let mut told = Vec::new();
+        // It may be reset, too.
+        let _ = plain.read_to_end(&mut told).await;
+        assert!(told.first().is_none_or(|kind| *kind == 0x15), "an alert of TLS: {told:?}");
+        assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
+        assert!(!next.is_finished());
+        next.abort();
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_tls_on_which_no_node_shows_itself_is_closed() {
+        let (mut accepted, address, tls) = listening_with_tls(Bounds { token_within: BOUNDS.silence, ..BOUNDS }).await;
+        let url = format!("https://{address}").parse().expect("a URL");
+        let node = tokio::spawn(async move { tls.connect(&url).await });
+        let mut connection = accepted.next().await.expect("one").expect("accepted");
+        let _node = node.await.expect("no panic").expect("connected");
+        assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -33,8 +33,9 @@ use super::part_scan::Files;
 use super::permits::TaskPermits;
 use super::task::Runner;
 use super::worker::{self, Sessions};
-use crate::cluster::affinity;
+use crate::cluster::tls::NodeTls;
 use crate::cluster::token::NodeSecret;
+use crate::cluster::{address, affinity};
 use crate::metrics::metrics;
 use crate::query::distribute::{DistributedPlan, Distribution, NodeUse};
 use crate::query::{Engine, Tenant};
@@ -55,7 +56,7 @@ const COMPRESSION: datafusion_distributed::CompressionType = datafusion_distribu
 pub struct Peer {
     /// Its name.
     pub name: String,
-    /// Host and port where it serves tasks.
+    /// Host and port where it serves tasks, after `https://` if it does with TLS.
     pub address: String,
 }
 
@@ -72,6 +73,8 @@ pub struct OwnNode {
 pub struct DistributionOptions {
     /// The secret that nodes share.
     pub secret: NodeSecret,
+    /// The certificates of this node, if it has any.
+    pub tls: Option<Arc<NodeTls>>,
     /// Queries are distributed that have to read more bytes than this which are not cached; 0: none is.
     pub distribute_bytes: u64,
     /// Tasks of other nodes that run at once.
@@ -112,7 +115,7 @@ impl Coordinator {
         let permits = TaskPermits::new(options.tasks, PERMIT_WAIT);
         let sessions = Sessions { engine: engine.weak(), files: Files { store, cache }, permits };
         Coordinator {
-            channels: Channels::new(guard.clone(), Handle::current()),
+            channels: Channels::new(guard.clone(), options.tls.clone(), Handle::current()),
             worker: sessions.worker(engine),
             sessions,
             guard,
@@ -126,7 +129,8 @@ impl Coordinator {
     /// # Errors
     /// When the listener fails.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        worker::serve(self.worker.clone(), self.guard.clone(), listener, stop).await
+        let tls = self.options.tls.clone();
+        worker::serve(self.worker.clone(), self.guard.clone(), tls, listener, stop).await
     }
 
     /// The nodes that can be given a part, by name.
@@ -140,10 +144,12 @@ impl Coordinator {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.retain(|_, since| now.duration_since(*since) < LEFT_ALONE);
         for Peer { name, address } in (self.options.peers)() {
-            if name == own.name || failed.contains_key(&name) {
+            // One with TLS and one without cannot talk to each other.
+            let is_alike = address::parts(&address).1 == self.options.tls.is_some();
+            if name == own.name || failed.contains_key(&name) || !is_alike {
                 continue;
             }
-            nodes.extend(Url::parse(&format!("http://{address}")).ok().map(|url| (name, url, false)));
+            nodes.extend(Url::parse(&address::url(&address)).ok().map(|url| (name, url, false)));
         }
         nodes.sort();
         nodes.dedup_by(|one, other| one.0 == other.0);

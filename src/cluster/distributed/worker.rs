@@ -29,6 +29,7 @@ use super::guard::{Guard, TENANT_HEADER};
 use super::part_scan::{Files, PartScan};
 use super::permits::TaskPermits;
 use super::task::{NodeTask, Runner};
+use crate::cluster::tls::NodeTls;
 use crate::priority::Priority;
 use crate::query::engine::WeakEngine;
 use crate::query::scan::version_scan::VersionScan;
@@ -141,6 +142,7 @@ fn tenant_of(headers: &HeaderMap) -> Result<Option<Tenant>> {
 pub(super) async fn serve(
     worker: Worker,
     guard: Guard,
+    tls: Option<Arc<NodeTls>>,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> io::Result<()> {
@@ -152,7 +154,7 @@ pub(super) async fn serve(
         .http2_max_header_list_size(16 << 10)
         .add_service(worker.into_worker_server().max_decoding_message_size(PLAN_BYTES))
         .serve_with_incoming_shutdown(
-            connections::incoming(listener, Bounds::default()),
+            connections::incoming(listener, Bounds::default(), tls),
             stop.clone().cancelled_owned(),
         );
     /// What still runs when the node ends, runs again elsewhere.

@@ -12,6 +12,7 @@ use super::App;
 use super::rooms::{Parts, Rooms};
 use crate::catalog::{Catalog, CatalogError, CatalogOptions, LeaseHolder};
 use crate::cluster::identity::{NoNodeId, node_id};
+use crate::cluster::tls::{NodeTls, TlsError};
 use crate::cluster::token::NodeSecret;
 use crate::config::{Config, MemoryPlan};
 use crate::model::causes::Causes;
@@ -67,6 +68,9 @@ pub enum OpenError {
     /// The server has no name among those of the service.
     #[error(transparent)]
     Node(#[from] NoNodeId),
+    /// The certificates for TLS between servers cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The store does not open.
     #[error("the store")]
     Store(#[from] StorageError),
@@ -181,6 +185,7 @@ impl App {
         if directory.join(INCOMPLETE).exists() {
             return Err(OpenError::Incomplete(directory.clone()));
         }
+        let tls = if purpose == Purpose::Work { NodeTls::open(&config.cluster)? } else { None };
         // Before anything is in it: what is acknowledged must be found again.
         durable::create_directory(directory)
             .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
@@ -270,6 +275,7 @@ impl App {
             outgoing: outgoing(config),
             redis,
             node,
+            tls,
         };
         Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
     }

@@ -7,6 +7,7 @@ use crate::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Pee
 use crate::cluster::hand_over::HandOver;
 use crate::cluster::nodes::Nodes;
 use crate::cluster::redis::Redis;
+use crate::cluster::tls::NodeTls;
 use crate::cluster::token::NodeSecret;
 use crate::config::{Config, MemoryPlan};
 use crate::model::node::Role;
@@ -106,13 +107,15 @@ pub(super) struct Parts {
     pub(super) redis: Option<Arc<Redis>>,
     /// The name of this server.
     pub(super) node: Option<String>,
+    /// What it connects to others with, if that is TLS.
+    pub(super) tls: Option<Arc<NodeTls>>,
 }
 
 impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     pub(super) fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
-        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, disk, outgoing, redis, node } =
-            parts;
+        let Parts { config, catalog, store, cache, memory, capacity, .. } = parts;
+        let Parts { scratch, exports, disk, outgoing, redis, node, tls, .. } = parts;
         let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
@@ -128,7 +131,7 @@ impl Rooms {
         let exports = (exports, SharedExports::new(&config, catalog.clone(), store.clone()));
         let own = node.clone().map(|node| (node, scratch.process()));
         let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
-        let hand_over = HandOver::new(&config, nodes.clone()).map(Arc::new);
+        let hand_over = HandOver::new(&config, nodes.clone(), tls.clone()).map(Arc::new);
         let reads = Reads::new(config.clone(), files(), capacity.clone(), responses, exports, hand_over.clone());
         let reads = Arc::new(reads);
         let exports_ahead = {
@@ -142,7 +145,7 @@ impl Rooms {
 
         let tasks = Arc::new(RefreshTasks::new());
         let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node.clone()));
-        let coordinator = coordinator(&config, node, &nodes, capacity.engine(), files());
+        let coordinator = coordinator(&config, (node, tls), &nodes, capacity.engine(), files());
         if let Some(coordinator) = &coordinator {
             capacity.engine().distribute_by(coordinator.clone());
         }
@@ -235,7 +238,7 @@ impl Rooms {
 /// Who distributes the large queries of this process, and takes parts of others'.
 fn coordinator(
     config: &Config,
-    own: Option<String>,
+    (own, tls): (Option<String>, Option<Arc<NodeTls>>),
     nodes: &Arc<Nodes>,
     engine: &Engine,
     (store, cache): (Store, PartCache),
@@ -251,6 +254,7 @@ fn coordinator(
     };
     let options = DistributionOptions {
         secret,
+        tls,
         distribute_bytes: config.cluster.distribute_bytes,
         tasks: match config.cluster.tasks {
             0 => engine.threads().max(LEAST_TASKS),

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::support::certificates::Certificates;
 use crate::support::machine::{Machine, Server, failed, one_json_line};
 
 /// A request of before `Host` was mandatory, whose answer can name nothing but the address of the server.
@@ -54,4 +55,35 @@ fn a_server_that_cannot_take_tasks_of_others_does_not_start() {
         assert!(message.contains("cluster.secret") && message.contains("at least 16 bytes"), "{message}");
     }
     assert!(!machine.path("strata-data").exists());
+}
+
+#[test]
+fn a_server_whose_certificate_others_would_refuse_does_not_start() {
+    let (machine, certificates) = (Machine::new(), Certificates::make("127.0.0."));
+    let secret = ("STRATA_CLUSTER__SECRET".to_owned(), "a secret of the nodes".to_owned());
+    let environment = |listen: &str, more: &[(String, String)]| {
+        let listen = ("STRATA_CLUSTER__LISTEN".to_owned(), listen.to_owned());
+        [vec![secret.clone(), listen], certificates.environment(0), more.to_vec()].concat()
+    };
+    let start = |environment: Vec<(String, String)>| {
+        let mut command = machine.command(&["serve", "--listen", "127.0.0.1:0"]);
+        failed(&command.envs(environment).output().expect("the binary runs"))
+    };
+    let own = certificates.path("127.0.0.11.pem").display().to_string();
+    let message = start(environment("127.0.0.12:0", &[]));
+    let named = "names 127.0.0.11 as subjectAltName, and not 127.0.0.12, where other servers connect";
+    assert!(message.starts_with(&format!("strata: `cluster.tls_certificate`: {own} {named}")), "{message}");
+    let key = ("STRATA_CLUSTER__TLS_KEY".to_owned(), certificates.path("127.0.0.12.key").display().to_string());
+    let message = start(environment("127.0.0.11:0", &[key]));
+    assert!(message.ends_with(&format!("127.0.0.12.key is not the key of the certificate in {own}")), "{message}");
+    let nothing = ("STRATA_CLUSTER__TLS_CA".to_owned(), certificates.path("nothing").display().to_string());
+    let message = start(environment("127.0.0.11:0", &[nothing]));
+    assert!(message.contains("`cluster.tls_ca`: ") && message.contains("nothing cannot be read: No such"), "{message}");
+    let mut two = environment("127.0.0.11:0", &[]);
+    two.retain(|(name, _)| name != "STRATA_CLUSTER__TLS_KEY");
+    assert!(start(two).contains("give cluster.tls_key, too"));
+    assert!(!machine.path("strata-data").exists());
+    let good = environment("127.0.0.11:0", &[]);
+    let good: Vec<(&str, &str)> = good.iter().map(|(name, value)| (&**name, &**value)).collect();
+    Server::start(&machine, &[], &good);
 }

@@ -24,7 +24,7 @@ use crate::support::reads::{cases, no_failure, plan, query};
 /// Entities of three row groups.
 const ENTITIES: u64 = 70_000;
 
-const SHARED: [(&str, &str); 4] = [
+pub const SHARED: [(&str, &str); 4] = [
     ("STRATA_CLUSTER__DISTRIBUTE_BYTES", "1"),
     ("STRATA_CACHE__MEMORY_BYTES", "0"),
     ("STRATA_CACHE__RESPONSE_BYTES", "0"),
@@ -49,20 +49,24 @@ fn many() -> String {
 }
 
 /// A service with a version of many entities, whose servers know each other.
-struct Shared {
-    cluster: Cluster,
+pub struct Shared {
+    pub cluster: Cluster,
     path: String,
 }
 
 impl Shared {
     async fn start() -> Shared {
-        let cluster = Cluster::start(&SHARED).await;
+        Shared::of(Cluster::start(&SHARED).await).await
+    }
+
+    /// Of a service with [`SHARED`].
+    pub async fn of(cluster: Cluster) -> Shared {
         let (dataset, _) = cluster.dataset("Many", json!({})).await;
         let version = cluster.push_text(dataset, &many()).await;
         let shared = Shared { path: format!("/api/{dataset}/many/v{version}/"), cluster };
         for node in 0..NODES {
             until("the servers share queries", async || {
-                shared.cluster.door_of(node).get(&shared.of("count=true&filter=k:3")).await;
+                shared.cluster.door_of(node).get(&shared.path("count=true&filter=k:3")).await;
                 shared.counted(node, "distributed_queries_total{outcome=\"answered\"}").await > 0.0
             })
             .await;
@@ -70,12 +74,12 @@ impl Shared {
         shared
     }
 
-    fn of(&self, query: &str) -> String {
+    pub fn path(&self, query: &str) -> String {
         format!("{}?{query}", self.path)
     }
 
     /// What a server has counted.
-    async fn counted(&self, node: usize, series: &str) -> f64 {
+    pub async fn counted(&self, node: usize, series: &str) -> f64 {
         let rendering = self.cluster.door_of(node).get("/metrics").await.map(|reply| reply.text()).unwrap_or_default();
         metrics::value(&rendering, &format!("strata_{series}")).unwrap_or_default()
     }
@@ -100,7 +104,7 @@ fn shared_queries_are_answered_byte_for_byte_as_by_one_process() {
         (Shared::start().await, alone)
     });
     let same = async |query: &str, node: usize| {
-        let path = shared.of(query);
+        let path = shared.path(query);
         let expected = alone.service.get(&path).await;
         let found = shared.cluster.door_of(node).get(&path).await.expect("an answer");
         let is_same = (found.status, found.whole) == (expected.status, true) && found.body == expected.body;
@@ -149,13 +153,13 @@ async fn servers_that_are_killed_or_stopped_in_the_middle_of_shared_queries_spoi
         ["filter_contains=t:77&format=jsonl", "count=true&filter_contains=t:5", "sort=t:desc&limit=40&format=jsonl"];
     let mut expected = Vec::new();
     for query in queries {
-        expected.push(shared.cluster.door_of(0).get(&shared.of(query)).await.expect("an answer").body);
+        expected.push(shared.cluster.door_of(0).get(&shared.path(query)).await.expect("an answer").body);
     }
     // Queries at one server, while another one ends in some way.
     let all_right = async |shared: &Shared, end: &mut dyn FnMut()| {
         let door = shared.cluster.door_of(0);
         let asked = queries.iter().cycle().take(12).map(|query| {
-            let (door, path) = (door.clone(), shared.of(query));
+            let (door, path) = (door.clone(), shared.path(query));
             tokio::spawn(async move { door.get(&path).await })
         });
         let asked: Vec<_> = asked.collect();
@@ -234,7 +238,7 @@ async fn a_server_of_another_version_is_not_asked() {
     };
     let living = lives(node("other", "0.0.0"));
     until("the server is known", async || shared.counted(0, "nodes{state=\"alive\"}").await >= 4.0).await;
-    let path = shared.of("count=true&filter_contains=t:5");
+    let path = shared.path("count=true&filter_contains=t:5");
     let expected = shared.cluster.door_of(0).get(&path).await.expect("an answer").body;
     for _ in 0..10 {
         assert_eq!(shared.cluster.door_of(0).get(&path).await.expect("an answer").body, expected);

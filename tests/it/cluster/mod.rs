@@ -20,3 +20,4 @@ mod history;
 mod promptness;
 mod rates;
 mod replacing;
+mod tls;

@@ -2,6 +2,7 @@
 
 pub mod binary;
 pub mod catalog;
+pub mod certificates;
 pub mod databases;
 pub mod diffs;
 pub mod engines;
@@ -21,6 +22,7 @@ pub mod owned;
 pub mod pages;
 pub mod postgres;
 pub mod reads;
+pub mod recording_proxy;
 pub mod redis;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub mod s3_server;

@@ -20,6 +20,15 @@ pub fn between(path: &str, begin: &str, end: &str) -> String {
     held.trim().to_owned()
 }
 
+/// A block of code that a page holds between its marks, without the marks of code.
+#[track_caller]
+pub fn block(path: &str, mark: &str) -> String {
+    let text = between(path, &format!("<!-- {mark}:begin -->"), &format!("<!-- {mark}:end -->"));
+    let code = text.trim_start_matches("```").trim_end_matches("```");
+    // The first line names the language.
+    code.split_once('\n').expect("lines").1.to_owned()
+}
+
 /// Compares the table that a page holds between its marks with the one that the code gives.
 #[track_caller]
 pub fn check_table(path: &str, mark: &str, expected: &str) {

@@ -19,9 +19,14 @@ pub struct Balancer {
 
 impl Balancer {
     pub fn start(page: &Page) -> Balancer {
+        Balancer::of(&page.haproxy(), format!("{}2:8000", page.network))
+    }
+
+    /// With this configuration, which says that it listens at this address.
+    pub fn of(configuration: &str, address: String) -> Balancer {
         let directory = tempfile::Builder::new().prefix("strata-haproxy-").tempdir().expect("a temporary directory");
         let file = directory.path().join("haproxy.cfg");
-        std::fs::write(&file, page.haproxy()).expect("written");
+        std::fs::write(&file, configuration).expect("written");
         let checked = Command::new(program()).arg("-c").arg("-f").arg(&file).stdin(Stdio::null()).output();
         let checked = checked.expect("haproxy runs");
         let told = [checked.stdout, checked.stderr].concat();
@@ -34,7 +39,6 @@ impl Balancer {
         command.arg("-db").arg("-f").arg(&file).current_dir(directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let mut process = command.spawn().expect("haproxy runs");
-        let address = format!("{}2:8000", page.network);
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(&address).is_err() {
             let ended = process.try_wait().expect("asking after haproxy").is_some();

@@ -22,10 +22,11 @@ use crate::support::machine::{Machine, succeeded};
 use crate::support::postgres::Postgres;
 use crate::support::redis::RedisServer;
 
-use balancer::Balancer;
+pub use balancer::Balancer;
 pub use client::{Door, Reply};
 pub use node::Node;
 use objects::ObjectServer;
+pub use page::Page;
 
 /// How many servers there are.
 pub const NODES: usize = 3;
@@ -43,6 +44,8 @@ pub struct Cluster {
     _balancer: Balancer,
     network: String,
     environment: Vec<(&'static str, String)>,
+    /// More of it, for each node.
+    own: [Vec<(String, String)>; NODES],
 }
 
 impl Cluster {
@@ -68,6 +71,14 @@ impl Cluster {
 
     /// A service of one test's own, with more variables for its servers.
     pub async fn start(more: &[(&'static str, &str)]) -> Cluster {
+        Cluster::start_each(more, |_| Default::default()).await
+    }
+
+    /// The same, with variables for each server that are made for the addresses of the service.
+    pub async fn start_each(
+        more: &[(&'static str, &str)],
+        own: impl FnOnce(&Page) -> [Vec<(String, String)>; NODES],
+    ) -> Cluster {
         let (number, network) = free_network();
         let (postgres, redis) = (Postgres::own(), RedisServer::start());
         let objects = ObjectServer::start(&format!("{network}30"), number);
@@ -93,14 +104,15 @@ impl Cluster {
         environment.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let token = add_owner(&page, &environment);
         let mut nodes: Vec<Node> = (0..NODES).map(|number| Node::new(&page, number)).collect();
-        for node in &mut nodes {
-            node.start(&environment, &[]);
+        let own = own(&page);
+        for (node, own) in nodes.iter_mut().zip(&own) {
+            node.start(&environment, own, &[]);
         }
         let balancer = Balancer::start(&page);
         let door = Door::new(&balancer.base_url(), &token);
         let catalog = page.catalog;
         let cluster =
-            Cluster { door, nodes, postgres, redis, objects, catalog, _balancer: balancer, network, environment };
+            Cluster { door, nodes, postgres, redis, objects, catalog, _balancer: balancer, network, environment, own };
         cluster.until_ready().await;
         cluster
     }
@@ -123,7 +135,7 @@ impl Cluster {
 
     /// Starts a server that has ended, with more variables, and waits until it answers.
     pub fn start_node(&mut self, node: usize, more: &[(&str, &str)]) {
-        self.nodes[node].start(&self.environment, more);
+        self.nodes[node].start(&self.environment, &self.own[node], more);
     }
 
     /// Waits until every server and the balancer answer.

@@ -24,9 +24,10 @@ impl Node {
     }
 
     /// Starts it, and waits until it listens.
-    pub fn start(&mut self, environment: &[(&'static str, String)], more: &[(&str, &str)]) {
+    pub fn start(&mut self, environment: &[(&'static str, String)], own: &[(String, String)], more: &[(&str, &str)]) {
         let environment = environment.iter().map(|(name, value)| (*name, value.as_str()));
-        let environment: Vec<(&str, &str)> = environment.chain(more.iter().copied()).collect();
+        let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let environment: Vec<(&str, &str)> = environment.chain(own).chain(more.iter().copied()).collect();
         self.server = Some(Server::configured(&self.machine, "strata.toml", &environment));
     }
 

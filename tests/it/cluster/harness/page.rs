@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::pages::between;
+use crate::support::pages;
 
 const PAGE: &str = "docs/cluster.md";
 
@@ -34,6 +34,22 @@ impl Page {
         .fold(text, |text, (shown, real)| replaced(&text, shown, &real))
     }
 
+    /// `haproxy.cfg` of the proxy on a node, from 0, that ends TLS for reads that are handed over. The certificate is
+    /// in a file with its key.
+    pub fn proxy(&self, node: usize, certificate: &Path, authority: &Path) -> String {
+        let haproxy = self.haproxy();
+        let (defaults, _) = haproxy.split_once("frontend").expect("a frontend");
+        let shown = |path: &Path| path.display().to_string();
+        let lines = [
+            ("10.0.0.11", format!("{}1{}", self.network, node + 1)),
+            ("/etc/haproxy/node.pem ca-file", format!("{} ca-file", shown(certificate))),
+            ("/etc/strata/ca.pem", shown(authority)),
+        ];
+        let lines = lines.into_iter().fold(block("proxy"), |text, (shown, real)| replaced(&text, shown, &real));
+        // Its connections to the node are no longer those of the balancer.
+        format!("{}{lines}", replaced(defaults, &format!("    source {}2\n", self.network), ""))
+    }
+
     /// `haproxy.cfg`. Its own address is the one that the nodes trust.
     pub fn haproxy(&self) -> String {
         let text = block("haproxy").replace("10.0.0.", &self.network);
@@ -46,10 +62,7 @@ impl Page {
 
 /// A block of the page, without the marks of code.
 pub fn block(name: &str) -> String {
-    let text = between(PAGE, &format!("<!-- {name}:begin -->"), &format!("<!-- {name}:end -->"));
-    let code = text.trim_start_matches("```").trim_end_matches("```");
-    // The first line names the language.
-    code.split_once('\n').expect("lines").1.to_owned()
+    pages::block(PAGE, name)
 }
 
 #[track_caller]

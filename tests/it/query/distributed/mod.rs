@@ -3,6 +3,7 @@
 
 mod cut;
 mod ties;
+mod tls;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +12,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
+use strata::cluster::tls::NodeTls;
 use strata::cluster::token::NodeSecret;
+use strata::config::Cluster;
 use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest, Sort};
 use strata::model::secret::Secret;
@@ -56,12 +59,22 @@ impl Nodes {
 
     /// Adds a node with a secret and a store, which serves from now on.
     fn add(&mut self, secret: &str, store: Store) -> usize {
+        self.add_at("127.0.0.1", None, secret, store)
+    }
+
+    /// The same at another address, with the certificates of a configuration.
+    fn add_at(&mut self, host: &str, tls: Option<Cluster>, secret: &str, store: Store) -> usize {
         let number = self.engines.len();
         let name = format!("n{number}");
         let engine = self.lab.engine(2, 1 << 30, Duration::from_secs(60));
         let known = self.known.clone();
         let options = DistributionOptions {
             secret: NodeSecret::new(Secret::from_stored(secret.to_owned())),
+            tls: self
+                .lab
+                .bench
+                .runtime
+                .block_on(async { NodeTls::open(&tls.clone().unwrap_or_default()).expect("files") }),
             distribute_bytes: 1,
             tasks: 4,
             own: OwnNode { name: name.clone(), helps: true },
@@ -71,8 +84,9 @@ impl Nodes {
         let serving = stop.clone();
         let (coordinator, address) = self.lab.bench.runtime.block_on(async {
             let coordinator = Arc::new(Coordinator::new(options, &engine, store, PartCache::new(0)));
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let address = listener.local_addr().expect("an address").to_string();
+            let listener = TcpListener::bind((host, 0)).await.expect("a port");
+            let scheme = if tls.is_some() { "https://" } else { "" };
+            let address = format!("{scheme}{}", listener.local_addr().expect("an address"));
             let served = coordinator.clone();
             tokio::spawn(async move { served.serve(listener, serving).await.expect("served") });
             (coordinator, address)

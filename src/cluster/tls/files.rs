@@ -1,0 +1,285 @@
+//! The files of certificates: read, checked, and made into what the library of TLS takes.
+//!
+//! A server that could not be helped is told before it runs. So its own certificate is checked as the other servers will
+//! check it: by `cluster.tls_ca`, which is the same on all, and for the host at which they connect.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chrono::{DateTime, SecondsFormat};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{CertificateError, ClientConfig, DEFAULT_VERSIONS, Error, RootCertStore, ServerConfig};
+
+use crate::config::Cluster;
+
+/// More than files of certificates have.
+const FILE_BYTES: u64 = 1 << 20;
+
+const CERTIFICATE: &str = "cluster.tls_certificate";
+const KEY: &str = "cluster.tls_key";
+const CA: &str = "cluster.tls_ca";
+
+/// Servers cannot use TLS with each other.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not read.
+    #[error("`{setting}`: {} cannot be read", path.display())]
+    Read {
+        /// The option that names it.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file holds something else.
+    #[error("`{setting}`: {} {reason}", path.display())]
+    File {
+        /// The option that names it.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The library takes nothing of all this.
+    #[error("TLS between servers")]
+    Library(#[from] Error),
+}
+
+/// Where certificates and key are, and what for.
+pub(super) struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    ca: PathBuf,
+    /// The host at which other servers connect to this one, if they do.
+    host: Option<String>,
+}
+
+/// What is in the files.
+#[derive(PartialEq, Eq)]
+pub(super) struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    ca: Vec<u8>,
+}
+
+/// What connections are made with.
+pub(super) struct TlsConfigs {
+    /// Takes connections of servers.
+    pub(super) server: Arc<ServerConfig>,
+    /// Connects to servers.
+    pub(super) client: Arc<ClientConfig>,
+    /// Connects to proxies of servers.
+    pub(super) http_client: Arc<ClientConfig>,
+    /// When the first certificate of the chain expires, in seconds since 1970, if one does.
+    pub(super) expires_s: Option<u64>,
+}
+
+impl Files {
+    /// Those of a configuration, if it has any.
+    pub(super) fn of(cluster: &Cluster) -> Option<Files> {
+        let address = cluster.internal_address.as_ref().and_then(|address| address.as_str().rsplit_once(':'));
+        let host = address.map(|(host, _)| host.trim_matches(['[', ']']));
+        Some(Files {
+            certificate: cluster.tls_certificate.clone()?,
+            key: cluster.tls_key.clone()?,
+            ca: cluster.tls_ca.clone()?,
+            host: host.map(str::to_owned),
+        })
+    }
+
+    /// What they hold.
+    ///
+    /// # Errors
+    /// [`TlsError::Read`], [`TlsError::File`].
+    pub(super) fn read(&self) -> Result<Contents, TlsError> {
+        Ok(Contents { certificate: self.read_one(CERTIFICATE)?, key: self.read_one(KEY)?, ca: self.read_one(CA)? })
+    }
+
+    fn read_one(&self, setting: &'static str) -> Result<Vec<u8>, TlsError> {
+        let (path, mut bytes) = (self.path(setting), Vec::new());
+        let read = File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes));
+        match read {
+            Ok(length) if length as u64 == FILE_BYTES => Err(self.wrong(setting, "is too large for certificates")),
+            Ok(_) => Ok(bytes),
+            Err(source) => Err(TlsError::Read { setting, path: path.to_owned(), source }),
+        }
+    }
+
+    fn path(&self, setting: &'static str) -> &Path {
+        match setting {
+            CERTIFICATE => &self.certificate,
+            KEY => &self.key,
+            _ => &self.ca,
+        }
+    }
+
+    fn wrong(&self, setting: &'static str, reason: impl Into<String>) -> TlsError {
+        TlsError::File { setting, path: self.path(setting).to_owned(), reason: reason.into() }
+    }
+
+    /// Makes connections possible with what the files hold.
+    ///
+    /// # Errors
+    /// [`TlsError`], where other servers would refuse this one, or it all others.
+    pub(super) fn check(&self, contents: &Contents, now: UnixTime) -> Result<TlsConfigs, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = self.certificates(CERTIFICATE, &contents.certificate)?;
+        let roots = Arc::new(self.roots(&contents.ca, &provider, now)?);
+        let resolver = Arc::new(SingleCertAndKey::from(self.certified(&chain, &contents.key, &provider)?));
+
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+        let clients = clients.map_err(|error| Error::General(error.to_string()))?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+        let servers = servers.map_err(|error| Error::General(error.to_string()))?;
+        if let [own, rest @ ..] = &*chain {
+            clients.verify_client_cert(own, rest, now).map_err(|error| self.refused(&error))?;
+            if let Some(host) = &self.host {
+                let name = ServerName::try_from(&**host);
+                let name = name.map_err(|_| self.wrong(CERTIFICATE, format!("cannot name {host}: no name of DNS")))?;
+                servers.verify_server_cert(own, rest, &name, &[], now).map_err(|error| self.refused(&error))?;
+            }
+        }
+
+        let server = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
+        let mut server = server.with_client_cert_verifier(clients).with_cert_resolver(resolver.clone());
+        server.alpn_protocols = vec![b"h2".to_vec()];
+        (server.send_tls13_tickets, server.session_storage) = (0, Arc::new(NoServerSessionStorage {}));
+        let client = |versions, protocol: &[u8]| {
+            let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
+            let client = client.with_webpki_verifier(servers.clone());
+            let mut client = client.with_client_cert_resolver(resolver.clone());
+            client.alpn_protocols = vec![protocol.to_vec()];
+            client.resumption = Resumption::disabled();
+            Ok::<_, Error>(Arc::new(client))
+        };
+        Ok(TlsConfigs {
+            server: Arc::new(server),
+            client: client(&[&TLS13], b"h2")?,
+            http_client: client(DEFAULT_VERSIONS, b"http/1.1")?,
+            expires_s: chain.iter().filter_map(|certificate| expires_s(certificate, &provider)).min(),
+        })
+    }
+
+    /// Whether certificates that were good are good still.
+    ///
+    /// # Errors
+    /// [`TlsError::File`].
+    pub(super) fn check_time(&self, expires_s: Option<u64>, now: UnixTime) -> Result<(), TlsError> {
+        match expires_s {
+            Some(expires_s) if expires_s < now.as_secs() => Err(self.wrong(CERTIFICATE, expired(expires_s))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The certificates of a file: at least one.
+    fn certificates(&self, setting: &'static str, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
+        match found {
+            Ok(found) if !found.is_empty() => Ok(found),
+            Ok(_) => Err(self.wrong(setting, "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")),
+            Err(error) => Err(self.wrong(setting, format!("is not PEM: {error}"))),
+        }
+    }
+
+    /// Who may sign. One that has expired may not, but must not keep those beside it from it.
+    fn roots(&self, contents: &[u8], provider: &CryptoProvider, now: UnixTime) -> Result<RootCertStore, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates(CA, contents)? {
+            if expires_s(&certificate, provider).is_none_or(|expires_s| expires_s >= now.as_secs()) {
+                let added = roots.add(certificate);
+                added.map_err(|error| self.wrong(CA, format!("holds a certificate that cannot be used: {error}")))?;
+            }
+        }
+        match roots.is_empty() {
+            true => Err(self.wrong(CA, "holds only certificates that have expired: add one that is good now")),
+            false => Ok(roots),
+        }
+    }
+
+    /// The certificate of this server, with its key.
+    fn certified(
+        &self,
+        chain: &[CertificateDer<'static>],
+        key: &[u8],
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, TlsError> {
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+            pem::Error::NoItemsFound => {
+                self.wrong(KEY, "holds no private key in PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
+            }
+            error => self.wrong(KEY, format!("is not PEM: {error}")),
+        })?;
+        CertifiedKey::from_der(chain.to_vec(), key, provider).map_err(|error| match error {
+            Error::InconsistentKeys(_) => {
+                self.wrong(KEY, format!("is not the key of the certificate in {}", self.certificate.display()))
+            }
+            Error::InvalidCertificate(_) => self.refused(&error),
+            error => {
+                let taken = "RSA of at least 2,048 bits, ECDSA on P-256 or P-384, and Ed25519";
+                self.wrong(KEY, format!("is no key that can be used ({taken} are): {error}"))
+            }
+        })
+    }
+
+    /// Why other servers refuse the certificate of this one.
+    fn refused(&self, error: &Error) -> TlsError {
+        let Error::InvalidCertificate(cause) = error else {
+            return self.wrong(CERTIFICATE, format!("cannot be used: {error}"));
+        };
+        let reason = match cause {
+            CertificateError::ExpiredContext { not_after, .. } => expired(not_after.as_secs()),
+            CertificateError::NotValidYetContext { not_before, .. } => {
+                format!("is good from {} only: look at the clock of this machine", date(not_before.as_secs()))
+            }
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                let signed = "is not signed by a certificate in";
+                format!("{signed} {} ({CA}), nor followed by those that lead to one", self.ca.display())
+            }
+            CertificateError::NotValidForNameContext { presented, .. } => {
+                let (host, named) = (self.host.as_deref().unwrap_or_default(), presented.join(", "));
+                let named = if named.is_empty() { "nothing" } else { &named };
+                format!(
+                    "names {named} as subjectAltName, and not {host}, where other servers connect (cluster.listen, or \
+                     cluster.internal_address)"
+                )
+            }
+            CertificateError::InvalidPurposeContext { .. } => {
+                "is not for servers and clients: extendedKeyUsage must have serverAuth and clientAuth".to_owned()
+            }
+            cause => format!("cannot be used: {cause}"),
+        };
+        self.wrong(CERTIFICATE, reason)
+    }
+}
+
+/// When a certificate expires, in seconds since 1970, if it does. The library tells it of one that has expired. So it is
+/// asked what it thinks of it at the end of time.
+fn expires_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Option<u64> {
+    let end = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::MAX));
+    let algorithms = provider.signature_verification_algorithms.all;
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
+    match verify_server_cert_signed_by_trust_anchor(&parsed, &RootCertStore::empty(), &[], end, algorithms) {
+        Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => Some(not_after.as_secs()),
+        _ => None,
+    }
+}
+
+fn expired(expired_s: u64) -> String {
+    format!("has expired at {}: give one that is good now", date(expired_s))
+}
+
+fn date(seconds: u64) -> String {
+    let date = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    date.map_or_else(|| format!("{seconds} s after 1970"), |date| date.to_rfc3339_opts(SecondsFormat::Secs, true))
+}

@@ -1,0 +1,149 @@
+//! TLS between the servers of a service. Each shows a certificate that one of `cluster.tls_ca` has signed, whether it
+//! asks or is asked.
+//!
+//! 1. Three files are read at the start (`files`). What is wrong with them ends it.
+//! 2. They are looked at again every few seconds. New ones are used for new connections. If something is wrong with
+//!    them, those before stay in use, and the log says so.
+//! 3. No session is resumed: on each connection both certificates are shown, and checked with what is in use.
+
+mod files;
+#[cfg(test)]
+pub(super) mod tests;
+
+pub use files::TlsError;
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::Uri;
+use rustls::ClientConfig;
+use rustls::pki_types::{ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use self::files::{Contents, Files, TlsConfigs};
+use crate::blocking::blocking;
+use crate::config::Cluster;
+use crate::metrics::metrics;
+use crate::model::causes::Causes;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The certificates of this server and of those that it trusts, as they are at the moment.
+pub struct NodeTls {
+    in_use: ArcSwap<TlsConfigs>,
+}
+
+impl NodeTls {
+    /// With this configuration; `None` without certificates. The files are looked at until the last handle is dropped.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file, and says what would be right.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn open(cluster: &Cluster) -> Result<Option<Arc<NodeTls>>, TlsError> {
+        let Some(files) = Files::of(cluster) else { return Ok(None) };
+        let contents = files.read()?;
+        let (tls, watch) = NodeTls::of(files, contents)?;
+        tokio::spawn(watch.run());
+        Ok(Some(tls))
+    }
+
+    fn of(files: Files, contents: Contents) -> Result<(Arc<NodeTls>, Watch), TlsError> {
+        let configs = files.check(&contents, UnixTime::now())?;
+        let tls = Arc::new(NodeTls { in_use: ArcSwap::from_pointee(configs) });
+        tls.tell();
+        let watch =
+            Watch { tls: Arc::downgrade(&tls), files: Arc::new(files), contents: Arc::new(contents), trouble: None };
+        Ok((tls, watch))
+    }
+
+    /// Takes connections of servers.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        self.in_use.load().server.clone().into()
+    }
+
+    /// A connection to the server at a URL.
+    ///
+    /// # Errors
+    /// When there is none, or the server shows no certificate that names the host of the URL.
+    pub(super) async fn connect(&self, url: &Uri) -> io::Result<TlsStream<TcpStream>> {
+        let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "no address of a server");
+        let (Some(host), Some(port)) = (url.host(), url.port_u16()) else { return Err(no_address()) };
+        let host = host.trim_matches(['[', ']']);
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| no_address())?;
+        let connector = TlsConnector::from(self.in_use.load().client.clone());
+        let stream = TcpStream::connect((host, port)).await?;
+        // Slower without, and right.
+        let _ = stream.set_nodelay(true);
+        connector.connect(name, stream).await
+    }
+
+    /// What connects to a proxy of another server, by HTTP/1.1. It is the same until certificates are renewed.
+    pub(super) fn http_client(&self) -> Arc<ClientConfig> {
+        self.in_use.load().http_client.clone()
+    }
+
+    fn tell(&self) {
+        let expires_s = self.in_use.load().expires_s.unwrap_or_default();
+        metrics().node_certificate_expires.set(expires_s as f64);
+    }
+}
+
+/// Looks after the files.
+struct Watch {
+    tls: Weak<NodeTls>,
+    files: Arc<Files>,
+    /// What they held when they were last used.
+    contents: Arc<Contents>,
+    /// What was wrong at the last look, and whether the log has it.
+    trouble: Option<(String, bool)>,
+}
+
+impl Watch {
+    async fn run(mut self) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let Some(tls) = self.tls.upgrade() else { return };
+            self.look(&tls).await;
+        }
+    }
+
+    /// Uses the files if they are new, and nothing is wrong with them.
+    async fn look(&mut self, tls: &NodeTls) {
+        let (files, before, expires_s) = (self.files.clone(), self.contents.clone(), tls.in_use.load().expires_s);
+        let looked = blocking(move || {
+            let (contents, now) = (files.read()?, UnixTime::now());
+            if contents == *before {
+                return files.check_time(expires_s, now).map(|()| None);
+            }
+            files.check(&contents, now).map(|configs| Some((contents, configs)))
+        });
+        match looked.await {
+            Ok(Ok(None)) => self.trouble = None,
+            Ok(Ok(Some((contents, configs)))) => {
+                tls.in_use.store(Arc::new(configs));
+                tls.tell();
+                (self.contents, self.trouble) = (Arc::new(contents), None);
+                tracing::info!("the certificates for TLS between servers were renewed");
+            }
+            Ok(Err(error)) => self.note(Causes(&error).to_string()),
+            // The system has no thread. Next time it may.
+            Err(_) => {}
+        }
+    }
+
+    /// Logs trouble once. Files are replaced one after the other, so only what is still wrong at the next look counts.
+    fn note(&mut self, cause: String) {
+        let (is_same, is_told) = self.trouble.as_ref().map_or((false, false), |(last, told)| (*last == cause, *told));
+        if is_same && !is_told {
+            tracing::warn!(cause, "the certificates for TLS between servers are not renewed: those before stay in use");
+        }
+        self.trouble = Some((cause, is_same));
+    }
+}

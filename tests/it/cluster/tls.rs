@@ -1,0 +1,229 @@
+//! Servers that talk to each other with TLS, with certificates that the commands of docs/cluster.md make.
+
+use std::io;
+use std::sync::Arc;
+
+use datafusion_distributed::GetWorkerInfoRequest;
+use datafusion_distributed::grpc::{DefaultChannelResolver, create_worker_client};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::distributed::{SHARED, Shared};
+use super::harness::{Balancer, Cluster, NODES, until};
+use crate::support::certificates::Certificates;
+use crate::support::metrics;
+use crate::support::recording_proxy::RecordingProxy;
+
+/// How HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A count that all servers take part in, of a text that is in no entity.
+const SEARCHED: &str = "count=true&filter_contains=t:zebra%20crossing";
+
+/// What a client does with TLS: it trusts an authority, and shows the certificate of a server, or none.
+fn client(trusted: &Certificates, shown: Option<(&Certificates, usize)>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(trusted.path("ca.pem")).expect("a certificate")).expect("added");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.expect("versions").with_root_certificates(roots);
+    let mut config = match shown {
+        None => builder.with_no_client_auth(),
+        Some((certificates, node)) => {
+            let [_, (_, key), _] = certificates.options(node);
+            let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+            builder.with_client_auth_cert(vec![certificates.certificate(node)], key).expect("a certificate")
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+/// The certificate of who is at an address, and what it says to a client that begins HTTP/2.
+async fn said(address: &str, client: Arc<ClientConfig>) -> io::Result<(CertificateDer<'static>, [u8; 16])> {
+    let host = address.rsplit_once(':').expect("a port").0.to_owned();
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let mut stream = TlsConnector::from(client).connect(ServerName::try_from(host).expect("a host"), stream).await?;
+    stream.write_all(PREFACE).await?;
+    let mut bytes = [0; 16];
+    stream.read_exact(&mut bytes).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).expect("a certificate");
+    Ok((shown.clone().into_owned(), bytes))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_queries_are_shared_with_tls_and_by_servers_of_one_authority_alone() {
+    let (mut proxies, mut made) = (Vec::new(), None);
+    let cluster = Cluster::start_each(&SHARED, |page| {
+        let certificates = made.insert(Certificates::make(&page.network));
+        [0, 1, 2].map(|node| {
+            let host = format!("{}1{}", page.network, node + 1);
+            let proxy = RecordingProxy::start(&format!("{host}:0"), &format!("{host}:8081"));
+            let reached = ("STRATA_CLUSTER__INTERNAL_ADDRESS".to_owned(), proxy.address().to_string());
+            proxies.push(proxy);
+            certificates.environment(node).into_iter().chain([reached]).collect()
+        })
+    })
+    .await;
+    let mut shared = Shared::of(cluster).await;
+    let certificates = made.expect("made");
+    let others = Certificates::make(certificates.network());
+    let expected = shared.cluster.door_of(0).get(&shared.path("count=true&filter=k:3")).await.expect("an answer").body;
+    let is_right = async |shared: &Shared, node: usize| {
+        let reply = shared.cluster.door_of(node).get(&shared.path("count=true&filter=k:3")).await.expect("an answer");
+        assert!(reply.is_ok() && reply.body == expected, "{} {}", reply.status, reply.text());
+    };
+    let done = "node_tasks_total{outcome=\"done\"}";
+
+    // All have worked for others, and who reads the network sees TLS and no words.
+    for node in 0..NODES {
+        let reply = shared.cluster.door_of(node).get(&shared.path(SEARCHED)).await.expect("an answer");
+        assert!(reply.is_ok(), "{}", reply.text());
+        let expires = shared.counted(node, "node_certificate_expires_timestamp_seconds").await;
+        assert!(expires > 1_700_000_000.0, "{expires}");
+    }
+    for (node, proxy) in proxies.iter().enumerate() {
+        assert!(shared.counted(node, done).await > 0.0, "{node}");
+        let recorded = proxy.recorded();
+        assert!(recorded.starts_with(&[0x16, 0x03]) && recorded.len() > 10_000, "{}", recorded.len());
+        assert!(!proxy.has_seen(b"PRI * HTTP/2.0") && !proxy.has_seen(b"zebra crossing"));
+    }
+
+    // Who shows no certificate of the authority is told nothing.
+    let address = shared.cluster.tasks_of(0);
+    let refused = shared.counted(0, "node_tasks_total{outcome=\"refused\"}").await;
+    let url = format!("http://{address}").parse().expect("a URL");
+    let plain = async {
+        let channel = DefaultChannelResolver::default().get_channel(&url).await.map_err(|error| error.to_string())?;
+        let told = create_worker_client(channel).get_worker_info(GetWorkerInfoRequest {}).await;
+        told.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let told = plain.await.expect_err("no TLS");
+    assert!(!told.contains("no node of this service"), "{told}");
+    for shown in [None, Some((&others, 0))] {
+        assert!(said(&address, client(&certificates, shown)).await.is_err());
+    }
+    assert!(said(&address, client(&others, Some((&certificates, 0)))).await.is_err());
+    let (shown, settings) = said(&address, client(&certificates, Some((&certificates, 1)))).await.expect("a node");
+    assert_eq!((shown, settings[3]), (certificates.certificate(0), 4), "SETTINGS of HTTP/2");
+    until("refusals are counted", async || {
+        shared.counted(0, "node_tasks_total{outcome=\"refused\"}").await >= refused + 4.0
+    })
+    .await;
+
+    // New certificates, of a new authority, are used without a restart.
+    certificates.replace(&others);
+    for node in 0..NODES {
+        let address = shared.cluster.tasks_of(node);
+        until("the new certificate is used", async || {
+            let said = said(&address, client(&others, Some((&others, node)))).await;
+            said.is_ok_and(|(shown, _)| shown == others.certificate(node))
+        })
+        .await;
+    }
+    // That of a server that begins is known to those that go on.
+    shared.cluster.nodes[2].kill();
+    tokio::task::block_in_place(|| shared.cluster.start_node(2, &[]));
+    until("the server is given tasks", async || {
+        is_right(&shared, 0).await;
+        shared.counted(2, done).await > 0.0
+    })
+    .await;
+    until("the server gives tasks", async || {
+        is_right(&shared, 2).await;
+        shared.counted(2, "distributed_queries_total{outcome=\"answered\"}").await > 0.0
+    })
+    .await;
+
+    // One of another authority does nothing for others, and they do nothing for it.
+    let strangers = Certificates::make(certificates.network());
+    shared.cluster.nodes[2].kill();
+    let environment = strangers.environment(2);
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (&**name, &**value)).collect();
+    tokio::task::block_in_place(|| shared.cluster.start_node(2, &environment));
+    for node in [0, 2] {
+        let before = shared.counted(node, "distributed_queries_total{outcome=\"repeated\"}").await;
+        until("a query was repeated", async || {
+            is_right(&shared, node).await;
+            shared.counted(node, "distributed_queries_total{outcome=\"repeated\"}").await > before
+        })
+        .await;
+    }
+    assert_eq!(shared.counted(2, done).await, 0.0);
+    assert_eq!(shared.counted(2, "distributed_queries_total{outcome=\"answered\"}").await, 0.0);
+    // The others go on without it.
+    let before = shared.counted(0, "distributed_queries_total{outcome=\"answered\"}").await;
+    until("the others share queries", async || {
+        is_right(&shared, 0).await;
+        shared.counted(0, "distributed_queries_total{outcome=\"answered\"}").await > before
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_are_handed_over_to_a_proxy_that_ends_tls() {
+    // Everything is heavy, and each answer is made anew.
+    let more = [
+        ("STRATA_QUERY__HEAVY_BYTES", "1"),
+        ("STRATA_QUERY__MEDIUM_BYTES", "1"),
+        ("STRATA_CACHE__RESPONSE_BYTES", "0"),
+    ];
+    let (mut proxies, mut made) = (Vec::new(), Vec::new());
+    let mut cluster = Cluster::start_each(&more, |page| {
+        made = vec![Certificates::make(&page.network), Certificates::make(&page.network)];
+        let certificates = &made[0];
+        [0, 1, 2].map(|node| {
+            let [(_, certificate), (_, key), (_, authority)] = certificates.options(node);
+            let both = [certificate, key].map(|path| std::fs::read(path).expect("a file")).concat();
+            let both_file = certificates.path(&format!("both-{node}.pem"));
+            std::fs::write(&both_file, both).expect("written");
+            let address = format!("{}1{}:8443", page.network, node + 1);
+            let configuration = page.proxy(node, &both_file, authority.as_ref());
+            proxies.push(Balancer::of(&configuration, address.clone()));
+            let reached = ("STRATA_CLUSTER__HTTP_ADDRESS".to_owned(), format!("https://{address}"));
+            certificates.environment(node).into_iter().chain([reached]).collect()
+        })
+    })
+    .await;
+    let counted = async |cluster: &Cluster, node: usize, outcome: &str| {
+        let rendering = cluster.door_of(node).get("/metrics").await.expect("an answer").text();
+        metrics::value(&rendering, &format!("strata_handed_over_total{{outcome=\"{outcome}\"}}")).unwrap_or_default()
+    };
+    let (dataset, _) = cluster.dataset("Words", json!({})).await;
+    cluster.push(dataset, &(0..3_000).map(|n| json!({"n": n, "kind": n % 7})).collect()).await;
+    let path = format!("/api/{dataset}/words/v1/?format=jsonl&filter=kind:3");
+    let is_right = async |cluster: &Cluster, node: usize| {
+        let reply = cluster.door_of(node).get(&path).await.expect("an answer");
+        assert!(reply.is_ok() && reply.text().lines().count() == 429, "{} {}", reply.status, reply.text());
+    };
+    // The two that do not own the file hand its reads over.
+    let mut handing = Vec::new();
+    until("reads are handed over", async || {
+        handing.clear();
+        for node in 0..NODES {
+            is_right(&cluster, node).await;
+            if counted(&cluster, node, "answered").await > 0.0 {
+                handing.push(node);
+            }
+        }
+        handing.len() == 2
+    })
+    .await;
+    // The proxy wants to be shown a certificate of its authority.
+    let node = handing[0];
+    cluster.nodes[node].kill();
+    let environment = made[1].environment(node);
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (&**name, &**value)).collect();
+    tokio::task::block_in_place(|| cluster.start_node(node, &environment));
+    until("a read cannot be handed over", async || {
+        is_right(&cluster, node).await;
+        counted(&cluster, node, "unreachable").await > 0.0
+    })
+    .await;
+    assert_eq!(counted(&cluster, node, "answered").await, 0.0);
+}
