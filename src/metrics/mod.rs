@@ -278,7 +278,7 @@ registry! {
     /// this service and version, or a connection that was closed because it had none, or too many beside it).
     node_tasks: Counters = "strata_node_tasks_total" ["outcome": &["done", "failed", "stopped", "busy", "refused"]];
     /// When the certificate of this server (`cluster.tls_certificate`) expires, in seconds since 1970. 0 without one.
-    node_certificate_expires: Gauge = "strata_node_certificate_expires_timestamp_seconds";
+    node_certificate_expires: Gauge = "strata_node_certificate_expires";
     /// Times that the process heard of changes in the catalog, its own and those of other processes, and dropped what
     /// it had looked up. Only with PostgreSQL.
     heard_changes: Counter = "strata_heard_changes_total";

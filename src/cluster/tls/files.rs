@@ -1,7 +1,7 @@
 //! The files of certificates: read, checked, and made into what the library of TLS takes.
 //!
-//! A server that could not be helped is told before it runs. So its own certificate is checked as the other servers will
-//! check it: by `cluster.tls_ca`, which is the same on all, and for the host at which they connect.
+//! A server that others would refuse does not start. So its own certificate is checked as they will check it: by
+//! `cluster.tls_ca`, which is the same on all, and for the host at which they connect.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -247,8 +247,11 @@ impl Files {
                 format!("{signed} {} ({CA}), nor followed by those that lead to one", self.ca.display())
             }
             CertificateError::NotValidForNameContext { presented, .. } => {
-                let (host, named) = (self.host.as_deref().unwrap_or_default(), presented.join(", "));
-                let named = if named.is_empty() { "nothing" } else { &named };
+                // As `IpAddress(10.0.0.7)` and `DnsName("a")`.
+                let bare = |name: &String| Some(name.split_once('(')?.1.trim_matches(['"', ')']).to_owned());
+                let named: Vec<String> = presented.iter().filter_map(bare).collect();
+                let named = if named.is_empty() { "nothing".to_owned() } else { named.join(", ") };
+                let host = self.host.as_deref().unwrap_or_default();
                 format!(
                     "names {named} as subjectAltName, and not {host}, where other servers connect (cluster.listen, or \
                      cluster.internal_address)"
@@ -263,8 +266,8 @@ impl Files {
     }
 }
 
-/// When a certificate expires, in seconds since 1970, if it does. The library tells it of one that has expired. So it is
-/// asked what it thinks of it at the end of time.
+/// When a certificate expires, in seconds since 1970, if it does. The library tells it of one that has expired. So it
+/// is asked what it thinks of it at the end of time.
 fn expires_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Option<u64> {
     let end = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::MAX));
     let algorithms = provider.signature_verification_algorithms.all;
