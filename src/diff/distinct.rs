@@ -1,6 +1,7 @@
 //! How many distinct values each field has: exact, whatever their number, on disk where they do not fit.
 //!
-//! A value is a hash and the number of its field in one `u128`. Values are cut into [`PARTITIONS`] by their highest
+//! A value is a hash and the number of its field in one `u128`
+//! ([`value`](crate::query::fields::values::value)). Values are cut into [`PARTITIONS`] by their highest
 //! bits, so that equal ones meet in one; when the pool refuses more, repeated ones are dropped and, if that does not
 //! help, all partitions go to disk. At the end each partition is sorted by itself.
 //!
@@ -19,10 +20,10 @@ use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SpillFile, SpillWriter};
 
-use super::values::HASH_BITS;
 use crate::metrics::metrics;
 use crate::query::QueryError;
 use crate::query::error::not_spilled;
+use crate::query::fields::values::field;
 use crate::storage::StorageError;
 
 /// How many partitions there are: as many as the highest byte tells apart.
@@ -50,16 +51,6 @@ struct Spill {
     /// Where each partition's values are: offset and number.
     extents: Vec<Vec<(u64, usize)>>,
     end: u64,
-}
-
-/// A value of a field.
-pub(super) fn value(hash: u128, field: u32) -> u128 {
-    hash << (u128::BITS - HASH_BITS) | u128::from(field)
-}
-
-/// The field of a value.
-pub(super) fn field(value: u128) -> u32 {
-    value as u32
 }
 
 impl Distinct {
@@ -202,6 +193,7 @@ mod tests {
     use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool};
 
     use super::*;
+    use crate::query::fields::values::value;
 
     /// How many distinct values of three fields are counted, and whether some went to disk: of field n every (n + 1)th
     /// of `values` hashes, each block of them twice.

@@ -1,28 +1,25 @@
 //! The fields of unmatched entities as numbers, by which pairs are compared.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 
-use super::account::Accounted;
-use super::identity::SOURCE;
 use super::session::Session;
-use super::tasks;
-use super::values::{HASH_BITS, ValueHasher};
 use super::weights::Weights;
-use crate::document;
 use crate::query::QueryError;
-use crate::query::fetch::pages::Pages;
+use crate::query::account::Accounted;
+use crate::query::fields::chosen::Chosen;
+use crate::query::fields::row_group::RowFeatures;
+use crate::query::fields::rows;
+use crate::query::fields::scan::Wanted;
+use crate::query::fields::values::Feature;
+use crate::query::tasks;
+use crate::storage::StorageError;
 
-/// A field of an entity: its rank in the highest bits, the hash of its value in the others. Features of one rank are
-/// equal where the values are.
-pub(super) type Feature = u128;
-
-/// The rank of a feature's field.
-#[inline]
-pub(super) fn rank(feature: Feature) -> usize {
-    (feature >> HASH_BITS) as usize
-}
+/// Stands for the start of features that have not come.
+const MISSING: u64 = u64::MAX;
 
 /// The features of entities of one version, each entity's by rank.
 pub(super) struct Features {
@@ -32,7 +29,7 @@ pub(super) struct Features {
 }
 
 impl Features {
-    /// Those of the entities at these positions, in whatever order.
+    /// Those of the entities at these positions, in whatever order. Other nodes may help to read them.
     ///
     /// # Errors
     /// When the version cannot be read or the pool refuses.
@@ -40,13 +37,56 @@ impl Features {
         session: &Session,
         version: usize,
         positions: &[u64],
-        weights: &Arc<Weights>,
+        weights: &Weights,
     ) -> Result<Features, QueryError> {
         let mut order = Accounted::new(&session.reservation);
         order.extend(positions.iter().copied().enumerate().map(|(place, position)| (position, place)))?;
         order.items_mut().sort_unstable();
+        let order = Arc::new(order);
+        let (chosen, wanted) = (Chosen::Positions(version, order.clone()), Wanted::Features(weights.ranks().clone()));
+        match session.helped(chosen, wanted, |batches| Features::collect(session, &order, batches)).await {
+            Some(features) => Ok(features),
+            None => Features::read_here(session, version, &order, weights).await,
+        }
+    }
+
+    fn none(session: &Session, entities: usize) -> Result<Features, QueryError> {
+        Ok(Features {
+            features: Accounted::new(&session.reservation),
+            spans: Accounted::filled((MISSING, 0), entities, &session.reservation)?,
+        })
+    }
+
+    /// Those that nodes give of the entities of these positions and places.
+    async fn collect(
+        session: &Session,
+        order: &[(u64, usize)],
+        mut batches: SendableRecordBatchStream,
+    ) -> Result<Features, QueryError> {
+        let mut all = Features::none(session, order.len())?;
+        while let Some(batch) = batches.try_next().await? {
+            for row in rows::feature_rows(&batch) {
+                let (position, features) = row?;
+                let found = order.binary_search_by_key(&position, |(position, _)| *position);
+                let place = order[found.map_err(|_| other_entities())?].1;
+                let span = (all.features.len() as u64, features.len() as u32);
+                if std::mem::replace(&mut all.spans.items_mut()[place], span).0 != MISSING {
+                    return Err(other_entities());
+                }
+                all.features.extend(features)?;
+            }
+        }
+        if all.spans.iter().any(|(start, _)| *start == MISSING) { Err(other_entities()) } else { Ok(all) }
+    }
+
+    async fn read_here(
+        session: &Session,
+        version: usize,
+        order: &Arc<Accounted<(u64, usize)>>,
+        weights: &Weights,
+    ) -> Result<Features, QueryError> {
         let row_groups = session.readers[version].row_groups();
-        let mut jobs: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
+        let mut jobs: Vec<(usize, Range<usize>)> = Vec::new();
         let mut start = 0;
         while let Some((position, _)) = order.get(start) {
             let row_group = session.readers[version].row_group_of(*position);
@@ -54,21 +94,22 @@ impl Features {
             jobs.push((row_group, start..start + within));
             start += within;
         }
-        let mut all = Features {
-            features: Accounted::new(&session.reservation),
-            spans: Accounted::filled((0, 0), positions.len(), &session.reservation)?,
-        };
-        let order = Arc::new(order);
+        let mut all = Features::none(session, order.len())?;
         let works = {
-            let (session, order, weights) = (session.clone(), order.clone(), weights.clone());
+            let (session, order, ranks) = (session.clone(), order.clone(), weights.ranks().clone());
             jobs.clone().into_iter().map(move |(row_group, places)| {
-                let (session, order, weights) = (session.clone(), order.clone(), weights.clone());
-                async move { of_row_group(&session, version, row_group, &order[places], &weights).await }
+                let (session, order, ranks) = (session.clone(), order.clone(), ranks.clone());
+                async move {
+                    let reader = &session.readers[version];
+                    let first = reader.row_groups()[row_group].first;
+                    let rows = order[places].iter().map(|(position, _)| (position - first) as usize);
+                    RowFeatures::read(reader, row_group, rows, &ranks, session.seeds, &session.reservation).await
+                }
             })
         };
         let mut parts = tasks::in_order(works, session.threads);
         for (_, places) in jobs {
-            let Some((features, lengths)) = parts.try_next().await? else { break };
+            let Some(RowFeatures { features, lengths }) = parts.try_next().await? else { break };
             let mut start = all.features.len() as u64;
             for ((_, place), length) in order[places].iter().zip(lengths) {
                 all.spans.items_mut()[*place] = (start, length);
@@ -87,35 +128,6 @@ impl Features {
     }
 }
 
-/// The features of entities of a row group, one after the other, and how many each has.
-async fn of_row_group(
-    session: &Session,
-    version: usize,
-    row_group: usize,
-    entities: &[(u64, usize)],
-    weights: &Weights,
-) -> Result<(Accounted<Feature>, Vec<u32>), QueryError> {
-    // Cancelling takes effect between row groups, even when nothing has to be waited for.
-    tokio::task::consume_budget().await;
-    let reader = &session.readers[version];
-    let group = reader.row_groups()[row_group];
-    let mut pages = Pages::of(reader, row_group, entities.len(), group.rows);
-    let mut hasher = ValueHasher::new(&session.seeds);
-    let mut features = Accounted::new(&session.reservation);
-    let mut lengths = Vec::with_capacity(entities.len());
-    for (position, _) in entities {
-        let start = features.len();
-        for (name, value) in document::members(pages.document((position - group.first) as usize).await?) {
-            // Every field but one has a weight.
-            if name.eq_str(SOURCE) {
-                continue;
-            }
-            if let Some(rank) = weights.rank(name) {
-                features.push(u128::from(rank) << HASH_BITS | hasher.hash(value))?;
-            }
-        }
-        features.items_mut()[start..].sort_unstable();
-        lengths.push((features.len() - start) as u32);
-    }
-    Ok((features, lengths))
+fn other_entities() -> QueryError {
+    StorageError::Layout("nodes gave the fields of other entities than they were asked for".to_owned()).into()
 }

@@ -27,20 +27,18 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
 
-use super::account::Accounted;
 use super::session::Session;
 use super::shared::{self, HASH_BYTES, Rest};
-use super::tasks;
 use crate::document::{self, CanonicalForm};
 use crate::query::QueryError;
+use crate::query::account::Accounted;
 use crate::query::engine::Spilled;
 use crate::query::fetch::pages::Pages;
+use crate::query::fields::SOURCE;
 use crate::query::scan::sort_key::{OrderSpec, SortColumn};
+use crate::query::tasks;
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
-
-/// The field by which entities are told apart first.
-pub(super) const SOURCE: &str = "_source";
 
 /// 128 bits each of the hashes of `_source` and entity, a byte for the version, 64 bits of position.
 const KEY_BYTES: usize = 41;

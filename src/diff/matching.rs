@@ -15,10 +15,11 @@
 
 use hashbrown::HashMap;
 
-use super::account::Accounted;
-use super::features::{Feature, Features, rank};
+use super::features::Features;
 use super::session::Session;
 use crate::query::QueryError;
+use crate::query::account::Accounted;
+use crate::query::fields::values::{Feature, rank};
 
 /// From when on similar entities are not looked for among all: docs/semantics.md, Diffs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

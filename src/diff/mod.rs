@@ -24,7 +24,6 @@
 //! The other parts are loops of their own: a join on values would have to write every pair that shares one, although
 //! most are never looked at twice, and greedy matching is no relational operator.
 
-mod account;
 pub mod changes;
 mod distinct;
 mod features;
@@ -33,25 +32,24 @@ mod matching;
 pub mod records;
 mod session;
 mod shared;
-mod tasks;
-mod values;
 mod weights;
 
 pub use changes::{Change, ChangeType, Cursor, Diff, DiffPage};
 pub use matching::DiffBounds;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 
-use self::account::Accounted;
 use self::changes::NONE;
 use self::features::Features;
 use self::identity::{Contested, Unmatched};
 use self::matching::Side;
 use self::session::Session;
-use self::values::Seeds;
+use self::weights::Weights;
+use crate::query::account::Accounted;
+use crate::query::fields::values::Seeds;
 use crate::query::{Engine, QueryError};
 use crate::storage::reader::VersionReader;
 
@@ -72,8 +70,8 @@ pub async fn compare(
     v2: VersionReader,
     bounds: DiffBounds,
 ) -> Result<Diff, QueryError> {
-    let (context, threads) = (engine.context().clone(), engine.threads());
-    let work = async move { run([v1, v2], &bounds, context, threads).await };
+    let of_work = engine.clone();
+    let work = async move { run([v1, v2], &bounds, of_work).await };
     engine.run_within(engine.diff_timeout(), work).await
 }
 
@@ -81,14 +79,17 @@ pub async fn compare(
 ///
 /// # Errors
 /// When a version cannot be read, or the pool or the disk refuses.
-async fn run(
-    readers: [VersionReader; 2],
-    bounds: &DiffBounds,
-    context: Arc<TaskContext>,
-    threads: usize,
-) -> Result<Diff, QueryError> {
-    let reservation = Arc::new(MemoryConsumer::new("diff").register(context.memory_pool()));
-    let session = Session { readers, context, seeds: Arc::new(Seeds::random()), reservation, threads };
+async fn run(readers: [VersionReader; 2], bounds: &DiffBounds, engine: Engine) -> Result<Diff, QueryError> {
+    let context = engine.context().clone();
+    let session = Session {
+        readers,
+        seeds: Seeds::random(),
+        reservation: Arc::new(MemoryConsumer::new("diff").register(context.memory_pool())),
+        context,
+        threads: engine.threads(),
+        deadline: Instant::now() + engine.diff_timeout(),
+        engine,
+    };
     let Unmatched { alone, contested, positions, multiplicities } = Box::pin(identity::unmatched(&session)).await?;
     let mut ones = Accounted::new(&session.reservation);
     let [subtracted, mut added] = alone;
@@ -97,7 +98,7 @@ async fn run(
     if contested.is_empty() {
         drop(multiplicities);
     } else {
-        let weights = Arc::new(weights::weigh(&session, multiplicities).await?);
+        let weights = weights::weigh(&session, multiplicities).await?;
         let mut start = 0;
         while start < contested.len() {
             let chunk = &contested[start..start + chunk_length(&session.readers, &contested[start..])];
@@ -135,7 +136,7 @@ fn chunk_length(readers: &[VersionReader; 2], contested: &[Contested]) -> usize 
 async fn match_chunk(
     session: &Session,
     bounds: &DiffBounds,
-    weights: &Arc<weights::Weights>,
+    weights: &Weights,
     chunk: &[Contested],
     positions: &[Accounted<u64>; 2],
     ones: &mut Accounted<(u64, u64)>,

@@ -10,9 +10,9 @@ use std::ops::ControlFlow;
 use hashbrown::{HashMap, HashSet};
 
 use super::changes::Change;
-use super::identity::SOURCE;
 use crate::document::{self, CanonicalForm, JsonType, Text};
 use crate::query::fetch::pages::Pages;
+use crate::query::fields::SOURCE;
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 

@@ -10,9 +10,9 @@ use std::ops::{ControlFlow, Range};
 use arrow::array::AsArray;
 use hashbrown::HashSet;
 
-use super::account::Accounted;
 use super::session::Session;
 use crate::query::QueryError;
+use crate::query::account::Accounted;
 use crate::storage::StorageError;
 use crate::storage::reader::{SharedRows, VersionReader};
 

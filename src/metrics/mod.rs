@@ -270,8 +270,9 @@ registry! {
     /// `refused` (it has too much to do, or means another answer), `unreachable` (it was late to connect or is lost) or
     /// `cut` (it failed before the first byte). Those that were not answered were answered where they came.
     handed_over: Counters = "strata_handed_over_total" ["outcome": &["answered", "refused", "unreachable", "cut"]];
-    /// Queries of this node that were distributed, because they had to read more than `cluster.distribute_bytes`.
-    /// `outcome` is `answered`, or `repeated` (something failed or took too long, and this node ran them alone).
+    /// Queries and steps of diffs of this node that were distributed, because they had to read more than
+    /// `cluster.distribute_bytes`. `outcome` is `answered`, or `repeated` (something failed or took too long, and this
+    /// node ran them alone).
     distributed_queries: Counters = "strata_distributed_queries_total" ["outcome": &["answered", "repeated"]];
     /// Tasks of other nodes' queries on this node. `outcome` is `done`, `failed`, `stopped` (the other node had enough,
     /// or was gone), `busy` (no permit of `cluster.tasks` in 2 s) or `refused` (a request without a token of a node of

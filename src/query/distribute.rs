@@ -5,13 +5,17 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
 
+use crate::model::causes::Causes;
+use crate::query::error::QueryError;
 use crate::query::tenants::Tenant;
 
 /// Who has parts of queries run by other nodes.
@@ -76,7 +80,60 @@ pub struct DistributedUse {
     pub fallback: Option<String>,
 }
 
+/// An operator at the end of a plan, parts of which other nodes can run: it looks at row groups, each for itself.
+#[async_trait]
+pub(crate) trait Divisible: Send + Sync {
+    /// Whether it is part of a diff, which may take longer than a query.
+    fn is_of_diff(&self) -> bool;
+
+    /// Bytes of its files. It reads no more.
+    fn most_bytes(&self) -> u64;
+
+    /// Whether something that is kept leaves little to read.
+    async fn is_kept(&self) -> bool;
+
+    /// The row groups that it looks at.
+    async fn row_groups_to_read(&self) -> Vec<RowGroupToRead>;
+
+    /// The same operator on some of them, ascending, which another process can be given. It shares no metrics with this
+    /// one.
+    fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan>;
+}
+
+/// A row group that is to be looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct RowGroupToRead {
+    /// Its number.
+    pub(crate) number: usize,
+    /// A name of its bytes that is the same everywhere.
+    pub(crate) name: Vec<u8>,
+    /// About how many bytes of it are to be read that are not in the cache.
+    pub(crate) bytes: u64,
+}
+
+/// What comes of a plan that other nodes help with; why nothing does, where it fails in whatever way or takes longer
+/// than `limit`: then the same is to be found without them.
+pub(crate) async fn finish<T>(
+    distribution: &dyn Distribution,
+    plan: &DistributedPlan,
+    limit: Duration,
+    collected: impl Future<Output = Result<T, QueryError>>,
+) -> Result<T, String> {
+    // What arrives may be damaged on its way, and be of a form that its decoder does not expect.
+    let collected = AssertUnwindSafe(collected).catch_unwind();
+    let failure = match tokio::time::timeout(limit, collected).await {
+        Ok(Ok(Ok(outcome))) => {
+            distribution.succeeded(plan);
+            return Ok(outcome);
+        }
+        Ok(Ok(Err(error))) => Causes(&error).to_string(),
+        Ok(Err(_panic)) => "what a node gave cannot be decoded".to_owned(),
+        Err(_) => format!("the nodes took longer than {} s", limit.as_secs()),
+    };
+    Err(distribution.failed(plan, &failure))
+}
+
 /// How long other nodes may help with a query that may take so long. The rest is for running it here.
-pub(super) fn most_time(limit: Duration) -> Duration {
+pub(crate) fn most_time(limit: Duration) -> Duration {
     limit * 2 / 3
 }

@@ -245,12 +245,12 @@ impl Engine {
     }
 
     /// Who has parts of large queries run by other nodes.
-    pub(super) fn distribution(&self) -> Option<&Arc<dyn Distribution>> {
+    pub(crate) fn distribution(&self) -> Option<&Arc<dyn Distribution>> {
         self.shared.distribution.get()
     }
 
     /// Whose share its queries take; `None`: that of all.
-    pub(super) fn tenant(&self) -> Option<Tenant> {
+    pub(crate) fn tenant(&self) -> Option<Tenant> {
         self.tenant
     }
 

@@ -18,8 +18,11 @@
 //! | `error` | what can go wrong |
 //! | `operator` | operators with one input, but for what they do |
 //! | `pace` | points of giving way |
+//! | `account` | lists that are accounted to the memory pool |
+//! | `tasks` | work on row groups of two versions |
 //! | [`fetch`] | documents of selected entities |
 //! | [`scan`] | what is read per row group, and the predicates over it |
+//! | `fields` | the fields of documents as numbers, for diffs |
 //! | `kept` | requests whose answer the cache holds already |
 //! | [`plan`] | requests as plans |
 //! | [`select`] | the run of a plan |
@@ -29,6 +32,7 @@
 //!
 //! Modules use those above them in this table.
 
+pub(crate) mod account;
 mod company;
 pub mod cost;
 pub mod distribute;
@@ -36,6 +40,7 @@ pub mod engine;
 pub(crate) mod error;
 pub mod explain;
 pub mod fetch;
+pub(crate) mod fields;
 mod kept;
 pub(crate) mod operator;
 mod pace;
@@ -43,6 +48,7 @@ pub mod plan;
 pub mod scan;
 pub mod select;
 mod spread;
+pub(crate) mod tasks;
 pub mod tenants;
 
 pub use engine::{Engine, EngineOptions};

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,11 +11,10 @@ use datafusion::common::internal_datafusion_err;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 
 use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
-use crate::model::causes::Causes;
 use crate::model::request::ReadRequest;
 use crate::query::distribute::{self, DistributedPlan, Distribution};
 use crate::query::engine::{Engine, Measured, Spilled};
@@ -168,19 +166,10 @@ impl Engine {
     ) -> (DistributedRun, Option<Outcome>) {
         let collected = self.collect(plan.plan.clone(), plan.context.clone(), request);
         let limit = distribute::most_time(self.timeout());
-        // What arrives may be damaged on its way, and be of a form that its decoder does not expect.
-        let collected = AssertUnwindSafe(collected).catch_unwind();
-        let failure = match tokio::time::timeout(limit, collected).await {
-            Ok(Ok(Ok(outcome))) => {
-                distribution.succeeded(&plan);
-                return (DistributedRun { plan, fallback: None }, Some(outcome));
-            }
-            Ok(Ok(Err(error))) => Causes(&error).to_string(),
-            Ok(Err(_panic)) => "what a node gave cannot be decoded".to_owned(),
-            Err(_) => format!("the nodes took longer than {} s", limit.as_secs()),
-        };
-        let fallback = Some(distribution.failed(&plan, &failure));
-        (DistributedRun { plan, fallback }, None)
+        match distribute::finish(distribution, &plan, limit, collected).await {
+            Ok(outcome) => (DistributedRun { plan, fallback: None }, Some(outcome)),
+            Err(fallback) => (DistributedRun { plan, fallback: Some(fallback) }, None),
+        }
     }
 
     /// What a physical plan gives.

@@ -10,16 +10,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use serde::{Deserialize, Serialize};
 
-use super::part_scan::{Files, PartScan};
+use super::part_scan::{Described, Files, PartScan};
 use super::task::{NodeTask, Runner, Task};
-use crate::query::scan::part::ScanDescription;
-use crate::query::scan::version_scan::VersionScan;
 
 /// An operator, as JSON.
 #[derive(Serialize, Deserialize)]
 enum Operator {
     NodeTask,
-    VersionScan(Box<ScanDescription>),
+    Scan(Described),
 }
 
 /// The codec of a session.
@@ -46,6 +44,14 @@ impl fmt::Debug for PartCodec {
     }
 }
 
+/// Whether the scan of a part is that of a diff.
+fn is_of_diff(part: &Arc<dyn ExecutionPlan>) -> bool {
+    match part.downcast_ref::<PartScan>() {
+        Some(scan) => scan.is_of_diff(),
+        None => part.children().into_iter().any(is_of_diff),
+    }
+}
+
 impl PhysicalExtensionCodec for PartCodec {
     fn try_decode(
         &self,
@@ -59,10 +65,11 @@ impl PhysicalExtensionCodec for PartCodec {
         let Some((runner, files)) = &self.here else { return internal_err!("nothing is sent to who answers") };
         match (operator, inputs) {
             (Operator::NodeTask, [input]) => {
-                Ok(Arc::new(NodeTask::new(Task { runner: runner.clone() }, input.clone())))
+                let runner = Runner { is_of_diff: is_of_diff(input), ..runner.clone() };
+                Ok(Arc::new(NodeTask::new(Task { runner }, input.clone())))
             }
-            (Operator::VersionScan(description), []) => {
-                Ok(Arc::new(PartScan::try_new(*description, files.clone(), runner.engine.threads())?))
+            (Operator::Scan(described), []) => {
+                Ok(Arc::new(PartScan::try_new(described, files.clone(), runner.engine.threads())?))
             }
             _ => internal_err!("an operator with other inputs than it takes"),
         }
@@ -76,8 +83,8 @@ impl PhysicalExtensionCodec for PartCodec {
     ) -> Result<()> {
         let operator = if node.is::<NodeTask>() {
             Operator::NodeTask
-        } else if let Some(description) = node.downcast_ref::<VersionScan>().and_then(VersionScan::describe) {
-            Operator::VersionScan(Box::new(description))
+        } else if let Some(described) = Described::of(&node) {
+            Operator::Scan(described)
         } else {
             return internal_err!("{} is not sent to other nodes", node.name());
         };

@@ -157,13 +157,13 @@ impl Coordinator {
     }
 
     /// What each node is given of a plan that has to read much; nothing where this node runs it alone.
-    fn shares(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<Share> {
+    async fn shares(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<Share> {
         let most = self.options.distribute_bytes;
-        let Some(scan) = cut::divisible_scan(plan).filter(|scan| most > 0 && scan.file_bytes() > most) else {
+        let Some(scan) = cut::divisible_scan(plan).filter(|scan| most > 0 && scan.most_bytes() > most) else {
             return Vec::new();
         };
-        let row_groups = scan.bytes_to_read();
-        let total = row_groups.iter().fold(0_u64, |total, (_, _, bytes)| total.saturating_add(*bytes));
+        let row_groups = scan.row_groups_to_read().await;
+        let total = row_groups.iter().fold(0_u64, |total, row_group| total.saturating_add(row_group.bytes));
         if total <= most {
             return Vec::new();
         }
@@ -175,13 +175,13 @@ impl Coordinator {
         if shares.len() < 2 {
             return Vec::new();
         }
-        let keys: Vec<(Vec<u8>, u64)> = row_groups.iter().map(|(_, key, bytes)| (key.clone(), *bytes)).collect();
+        let keys: Vec<_> = row_groups.iter().map(|row_group| (row_group.name.clone(), row_group.bytes)).collect();
         let names: Vec<&str> = shares.iter().map(|share| &*share.name).collect();
         let owners = affinity::share_out(&keys, &names);
-        for ((row_group, _, bytes), owner) in row_groups.into_iter().zip(owners) {
+        for (row_group, owner) in row_groups.into_iter().zip(owners) {
             if let Some(share) = shares.get_mut(owner) {
-                share.row_groups.push(row_group);
-                share.bytes = share.bytes.saturating_add(bytes);
+                share.row_groups.push(row_group.number);
+                share.bytes = share.bytes.saturating_add(row_group.bytes);
             }
         }
         shares.retain(|share| !share.row_groups.is_empty());
@@ -215,7 +215,7 @@ impl Coordinator {
         let tasks = Arc::new(Tasks(shares.into_iter().map(progress).collect()));
         let engine = self.sessions.engine_of(tenant)?;
         let settings = engine.settings(SessionConfig::new());
-        let own = Runner { limit: engine.timeout(), permits: None, engine };
+        let own = Runner { is_of_diff: scan.is_of_diff(), permits: None, engine };
         let placed = Cut { scans, tasks: tasks.clone(), own }.place(plan)?;
 
         let routed = urls.clone();
@@ -263,7 +263,7 @@ impl Distribution for Coordinator {
         context: &TaskContext,
         tenant: Option<Tenant>,
     ) -> Option<DistributedPlan> {
-        let shares = self.shares(plan);
+        let shares = self.shares(plan).await;
         if shares.is_empty() || cut::divisible_scan(plan)?.is_kept().await {
             return None;
         }

@@ -5,6 +5,7 @@
 //! | a count | scan, partial count | adds up |
 //! | the first of each group, for `dedup` | scan, the first of each group of its own | the first of these |
 //! | a sort that wants the first `k` | scan, the first `k` of its own | sorts these, and takes the first `k` |
+//! | the values of fields, for a diff | scan | adds up |
 //! | anything else | scan | merges by position; all that is above |
 //!
 //! Keys of an order end with the position, so no two are alike.
@@ -26,14 +27,20 @@ use datafusion_distributed::{DistributedLeafExec, NetworkCoalesceExec};
 
 use super::gather::{Gather, Tasks};
 use super::task::{NodeTask, Runner, Task};
+use crate::query::distribute::Divisible;
+use crate::query::fields::scan::FieldScan;
 use crate::query::operator::Above;
+use crate::query::scan::kept_groups::KeepFirsts;
 use crate::query::scan::schema::POSITION;
 use crate::query::scan::version_scan::VersionScan;
 
 /// The scan of a plan that can be cut: all operators but the scan have one input.
-pub(super) fn divisible_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&VersionScan> {
+pub(super) fn divisible_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&dyn Divisible> {
     if let Some(scan) = plan.downcast_ref::<VersionScan>() {
-        return scan.is_divisible().then_some(scan);
+        return scan.is_divisible().then_some(scan as _);
+    }
+    if let Some(scan) = plan.downcast_ref::<FieldScan>() {
+        return scan.is_divisible().then_some(scan as _);
     }
     match plan.children().as_slice() {
         [input] => divisible_scan(input),
@@ -44,7 +51,7 @@ pub(super) fn divisible_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&VersionSc
 /// What a plan is cut into.
 pub(super) struct Cut {
     /// The scan of each node.
-    pub(super) scans: Vec<VersionScan>,
+    pub(super) scans: Vec<Arc<dyn ExecutionPlan>>,
     /// The nodes, in the same order.
     pub(super) tasks: Arc<Tasks>,
     /// Where the part of the node that answers runs.
@@ -60,6 +67,10 @@ impl Cut {
         if let Some(scan) = plan.downcast_ref::<VersionScan>() {
             return self.rows(scan);
         }
+        if plan.is::<FieldScan>() {
+            // Whoever looks at these rows looks at each for itself.
+            return Ok(Arc::new(CoalescePartitionsExec::new(self.gathered(self.leaf(plan)?, None)?)));
+        }
         if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
             && is_divisible(aggregate)
         {
@@ -72,7 +83,12 @@ impl Cut {
             return self.first(sort, k);
         }
         let children: Vec<_> = plan.children().into_iter().map(|input| self.place(input)).collect::<Result<_>>()?;
-        plan.clone().replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        let placed = plan.clone().replace_children(children, options)?;
+        Ok(match plan.downcast_ref::<AggregateExec>().and_then(keeping) {
+            Some(keep) => Arc::new(Above::new(keep, placed)),
+            None => placed,
+        })
     }
 
     /// Each counts its own, or finds the first of its groups. What puts their parts together is above already, if the
@@ -117,8 +133,7 @@ impl Cut {
     }
 
     fn leaf(&self, scan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        let parts = self.scans.iter().map(|scan| Arc::new(scan.clone()) as Arc<dyn ExecutionPlan>);
-        Ok(Arc::new(DistributedLeafExec::try_new(scan.clone(), parts)?))
+        Ok(Arc::new(DistributedLeafExec::try_new(scan.clone(), self.scans.iter().cloned())?))
     }
 
     /// What all nodes give of what each does: a partition for each.
@@ -128,6 +143,14 @@ impl Cut {
         let boundary = Arc::new(NetworkCoalesceExec::try_new(task, self.scans.len(), 1)?);
         Ok(Arc::new(Above::new(gather, boundary)))
     }
+}
+
+/// What keeps what an aggregate gives, where that is the first of each group of all that a scan finds.
+fn keeping(aggregate: &AggregateExec) -> Option<KeepFirsts> {
+    let parts = aggregate.input().downcast_ref::<AggregateExec>()?;
+    let scan = parts.input().downcast_ref::<VersionScan>()?;
+    // Where groups are counted, it gives no positions.
+    if aggregate.aggr_expr().is_empty() { None } else { scan.keeping(aggregate.group_expr().expr().len()) }
 }
 
 /// Whether a plan is a scan that gives all that it finds: one that ends early would end early on each node.

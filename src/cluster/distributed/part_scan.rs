@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
@@ -12,8 +13,12 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Repla
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::TryStreamExt;
+use serde::{Deserialize, Serialize};
 
+use crate::query::fields::part::FieldScanDescription;
+use crate::query::fields::scan::FieldScan;
 use crate::query::scan::part::ScanDescription;
+use crate::query::scan::version_scan::VersionScan;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
@@ -25,9 +30,49 @@ pub(super) struct Files {
     pub(super) cache: PartCache,
 }
 
+/// A scan of a part, described.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Described {
+    /// Of entities.
+    Entities(Box<ScanDescription>),
+    /// Of fields.
+    Fields(Box<FieldScanDescription>),
+}
+
+impl Described {
+    /// An operator; `None` where it is no scan of a part.
+    pub(super) fn of(scan: &Arc<dyn ExecutionPlan>) -> Option<Described> {
+        let entities = || Some(Described::Entities(Box::new(scan.downcast_ref::<VersionScan>()?.describe()?)));
+        let fields = || Some(Described::Fields(Box::new(scan.downcast_ref::<FieldScan>()?.describe()?)));
+        entities().or_else(fields)
+    }
+
+    fn schema(&self) -> Result<SchemaRef> {
+        match self {
+            Described::Entities(scan) => scan.schema(),
+            Described::Fields(scan) => Ok(scan.schema()),
+        }
+    }
+
+    /// The scan, of opened files, on so many row groups at once.
+    async fn open(&self, files: &Files, threads: usize) -> Result<Arc<dyn ExecutionPlan>> {
+        let open = async |file| {
+            let reader = VersionReader::open_described(&files.store, file, &files.cache).await;
+            reader.map_err(|error| DataFusionError::External(Box::new(error)))
+        };
+        Ok(match self {
+            Described::Entities(scan) => Arc::new(scan.open(open(scan.file()).await?, threads)?),
+            Described::Fields(scan) => {
+                let [one, other] = scan.files();
+                Arc::new(scan.open(&[open(one).await?, open(other).await?], threads)?)
+            }
+        })
+    }
+}
+
 /// The operator.
 pub(super) struct PartScan {
-    description: Arc<ScanDescription>,
+    described: Arc<Described>,
     files: Files,
     /// How many row groups are worked on at once.
     threads: usize,
@@ -39,20 +84,27 @@ impl PartScan {
     ///
     /// # Errors
     /// When it gives what no scan of a part does.
-    pub(super) fn try_new(description: ScanDescription, files: Files, threads: usize) -> Result<PartScan> {
+    pub(super) fn try_new(described: Described, files: Files, threads: usize) -> Result<PartScan> {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(description.schema()?),
+            EquivalenceProperties::new(described.schema()?),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(PartScan { description: Arc::new(description), files, threads, properties: Arc::new(properties) })
+        Ok(PartScan { described: Arc::new(described), files, threads, properties: Arc::new(properties) })
+    }
+}
+
+impl PartScan {
+    /// Whether it is part of a diff.
+    pub(super) fn is_of_diff(&self) -> bool {
+        matches!(*self.described, Described::Fields(_))
     }
 }
 
 impl fmt::Debug for PartScan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PartScan").field("description", &self.description).finish_non_exhaustive()
+        formatter.debug_struct("PartScan").field("described", &self.described).finish_non_exhaustive()
     }
 }
 
@@ -95,12 +147,8 @@ impl ExecutionPlan for PartScan {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let (description, files, threads) = (self.description.clone(), self.files.clone(), self.threads);
-        let opened = async move {
-            let reader = VersionReader::open_described(&files.store, description.file(), &files.cache).await;
-            let reader = reader.map_err(|error| DataFusionError::External(Box::new(error)))?;
-            description.open(reader, threads)?.execute(partition, context)
-        };
+        let (described, files, threads) = (self.described.clone(), self.files.clone(), self.threads);
+        let opened = async move { described.open(&files, threads).await?.execute(partition, context) };
         let batches = futures::stream::once(opened).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }

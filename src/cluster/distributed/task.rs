@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -41,8 +40,8 @@ pub(super) struct Task {
 pub(super) struct Runner {
     /// Its threads.
     pub(super) engine: Engine,
-    /// How long it may take.
-    pub(super) limit: Duration,
+    /// Whether it is part of a diff, which may take longer than a query.
+    pub(super) is_of_diff: bool,
     /// For another node: the permits, and the tenant there. A task of this node's own query has that query's permit.
     pub(super) permits: Option<(TaskPermits, Option<Tenant>)>,
 }
@@ -142,7 +141,7 @@ impl Runner {
             Some((permits, tenant)) => Some(permits.acquire(*tenant).await.ok_or(Failure::Busy)?),
             None => None,
         };
-        let limit = self.limit;
+        let limit = if self.is_of_diff { self.engine.diff_timeout() } else { self.engine.timeout() };
         let work = async move {
             let mut batches = input.execute(0, context)?;
             while let Some(batch) = batches.next().await {

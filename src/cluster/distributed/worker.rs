@@ -32,6 +32,7 @@ use super::task::{NodeTask, Runner};
 use crate::cluster::tls::NodeTls;
 use crate::priority::Priority;
 use crate::query::engine::WeakEngine;
+use crate::query::fields::scan::FieldScan;
 use crate::query::scan::version_scan::VersionScan;
 use crate::query::{Engine, Tenant};
 
@@ -80,7 +81,7 @@ impl WorkerSessionBuilder for Sessions {
         let engine = self.engine_of(tenant)?;
         let config = engine.settings(builder.config().take().unwrap_or_default());
         let runtime = engine.context().runtime_env();
-        let runner = Runner { limit: engine.timeout(), permits: Some((self.permits.clone(), tenant)), engine };
+        let runner = Runner { is_of_diff: false, permits: Some((self.permits.clone(), tenant)), engine };
         let session = builder
             .with_config(config)
             .with_runtime_env(runtime)
@@ -96,7 +97,7 @@ fn only_parts(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEven
     fn is_part(plan: &Arc<dyn ExecutionPlan>) -> bool {
         let is_known = plan.is::<SortExec>() || plan.is::<AggregateExec>();
         match plan.children().as_slice() {
-            [] => plan.is::<PartScan>() || plan.is::<VersionScan>(),
+            [] => plan.is::<PartScan>() || plan.is::<VersionScan>() || plan.is::<FieldScan>(),
             [input] => is_known && is_part(input),
             _ => false,
         }

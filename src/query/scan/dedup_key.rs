@@ -6,6 +6,9 @@
 //! 4. the documents.
 //!
 //! Entities that keep top-level fields alone (`keep_field`) are compared by these fields, as with `dedup_key`.
+//!
+//! Other processes compare the keys of a part of a scan with their own. Codes have a meaning in one process alone, so
+//! there are none: keys of values are the same bytes, wherever the values were found.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,7 +28,7 @@ use crate::query::scan::metrics::KeySource;
 use crate::query::scan::path_codes::{MayRead, PathColumn, path_codes};
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived, PathCodes};
-use crate::storage::layout::{Layout, ShreddedKind};
+use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
 use crate::storage::profile::PathIndex;
 use crate::storage::reader::VersionReader;
 
@@ -98,6 +101,39 @@ impl GroupSpec {
         Some(fields)
     }
 
+    /// What the keys are read from, as far as the cache, the profile and the footer know.
+    pub(super) async fn reads(&self, reader: &VersionReader) -> KeyReads {
+        let mut reads = KeyReads::default();
+        if self.is_stored() {
+            reads.columns.push(reader.hash_column());
+            return reads;
+        }
+        let Some(paths) = self.compared() else { return KeyReads { documents: true, ..reads } };
+        // Whoever makes the keys reads it, too.
+        let index = reader.paths().await.ok().flatten();
+        for path in &paths {
+            tokio::task::consume_budget().await;
+            if has_codes(reader, path).await {
+                continue;
+            }
+            match access(reader.layout(), index.as_deref(), path, &self.reshape) {
+                PathAccess::Nothing => {}
+                PathAccess::Documents => reads.documents = true,
+                PathAccess::Column(PathColumn { shredded, is_complete }) => {
+                    reads.columns.extend(reader.columns_of(shredded, &ShreddedPart::ALL));
+                    reads.incomplete.extend((!is_complete).then_some(shredded));
+                }
+            }
+        }
+        reads
+    }
+
+    /// The shredded columns of the paths that are compared. Whether those that fan out are read, the profile tells.
+    pub(super) fn shredded<'l>(&self, layout: &'l Layout) -> impl Iterator<Item = usize> + use<'l> {
+        let columns = self.compared().into_iter().flatten().filter_map(|path| layout.shredded(path.keys()));
+        columns.filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
+    }
+
     /// How many paths are compared, and of how many entities documents may have to tell, at most: as far as the cache
     /// and the footer know. `None` where whole entities are compared.
     pub(in crate::query) async fn sources(&self, reader: &VersionReader) -> Option<(usize, u64)> {
@@ -110,8 +146,7 @@ impl GroupSpec {
                 PathAccess::Column(column) => entities_without(reader, column.shredded),
                 PathAccess::Documents => reader.entity_count(),
             };
-            let codes = Derivation::codes(&path.to_string());
-            if entities > from_documents && !matches!(reader.derived(&codes).await, Some(Derived::Codes(Some(_)))) {
+            if entities > from_documents && !has_codes(reader, path).await {
                 from_documents = entities;
             }
         }
@@ -119,13 +154,39 @@ impl GroupSpec {
     }
 }
 
+/// What keys are read from.
+#[derive(Debug, Default)]
+pub(super) struct KeyReads {
+    /// Columns of the file.
+    pub(super) columns: Vec<usize>,
+    /// Shredded columns; where they hold nothing of an entity, its document has to tell.
+    incomplete: Vec<usize>,
+    /// Whether all documents have to tell.
+    documents: bool,
+}
+
+impl KeyReads {
+    /// Whether documents of a row group may have to tell.
+    pub(super) fn documents_of(&self, reader: &VersionReader, row_group: usize) -> bool {
+        self.documents || self.incomplete.iter().any(|shredded| may_lack(reader, row_group, *shredded))
+    }
+}
+
+/// Whether the cache holds the codes of a path.
+async fn has_codes(reader: &VersionReader, path: &Path) -> bool {
+    matches!(reader.derived(&Derivation::codes(&path.to_string())).await, Some(Derived::Codes(Some(_))))
+}
+
+/// Whether some entity of a row group may have no scalar in a shredded column, by the footer.
+fn may_lack(reader: &VersionReader, row_group: usize, shredded: usize) -> bool {
+    const NOTHING: i32 = ShreddedKind::Nothing as i32;
+    reader.kind_range(row_group, shredded).is_none_or(|(min, max)| (min..=max).contains(&NOTHING))
+}
+
 /// How many entities may have no scalar in a shredded column, by the footer: all of those row groups in which some may.
 fn entities_without(reader: &VersionReader, shredded: usize) -> u64 {
-    const NOTHING: i32 = ShreddedKind::Nothing as i32;
     let row_groups = reader.row_groups().iter().enumerate();
-    let may_lack =
-        |row_group| reader.kind_range(row_group, shredded).is_none_or(|(min, max)| (min..=max).contains(&NOTHING));
-    row_groups.filter(|(number, _)| may_lack(*number)).map(|(_, group)| group.rows as u64).sum()
+    row_groups.filter(|(number, _)| may_lack(reader, *number, shredded)).map(|(_, group)| group.rows as u64).sum()
 }
 
 /// Where what a path reaches in a reshaped entity is found.
@@ -213,15 +274,17 @@ impl Codes {
 }
 
 impl KeyPath {
+    /// With codes, for which so much may be read, or without.
     async fn open(
         reader: &VersionReader,
         index: Option<&PathIndex>,
         path: Path,
         reshape: &Reshape,
-        may_read: MayRead,
+        codes: Option<MayRead>,
     ) -> Result<KeyPath, StorageError> {
         let layout = reader.layout();
         let access = access(layout, index, &path, reshape);
+        let Some(may_read) = codes else { return Ok(KeyPath { path, access, codes: None }) };
         let fans_out = |column: PathColumn| layout.shredded_columns[column.shredded].fans_out;
         // Codes are those of entities as they are stored.
         let is_below = |other: &Path| other.keys().starts_with(path.keys());
@@ -245,6 +308,8 @@ impl KeyPath {
 pub(super) struct GroupSource {
     reshape: Reshape,
     keys: Keys,
+    /// Whether other processes compare the keys with their own.
+    is_part: bool,
 }
 
 enum Keys {
@@ -263,26 +328,39 @@ impl GroupSource {
         spec: &GroupSpec,
         may_read: MayRead,
     ) -> Result<GroupSource, StorageError> {
-        let reshape = spec.reshape.clone();
+        GroupSource::of(reader, spec, Some(may_read)).await
+    }
+
+    /// For the keys of a part of a scan.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub(super) async fn of_part(reader: &VersionReader, spec: &GroupSpec) -> Result<GroupSource, StorageError> {
+        GroupSource::of(reader, spec, None).await
+    }
+
+    /// With codes, for which so much may be read, or for a part, without.
+    async fn of(reader: &VersionReader, spec: &GroupSpec, codes: Option<MayRead>) -> Result<GroupSource, StorageError> {
+        let (reshape, is_part) = (spec.reshape.clone(), codes.is_none());
         if spec.is_stored() {
-            return Ok(GroupSource { reshape, keys: Keys::StoredHashes });
+            return Ok(GroupSource { reshape, keys: Keys::StoredHashes, is_part });
         }
-        let Some(paths) = spec.compared() else { return Ok(GroupSource { reshape, keys: Keys::Entities }) };
+        let Some(paths) = spec.compared() else { return Ok(GroupSource { reshape, keys: Keys::Entities, is_part }) };
         // A profile that cannot be read is reported, and makes this slower, not wrong.
         let index = reader.paths().await.ok().flatten();
         let accesses = paths.iter().map(|path| access(reader.layout(), index.as_deref(), path, &reshape));
         let by_documents = accesses.filter(|access| access.reads_documents()).count();
-        let may_read = match paths.len() {
+        let codes = codes.map(|may_read| match paths.len() {
             0..=CODED_PATHS if by_documents <= DOCUMENT_PATHS => may_read,
             0..=CODED_PATHS => may_read.min(MayRead::Columns),
             _ => MayRead::Nothing,
-        };
+        });
         let mut keys = Vec::with_capacity(paths.len());
         for path in paths {
             tokio::task::consume_budget().await;
-            keys.push(KeyPath::open(reader, index.as_deref(), path, &reshape, may_read).await?);
+            keys.push(KeyPath::open(reader, index.as_deref(), path, &reshape, codes).await?);
         }
-        Ok(GroupSource { reshape, keys: Keys::Paths(keys) })
+        Ok(GroupSource { reshape, keys: Keys::Paths(keys), is_part })
     }
 
     /// Where the keys come from, for people, and the column, where it is one.
@@ -304,6 +382,10 @@ impl GroupSource {
     /// The codes that are the keys; `None` where they are not.
     pub(super) fn codes(&self) -> Option<GroupCodes<'_>> {
         let Keys::Paths(paths) = &self.keys else { return None };
+        // Not even where no path reaches anything: who cannot read the profile does not know.
+        if self.is_part {
+            return None;
+        }
         let mut groups = GroupCodes { paths: Vec::with_capacity(paths.len()), space: 1 };
         for path in paths {
             match &path.codes {

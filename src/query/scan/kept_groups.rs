@@ -1,14 +1,21 @@
 //! The first entity of every group of a version, found when a query first needs them and kept in the cache
-//! ([`Firsts`]): a `dedup` of a whole version is then read off.
+//! ([`Firsts`]): a `dedup` of a whole version is then read off. Where other nodes look at parts of the version, they are
+//! kept as they come together ([`KeepFirsts`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanBufferBuilder};
-use datafusion::execution::memory_pool::MemoryReservation;
+use arrow::array::{ArrayRef, AsArray, BooleanBufferBuilder, RecordBatch};
+use arrow::datatypes::{SchemaRef, UInt64Type};
+use datafusion::error::Result as EngineResult;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use foldhash::fast::RandomState;
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 
+use crate::query::operator::Operator;
 use crate::query::scan::dedup_key::{GroupCodes, GroupSpec};
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived, Firsts};
@@ -108,4 +115,85 @@ async fn by_keys(
         }
     }
     Ok(bits)
+}
+
+/// Keeps the first entities of all groups of a version, which come as positions in no order: an operator above who finds
+/// them.
+#[derive(Clone, Debug)]
+pub(crate) struct KeepFirsts {
+    pub(super) reader: VersionReader,
+    pub(super) groups: GroupSpec,
+    /// The column of their positions.
+    pub(super) positions: usize,
+}
+
+impl Operator for KeepFirsts {
+    const NAME: &'static str = "KeepFirsts";
+
+    fn execute(
+        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        schema: SchemaRef,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> EngineResult<SendableRecordBatchStream> {
+        let memory = MemoryConsumer::new("first of groups").register(context.memory_pool());
+        let keeping = Keeping { keep: self.clone(), bits: self.room(&memory), _memory: memory };
+        let batches = input.execute(partition, context)?;
+        let batches = futures::stream::try_unfold((batches, keeping), |(mut batches, mut keeping)| async move {
+            match batches.next().await.transpose()? {
+                Some(batch) => {
+                    keeping.add(&batch);
+                    Ok(Some((batch, (batches, keeping))))
+                }
+                None => {
+                    keeping.end().await;
+                    Ok(None)
+                }
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+}
+
+impl KeepFirsts {
+    /// Room for a bit for each entity, if there is room to keep them.
+    fn room(&self, memory: &MemoryReservation) -> Option<BooleanBufferBuilder> {
+        let entities = usize::try_from(self.reader.entity_count()).ok()?;
+        memory.try_grow(entities / 8 + 1).ok().filter(|()| self.reader.keeps(1))?;
+        let mut bits = BooleanBufferBuilder::new(entities);
+        bits.append_n(entities, false);
+        Some(bits)
+    }
+}
+
+/// The first entities that have come so far.
+struct Keeping {
+    keep: KeepFirsts,
+    bits: Option<BooleanBufferBuilder>,
+    _memory: MemoryReservation,
+}
+
+impl Keeping {
+    fn add(&mut self, batch: &RecordBatch) {
+        let Some(bits) = &mut self.bits else { return };
+        for position in batch.column(self.keep.positions).as_primitive::<UInt64Type>().values() {
+            match usize::try_from(*position) {
+                Ok(position) if position < bits.len() => bits.set_bit(position, true),
+                _ => {
+                    self.bits = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// All have come.
+    async fn end(&mut self) {
+        let Some(bits) = self.bits.take() else { return };
+        let what = Derivation::firsts(&self.keep.groups.name());
+        let found = async { Ok(Derived::Firsts(Arc::new(Firsts::of(bits.build())))) };
+        // They are found again where they are not kept.
+        let _ = self.keep.reader.derive(what, Box::pin(found)).await;
+    }
 }

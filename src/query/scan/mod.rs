@@ -36,7 +36,7 @@ pub mod access;
 pub(in crate::query) mod dedup_key;
 mod distinct;
 mod in_flight;
-pub(in crate::query) mod kept_groups;
+pub(crate) mod kept_groups;
 pub(in crate::query) mod kept_index;
 pub(in crate::query) mod kept_order;
 mod kernels;

@@ -1,20 +1,24 @@
 //! A scan in parts: other nodes look at some of its row groups. What each would have to read, and a part as text, which
 //! another process of the same version of the program opens.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
 use datafusion::common::{exec_datafusion_err, internal_datafusion_err};
 use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
 use serde::{Deserialize, Serialize};
 
 use crate::model::path::Path;
 use crate::model::request::{KeywordsMode, RangeBound};
+use crate::query::distribute::{Divisible, RowGroupToRead};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::Access;
-use crate::query::scan::dedup_key::GroupSpec;
-use crate::query::scan::kept_groups;
+use crate::query::scan::dedup_key::{GroupSpec, KeyReads};
+use crate::query::scan::kept_groups::{self, KeepFirsts};
 use crate::query::scan::kept_index;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
@@ -36,8 +40,7 @@ pub(crate) struct ScanDescription {
     columns: Vec<String>,
     predicates: Vec<PredicateDescription>,
     order: Option<OrderDescription>,
-    /// What whole entities are compared by, where groups are wanted.
-    group: Option<ReshapeDescription>,
+    group: Option<GroupDescription>,
     fetch: Option<usize>,
     /// How many of the first of the order are wanted.
     first: Option<usize>,
@@ -74,75 +77,27 @@ struct OrderDescription {
     denull: bool,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct GroupDescription {
+    /// None is the whole entity.
+    paths: Vec<Vec<String>>,
+    reshape: ReshapeDescription,
+}
+
 impl VersionScan {
-    /// Whether other nodes can look at parts of it. Those of an edited file lie in another one. Documents are fetched
-    /// by who answers. The keys of groups are hashes of whole entities, or may be codes that have a meaning in this
-    /// process alone.
+    /// Whether other nodes can look at parts of it. Documents are fetched by who answers.
     pub(crate) fn is_divisible(&self) -> bool {
         let spec = self.spec();
-        let is_hashed = || spec.computed.group.as_ref().is_some_and(|group| group.compared().is_none());
-        let is_known = |field: &Arc<Field>| match field.name().as_str() {
-            POSITION | ORDER => true,
-            GROUP => is_hashed(),
-            _ => false,
-        };
-        spec.part.is_none() && !spec.reader.is_edited() && spec.schema.fields().iter().all(is_known)
+        let is_known = |field: &Arc<Field>| matches!(field.name().as_str(), POSITION | ORDER | GROUP);
+        spec.part.is_none() && spec.schema.fields().iter().all(is_known)
     }
 
-    /// Bytes of the file. No scan reads more.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.spec().reader.size_bytes()
-    }
-
-    /// Whether something that is kept of the whole version leaves little to read: the order, the first of all groups,
-    /// or a hash index.
-    pub(crate) async fn is_kept(&self) -> bool {
+    /// What keeps the first entities of all groups, where this scan is for them, as parts of it find them: above who
+    /// gives them, with their positions in this column.
+    pub(crate) fn keeping(&self, positions: usize) -> Option<KeepFirsts> {
         let spec = self.spec();
-        if let (Some(_), Some(order)) = (&spec.threshold, &spec.computed.order)
-            && matches!(kept_order::kept_order(&spec.reader, order).await, Kept::Order(_))
-        {
-            return true;
-        }
-        if let (true, Some(groups)) = (spec.distinct, &spec.computed.group)
-            && spec.predicates.is_empty()
-            && kept_groups::kept_firsts(&spec.reader, groups).await.is_some()
-        {
-            return true;
-        }
-        for (access, predicate) in spec.predicates.iter() {
-            let (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) = (access, predicate) else { continue };
-            if kept_index::candidate_count(&spec.reader, *shredded, compare).await.is_some() {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// The row groups that it looks at, each with a name of its bytes that is the same everywhere, and about how many
-    /// bytes of it are to be read that are not in the cache.
-    pub(crate) fn bytes_to_read(&self) -> Vec<(usize, Vec<u8>, u64)> {
-        let spec = self.spec();
-        let (file, wanted) = (spec.reader.path(), spec.wanted());
-        let named = |row_group: usize| {
-            let name = format!("{file} {row_group}").into_bytes();
-            (row_group, name, spec.uncached_bytes(row_group, &wanted))
-        };
-        spec.row_groups().map(named).collect()
-    }
-
-    /// The same scan of some of the row groups, ascending. It shares no metrics with this one, and nothing that is kept
-    /// of the whole version is used.
-    pub(crate) fn part(&self, row_groups: Vec<usize>) -> VersionScan {
-        let spec = self.spec();
-        let predicates = spec.predicates.iter().map(|(_, predicate)| predicate.clone()).collect();
-        let (schema, computed) = (spec.schema.clone(), spec.computed.clone());
-        let scan = VersionScan::new(spec.reader.clone(), schema, computed, predicates, spec.fetch, self.threads());
-        let scan = match &spec.threshold {
-            Some(threshold) => scan.with_top_k(threshold.k()),
-            None => scan,
-        };
-        let scan = if spec.distinct { scan.with_distinct() } else { scan };
-        scan.looking_at(spec.range.clone(), row_groups.into())
+        let groups = spec.computed.group.clone().filter(|_| spec.finds_all_firsts())?;
+        Some(KeepFirsts { reader: spec.reader.clone(), groups, positions })
     }
 
     /// A part as text; `None` where it is none that another process could open.
@@ -160,20 +115,86 @@ impl VersionScan {
                 descending: order.descending,
                 denull: order.denull,
             }),
-            group: spec.computed.group.as_ref().map(|group| ReshapeDescription::of(&group.reshape)),
+            group: spec.computed.group.as_ref().map(|group| GroupDescription {
+                paths: keys_of(&group.paths),
+                reshape: ReshapeDescription::of(&group.reshape),
+            }),
             fetch: spec.fetch,
             first: spec.threshold.as_ref().map(|threshold| threshold.k()),
         })
     }
 }
 
+#[async_trait]
+impl Divisible for VersionScan {
+    fn is_of_diff(&self) -> bool {
+        false
+    }
+
+    fn most_bytes(&self) -> u64 {
+        self.spec().reader.size_bytes_with_base()
+    }
+
+    /// The order, the first of all groups, or a hash index.
+    async fn is_kept(&self) -> bool {
+        let spec = self.spec();
+        if let (Some(_), Some(order)) = (&spec.threshold, &spec.computed.order)
+            && matches!(kept_order::kept_order(&spec.reader, order).await, Kept::Order(_))
+        {
+            return true;
+        }
+        if let (true, Some(groups)) = (spec.finds_all_firsts(), &spec.computed.group)
+            && kept_groups::kept_firsts(&spec.reader, groups).await.is_some()
+        {
+            return true;
+        }
+        for (access, predicate) in spec.predicates.iter() {
+            let (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) = (access, predicate) else { continue };
+            if kept_index::candidate_count(&spec.reader, *shredded, compare).await.is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn row_groups_to_read(&self) -> Vec<RowGroupToRead> {
+        let spec = self.spec();
+        let keys = match spec.computed.group.as_ref().filter(|_| spec.gives(GROUP)) {
+            Some(group) => group.reads(&spec.reader).await,
+            None => KeyReads::default(),
+        };
+        let wanted = spec.wanted();
+        let to_read = |number: usize| RowGroupToRead {
+            number,
+            name: spec.reader.name_of(number),
+            bytes: spec.uncached_bytes(number, &wanted, &keys),
+        };
+        spec.row_groups().map(to_read).collect()
+    }
+
+    /// Nothing that is kept of the whole version is used.
+    fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan> {
+        let spec = self.spec();
+        let predicates = spec.predicates.iter().map(|(_, predicate)| predicate.clone()).collect();
+        let (schema, computed) = (spec.schema.clone(), spec.computed.clone());
+        let scan = VersionScan::new(spec.reader.clone(), schema, computed, predicates, spec.fetch, self.threads());
+        let scan = match &spec.threshold {
+            Some(threshold) => scan.with_top_k(threshold.k()),
+            None => scan,
+        };
+        let scan = if spec.distinct { scan.with_distinct() } else { scan };
+        Arc::new(scan.looking_at(spec.range.clone(), row_groups.into()))
+    }
+}
+
 impl ScanSpec {
     /// About how many bytes of a row group are to be read that are not in the cache, as they are stored: at most, as
     /// far as statistics and filters may rule it out.
-    fn uncached_bytes(&self, row_group: usize, wanted: &Wanted) -> u64 {
+    fn uncached_bytes(&self, row_group: usize, wanted: &Wanted, keys: &KeyReads) -> u64 {
         let reader = &self.reader;
-        let missing = |column: &&usize| !reader.caches_columns(row_group, &[**column]);
-        let columns: Vec<usize> = wanted.columns.iter().filter(missing).copied().collect();
+        let missing = |column: &usize| !reader.caches_columns(row_group, &[*column]);
+        let columns: BTreeSet<usize> = wanted.columns.iter().chain(&keys.columns).copied().filter(missing).collect();
+        let columns: Vec<usize> = columns.into_iter().collect();
         let mut bytes = reader.column_bytes(row_group, &columns).0;
         let (search, documents) = reader.search_and_document_bytes(row_group);
         let has = |accesses: &[Access]| self.predicates.iter().any(|(access, _)| accesses.contains(access));
@@ -188,9 +209,7 @@ impl ScanSpec {
             order.is_some_and(|order| sort_key::order_column(reader.layout(), &order.field).is_none());
         let pages = reader.page_count(row_group);
         let missing = || (0..pages).filter(|page| !reader.caches_page(row_group, *page)).count() as u64;
-        let group = self.computed.group.as_ref().filter(|_| self.gives(GROUP));
-        let hashes_documents = group.is_some_and(|group| !group.is_stored());
-        if has(&[Access::Documents]) || orders_documents || hashes_documents {
+        if has(&[Access::Documents]) || orders_documents || keys.documents_of(reader, row_group) {
             bytes += documents / pages.max(1) as u64 * missing();
         } else if has(&[Access::SearchThenDocuments]) {
             bytes += documents / pages.max(1) as u64 * missing() / VERIFIED_DIVISOR;
@@ -237,12 +256,9 @@ impl ScanDescription {
         });
         let predicates = self.predicates.iter().map(PredicateDescription::predicate).collect::<Result<Vec<_>>>()?;
         let group = match &self.group {
-            Some(reshape) => Some(GroupSpec { paths: Vec::new(), reshape: reshape.reshape()? }),
+            Some(group) => Some(GroupSpec { paths: paths(&group.paths)?, reshape: group.reshape.reshape()? }),
             None => None,
         };
-        if group.as_ref().is_some_and(|group| group.compared().is_some()) {
-            return Err(exec_datafusion_err!("a part of a scan groups by paths"));
-        }
         let computed = Computed { order, group };
         let scan = VersionScan::new(reader, schema, computed, predicates, self.fetch, threads);
         let scan = match self.first {
@@ -292,20 +308,26 @@ impl PredicateDescription {
 
 impl ReshapeDescription {
     fn of(reshape: &Reshape) -> ReshapeDescription {
-        let keys = |paths: &[Path]| paths.iter().map(|path| path.keys().to_vec()).collect();
         ReshapeDescription {
             include_source: reshape.include_source(),
             denull: reshape.denull(),
-            keep: keys(reshape.keep()),
-            drop: keys(reshape.drop()),
+            keep: keys_of(reshape.keep()),
+            drop: keys_of(reshape.drop()),
         }
     }
 
     fn reshape(&self) -> Result<Reshape> {
         let ReshapeDescription { include_source, denull, keep, drop } = self;
-        let paths = |paths: &[Vec<String>]| paths.iter().map(|keys| path(keys)).collect::<Result<Vec<Path>>>();
         Ok(Reshape::new(*include_source, *denull, paths(keep)?, paths(drop)?))
     }
+}
+
+fn keys_of(paths: &[Path]) -> Vec<Vec<String>> {
+    paths.iter().map(|path| path.keys().to_vec()).collect()
+}
+
+fn paths(all_keys: &[Vec<String>]) -> Result<Vec<Path>> {
+    all_keys.iter().map(|keys| path(keys)).collect()
 }
 
 fn path(keys: &[String]) -> Result<Path> {

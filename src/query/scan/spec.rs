@@ -146,6 +146,11 @@ impl ScanSpec {
         self.predicates.is_empty() && self.range == (0..self.reader.entity_count()) && !is_cut
     }
 
+    /// Whether what is wanted is the first entity of every group of the version, by position.
+    pub(super) fn finds_all_firsts(&self) -> bool {
+        self.distinct && self.is_whole() && !self.gives(ORDER)
+    }
+
     /// What may be read of the whole version to make codes, which later scans use, too: less where predicates may leave
     /// few entities.
     ///

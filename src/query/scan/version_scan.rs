@@ -38,11 +38,10 @@ use crate::query::scan::kept_index::Indexes;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::{KeySource, ScanMetrics};
-use crate::query::scan::path_codes::MayRead;
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::ScanUse;
 use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
+use crate::query::scan::schema::{Computed, GROUP, POSITION};
 use crate::query::scan::spec::ScanSpec;
 use crate::query::scan::top_k::TopKThreshold;
 use crate::query::tenants::SharedMemory;
@@ -334,9 +333,7 @@ impl Running {
                 return Ok(batches);
             }
         } else if let Some(groups) = self.spec.computed.group.as_ref().filter(|_| self.spec.gives(GROUP)) {
-            // Hashes of whole entities: `part` gives no others away.
-            let source =
-                GroupSource::open(&self.spec.reader, groups, MayRead::Nothing).await.map_err(through_engine)?;
+            let source = GroupSource::of_part(&self.spec.reader, groups).await.map_err(through_engine)?;
             let _ = self.spec.metrics.group_source.set(source.source());
             self.spec.group_source = Some(Arc::new(source));
         }
@@ -368,7 +365,7 @@ impl Running {
         let Some(groups) = self.spec.computed.group.clone().filter(|_| self.spec.gives(GROUP)) else {
             return Ok(None);
         };
-        let keeps = self.spec.distinct && self.spec.is_whole() && !self.spec.gives(ORDER);
+        let keeps = self.spec.finds_all_firsts();
         if keeps && let Some(firsts) = kept_groups::kept_firsts(&self.spec.reader, &groups).await {
             let _ = self.spec.metrics.group_source.set(KeySource::KeptSet);
             return Ok(Some(self.given(firsts)));

@@ -69,8 +69,14 @@ impl ScanSpec {
         {
             add(&mut wanted, reader.columns_of(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
         }
-        if self.gives(GROUP) && self.computed.group.as_ref().is_some_and(|group| group.is_stored()) {
-            add(&mut wanted, vec![reader.hash_column()], self.predicates.is_empty());
+        if let Some(group) = self.computed.group.as_ref().filter(|_| self.gives(GROUP)) {
+            if group.is_stored() {
+                add(&mut wanted, vec![reader.hash_column()], self.predicates.is_empty());
+            }
+            // Where the version is not looked at in parts, codes may tell.
+            for shredded in group.shredded(reader.layout()).filter(|_| self.part.is_some()) {
+                add(&mut wanted, reader.columns_of(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
+            }
         }
         wanted.bloom_columns.sort_unstable();
         wanted.bloom_columns.dedup();

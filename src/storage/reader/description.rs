@@ -40,14 +40,14 @@ impl VersionReader {
         self.own().file.path.as_ref()
     }
 
-    /// Whether it is an edited file, whose row groups lie in another one.
-    pub fn is_edited(&self) -> bool {
-        self.layout().edit.is_some()
-    }
-
     /// Bytes of the file.
     pub fn size_bytes(&self) -> u64 {
         self.own().file.size_bytes
+    }
+
+    /// Bytes of the file, and of the base of an edited one.
+    pub fn size_bytes_with_base(&self) -> u64 {
+        self.size_bytes() + self.layout().edit.as_ref().map_or(0, |edit| edit.base.size_bytes)
     }
 
     /// The file, for another process.

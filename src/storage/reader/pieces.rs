@@ -15,7 +15,7 @@ use super::ahead::Wanted;
 use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::document_page::DocumentPage;
-use crate::storage::edit::Source;
+use crate::storage::edit::{Piece, Source};
 use crate::storage::keywords::cut::Plan;
 use crate::storage::keywords::segment::Candidates;
 use crate::storage::keywords::stored::KeywordIndex;
@@ -75,6 +75,12 @@ impl VersionReader {
         let (start, rows) = (piece.start as usize, piece.rows as usize);
         let is_whole = rows == reader.row_groups()[row_group].rows;
         Place { reader, row_group, part: (!is_whole).then_some((start..start + rows, edited.list.id)) }
+    }
+
+    /// A name of the bytes of a row group, which is the same everywhere: the file that it lies in, and its number there.
+    pub fn name_of(&self, row_group: usize) -> Vec<u8> {
+        let place = self.place(row_group);
+        format!("{} {}", place.reader.file.path, place.row_group).into_bytes()
     }
 
     /// The search text of a row group: a binary array, one value per row.
@@ -396,12 +402,20 @@ impl VersionReader {
         };
         // The entities of the file itself are few, and come with few requests.
         let pieces = edited.list.pieces.get(wanted.row_groups.clone()).unwrap_or_default();
-        let mut of_base = pieces.iter().filter(|piece| piece.source == Source::Base).map(|piece| piece.row_group);
-        let first = of_base.next().unwrap_or_default() as usize;
-        let end = of_base.next_back().map_or(first, |last| last as usize) + 1;
+        let of_base = |piece: &Piece| (piece.source == Source::Base).then_some(piece.row_group as usize);
+        let mut row_groups = pieces.iter().filter_map(of_base);
+        let first = row_groups.next().unwrap_or_default();
+        let end = row_groups.next_back().unwrap_or(first) + 1;
         let row_groups = if pieces.is_empty() { 0..0 } else { first..end.min(edited.base.row_groups().len()) };
+        let part = wanted.part.as_ref().map(|part| {
+            // Pieces of the base are in its order.
+            let pieces = part.iter().filter_map(|number| edited.list.pieces.get(*number));
+            let mut part: Vec<usize> = pieces.filter_map(of_base).collect();
+            part.dedup();
+            part.into()
+        });
         let mut edited = edited.clone();
-        edited.base = edited.base.reading_ahead(Wanted { row_groups, ..wanted });
+        edited.base = edited.base.reading_ahead(Wanted { row_groups, part, ..wanted });
         VersionReader { own: self.own.clone(), edited: Some(edited) }
     }
 

@@ -2,12 +2,17 @@
 //! They find what one engine finds, whoever fails.
 
 mod cut;
+mod diffs;
+mod groups;
 mod ties;
 mod tls;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
@@ -18,7 +23,8 @@ use strata::config::Cluster;
 use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest, Sort};
 use strata::model::secret::Secret;
-use strata::query::distribute::DistributedUse;
+use strata::query::distribute::{DistributedPlan, DistributedUse, Distribution};
+use strata::query::explain::Explained;
 use strata::query::fetch::selection::Positions;
 use strata::query::{Engine, Outcome, QueryError, Tenant};
 use strata::storage::cache::PartCache;
@@ -40,6 +46,8 @@ struct Nodes {
     lab: Lab,
     /// The engine of each.
     engines: Vec<Engine>,
+    /// What each has distributed.
+    watched: Vec<Arc<Watched>>,
     /// What all know of each other.
     known: Arc<Mutex<Vec<Peer>>>,
     /// Ends the server of each.
@@ -49,7 +57,8 @@ struct Nodes {
 impl Nodes {
     fn new(count: usize) -> Nodes {
         let lab = Lab::new();
-        let mut nodes = Nodes { lab, engines: Vec::new(), known: Arc::default(), stops: Vec::new() };
+        let none = (Vec::new(), Vec::new(), Vec::new());
+        let mut nodes = Nodes { lab, engines: none.0, watched: none.1, known: Arc::default(), stops: none.2 };
         for _ in 0..count {
             let store = nodes.lab.store.clone();
             nodes.add(SECRET, store);
@@ -59,11 +68,16 @@ impl Nodes {
 
     /// Adds a node with a secret and a store, which serves from now on.
     fn add(&mut self, secret: &str, store: Store) -> usize {
-        self.add_at("127.0.0.1", None, secret, store)
+        self.add_at("127.0.0.1", (None, PartCache::new(0)), secret, store)
+    }
+
+    /// The same, with a cache.
+    fn add_with(&mut self, secret: &str, store: Store, cache: PartCache) -> usize {
+        self.add_at("127.0.0.1", (None, cache), secret, store)
     }
 
     /// The same at another address, with the certificates of a configuration.
-    fn add_at(&mut self, host: &str, tls: Option<Cluster>, secret: &str, store: Store) -> usize {
+    fn add_at(&mut self, host: &str, (tls, cache): (Option<Cluster>, PartCache), secret: &str, store: Store) -> usize {
         let number = self.engines.len();
         let name = format!("n{number}");
         let engine = self.lab.engine(2, 1 << 30, Duration::from_secs(60));
@@ -83,7 +97,7 @@ impl Nodes {
         let stop = CancellationToken::new();
         let serving = stop.clone();
         let (coordinator, address) = self.lab.bench.runtime.block_on(async {
-            let coordinator = Arc::new(Coordinator::new(options, &engine, store, PartCache::new(0)));
+            let coordinator = Arc::new(Coordinator::new(options, &engine, store, cache));
             let listener = TcpListener::bind((host, 0)).await.expect("a port");
             let scheme = if tls.is_some() { "https://" } else { "" };
             let address = format!("{scheme}{}", listener.local_addr().expect("an address"));
@@ -91,7 +105,9 @@ impl Nodes {
             tokio::spawn(async move { served.serve(listener, serving).await.expect("served") });
             (coordinator, address)
         });
-        engine.distribute_by(coordinator);
+        let watched = Arc::new(Watched { coordinator, seen: Mutex::default() });
+        engine.distribute_by(watched.clone());
+        self.watched.push(watched);
         self.engines.push(engine);
         self.stops.push(stop);
         self.known.lock().expect("unpoisoned").push(Peer { name, address });
@@ -107,22 +123,70 @@ impl Nodes {
     /// A version in row groups of a few entities, of which nothing is kept.
     fn version(&self, entities: &[Value], options: &WriteOptions) -> VersionReader {
         let (path, written) = self.lab.write(entities, options);
-        let cache = PartCache::new(0);
-        let open = VersionReader::open(&self.lab.store, &path, written.size_bytes, &cache);
-        self.lab.bench.runtime.block_on(open).expect("opened")
+        self.lab.open(&path, &written, &PartCache::new(0))
     }
 
     /// What a node finds, and how it was distributed.
     fn found(&self, node: usize, reader: &VersionReader, request: &ReadRequest) -> (Found, Option<DistributedUse>) {
+        let (found, explained) = self.explained(node, reader, request);
+        (found, explained.distributed)
+    }
+
+    /// What a node finds, and all that it did.
+    fn explained(&self, node: usize, reader: &VersionReader, request: &ReadRequest) -> (Found, Explained) {
         let explain = self.engines[node].explain(reader.clone(), Arc::new(request.clone()));
         let (outcome, explained) = self.lab.bench.runtime.block_on(explain).expect("found");
-        (Found::of(outcome), explained.distributed)
+        (Found::of(outcome), explained)
     }
 
     /// What one engine finds alone.
     fn alone(&self, reader: &VersionReader, request: &ReadRequest) -> Result<Found, QueryError> {
         let select = self.lab.engines[1].select(reader.clone(), Arc::new(request.clone()));
         self.lab.bench.runtime.block_on(select).map(Found::of)
+    }
+}
+
+/// Sees what a node distributes.
+#[derive(Debug)]
+struct Watched {
+    coordinator: Arc<Coordinator>,
+    /// The last line of each plan, which tells what is read; and why it was to be run again, if it was.
+    seen: Mutex<Vec<(String, Option<String>)>>,
+}
+
+impl Watched {
+    /// What was seen since the last time.
+    fn take(&self) -> Vec<(String, Option<String>)> {
+        std::mem::take(&mut self.seen.lock().expect("unpoisoned"))
+    }
+
+    fn see(&self, plan: &DistributedPlan, fallback: Option<String>) {
+        let text = displayable(&*plan.plan).indent(false).to_string();
+        let last = text.lines().last().unwrap_or_default().trim().to_owned();
+        self.seen.lock().expect("unpoisoned").push((last, fallback));
+    }
+}
+
+#[async_trait]
+impl Distribution for Watched {
+    async fn distribute(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        context: &TaskContext,
+        tenant: Option<Tenant>,
+    ) -> Option<DistributedPlan> {
+        self.coordinator.distribute(plan, context, tenant).await
+    }
+
+    fn succeeded(&self, plan: &DistributedPlan) {
+        self.see(plan, None);
+        self.coordinator.succeeded(plan);
+    }
+
+    fn failed(&self, plan: &DistributedPlan, failure: &str) -> String {
+        let fallback = self.coordinator.failed(plan, failure);
+        self.see(plan, Some(fallback.clone()));
+        fallback
     }
 }
 
@@ -234,6 +298,10 @@ fn each_kind_of_query_is_distributed_and_tells_what_each_node_did() {
         (ReadRequest { dedup: true, ..k.clone() }, 13),
         (ReadRequest { dedup: true, count: true, drop: vec![path("n"), path("v")], ..ReadRequest::default() }, 12),
         (ReadRequest { dedup: true, sort: sort("v", true), drop: vec![path("n")], limit: Some(7), ..k.clone() }, 13),
+        (ReadRequest { dedup: true, dedup_key: vec![path("k")], ..ReadRequest::default() }, 9),
+        (ReadRequest { dedup: true, dedup_key: vec![path("k")], count: true, ..ReadRequest::default() }, 9),
+        (ReadRequest { dedup: true, keep: vec![path("k")], offset: 1, ..ReadRequest::default() }, 9),
+        (ReadRequest { dedup: true, dedup_key: vec![path("k")], sort: sort("v", true), ..k.clone() }, 3),
     ];
     for (request, most_rows) in requests {
         let (found, used) = nodes.found(0, &reader, &request);
@@ -246,23 +314,18 @@ fn each_kind_of_query_is_distributed_and_tells_what_each_node_did() {
         let rows: u64 = used.nodes.iter().map(|node| node.rows).sum();
         assert!(rows > 0 && rows <= most_rows, "{request:?}: {used:?}");
     }
-    // Groups may have keys that only this process understands.
-    let dedup = ReadRequest { dedup: true, dedup_key: vec![path("k")], ..k };
-    let (found, used) = nodes.found(0, &reader, &dedup);
-    assert_eq!((found, used), (nodes.alone(&reader, &dedup).expect("found"), None));
 }
 
 #[test]
 fn what_is_cached_is_read_where_it_is() {
     let nodes = Nodes::new(2);
-    let (path, written) = nodes.lab.write(&forty(), &tens());
-    let cache = PartCache::new(1 << 30);
-    let open = VersionReader::open(&nodes.lab.store, &path, written.size_bytes, &cache);
-    let reader = nodes.lab.bench.runtime.block_on(open).expect("opened");
-    let request = filter("k", "1");
-    let alone = nodes.alone(&reader, &request).expect("found");
-    // Which has read all of it into the cache of this reader.
-    assert_eq!(nodes.found(0, &reader, &request), (alone, None));
+    let file = nodes.lab.write(&forty(), &tens());
+    let reader = nodes.lab.open(&file.0, &file.1, &PartCache::new(1 << 30));
+    for request in [filter("k", "1"), ReadRequest { dedup: true, dedup_key: vec![path("k")], ..filter("v", "7") }] {
+        let alone = nodes.alone(&reader, &request).expect("found");
+        // Which has read all of it into the cache of this reader.
+        assert_eq!(nodes.found(0, &reader, &request), (alone, None));
+    }
 }
 
 #[test]

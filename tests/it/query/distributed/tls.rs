@@ -6,7 +6,7 @@ use strata::model::request::ReadRequest;
 use strata::query::distribute::DistributedUse;
 use tokio::net::TcpListener;
 
-use super::{Nodes, SECRET, filter, forty, tens};
+use super::{Nodes, PartCache, SECRET, filter, forty, tens};
 use crate::support::certificates::Certificates;
 use crate::support::recording_proxy::RecordingProxy;
 
@@ -23,7 +23,12 @@ impl Nodes {
     fn add_with_tls(&mut self, certificates: &Certificates) -> usize {
         let store = self.lab.store.clone();
         let number = self.engines.len();
-        self.add_at(&format!("{NETWORK}1{}", number % 3 + 1), Some(certificates.section(number % 3)), SECRET, store)
+        self.add_at(
+            &format!("{NETWORK}1{}", number % 3 + 1),
+            (Some(certificates.section(number % 3)), PartCache::new(0)),
+            SECRET,
+            store,
+        )
     }
 
     fn with_tls(count: usize, certificates: &Certificates) -> Nodes {

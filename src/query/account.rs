@@ -8,14 +8,14 @@ use crate::query::QueryError;
 
 /// A list that is accounted to the memory pool until it is dropped.
 #[derive(Debug)]
-pub(super) struct Accounted<T> {
+pub(crate) struct Accounted<T> {
     items: Vec<T>,
     reservation: MemoryReservation,
 }
 
 impl<T> Accounted<T> {
     /// An empty list of the same consumer of memory as `reservation`.
-    pub(super) fn new(reservation: &MemoryReservation) -> Accounted<T> {
+    pub(crate) fn new(reservation: &MemoryReservation) -> Accounted<T> {
         Accounted { items: Vec::new(), reservation: reservation.new_empty() }
     }
 
@@ -23,7 +23,7 @@ impl<T> Accounted<T> {
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] when the pool refuses.
-    pub(super) fn filled(item: T, count: usize, reservation: &MemoryReservation) -> Result<Accounted<T>, QueryError>
+    pub(crate) fn filled(item: T, count: usize, reservation: &MemoryReservation) -> Result<Accounted<T>, QueryError>
     where
         T: Clone,
     {
@@ -37,7 +37,7 @@ impl<T> Accounted<T> {
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] when the pool refuses.
-    pub(super) fn reserve(&mut self, more: usize) -> Result<(), QueryError> {
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), QueryError> {
         let missing = (self.items.len() + more).saturating_sub(self.items.capacity());
         if missing > 0 {
             let capacity = self.items.capacity() + missing.max(self.items.capacity());
@@ -52,7 +52,7 @@ impl<T> Accounted<T> {
     /// # Errors
     /// [`QueryError::OutOfMemory`] when the pool refuses.
     #[inline]
-    pub(super) fn push(&mut self, item: T) -> Result<(), QueryError> {
+    pub(crate) fn push(&mut self, item: T) -> Result<(), QueryError> {
         if self.items.len() == self.items.capacity() {
             self.reserve(1)?;
         }
@@ -64,24 +64,24 @@ impl<T> Accounted<T> {
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] when the pool refuses.
-    pub(super) fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) -> Result<(), QueryError> {
+    pub(crate) fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) -> Result<(), QueryError> {
         self.reserve(items.len())?;
         self.items.extend(items);
         Ok(())
     }
 
     /// The items, to be changed or reordered.
-    pub(super) fn items_mut(&mut self) -> &mut [T] {
+    pub(crate) fn items_mut(&mut self) -> &mut [T] {
         &mut self.items
     }
 
     /// Takes all items away; their room stays.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.items.clear();
     }
 
     /// The items without spare room, and what accounts for them.
-    pub(super) fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
+    pub(crate) fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
         self.items.shrink_to_fit();
         // Never more than it was; should the pool refuse all the same, too much stays accounted.
         let _ = self.reservation.try_resize(self.items.capacity() * size_of::<T>());

@@ -1,21 +1,22 @@
 //! Work on row groups, several at once, on the engine's threads.
 
+use datafusion::error::DataFusionError;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::query::QueryError;
+use crate::query::error::{QueryError, through_engine};
 use crate::storage::reader::VersionReader;
 
 /// The row groups of two versions, with the number of the version: 0 and 1.
-pub(super) fn row_groups(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
+pub(crate) fn row_groups(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
     let of = |side: usize| (0..readers[side].row_groups().len()).map(move |row_group| (side, row_group));
     of(0).chain(of(1)).collect()
 }
 
 /// Runs jobs, `threads` at once, and gives what they give in order. Dropping the stream stops them at their next point
 /// of waiting.
-pub(super) fn in_order<T, W>(
+pub(crate) fn in_order<T, W>(
     jobs: impl Iterator<Item = W> + Send + 'static,
     threads: usize,
 ) -> BoxStream<'static, Result<T, QueryError>>
@@ -31,13 +32,14 @@ where
 }
 
 /// A stream of what jobs give, as DataFusion takes it.
-pub(super) fn for_engine<T>(
+pub(crate) fn for_engine<T>(
     results: impl Stream<Item = Result<T, QueryError>>,
-) -> impl Stream<Item = datafusion::error::Result<T>> {
+) -> impl Stream<Item = Result<T, DataFusionError>> {
     results.map(|result| {
         result.map_err(|error| match error {
-            QueryError::Storage(storage) => crate::query::error::through_engine(storage),
-            other => datafusion::error::DataFusionError::External(Box::new(other)),
+            QueryError::Storage(storage) => through_engine(storage),
+            QueryError::OutOfMemory(what) => DataFusionError::ResourcesExhausted(what),
+            other => DataFusionError::External(Box::new(other)),
         })
     })
 }

@@ -1,0 +1,124 @@
+//! Which entities of two versions are looked at, and how often each counts.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::common::exec_datafusion_err;
+use datafusion::error::Result;
+
+use crate::query::account::Accounted;
+use crate::query::tasks;
+use crate::storage::reader::VersionReader;
+
+/// The zstd level of counts as text.
+const LEVEL: i32 = 3;
+
+/// Most bytes of a count.
+const COUNT_BYTES: usize = 5;
+
+/// Entities of two versions. A *unit* is a row group of one of them, by its number in [`tasks::row_groups`].
+#[derive(Clone, Debug)]
+pub(crate) enum Chosen {
+    /// By version and position, how often each counts.
+    Counts(Arc<[Accounted<u32>; 2]>),
+    /// Of a version, these positions, ascending. What comes with each does not matter.
+    Positions(usize, Arc<Accounted<(u64, usize)>>),
+    /// By unit, how often each of its rows counts.
+    Units(Arc<BTreeMap<usize, Vec<u32>>>),
+}
+
+impl Chosen {
+    /// How often each row of a unit counts.
+    pub(crate) fn of(&self, readers: &[VersionReader; 2], unit: usize) -> Cow<'_, [u32]> {
+        let Some((version, row_group)) = place(readers, unit) else { return Cow::Borrowed(&[]) };
+        let group = readers[version].row_groups()[row_group];
+        match self {
+            Chosen::Counts(counts) => {
+                let first = group.first as usize;
+                Cow::Borrowed(counts[version].get(first..first + group.rows).unwrap_or_default())
+            }
+            Chosen::Positions(of, positions) if *of == version => {
+                let mut counts = vec![0; group.rows];
+                let start = positions.partition_point(|(position, _)| *position < group.first);
+                for (position, _) in positions[start..].iter().take_while(|(position, _)| group.holds(*position)) {
+                    counts[(position - group.first) as usize] = 1;
+                }
+                Cow::Owned(counts)
+            }
+            // No row of the other version counts.
+            Chosen::Positions(..) => Cow::Borrowed(&[]),
+            Chosen::Units(units) => Cow::Borrowed(units.get(&unit).map_or(&[], Vec::as_slice)),
+        }
+    }
+
+    /// Those of some units as text: numbers of seven bits a byte, compressed.
+    ///
+    /// # Errors
+    /// When they cannot be compressed.
+    pub(super) fn write(&self, readers: &[VersionReader; 2], units: &[usize]) -> std::io::Result<String> {
+        let mut bytes = Vec::new();
+        for unit in units {
+            for count in self.of(readers, *unit).iter() {
+                let mut left = *count;
+                while left > 0x7f {
+                    bytes.push(left as u8 | 0x80);
+                    left >>= 7;
+                }
+                bytes.push(left as u8);
+            }
+        }
+        Ok(hex::encode(zstd::bulk::compress(&bytes, LEVEL)?))
+    }
+
+    /// What [`Chosen::write`] has written of these units.
+    ///
+    /// # Errors
+    /// When it is another text.
+    pub(super) fn read(text: &str, readers: &[VersionReader; 2], units: &[usize]) -> Result<Chosen> {
+        let damaged = || exec_datafusion_err!("the entities that a part of a diff looks at are cut");
+        let rows = units.iter().map(|unit| {
+            let (version, row_group) = place(readers, *unit)?;
+            Some(readers[version].row_groups()[row_group].rows)
+        });
+        let rows: Vec<usize> = rows.collect::<Option<_>>().ok_or_else(damaged)?;
+        let most = rows.iter().sum::<usize>().saturating_mul(COUNT_BYTES);
+        let bytes = hex::decode(text).map_err(|_| damaged())?;
+        let bytes = zstd::bulk::decompress(&bytes, most).map_err(|_| damaged())?;
+        let mut bytes = bytes.into_iter();
+        let mut count = || {
+            let mut count = 0_u32;
+            for place in 0..COUNT_BYTES as u32 {
+                let byte = bytes.next()?;
+                count |= u32::from(byte & 0x7f).checked_shl(7 * place)?;
+                if byte & 0x80 == 0 {
+                    return Some(count);
+                }
+            }
+            None
+        };
+        let mut found = BTreeMap::new();
+        for (unit, rows) in units.iter().zip(rows) {
+            let counts: Vec<u32> = (0..rows).map(|_| count()).collect::<Option<_>>().ok_or_else(damaged)?;
+            found.insert(*unit, counts);
+        }
+        match bytes.next() {
+            None => Ok(Chosen::Units(Arc::new(found))),
+            Some(_) => Err(damaged()),
+        }
+    }
+}
+
+/// The version and the row group of a unit.
+pub(super) fn place(readers: &[VersionReader; 2], unit: usize) -> Option<(usize, usize)> {
+    let of_first = readers[0].row_groups().len();
+    match unit.checked_sub(of_first) {
+        None => Some((0, unit)),
+        Some(row_group) => (row_group < readers[1].row_groups().len()).then_some((1, row_group)),
+    }
+}
+
+/// How many units there are.
+pub(super) fn units(readers: &[VersionReader; 2]) -> usize {
+    tasks::row_groups(readers).len()
+}

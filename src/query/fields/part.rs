@@ -1,0 +1,157 @@
+//! A scan for fields in parts: other nodes look at some of its row groups. What each would have to read, and a part as
+//! text, which another process of the same version of the program opens.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::common::{exec_datafusion_err, internal_datafusion_err};
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use serde::{Deserialize, Serialize};
+
+use super::chosen::{self, Chosen};
+use super::row_group::{FieldNumbers, Ranks};
+use super::scan::{FieldScan, Wanted};
+use super::values::Seeds;
+use crate::query::distribute::{Divisible, RowGroupToRead};
+use crate::storage::reader::{FileDescription, VersionReader};
+
+/// A part as text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FieldScanDescription {
+    files: [FileDescription; 2],
+    units: Vec<usize>,
+    /// How often each of their rows counts.
+    chosen: String,
+    seeds: Seeds,
+    wanted: WantedDescription,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum WantedDescription {
+    Values,
+    /// Of fields of these names, by rank.
+    Features(Vec<String>),
+}
+
+impl FieldScan {
+    /// Whether other nodes can look at parts of it.
+    pub(crate) fn is_divisible(&self) -> bool {
+        !self.is_part
+    }
+
+    /// A part as text; `None` where it is none that another process could open.
+    pub(crate) fn describe(&self) -> Option<FieldScanDescription> {
+        Some(FieldScanDescription {
+            files: [self.readers[0].description(), self.readers[1].description()],
+            units: self.units.to_vec(),
+            chosen: self.chosen.write(&self.readers, &self.units).ok().filter(|_| self.is_part)?,
+            seeds: self.seeds,
+            wanted: match &self.wanted {
+                Wanted::Values => WantedDescription::Values,
+                Wanted::Features(ranks) => WantedDescription::Features(ranks.names()?),
+            },
+        })
+    }
+}
+
+#[async_trait]
+impl Divisible for FieldScan {
+    fn is_of_diff(&self) -> bool {
+        true
+    }
+
+    fn most_bytes(&self) -> u64 {
+        self.readers.iter().map(VersionReader::size_bytes_with_base).fold(0, u64::saturating_add)
+    }
+
+    async fn is_kept(&self) -> bool {
+        false
+    }
+
+    async fn row_groups_to_read(&self) -> Vec<RowGroupToRead> {
+        let mut row_groups = Vec::with_capacity(self.units.len());
+        for unit in self.units.iter() {
+            tokio::task::consume_budget().await;
+            let Some((version, row_group)) = chosen::place(&self.readers, *unit) else { continue };
+            let (reader, counts) = (&self.readers[version], self.chosen.of(&self.readers, *unit));
+            let pages = reader.page_count(row_group);
+            let wanted = counts.iter().filter(|count| **count > 0).count();
+            let is_missing = |page: &usize| !reader.caches_page(row_group, *page);
+            let missing = match wanted < pages {
+                false => (0..pages).filter(is_missing).count(),
+                true => {
+                    let rows = (0..counts.len()).filter(|row| counts[*row] > 0);
+                    let pages: HashSet<usize> = rows.map(|row| reader.page_of(row_group, row)).collect();
+                    pages.iter().filter(|page| is_missing(page)).count()
+                }
+            };
+            let (_, documents) = reader.search_and_document_bytes(row_group);
+            row_groups.push(RowGroupToRead {
+                number: *unit,
+                name: reader.name_of(row_group),
+                bytes: documents / pages.max(1) as u64 * missing as u64,
+            });
+        }
+        row_groups
+    }
+
+    fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(self.looking_at(row_groups.into()))
+    }
+}
+
+impl FieldScanDescription {
+    /// What the part gives.
+    pub(crate) fn schema(&self) -> SchemaRef {
+        match &self.wanted {
+            WantedDescription::Values => Wanted::Values.schema(),
+            WantedDescription::Features(_) => Wanted::Features(Arc::default()).schema(),
+        }
+    }
+
+    /// The files.
+    pub(crate) fn files(&self) -> &[FileDescription; 2] {
+        &self.files
+    }
+
+    /// The scan of opened files, on so many row groups at once.
+    ///
+    /// # Errors
+    /// When the files have no such row groups, or the text is none that [`FieldScan::describe`] gives.
+    pub(crate) fn open(&self, readers: &[VersionReader; 2], threads: usize) -> Result<FieldScan> {
+        if !self.units.windows(2).all(|pair| pair[0] < pair[1]) {
+            return Err(exec_datafusion_err!("the row groups of a part of a diff do not ascend"));
+        }
+        let chosen = Chosen::read(&self.chosen, readers, &self.units)?;
+        let wanted = match &self.wanted {
+            WantedDescription::Values => Wanted::Values,
+            WantedDescription::Features(names) => Wanted::Features(Arc::new(Ranks::of(names)?)),
+        };
+        let scan = FieldScan::new(readers, chosen, wanted, self.seeds, threads);
+        Ok(scan.looking_at(self.units.clone().into()))
+    }
+}
+
+impl Ranks {
+    /// The names by rank, as they stand in documents; `None` where a rank has none.
+    fn names(&self) -> Option<Vec<String>> {
+        let mut names = vec![None; self.0.len()];
+        for (name, rank) in &self.0 {
+            *names.get_mut(*rank as usize)? = Some(String::from_utf8(name.to_vec()).ok()?);
+        }
+        names.into_iter().collect()
+    }
+
+    fn of(names: &[String]) -> Result<Ranks> {
+        let mut ranks = FieldNumbers::default();
+        for (rank, name) in names.iter().enumerate() {
+            let rank =
+                u32::try_from(rank).map_err(|_| internal_datafusion_err!("a part of a diff has no such rank"))?;
+            ranks.insert(name.as_bytes().into(), rank);
+        }
+        Ok(Ranks(ranks))
+    }
+}

@@ -1,0 +1,187 @@
+//! The scan of two versions for the fields of their documents, as an operator: one partition, in no order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::{StreamExt, TryStreamExt};
+
+use super::chosen::{self, Chosen};
+use super::row_group::{FieldValues, Ranks, RowFeatures};
+use super::rows;
+use super::values::Seeds;
+use crate::query::error::QueryError;
+use crate::query::tasks;
+use crate::storage::reader::VersionReader;
+
+/// What is wanted of fields.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// The values of each.
+    Values,
+    /// The features of each entity, of fields with these ranks.
+    Features(Arc<Ranks>),
+}
+
+impl Wanted {
+    /// The columns of the rows.
+    pub(super) fn schema(&self) -> SchemaRef {
+        match self {
+            Wanted::Values => rows::VALUES.clone(),
+            Wanted::Features(_) => rows::FEATURES.clone(),
+        }
+    }
+}
+
+/// The scan. Rows of values are by row group: entities of another one may have the same value.
+#[derive(Clone)]
+pub(crate) struct FieldScan {
+    pub(super) readers: [VersionReader; 2],
+    pub(super) chosen: Chosen,
+    pub(super) wanted: Wanted,
+    pub(super) seeds: Seeds,
+    /// The units that it looks at, ascending; and whether other processes look at others.
+    pub(super) units: Arc<[usize]>,
+    pub(super) is_part: bool,
+    /// How many it works on at once.
+    threads: usize,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl FieldScan {
+    /// A scan of all units with entities that are chosen, of so many at once.
+    pub(crate) fn new(
+        readers: &[VersionReader; 2],
+        chosen: Chosen,
+        wanted: Wanted,
+        seeds: Seeds,
+        threads: usize,
+    ) -> FieldScan {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(wanted.schema()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        let readers = readers.clone();
+        let is_looked_at = |unit: &usize| chosen.of(&readers, *unit).iter().any(|count| *count > 0);
+        let units = (0..chosen::units(&readers)).filter(is_looked_at).collect();
+        FieldScan {
+            readers,
+            chosen,
+            wanted,
+            seeds,
+            units,
+            is_part: false,
+            threads,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The same scan of these units, ascending, while other processes look at others. It shares no metrics.
+    pub(super) fn looking_at(&self, units: Arc<[usize]>) -> FieldScan {
+        FieldScan { units, is_part: true, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }
+    }
+
+    /// The rows of a unit.
+    async fn unit(&self, unit: usize, memory: &MemoryReservation) -> Result<Vec<RecordBatch>, QueryError> {
+        let Some((version, row_group)) = chosen::place(&self.readers, unit) else { return Ok(Vec::new()) };
+        let (reader, counts) = (&self.readers[version], self.chosen.of(&self.readers, unit));
+        match &self.wanted {
+            Wanted::Values => {
+                let found = FieldValues::read(reader, row_group, &counts, self.seeds, memory).await?;
+                rows::of_values(found)
+            }
+            Wanted::Features(ranks) => {
+                let chosen: Vec<usize> = (0..counts.len()).filter(|row| counts[*row] > 0).collect();
+                let first = reader.row_groups()[row_group].first;
+                let chosen_rows = chosen.iter().copied();
+                let found = RowFeatures::read(reader, row_group, chosen_rows, ranks, self.seeds, memory).await?;
+                rows::of_features(chosen.iter().map(|row| first + *row as u64), &found)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for FieldScan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("FieldScan").field("readers", &self.readers).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for FieldScan {
+    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wanted = match &self.wanted {
+            Wanted::Values => "values",
+            Wanted::Features(_) => "features",
+        };
+        write!(formatter, "FieldScan: {wanted}, row_groups={}", self.units.len())
+    }
+}
+
+impl ExecutionPlan for FieldScan {
+    fn name(&self) -> &'static str {
+        "FieldScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() { Ok(self) } else { internal_err!("a scan of fields has no children") }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() { Ok(self) } else { internal_err!("a scan of fields has no children") }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if partition != 0 {
+            return internal_err!("a scan of fields has one partition");
+        }
+        let measured = BaselineMetrics::new(&self.metrics, partition);
+        let memory = Arc::new(MemoryConsumer::new("FieldScan").register(context.memory_pool()));
+        let (scan, units) = (Arc::new(self.clone()), self.units.clone());
+        let jobs = (0..units.len()).map(move |place| {
+            let (scan, memory, unit) = (scan.clone(), memory.clone(), units[place]);
+            async move { scan.unit(unit, &memory).await }
+        });
+        let batches = tasks::for_engine(tasks::in_order(jobs, self.threads));
+        let batches = batches.map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok))).try_flatten();
+        let batches = batches.map(move |batch| batch.record_output(&measured));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
