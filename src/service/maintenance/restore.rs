@@ -55,6 +55,14 @@ pub enum RestoreError {
         /// What is not there.
         missing: &'static str,
     },
+    /// The directory, or what is in it, is none that can be read.
+    #[error("{} {reason}", path.display())]
+    Unreadable {
+        /// The place.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        reason: &'static str,
+    },
     /// The backup was not finished.
     #[error("{} holds a backup that was not finished; make another one", .0.display())]
     Incomplete(PathBuf),
@@ -115,7 +123,12 @@ pub async fn restore(
             return Err(RestoreError::NoBackup { directory: directory.to_owned(), missing });
         }
     }
+    check(directory)?;
     let data = &config.data.directory;
+    if is_inside(data, directory) {
+        let reason = "is inside of what is restored, which is only read; take a directory beside it for the data";
+        return Err(RestoreError::Unreadable { path: data.clone(), reason });
+    }
     let failed = |source| RestoreError::Directory { path: data.clone(), source };
     durable::create_directory(data).map_err(failed)?;
     // What a process that was killed leaves there goes with the next one.
@@ -128,6 +141,32 @@ pub async fn restore(
     // Whole, without a log beside it.
     catalog.close().await;
     restored
+}
+
+/// Refuses a directory whose catalog is no whole file, or whose name a store cannot have.
+fn check(directory: &Path) -> Result<(), RestoreError> {
+    let unreadable = |path: PathBuf, reason| Err(RestoreError::Unreadable { path, reason });
+    if directory.to_str().is_none() {
+        return unreadable(directory.to_owned(), "is no name in UTF-8; give the directory another one");
+    }
+    for suffix in ["", "-wal"] {
+        let path = directory.join(format!("{CATALOG_FILE}{suffix}"));
+        let Ok(found) = path.metadata() else { continue };
+        if !found.is_file() {
+            return unreadable(path, "is no regular file");
+        }
+        if found.len() == 0 && suffix.is_empty() {
+            return unreadable(path, "is empty: the catalog of a backup or of a server never is");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a directory, which need not be there yet, lies in another one, or is that.
+fn is_inside(inner: &Path, outer: &Path) -> bool {
+    let (Ok(inner), Ok(outer)) = (std::path::absolute(inner), outer.canonicalize()) else { return false };
+    let there = inner.ancestors().find_map(|above| above.canonicalize().ok());
+    there.is_some_and(|there| there.starts_with(outer))
 }
 
 /// A checked copy of the original's catalog, which is brought up to date, and in which nothing is under way.

@@ -135,9 +135,9 @@ fn what_is_no_backup_is_refused() {
     assert!(message.contains("copy holds a backup that was not finished"), "{message}");
     std::fs::remove_file(machine.path("copy/INCOMPLETE-BACKUP")).expect("removed");
     // Into itself, and beside what is there.
-    for data in ["copy", "strata-data"] {
+    for (data, reason) in [("copy", "is inside of what is restored"), ("strata-data", "it is not empty")] {
         let message = failed(&machine.run(&["restore", "copy", "--data", data]));
-        assert!(message.contains("it is not empty"), "{message}");
+        assert!(message.contains(reason), "{message}");
     }
     // A store of another catalog, that of the original, and that of one which was restored: two would sweep one store.
     let other = Machine::with_user();
@@ -154,4 +154,24 @@ fn what_is_no_backup_is_refused() {
         assert!(message.contains(refusal), "{store}: {message}");
     }
     assert_eq!(succeeded(&machine.run(&["list", "--data", "new", "--json"])), "");
+}
+
+#[test]
+fn a_directory_that_cannot_be_the_source_is_refused_before_anything_is_made() {
+    let (machine, _) = machine();
+    let refused = |directory: &str, data: &str, told: &str| {
+        let output = machine.run(&["restore", directory, "--data", data]);
+        let text = failed(&output);
+        assert!(text.contains(told), "{directory} to {data}: {text}");
+        assert!(!machine.path(data).join("catalog.sqlite").exists(), "{data}");
+    };
+    for data in ["strata-data/new", "strata-data/store", "./strata-data/../strata-data/new/deep"] {
+        refused("strata-data", data, "is inside of what is restored");
+    }
+    succeeded(&machine.run(&["backup", "kept"]));
+    std::fs::write(machine.path("kept/catalog.sqlite"), "").expect("emptied");
+    refused("kept", "other", "catalog.sqlite is empty");
+    std::fs::remove_file(machine.path("kept/catalog.sqlite")).expect("removed");
+    std::fs::create_dir(machine.path("kept/catalog.sqlite")).expect("a folder");
+    refused("kept", "other", "catalog.sqlite is no regular file");
 }

@@ -37,7 +37,10 @@ async function fill(link: HTMLAnchorElement): Promise<void> {
   // What cannot be had now is still behind the link.
   if (count === null) return;
   addLast(link, count);
-  link.replaceWith(`of ${count.toLocaleString("en")} ${count === 1 ? "entity" : "entities"}`);
+  const entities = `${count.toLocaleString("en")} ${count === 1 ? "entity" : "entities"}`;
+  // Where none are shown, the words before are a sentence.
+  const isSentence = (link.parentElement?.textContent ?? "").includes(".");
+  link.replaceWith(isSentence ? `${entities} in all` : `of ${entities}`);
 }
 
 export function fillCounts(): void {
