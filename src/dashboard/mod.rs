@@ -101,7 +101,8 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     http::serve_app(app, router, listener, shutdown).await
 }
 
-/// The routes of the pages. To programs, what is no page, and a method that no page takes, stays what it is without them.
+/// The routes of the pages. To programs, what is no page, and a method that no page takes, stays what it is without
+/// them.
 fn pages() -> Router<App> {
     Router::new()
         .route("/", any(root))

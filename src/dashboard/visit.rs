@@ -289,7 +289,8 @@ pub(super) async fn no_page(State(app): State<App>, head: Parts) -> Response {
     }
 }
 
-/// A path or a method that neither a page nor an operation has. Programs get a text there, so that caches keep both apart.
+/// A path or a method that neither a page nor an operation has. Programs get a text there, so that caches keep both
+/// apart.
 pub(super) async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
     match Visit::begin(app, head).await {
         Ok(mut visit) => {

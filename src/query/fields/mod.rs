@@ -1,5 +1,5 @@
-//! The fields of documents as numbers, by which diffs weigh and compare entities. Whoever looks at the documents of many
-//! entities does so by row group, and other nodes may help.
+//! The fields of documents as numbers, by which diffs weigh and compare entities. Whoever looks at the documents of
+//! many entities does so by row group, and other nodes may help.
 //!
 //! | Module | Holds |
 //! |---|---|

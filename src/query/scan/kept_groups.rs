@@ -1,6 +1,6 @@
 //! The first entity of every group of a version, found when a query first needs them and kept in the cache
-//! ([`Firsts`]): a `dedup` of a whole version is then read off. Where other nodes look at parts of the version, they are
-//! kept as they come together ([`KeepFirsts`]).
+//! ([`Firsts`]): a `dedup` of a whole version is then read off. Where other nodes look at parts of the version, they
+//! are kept as they come together ([`KeepFirsts`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -117,8 +117,8 @@ async fn by_keys(
     Ok(bits)
 }
 
-/// Keeps the first entities of all groups of a version, which come as positions in no order: an operator above who finds
-/// them.
+/// Keeps the first entities of all groups of a version, which come as positions in no order: an operator above who
+/// finds them.
 #[derive(Clone, Debug)]
 pub(crate) struct KeepFirsts {
     pub(super) reader: VersionReader,

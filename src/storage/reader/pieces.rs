@@ -77,7 +77,8 @@ impl VersionReader {
         Place { reader, row_group, part: (!is_whole).then_some((start..start + rows, edited.list.id)) }
     }
 
-    /// A name of the bytes of a row group, which is the same everywhere: the file that it lies in, and its number there.
+    /// A name of the bytes of a row group, which is the same everywhere: the file that it lies in, and its number
+    /// there.
     pub fn name_of(&self, row_group: usize) -> Vec<u8> {
         let place = self.place(row_group);
         format!("{} {}", place.reader.file.path, place.row_group).into_bytes()

@@ -13,8 +13,8 @@ const SMALL: usize = 100;
 const THRESHOLDS: [u64; 4] = [16 << 20, 64 << 20, 128 << 20, 1 << 30];
 
 /// Prints it, for the first servers: the others are not there meanwhile. Nothing is cached, and a threshold of one byte
-/// has every query of several row groups shared. One, two and three servers take turns, since a machine is not always as
-/// fast. Gives what a sort costs at one server.
+/// has every query of several row groups shared. One, two and three servers take turns, since a machine is not always
+/// as fast. Gives what a sort costs at one server.
 pub async fn print(cluster: &mut Cluster, measured: &Measured) -> Each {
     println!(
         "\n| shared queries | servers | CPU ms each | CPU s per GB scanned | entities scanned by each | KB from the store each | s in all |"
