@@ -96,8 +96,19 @@ impl FieldScan {
         FieldScan { units, is_part: true, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }
     }
 
-    /// The rows of a unit.
-    async fn unit(&self, unit: usize, memory: &MemoryReservation) -> Result<Vec<RecordBatch>, QueryError> {
+    /// The rows of a unit, and what accounts for them.
+    async fn unit(
+        &self,
+        unit: usize,
+        memory: &MemoryReservation,
+    ) -> Result<(Vec<RecordBatch>, MemoryReservation), QueryError> {
+        let batches = self.batches(unit, memory).await?;
+        let held = memory.new_empty();
+        held.try_grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
+        Ok((batches, held))
+    }
+
+    async fn batches(&self, unit: usize, memory: &MemoryReservation) -> Result<Vec<RecordBatch>, QueryError> {
         let Some((version, row_group)) = chosen::place(&self.readers, unit) else { return Ok(Vec::new()) };
         let (reader, counts) = (&self.readers[version], self.chosen.of(&self.readers, unit));
         match &self.wanted {
@@ -176,8 +187,14 @@ impl ExecutionPlan for FieldScan {
             async move { scan.unit(unit, &memory).await }
         });
         let batches = tasks::for_engine(tasks::in_order(jobs, self.threads));
-        let batches = batches.map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok))).try_flatten();
-        let batches = batches.map(move |batch| batch.record_output(&measured));
+        let each = |(batches, held): (Vec<RecordBatch>, MemoryReservation)| {
+            futures::stream::iter(batches).map(move |batch| {
+                // Until the last has been given.
+                let _held = &held;
+                Ok(batch)
+            })
+        };
+        let batches = batches.map_ok(each).try_flatten().map(move |batch| batch.record_output(&measured));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }
 
