@@ -18,7 +18,7 @@ use crate::metrics::metrics;
 use crate::model::path::Path;
 use crate::model::request::KeywordsMode;
 use crate::query::pace::Pace;
-use crate::query::scan::access;
+use crate::query::scan::access::{self, Access};
 use crate::query::scan::kernels;
 use crate::query::scan::keyword_index::IndexedRows;
 use crate::query::scan::predicate::{Compare, Comparison, Predicate};
@@ -69,7 +69,9 @@ impl ScanSpec {
                 self.words_by_shapes(row_group, predicate, &words, selected, indexed, most).await?
             }
             Some(Question::Scalars(compare)) => {
-                let looks_through = predicate_number < LOOKED_THROUGH;
+                let before = self.predicates[..predicate_number].iter();
+                let others = before.filter(|(access, _)| *access == Access::Shapes).take(LOOKED_THROUGH).count();
+                let looks_through = others < LOOKED_THROUGH;
                 self.scalars_by_shapes(row_group, (compare, looks_through), selected, most).await?
             }
             None => Settled::Open(selected, None),

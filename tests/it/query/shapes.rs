@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
+use strata::model::index::IndexSettings;
 use strata::model::path::Path;
 use strata::model::request::{Format, PathValue, ReadRequest, Sort};
 use strata::query::scan::report::{AccessName, KeywordIndexUse, PredicateUse, ScanUse, ShapeUse};
@@ -152,6 +153,36 @@ fn what_shapes_did_is_told() {
     let kept = vec![Path::parse("name").expect("a path")];
     check(ReadRequest { keep: kept.clone(), keywords: words(&["zebra"]), ..ReadRequest::default() }, 1, 10);
     check(ReadRequest { drop: kept, keywords: words(&["n57", "n58"]), ..ReadRequest::default() }, 0, 1);
+}
+
+#[test]
+fn documents_settle_at_once_what_is_left_of_many_comparisons() {
+    let lab = Engines::new();
+    // Nine filters by shredded columns are no reason to read documents.
+    for shredded in [false, true] {
+        let options = WriteOptions {
+            row_group_rows: 10,
+            shredding: nothing_shredded(),
+            index: IndexSettings::try_new(&["_source"][..usize::from(shredded)], &[]).expect("an index"),
+            shapes: shapes(),
+            ..WriteOptions::default()
+        };
+        let reader = lab.reader(&things(), &options);
+        lab.bench.runtime.block_on(async {
+            for row_group in 0..10 {
+                reader.search(row_group).await.expect("search text");
+            }
+        });
+        let numbers = (1..=12).flat_map(|zeros| on("size", &format!("1.{}", "0".repeat(zeros))));
+        let parts = ["h", "o", "r", "s", "e", "ho", "or", "rs", "se"].into_iter().filter(|_| shredded);
+        let filters_contain = parts.flat_map(|part| on("_source", part)).collect();
+        let request = ReadRequest { filters: numbers.collect(), filters_contain, ..ReadRequest::default() };
+        let (found, used, _) = count(&lab, &reader, request);
+        let told: Vec<_> = used.predicates.iter().filter_map(|used| used.shapes.clone()).collect();
+        let searched = ShapeUse { settled: 10, left_to_documents: 0 };
+        let left = ShapeUse { settled: 0, left_to_documents: 10 };
+        assert_eq!((found, &told[..8], &told[8..]), (60, &vec![searched; 8][..], &vec![left; 4][..]), "{used:?}");
+    }
 }
 
 #[test]
