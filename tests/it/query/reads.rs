@@ -673,6 +673,18 @@ fn a_table_of_too_many_columns_is_refused() {
 }
 
 #[test]
+fn a_sample_holds_entities_of_as_many_levels_as_there_may_be() {
+    let lab = Lab::with_threads(2);
+    let arrays = |levels: usize| format!(r#"{{"deep":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+    let entities = [arrays(127), r#"{"deep":0}"#.to_owned()].map(|text| Value::parse_entity(&text).expect("an entity"));
+    let version = lab.publish(&entities, &WriteOptions::default());
+    for format in Format::ALL {
+        let request = ReadRequest { sample: Some(2), format, ..ReadRequest::default() };
+        lab.check_sample(version, &entities, &request).expect("the reference's answer");
+    }
+}
+
+#[test]
 fn a_sample_is_shuffled_and_each_entity_has_its_chance() {
     let lab = Lab::with_threads(2);
     let entities: Vec<Value> =

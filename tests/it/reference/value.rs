@@ -41,6 +41,11 @@ impl Value {
         Value::parse_at(text, 2)
     }
 
+    /// Parses an array of entities: it stands around their first level.
+    pub fn parse_list(text: &str) -> Result<Value, String> {
+        Value::parse_at(text, 0)
+    }
+
     /// Parses any value of which objects and arrays begin at this level.
     pub fn parse_at(text: &str, level: usize) -> Result<Value, String> {
         let mut parser = Parser { rest: text.chars().peekable() };

@@ -595,7 +595,7 @@ impl Lab {
         let mut possible: BTreeMap<String, usize> = BTreeMap::new();
         all.iter().for_each(|entity| *possible.entry(text(entity)).or_default() += 1);
         let found: Vec<String> = match (request.format, Body::read(&answer.body, request.format)) {
-            (Format::Json, Body::Text(body)) => match Value::parse(&body).expect("JSON") {
+            (Format::Json, Body::Text(body)) => match Value::parse_list(&body).expect("JSON") {
                 Value::Array(elements) => elements.iter().map(Value::write).collect(),
                 other => panic!("{other:?}"),
             },
