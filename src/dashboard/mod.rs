@@ -59,6 +59,7 @@ mod place;
 mod profile;
 mod query;
 mod refresh;
+mod sentence;
 mod session;
 mod settings;
 mod shown;

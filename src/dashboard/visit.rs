@@ -194,6 +194,9 @@ impl Visit {
         // The others speak of operations.
         let own = match error {
             HttpError::NoSuchPath => Some("There is no such page."),
+            HttpError::MethodNotAllowed { .. } => {
+                Some("There is no page here: programs and forms send something to this address.")
+            }
             HttpError::Call(CallError::Unauthenticated) => Some("Sign in as the owner to see this page."),
             _ => None,
         };

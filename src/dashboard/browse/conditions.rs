@@ -34,8 +34,8 @@ const MODE: &str = "keywords_mode";
 /// Characters of a path and of a value.
 const CHARACTERS: usize = 60;
 
-/// Links of a page, at most.
-const PARTS: usize = 20;
+/// Links of a kind in a page, at most.
+pub(super) const PARTS: usize = 20;
 
 /// The words of a parameter of conditions; `None` for any other.
 pub(super) fn label(parameter: &str) -> Option<&'static str> {
@@ -108,8 +108,16 @@ impl Words {
     }
 }
 
-/// What is in force besides keywords, each as a link that takes it away.
-pub(super) fn in_force(links: &Links<'_>) -> Vec<Part> {
+/// What is in force besides keywords.
+pub(super) struct InForce {
+    /// Each with the page without it; the words alone where the query is too long to be repeated.
+    pub(super) parts: Vec<(Words, Option<String>)>,
+    /// How many are not shown.
+    pub(super) more: usize,
+}
+
+/// See [`InForce`].
+pub(super) fn in_force(links: &Links<'_>) -> InForce {
     let is_true = |value: &str| value == "1" || value.eq_ignore_ascii_case("true");
     let part = |(place, (name, value)): (usize, &(String, String))| {
         let words = match name.as_str() {
@@ -128,14 +136,20 @@ pub(super) fn in_force(links: &Links<'_>) -> Vec<Part> {
             "drop_field" => Words::of("without the fields", value),
             parameter => Words::condition("", parameter, value)?,
         };
-        let rest = match name.as_str() {
+        Some((place, words))
+    };
+    let href = |place: usize| {
+        let rest = match links.query.pairs()[place].0.as_str() {
             "dedup" => links.query.without(&["dedup", "dedup_key"]),
             "sample" => links.query.without(&["sample", "seed"]),
             _ => links.query.without_place(place),
         };
-        Some(Part { words, href: links.beginning_of(&rest)? })
+        links.beginning_of(&rest)
     };
-    links.query.pairs().iter().enumerate().filter_map(part).take(PARTS).collect()
+    let mut parts: Vec<(usize, Words)> = links.query.pairs().iter().enumerate().filter_map(part).collect();
+    let more = parts.len().saturating_sub(PARTS);
+    parts.truncate(PARTS);
+    InForce { parts: parts.into_iter().map(|(place, words)| (words, href(place))).collect(), more }
 }
 
 /// Where to go on from a query that nothing matches: each query is one change away from it, and may match more.
@@ -179,6 +193,11 @@ mod tests {
     use super::*;
     use crate::dashboard::place::Place;
 
+    fn linked(links: &Links<'_>) -> Vec<Part> {
+        let parts = in_force(links).parts.into_iter();
+        parts.map(|(words, href)| Part { words, href: href.unwrap_or("none".to_owned()) }).collect()
+    }
+
     fn told(parts: &[Part]) -> Vec<(String, String)> {
         let plain = |words: &Words| words.to_string().replace("<bdi>", "").replace("</bdi>", "");
         parts.iter().map(|part| (plain(&part.words), part.href.replace("/ui/1/x/v1/", ""))).collect()
@@ -193,9 +212,9 @@ mod tests {
 
     #[test]
     fn each_part_in_force_can_be_taken_away() {
-        check(in_force, "view=json&limit=5&offset=10&keywords=a", &[]);
+        check(linked, "view=json&limit=5&offset=10&keywords=a", &[]);
         check(
-            in_force,
+            linked,
             r"filter=a\:b:x&filter_gt=n:3&sort=n:desc&offset=9",
             &[
                 (r"a\:b is x", "?filter_gt=n:3&sort=n:desc"),
@@ -204,7 +223,7 @@ mod tests {
             ],
         );
         check(
-            in_force,
+            linked,
             "dedup=1&dedup_key=a&sample=3&seed=1&denull=true&include_source=false&flatten=0",
             &[
                 ("without duplicates", "?sample=3&seed=1&denull=true&include_source=false&flatten=0"),
@@ -216,8 +235,14 @@ mod tests {
                 ("without _source", "?dedup=1&dedup_key=a&sample=3&seed=1&denull=true&flatten=0"),
             ],
         );
-        let long = format!("filter=a:{}", "x".repeat(2_000));
-        check(in_force, &long, &[]);
+        let long_without_sort = format!("?filter=a:{}", "x".repeat(2_000));
+        let long = format!("filter=a:{}&sort=b", "x".repeat(2_000));
+        check(linked, &long, &[(&format!("a is {}…", "x".repeat(60)), "?sort=b"), ("sorted by b", &long_without_sort)]);
+        check(linked, &format!("filter=a:b&keywords={}", "x".repeat(5_000)), &[("a is b", "none")]);
+        let (place, _) = Place::parse("/ui/1/x/v1/").expect("a place");
+        let many = vec!["filter=a:b"; 25].join("&");
+        let InForce { parts, more } = in_force(&Links::new(&place, Query::parse(Some(&many)), Some(&many)));
+        assert_eq!((parts.len(), more), (20, 5));
     }
 
     #[test]

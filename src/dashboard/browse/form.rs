@@ -1,15 +1,20 @@
 //! The form of a page of entities. What it sends holds empty fields and a condition in three parts; the page leads from
 //! there to the address without them, which is a link that can be shared.
 
-use super::conditions::{FILTER, IS_NULL, OPERATORS, label};
+use super::conditions::{self, FILTER, IS_NULL, OPERATORS, label};
 use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, Links};
 use super::{COLUMNS, VIEW};
 use crate::dashboard::query::Query;
+use crate::dashboard::shown::Shown;
+use crate::model::path::Path;
 
 /// That the form was sent.
 pub(super) const SENT: &str = "form";
 
 const KEYWORDS: &str = "keywords";
+
+/// Characters of the value of a condition in words.
+const CHARACTERS: usize = 60;
 
 /// Stands for a condition in place of a field's name.
 const CONDITION: &str = "condition";
@@ -93,6 +98,8 @@ pub(super) struct Condition {
     pub(super) name: String,
     pub(super) label: &'static str,
     pub(super) value: String,
+    /// The value to be read.
+    pub(super) shown: Shown,
     /// The page without it; `None` where the query is too long to be repeated for each.
     pub(super) remove: Option<String>,
     /// Whether it is what is wrong with the request.
@@ -115,10 +122,12 @@ impl Form {
             query.first(name).is_some_and(|given: &str| given.eq_ignore_ascii_case(value))
                 || query.first(name) == Some(if value == "true" { "1" } else { "0" })
         };
-        let conditions = query.pairs().iter().enumerate().filter_map(|(place, (name, value))| {
-            let label = label(name)?;
-            let remove = links.beginning_of(&query.without_place(place));
-            Some(Condition { id: place, name: name.clone(), label, value: value.clone(), remove, wrong: false })
+        let given = query.pairs().iter().enumerate();
+        let given = given.filter_map(|(place, (name, value))| Some((place, name, label(name)?, value)));
+        let conditions = given.enumerate().map(|(count, (id, name, label, value))| {
+            let remove = (count < conditions::PARTS).then(|| links.beginning_of(&query.without_place(id))).flatten();
+            let shown = Shown::short(value, CHARACTERS);
+            Condition { id, name: name.clone(), label, value: value.clone(), shown, remove, wrong: false }
         });
         let mut conditions: Vec<Condition> = conditions.collect();
         let refused_condition = match refused {
@@ -179,6 +188,8 @@ pub(super) fn cleaned(query: &Query) -> Option<Query> {
     query.first(SENT)?;
     let added = |name| query.first(name).unwrap_or_default();
     let (path, operator, value) = (added(ADD_PATH), added(ADD_OPERATOR), added(ADD_VALUE));
+    // A colon in the field's name would end it.
+    let path = Path::parse(path).map_or(path.to_owned(), |path| path.to_string());
     let condition = match operator {
         _ if path.is_empty() && value.is_empty() => None,
         IS_NULL => Some((FILTER, format!("{path}:null"))),
@@ -209,6 +220,8 @@ mod tests {
             ("form=1&add_path=&add_operator=filter&add_value=x", "filter=:x"),
             ("form=1&add_path=c&add_operator=nonsense&add_value=x", "filter=c:x"),
             ("form=1&add_path=&add_operator=filter&add_value=", ""),
+            (r"form=1&add_path=a:b.c&add_operator=filter&add_value=d:e", "filter=a%5C:b.c:d:e"),
+            (r"form=1&add_path=a\:b\.c&add_operator=filter&add_value=d", "filter=a%5C:b%5C.c:d"),
         ] {
             assert_eq!(cleaned(&Query::parse(Some(sent))).map(|query| query.to_string()).as_deref(), Some(clean));
         }

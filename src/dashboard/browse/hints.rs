@@ -3,6 +3,7 @@
 
 use super::links::Links;
 use crate::dashboard::opened::Opened;
+use crate::dashboard::sentence::Sentence;
 use crate::dashboard::visit::Visit;
 use crate::http::params::{self, UnknownParameter};
 use crate::http::visit::quoted;
@@ -17,9 +18,9 @@ const FIELDS: usize = 10;
 
 /// See the module.
 pub(super) struct Hint {
-    pub(super) text: String,
+    pub(super) text: Sentence,
     /// A question, and the page that it leads to.
-    pub(super) meant: Option<(String, Option<String>)>,
+    pub(super) meant: Option<(Sentence, Option<String>)>,
 }
 
 impl Hint {
@@ -30,14 +31,16 @@ impl Hint {
             links.query.mapped(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
         };
         Hint {
-            text: format!("There is no parameter {}. It is ignored.", quoted(name)),
-            meant: nearest.map(|nearest| (format!("Did you mean {nearest}?"), links.beginning_of(&renamed(nearest)))),
+            text: Sentence::new(&format!("There is no parameter {}. It is ignored.", quoted(name))),
+            meant: nearest.map(|nearest| {
+                (Sentence::new(&format!("Did you mean {nearest}?")), links.beginning_of(&renamed(nearest)))
+            }),
         }
     }
 
     fn of_field(field: &UnknownField, links: &Links<'_>) -> Hint {
         if let Some(nearest) = field.deep_sort() {
-            return Hint { text: deep_sort_hint(quoted(nearest)), meant: None };
+            return Hint { text: Sentence::new(&deep_sort_hint(quoted(nearest))), meant: None };
         }
         let (path, parameter) = (quoted(&field.path.to_string()), field.parameter);
         let (text, nearest) = match &field.cause {
@@ -52,9 +55,9 @@ impl Hint {
                 corrected.map(|value| (name.to_owned(), value))
             });
             let href = (query != links.query).then(|| links.beginning_of(&query)).flatten();
-            (format!("Did you mean {}?", quoted(nearest)), href)
+            (Sentence::new(&format!("Did you mean {}?", quoted(nearest))), href)
         });
-        Hint { text, meant }
+        Hint { text: Sentence::new(&text), meant }
     }
 
     fn of_range(RangeHint { parameter, filter, reason, advice, meant }: RangeHint, links: &Links<'_>) -> Hint {
@@ -66,7 +69,7 @@ impl Hint {
             });
             (query != links.query).then(|| links.beginning_of(&query)).flatten()
         });
-        Hint { text: reason, meant: advice.map(|advice| (advice, href)) }
+        Hint { text: Sentence::new(&reason), meant: advice.map(|advice| (Sentence::new(&advice), href)) }
     }
 }
 

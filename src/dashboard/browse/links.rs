@@ -15,6 +15,9 @@ const ADD_ANCHOR: &str = "#add_value";
 /// Most bytes of a query string that links to fields and columns repeat: there are hundreds of them.
 const REPEATED_BYTES: usize = 1_024;
 
+/// Most bytes of one that a few links repeat, such as those to the query without one of its first parts.
+const FEW_REPEATED_BYTES: usize = 4_096;
+
 /// Counting all that match is left to whoever wants to know, or to the script.
 pub(super) struct Counting {
     /// This page with the count.
@@ -31,23 +34,25 @@ pub(super) struct Links<'a> {
     /// The page's query string without parameters that only the form has.
     pub(super) query: Query,
     /// Whether links to columns, fields and other conditions may repeat it.
-    pub(super) repeated: bool,
+    repeated: bool,
+    /// Whether a few links may.
+    few_repeated: bool,
 }
 
 impl<'a> Links<'a> {
     /// Those of a page with this query string.
     pub(super) fn new(place: &'a Place, query: Query, text: Option<&str>) -> Links<'a> {
-        let repeated = text.unwrap_or_default().len() <= REPEATED_BYTES;
-        Links { place, query, repeated }
+        let bytes = text.unwrap_or_default().len();
+        Links { place, query, repeated: bytes <= REPEATED_BYTES, few_repeated: bytes <= FEW_REPEATED_BYTES }
     }
 
     pub(super) fn here(&self, query: &Query) -> String {
         query.at(&self.place.browse())
     }
 
-    /// The page of another query, from its beginning.
+    /// The page of another query, from its beginning: one of a few of the page's links.
     pub(super) fn beginning_of(&self, query: &Query) -> Option<String> {
-        self.repeated.then(|| self.here(&query.without(&["offset"])))
+        self.few_repeated.then(|| self.here(&query.without(&["offset"])))
     }
 
     /// This page with a condition more, from its beginning.

@@ -47,7 +47,7 @@ use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::App;
 use cells::Cell;
 pub(super) use cells::summary;
-use conditions::Part;
+use conditions::InForce;
 pub(super) use entities::Entities;
 use fields::Fields;
 pub(super) use fields::{text as value_text, types};
@@ -95,7 +95,7 @@ struct BrowsePage {
     form: Form,
     fields: Option<Fields>,
     /// What is in force, each with the page without it.
-    in_force: Vec<Part>,
+    in_force: InForce,
     hints: Vec<Hint>,
     found: Option<Found>,
     /// The call that makes this page: as people read it, and as a link where a browser can make it.

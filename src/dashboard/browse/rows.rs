@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use sha2::{Digest, Sha256};
+
 use super::cells::{CELL_CHARACTERS, Cell, cell, pretty};
 use super::entities::Entities;
 use super::links::Links;
@@ -53,8 +55,8 @@ pub(super) struct Table {
 
 pub(super) struct Column {
     pub(super) name: Shown,
-    /// The whole name, unless it is long.
-    pub(super) key: Option<String>,
+    /// What tells it from others: the name, or the hash of a long one.
+    pub(super) key: String,
     /// What a click on its head leads to.
     pub(super) sort: Option<String>,
     /// `ascending`, `descending` or `none`.
@@ -197,7 +199,11 @@ impl Column {
         // A sort takes a field of the entities, which a column of a nested one is not.
         let is_nested = links.query.first("flatten").is_some() && Path::is_deep(name);
         let sort = (!name.is_empty() && !is_nested).then(|| links.sorted(name, next)).flatten();
-        let key = (name.len() <= CELL_CHARACTERS).then(|| name.to_owned());
+        let key = match name.len() <= CELL_CHARACTERS {
+            true => name.to_owned(),
+            // No text of a page is as long as a name may be.
+            false => hex::encode(Sha256::digest(name)),
+        };
         Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order, width: "" }
     }
 }

@@ -192,9 +192,9 @@ async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
     let visitor = Browser::visitor(&service);
     let books = "/ui/1/books/active/";
     let page = visitor.page(&format!("{books}?filter_gt=published:2020&filter_lt=pages:900&offset=1")).await;
-    let told = "`published` holds texts and no numbers, and `filter_gt=published:2020` compares numbers alone, so it \
-                finds nothing.";
-    let meant = "`filter_gt=published:\"2020\"` compares texts, by code point.";
+    let told = "published holds texts and no numbers, and filter_gt=published:2020 compares numbers alone, so it finds \
+                nothing.";
+    let meant = "filter_gt=published:\"2020\" compares texts, by code point.";
     assert_eq!(page.all_words("div.hints[role=status] > ul > li"), [format!("{told} {meant}")]);
     let href = page.link(meant);
     assert_eq!(href, format!("{books}?filter_gt=published:%222020%22&filter_lt=pages:900"));
@@ -206,13 +206,14 @@ async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
     );
     // A strict read has fields that are there, and is not refused.
     let page = visitor.page(&format!("{books}?filter_lte=pages:%229%22&strict=true")).await;
-    assert_eq!(page.link("Did you mean `filter_lte=pages:9`?"), format!("{books}?filter_lte=pages:9&strict=true"));
+    assert_eq!(page.link("Did you mean filter_lte=pages:9 ?"), format!("{books}?filter_lte=pages:9&strict=true"));
     let page = visitor.page(&format!("{books}?filter_gte=pages:many&filter_gt=in.x:1&filter_gt=none:1")).await;
     let hints = page.all_words(".hints li");
     assert_eq!(hints.len(), 3, "{hints:?}");
     assert!(hints[0].starts_with("No entity has \"none\" (filter_gt)."), "{hints:?}");
-    assert_eq!(hints[1], "`in.x` holds no numbers, so `filter_gt=in.x:1` finds nothing.");
-    assert!(hints[2].ends_with("The limit of numbers is a JSON number, such as `1.5`."), "{hints:?}");
+    assert_eq!(hints[1], "in.x holds no numbers, so filter_gt=in.x:1 finds nothing.");
+    assert!(hints[2].ends_with("The limit of numbers is a JSON number, such as 1.5 ."), "{hints:?}");
+    assert_eq!(page.all_words(".hints li:nth-child(2) code"), ["in.x", "filter_gt=in.x:1"]);
     assert!(page.select(".hints a").is_empty());
 }
 
@@ -229,7 +230,7 @@ async fn a_sent_form_leads_to_an_address_to_share() {
     assert_eq!(page.all_words(".json li").len(), 1);
     let values: Vec<_> = page.select(".condition input").iter().filter_map(|input| input.attr("value")).collect();
     assert_eq!(values, ["k:1", "n:2"]);
-    assert_eq!(page.link("Remove"), "/ui/1/ten/active/?view=json&limit=5&filter_gt=n:2");
+    assert_eq!(page.link("Remove filter k:1"), "/ui/1/ten/active/?view=json&limit=5&filter_gt=n:2");
     assert_eq!(page.link("Table"), "/ui/1/ten/active/?filter=k:1&limit=5&filter_gt=n:2");
     assert_eq!(page.link("Reset"), TEN);
     // What is in force is seen while the form is folded, and each part of it can be taken away.
@@ -241,6 +242,42 @@ async fn a_sent_form_leads_to_an_address_to_share() {
         &visitor.get(&format!("{TEN}?form=1&add_path=k&add_operator=null&add_value=")).await,
         "/ui/1/ten/active/?filter=k:null",
     );
+    // A field's name may have a colon, which a condition escapes.
+    leads_to(
+        &visitor.get(&format!("{TEN}?form=1&add_path=x:k&add_operator=filter&add_value=1:2")).await,
+        "/ui/1/ten/active/?filter=x%5C:k:1:2",
+    );
+}
+
+/// The list of what is in force was left out beside a long condition, without a word.
+#[tokio::test]
+async fn a_long_query_tells_what_is_in_force() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    for (bytes, links) in [(2_000, 3), (6_000, 1)] {
+        let page = visitor.page(&format!("{TEN}?filter=k:1&filter_contains=k:{}", "x".repeat(bytes))).await;
+        let parts = page.all_words(".parts li");
+        assert_eq!(parts.len(), 3, "{parts:?}");
+        assert!(parts[0].contains("k is 1") && parts[1].contains("k contains xxx") && parts[2] == "Reset", "{parts:?}");
+        assert_eq!(page.select(".parts a").len(), links, "{bytes}");
+    }
+    let page = visitor.page(&format!("{TEN}?{}", ["filter=k:1"; 25].join("&"))).await;
+    let parts = page.all_words(".parts li");
+    assert_eq!((parts.len(), parts[20].as_str()), (22, "and 5 more"));
+}
+
+/// The script finds the columns that it lists by what tells them apart.
+#[tokio::test]
+async fn every_column_is_told_from_others_by_something_short() {
+    let service = TestService::start().await;
+    let long = "n".repeat(240);
+    service.import("Names", &json!([{"n": 1, format!("{long}a"): 2, format!("{long}b"): 3}]).to_string()).await;
+    let page = Browser::visitor(&service).page("/ui/1/names/active/").await;
+    let columns: Vec<_> = page.select("thead th[data-column]").iter().filter_map(|th| th.attr("data-column")).collect();
+    // Beside them stands `_source`.
+    assert_eq!((columns.len(), columns[0]), (page.select("tbody td").len(), "n"));
+    assert!(columns.iter().all(|column| column.len() <= 120), "{columns:?}");
+    assert_ne!(columns[1], columns[2]);
 }
 
 #[tokio::test]

@@ -90,11 +90,25 @@ async fn what_reorders_or_hides_text_is_named() {
     let entity = json!({"text": REORDERING, "k\u{202e}": 1, "family": "👩\u{200d}👧", "arabic": "سلام"});
     let id = owned.dataset("Odd", json!({"description": "d\u{202e}"}), &[&json!([entity]).to_string()]).await;
     let visitor = Browser::visitor(&owned.service);
-    for uri in ["active/", "active/?view=json", "v1/entity/0"] {
+    // The last ones are told that their ranges find nothing.
+    let ranges = "filter_gt=text:1&filter_lt=k%E2%80%AE:%E2%80%AE%E2%80%8B";
+    for uri in ["active/", "active/?view=json", "v1/entity/0", &format!("active/?{ranges}")] {
         let page = visitor.page(&format!("/ui/{id}/odd/{uri}")).await;
         let names = page.all_words("main .ctl");
         assert!(!page.all_words("main bdi, main td").iter().any(|text| text.contains('\u{202e}')), "{uri}");
         assert!(names.contains(&"U+202E".to_owned()) && names.contains(&"U+200B".to_owned()), "{uri}: {names:?}");
+        for element in page.select("main *") {
+            let mut attributes = element.value().attrs();
+            // What is edited, and what the script compares, stays as it is.
+            let is_read = |name: &str| matches!(name, "aria-label" | "title" | "alt" | "placeholder");
+            let hides = attributes.find(|(name, value)| is_read(name) && value.contains('\u{202e}'));
+            assert!(hides.is_none(), "{uri}: {hides:?}");
+        }
+        if uri.contains("filter") {
+            assert_eq!(page.select(".hints li").len(), 2, "{uri}");
+            assert!(!page.words(".hints").contains('\u{202e}'), "{uri}");
+            continue;
+        }
         assert!(page.text.contains("👩\u{200d}👧") && page.text.contains("سلام"), "{uri}");
         // Texts of others are apart from the direction of what stands around them.
         let cell = page.select("bdi, .entities td").into_iter().find(|apart| words(*apart).contains("سلام"));

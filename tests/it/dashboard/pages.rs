@@ -299,7 +299,7 @@ async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
         is_guarded(&answer);
         assert_eq!(answer.header("allow"), Some(allowed), "{path}");
         let page = Page::of(&answer, 405);
-        assert!(page.words("[role=alert]").contains("method"), "{path}: {}", page.words("main"));
+        assert!(page.words("[role=alert]").contains("There is no page here"), "{path}: {}", page.words("main"));
         for program in [service.get(path).await, service.send_with("PUT", path, &[BROWSER]).await] {
             program.is_error(405);
             assert!(!program.text().contains('<'), "{path}: {}", program.text());
