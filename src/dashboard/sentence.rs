@@ -1,4 +1,5 @@
-//! Sentences of the service as HTML. They tell code apart by backticks, as documentation does, and hold texts of others.
+//! Sentences of the service as HTML. They tell code apart by backticks, as documentation does, and hold texts of
+//! others.
 
 use std::fmt;
 

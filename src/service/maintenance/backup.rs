@@ -243,13 +243,18 @@ pub(super) enum FileFailure {
 
 /// The error about a file, with the versions that need it.
 async fn unusable(copy: &Catalog, file: &VersionFile, source: FileFailure) -> Result<BackupError, CatalogError> {
+    let versions = versions_of(copy, file).await?;
+    Ok(BackupError::File { path: file.path.clone(), versions, source: Box::new(source) })
+}
+
+/// The versions that need a file, in words.
+pub(super) async fn versions_of(catalog: &Catalog, file: &VersionFile) -> Result<String, CatalogError> {
     const NAMED: u32 = 5;
-    let references = copy.references_to(file.id, NAMED).await?;
-    let versions = match references.is_empty() {
+    let references = catalog.references_to(file.id, NAMED).await?;
+    Ok(match references.is_empty() {
         true => "no version names it; a sweep would remove it".to_owned(),
         false => references.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    };
-    Ok(BackupError::File { path: file.path.clone(), versions, source: Box::new(source) })
+    })
 }
 
 /// Checks that the copy of the catalog is whole: damage goes along with a copy, and a backup is for the day of damage.

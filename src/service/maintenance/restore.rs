@@ -20,7 +20,7 @@ use crate::catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
 use crate::config::{CATALOG_FILE, Config, STORE_FOLDER};
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
-use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_damage};
+use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_damage, versions_of};
 use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::check::{CheckDepth, inspect};
 use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER};
@@ -96,10 +96,12 @@ pub enum RestoreError {
     #[error("the store")]
     Store(#[source] StorageError),
     /// A file cannot be copied, or is damaged.
-    #[error("the file {path} cannot be restored")]
+    #[error("the file {path} cannot be restored ({versions})")]
     File {
         /// The file.
         path: String,
+        /// Which versions need it.
+        versions: String,
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -125,9 +127,11 @@ pub async fn restore(
     }
     check(directory)?;
     let data = &config.data.directory;
-    if is_inside(data, directory) {
-        let reason = "is inside of what is restored, which is only read; take a directory beside it for the data";
-        return Err(RestoreError::Unreadable { path: data.clone(), reason });
+    for written in [Some(data.clone()), config.store_directory()].into_iter().flatten() {
+        if is_inside(&written, directory) {
+            let reason = "is inside of what is restored, which is only read; take a directory beside it";
+            return Err(RestoreError::Unreadable { path: written, reason });
+        }
     }
     let failed = |source| RestoreError::Directory { path: data.clone(), source };
     durable::create_directory(data).map_err(failed)?;
@@ -204,8 +208,8 @@ async fn fill(
     if !catalog.is_empty().await? {
         return Err(CatalogError::NotEmpty.into());
     }
-    let from = directory.join(STORE_FOLDER);
-    let from = store::open(&from.to_string_lossy(), &S3Options::default()).map_err(RestoreError::Store)?;
+    let folder = directory.join(STORE_FOLDER);
+    let from = store::open(&folder.to_string_lossy(), &S3Options::default()).map_err(RestoreError::Store)?;
     let to = open_store(config).map_err(RestoreError::Store)?;
     if to.is_volatile() {
         return Err(RestoreError::Volatile(config.store_url()));
@@ -219,9 +223,13 @@ async fn fill(
         last = Some(end.id);
         for ListedFile { file, .. } in page {
             let file = file.map_err(RestoreError::Original)?.file;
-            let copied = bring(&file, &from, &to).await;
-            let copied =
-                copied.map_err(|source| RestoreError::File { path: file.path.clone(), source: Box::new(source) })?;
+            let copied = match bring(&file, &folder, &from, &to).await {
+                Ok(copied) => copied,
+                Err(source) => {
+                    let versions = versions_of(original, &file).await.map_err(RestoreError::Original)?;
+                    return Err(RestoreError::File { path: file.path.clone(), versions, source: Box::new(source) });
+                }
+            };
             restored.files += 1;
             restored.bytes += file.size_bytes;
             restored.copied += u64::from(copied);
@@ -232,10 +240,15 @@ async fn fill(
     Ok(restored)
 }
 
-/// Brings a file into the store and verifies it there; tells whether it had to be copied.
-async fn bring(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileFailure> {
+/// Brings a file into the store and verifies it there; tells whether it had to be copied. `folder` is the directory of
+/// the store that it comes from.
+async fn bring(file: &VersionFile, folder: &Path, from: &Store, to: &Store) -> Result<bool, FileFailure> {
     if inspect(to, file, CheckDepth::Everything).await.is_ok() {
         return Ok(false);
+    }
+    // Whoever reads a pipe waits for one who writes.
+    if folder.join(&file.path).metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other("it is no regular file").into());
     }
     let path = ObjectPath::from(file.path.as_str());
     let mut parts = from.objects().get(&path).await.map_err(StorageError::from)?.into_stream();

@@ -103,9 +103,16 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
     let name = damaged.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(
-        message.contains(&format!("nothing was restored: the file versions/{name} cannot be restored: ")),
+        message.contains(&format!("nothing was restored: the file versions/{name} cannot be restored (dataset ")),
         "{message}"
     );
+    // Whoever reads a pipe waits for one who writes.
+    std::fs::remove_file(&damaged).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&damaged).status().expect("mkfifo");
+    assert!(made.success());
+    let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
+    assert!(message.contains("it is no regular file"), "{message}");
+    std::fs::remove_file(&damaged).expect("removed");
     // Nobody is there yet.
     assert!(succeeded(&machine.run(&["user", "list", "--data", "new", "--json"])).trim().is_empty());
 
@@ -144,10 +151,14 @@ fn what_is_no_backup_is_refused() {
     other.write("things.json", "[{}]");
     succeeded(&other.import("things.json", &[]));
     succeeded(&machine.run(&["restore", "copy", "--data", "first"]));
-    let stores = [other.path("strata-data/store"), machine.path("copy/store"), machine.path("first/store")];
-    let refusal = "belongs to another catalog";
-    let stores = stores.map(|store| (store.display().to_string(), refusal));
-    for (store, refusal) in stores.into_iter().chain([("memory://".to_owned(), "keeps nothing")]) {
+    let (belongs, inside) = ("belongs to another catalog", "is inside of what is restored");
+    for (store, refusal) in [
+        (other.path("strata-data/store").display().to_string(), belongs),
+        (machine.path("first/store").display().to_string(), belongs),
+        (machine.path("copy/store").display().to_string(), inside),
+        (format!("file://{}", machine.path("copy/store/new").display()), inside),
+        ("memory://".to_owned(), "keeps nothing"),
+    ] {
         let mut command = machine.command(&["restore", "copy", "--data", "new"]);
         command.env("STRATA_STORE__URL", &store);
         let message = failed(&command.output().expect("the binary runs"));

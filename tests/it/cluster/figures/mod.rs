@@ -30,6 +30,8 @@ const GB: &str = "1073741824";
 struct Measured {
     dataset: u64,
     version: u64,
+    /// Another version, in which one entity in 97 has another field.
+    changed: u64,
     count: usize,
     /// Mean bytes of an entity.
     entity_bytes: f64,
@@ -47,6 +49,11 @@ impl Measured {
     fn page(&self, number: usize) -> String {
         let offset = (number * 7_919) % self.count.saturating_sub(100).max(1);
         self.path(&format!("limit=100&offset={offset}"))
+    }
+
+    fn diff(&self) -> String {
+        let Measured { dataset, version, changed, .. } = self;
+        format!("/dataset/diff?dataset_id={dataset}&v1={version}&v2={changed}&limit=10")
     }
 
     /// A digit and a blank, which most texts hold: the keyword index leaves nothing out, so texts are scanned.
@@ -115,8 +122,9 @@ async fn what_work_costs_at_one_two_and_three_servers() {
     let whole = entities(0, count);
     let entity_bytes = whole.len() as f64 / count as f64;
     let version = cluster.push_text(dataset, &whole).await;
+    let changed = cluster.push_text(dataset, &whole.replace(r#""kind":"k7""#, r#""kind":"x7""#)).await;
     drop(whole);
-    let measured = Measured { dataset, version, count, entity_bytes };
+    let measured = Measured { dataset, version, changed, count, entity_bytes };
     println!("\n{count} entities of {entity_bytes:.0} bytes");
     println!(
         "| requests | servers | CPU ms each | CPU s per GB scanned | KB from the store each | store requests | KB sent each | s in all |"

@@ -1,5 +1,5 @@
-//! What queries cost that several servers share, beside the same at one server: scans, sorts, and queries that read
-//! next to nothing, of which only the sharing is left.
+//! What queries cost that several servers share, beside the same at one server: scans, sorts, duplicates by a field,
+//! differences of versions, and queries that read next to nothing, of which only the sharing is left.
 
 use super::measure::{Each, Turns, shared_row};
 use super::{HEAVY, Measured, TURNS};
@@ -20,7 +20,7 @@ pub async fn print(cluster: &mut Cluster, measured: &Measured) -> Each {
         "\n| shared queries | servers | CPU ms each | CPU s per GB scanned | entities scanned by each | KB from the store each | s in all |"
     );
     println!("|---|---|---|---|---|---|---|");
-    let (mut small, mut sorts) = (Turns::default(), Turns::default());
+    let [mut small, mut sorts, mut duplicates, mut diffs] = [(); 4].map(|()| Turns::default());
     for turn in 0..TURNS {
         for nodes in 1..=NODES {
             tokio::task::block_in_place(|| {
@@ -43,6 +43,12 @@ pub async fn print(cluster: &mut Cluster, measured: &Measured) -> Each {
             let long: Vec<String> =
                 (0..HEAVY).map(|number| path(format!("sort=text:desc&limit=20&offset={}", number * 20))).collect();
             sorts.add(nodes, shared_row(cluster, nodes, "sorts by text", &long, measured.entity_bytes).await);
+            let keys = (0..HEAVY / 4)
+                .map(|number| path(format!("dedup=1&dedup_key=text&sort=text&limit=20&offset={}", number * 20)));
+            let keys: Vec<String> = keys.collect();
+            duplicates
+                .add(nodes, shared_row(cluster, nodes, "duplicates by a field", &keys, measured.entity_bytes).await);
+            diffs.add(nodes, shared_row(cluster, nodes, "a diff", &[measured.diff()], measured.entity_bytes).await);
             if turn + 1 == TURNS && nodes == NODES {
                 parts(cluster, measured).await;
             }
@@ -53,6 +59,8 @@ pub async fn print(cluster: &mut Cluster, measured: &Measured) -> Each {
     println!("|---|---|---|---|");
     small.print("of next to nothing");
     sorts.print("sorts by text");
+    duplicates.print("duplicates by a field");
+    diffs.print("a diff");
     let (small, sorts) = (small.medians(), sorts.medians());
     thresholds(&small, &sorts);
     tokio::task::block_in_place(|| {
