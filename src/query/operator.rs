@@ -1,4 +1,4 @@
-//! Operators with one input: what DataFusion asks of each of them, but for what they do.
+//! Operators with one input, and those with none: what DataFusion asks of each of them, but for what they do.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 
 /// What an operator with one input does.
 pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
@@ -117,6 +117,62 @@ impl<O: Operator> ExecutionPlan for Above<O> {
     }
 }
 
+/// What a leaf gives in its only partition as it finds it, with these orders.
+pub(crate) fn in_one_partition(equivalence: EquivalenceProperties) -> Arc<PlanProperties> {
+    let partitioning = Partitioning::UnknownPartitioning(1);
+    Arc::new(PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded))
+}
+
+/// A leaf above these inputs.
+///
+/// # Errors
+/// When there are any.
+pub(crate) fn without_inputs<L: ExecutionPlan>(
+    leaf: Arc<L>,
+    inputs: &[Arc<dyn ExecutionPlan>],
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if inputs.is_empty() { Ok(leaf) } else { internal_err!("{} has no inputs", leaf.name()) }
+}
+
+/// The methods of [`ExecutionPlan`] that are the same for all leaves: operators without inputs, which hold their
+/// `properties`.
+macro_rules! leaf {
+    () => {
+        fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
+            &self.properties
+        }
+
+        fn children(&self) -> Vec<&std::sync::Arc<dyn ExecutionPlan>> {
+            Vec::new()
+        }
+
+        fn apply_expressions(
+            &self,
+            _: &mut dyn FnMut(
+                &std::sync::Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+            ) -> datafusion::error::Result<datafusion::common::tree_node::TreeNodeRecursion>,
+        ) -> datafusion::error::Result<datafusion::common::tree_node::TreeNodeRecursion> {
+            Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+        }
+
+        fn replace_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
+            _: datafusion::physical_plan::execution_plan::ReplaceChildrenOptions,
+        ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
+            $crate::query::operator::without_inputs(self, &children)
+        }
+
+        fn with_new_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
+        ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
+            $crate::query::operator::without_inputs(self, &children)
+        }
+    };
+}
+pub(crate) use leaf;
+
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::Schema;
@@ -153,5 +209,12 @@ mod tests {
         assert!(again.is::<Above<Same>>() && again.children().len() == 1);
         assert!(above(vec![]).is_err());
         assert!(above(vec![empty.clone(), empty]).is_err());
+    }
+
+    #[test]
+    fn a_leaf_has_no_inputs() {
+        let leaf = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        assert!(without_inputs(leaf.clone(), &[]).expect("a leaf").is::<EmptyExec>());
+        assert!(without_inputs(leaf.clone(), &[leaf]).is_err_and(|error| error.to_string().contains("EmptyExec")));
     }
 }

@@ -4,19 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use datafusion::common::internal_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
 use crate::query::fields::part::FieldScanDescription;
 use crate::query::fields::scan::FieldScan;
+use crate::query::operator::{in_one_partition, leaf};
 use crate::query::scan::part::ScanDescription;
 use crate::query::scan::version_scan::VersionScan;
 use crate::storage::cache::PartCache;
@@ -85,13 +83,8 @@ impl PartScan {
     /// # Errors
     /// When it gives what no scan of a part does.
     pub(super) fn try_new(described: Described, files: Files, threads: usize) -> Result<PartScan> {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(described.schema()?),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        Ok(PartScan { described: Arc::new(described), files, threads, properties: Arc::new(properties) })
+        let properties = in_one_partition(EquivalenceProperties::new(described.schema()?));
+        Ok(PartScan { described: Arc::new(described), files, threads, properties })
     }
 }
 
@@ -119,32 +112,7 @@ impl ExecutionPlan for PartScan {
         "PartScan"
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        if children.is_empty() { Ok(self) } else { internal_err!("the scan of a part has no children") }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        if children.is_empty() { Ok(self) } else { internal_err!("the scan of a part has no children") }
-    }
+    leaf!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (described, files, threads) = (self.described.clone(), self.files.clone(), self.threads);
