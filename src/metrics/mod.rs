@@ -332,8 +332,8 @@ registry! {
     streams: Gauge = "strata_streams";
     /// Bytes of bodies that are encoded and not yet taken by their clients' connections.
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
-    /// Queries that ended. `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
-    queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "failed", "cancelled"]];
+    /// Queries that ended. `outcome` is `settled`, `timeout`, `memory`, `disk`, `failed` or `cancelled`.
+    queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "disk", "failed", "cancelled"]];
     /// Seconds to select entities, or to compare two versions, without the wait for a permit.
     query_seconds: Histogram = "strata_query_seconds";
     /// Bytes that running queries hold, as the memory pool counts them.

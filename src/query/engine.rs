@@ -299,6 +299,11 @@ impl Engine {
         self.tenant.map_or(self.shared.memory_bytes, |tenant| self.shared.memory.most(tenant))
     }
 
+    /// What queries of all tenants have spilled, in bytes.
+    fn spilled_bytes(&self) -> u64 {
+        self.shared.spilled.all()
+    }
+
     /// What its queries may spill together when no others have spilled any, in bytes.
     pub fn most_spilled_bytes(&self) -> u64 {
         let Shared { spilled, spill_bytes, .. } = &*self.shared;
@@ -365,7 +370,8 @@ impl Engine {
         self.run_in_company(limit, query).await.0
     }
 
-    /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] when nobody else has held memory meanwhile.
+    /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] or [`QueryError::TooMuchDisk`] when nobody else has
+    /// held any meanwhile.
     ///
     /// # Errors
     /// See above.
@@ -374,11 +380,14 @@ impl Engine {
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
-        let held_bytes = self.memory_bytes();
+        let (held_bytes, spilled_bytes) = (self.memory_bytes(), self.spilled_bytes());
         match self.run_in_company(limit, query).await {
             // What it held itself is given back.
             (Err(QueryError::OutOfMemory(cause)), true) if held_bytes == 0 && self.memory_bytes() == 0 => {
                 Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause })
+            }
+            (Err(QueryError::OutOfDisk(_)), true) if spilled_bytes == 0 && self.spilled_bytes() == 0 => {
+                Err(QueryError::TooMuchDisk { limit_bytes: self.most_spilled_bytes() })
             }
             (outcome, _) => outcome,
         }
@@ -438,6 +447,7 @@ impl Measured {
             Ok(_) => "settled",
             Err(QueryError::Timeout { .. }) => "timeout",
             Err(QueryError::OutOfMemory(_) | QueryError::TooMuchMemory { .. }) => "memory",
+            Err(QueryError::OutOfDisk(_) | QueryError::TooMuchDisk { .. }) => "disk",
             Err(QueryError::Storage(_) | QueryError::Engine(_) | QueryError::Task(_)) => "failed",
         };
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
+use crate::query::tenants::DiskShareUsed;
 use crate::storage::StorageError;
 use crate::storage::shortage::Shortage;
 
@@ -29,6 +30,15 @@ pub enum QueryError {
         /// What could not be had.
         cause: String,
     },
+    /// It would spill more than its client may now.
+    #[error("the query needed more disk than it may have: {0}")]
+    OutOfDisk(String),
+    /// It would spill more than its client ever may.
+    #[error("the query needs more disk than the {limit_bytes} bytes that it may have")]
+    TooMuchDisk {
+        /// What `query.spill_bytes` allows.
+        limit_bytes: u64,
+    },
     /// The version file could not be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -44,10 +54,9 @@ impl From<DataFusionError> for QueryError {
     fn from(error: DataFusionError) -> QueryError {
         match error {
             DataFusionError::ResourcesExhausted(what) => QueryError::OutOfMemory(what),
-            // Of a disk: nothing else is read or written through it.
-            DataFusionError::IoError(error) => QueryError::Storage(error.into()),
+            DataFusionError::IoError(error) => of_disk(error),
             DataFusionError::ArrowError(error, _) if matches!(*error, ArrowError::IoError(..)) => match *error {
-                ArrowError::IoError(_, error) => QueryError::Storage(error.into()),
+                ArrowError::IoError(_, error) => of_disk(error),
                 error => QueryError::Engine(error.into()),
             },
             DataFusionError::Context(_, cause) | DataFusionError::Diagnostic(_, cause) => QueryError::from(*cause),
@@ -59,8 +68,9 @@ impl From<DataFusionError> for QueryError {
                     None => QueryError::Engine(DataFusionError::Shared(cause)),
                 },
             },
-            DataFusionError::External(cause) => match cause.downcast::<StorageError>() {
-                Ok(storage) => QueryError::Storage(*storage),
+            DataFusionError::External(cause) => match cause.downcast::<StorageError>().map(|error| *error) {
+                Ok(StorageError::Io(error)) => of_disk(error),
+                Ok(storage) => QueryError::Storage(storage),
                 Err(other) => QueryError::Engine(DataFusionError::External(other)),
             },
             other => QueryError::Engine(other),
@@ -83,7 +93,18 @@ fn not_shared(cause: &DataFusionError) -> Option<QueryError> {
     }
 }
 
+/// Of a disk: nothing else is read or written through it.
+fn of_disk(error: io::Error) -> QueryError {
+    match DiskShareUsed::of(&error) {
+        Some(used) => QueryError::OutOfDisk(used.to_string()),
+        None => QueryError::Storage(error.into()),
+    }
+}
+
 fn copy_of(error: &io::Error) -> QueryError {
+    if let Some(used) = DiskShareUsed::of(error) {
+        return QueryError::OutOfDisk(used.to_string());
+    }
     let copy = match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
@@ -94,9 +115,9 @@ fn copy_of(error: &io::Error) -> QueryError {
 /// What it means that something cannot be spilled. A disk that is full, or refuses, is told as such; the bound of what
 /// may be spilled is a matter of room, as with memory.
 pub(crate) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
-    match Shortage::of(&error) {
-        Some(_) => through_engine(StorageError::Io(error)),
-        None => DataFusionError::ResourcesExhausted(format!("{what} cannot be spilled: {error}")),
+    match Shortage::of(&error).is_some() || DiskShareUsed::of(&error).is_some() {
+        true => through_engine(StorageError::Io(error)),
+        false => DataFusionError::ResourcesExhausted(format!("{what} cannot be spilled: {error}")),
     }
 }
 

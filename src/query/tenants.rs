@@ -99,6 +99,11 @@ impl Budget {
         Ok(())
     }
 
+    /// What all have.
+    pub(super) fn all(&self) -> u64 {
+        self.taken().all
+    }
+
     /// What a tenant may have when nobody else has anything.
     pub(super) fn most(&self, tenant: Tenant) -> u64 {
         let of_anonymous = percent(self.limit, self.shares.anonymous_percent);
@@ -222,6 +227,20 @@ pub(super) struct TenantFiles {
     pub share: DiskShare,
 }
 
+/// That a tenant may spill no more. It comes as an I/O error, as writers have no others.
+#[derive(Debug, thiserror::Error)]
+#[error("the queries of one client may spill {most_bytes} bytes now, and these would be more")]
+pub(super) struct DiskShareUsed {
+    most_bytes: u64,
+}
+
+impl DiskShareUsed {
+    /// It, if that is what an error means.
+    pub(super) fn of(error: &io::Error) -> Option<&DiskShareUsed> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
 /// What a tenant takes of the disk.
 #[derive(Clone)]
 pub(super) struct DiskShare {
@@ -304,7 +323,8 @@ impl TenantWriter {
             && !reserve.keep_beside(ahead_bytes)
         {
             let reserved_bytes = reserve.bytes();
-            let text = format!("queries leave sources.disk_reserve_bytes ({reserved_bytes}) of the disk free");
+            let text =
+                format!("the disk has no more free than queries leave: sources.disk_reserve_bytes, {reserved_bytes}");
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
         self.seen_bytes = ahead_bytes;
@@ -317,9 +337,7 @@ impl Write for TenantWriter {
         let length = bytes.len() as u64;
         self.look(length)?;
         let DiskShare { budget, tenant, .. } = &self.used.share;
-        let refused = |most| {
-            io::Error::other(format!("the queries of one client may spill {most} bytes now, and these would be more"))
-        };
+        let refused = |most_bytes| io::Error::other(DiskShareUsed { most_bytes });
         budget.take(*tenant, length).map_err(refused)?;
         let written = self.writer.write(bytes).inspect_err(|_| budget.give_back(*tenant, length))?;
         budget.give_back(*tenant, length - written as u64);

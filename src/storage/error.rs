@@ -53,8 +53,8 @@ pub enum StorageError {
     /// The store is not there.
     #[error("{0}")]
     Gone(#[source] StoreGone),
-    /// Local disk (the spool of a write) failed.
-    #[error("spool: {0}")]
+    /// A local file failed: a spool, or one of a query.
+    #[error("a temporary file: {0}")]
     Io(#[from] io::Error),
     /// There is no room for a spool.
     #[error(transparent)]

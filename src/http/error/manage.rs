@@ -93,6 +93,10 @@ pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             "The diff needed more memory than is free for it now. Try again later.".into(),
         ),
+        DiffError::Read(ReadError::OutOfDisk(_)) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The diff needed more disk than is free for it now. Try again later.".into(),
+        ),
         DiffError::Read(error) => read::public(error),
     }
 }

@@ -7,6 +7,7 @@ use crate::http::text::quoted;
 use crate::model::causes::Causes;
 use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::service::{ReadError, UnknownCause, UnknownField, deep_sort_hint};
+use crate::storage::shortage::Shortage;
 
 /// The status and the text for a read that the service could not answer.
 pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
@@ -55,6 +56,18 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
         ReadError::OutOfMemory => (
             StatusCode::SERVICE_UNAVAILABLE,
             "The query needed more memory than is free for it now. Try again later, or ask for less.".into(),
+        ),
+        ReadError::OutOfDisk(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The query needed more disk than is free for it now. Try again later, or ask for less.".into(),
+        ),
+        // No other time helps.
+        ReadError::SpillTooLarge { limit_bytes } => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "The query needs more than {limit_bytes} bytes of disk, which is what query.spill_bytes allows one \
+                 client. Select fewer entities with filters, or fewer fields with keep_field."
+            ),
         ),
         // No other time helps.
         ReadError::QueryTooLarge { limit_bytes } => (
@@ -149,15 +162,23 @@ pub(in crate::http) fn log(error: &ReadError) {
         | ReadError::TooManyColumns { .. }
         | ReadError::EntityTooLarge { .. } => {}
         // Whose bound it is may want to know.
-        ReadError::QueryTooLarge { .. } | ReadError::TooMuchMemory { .. } | ReadError::TooMuchDisk { .. } => {
+        ReadError::QueryTooLarge { .. }
+        | ReadError::SpillTooLarge { .. }
+        | ReadError::TooMuchMemory { .. }
+        | ReadError::TooMuchDisk { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was refused");
         }
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
+        | ReadError::OutOfDisk(_)
         | ReadError::Busy(_)
         | ReadError::HandedCut(_)
         | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
+        }
+        // The fault is not in the dataset.
+        ReadError::Unreadable(_) if Shortage::of(error).is_some() => {
+            tracing::error!(cause = %Causes(error), "a read lacks what it needs");
         }
         ReadError::Unreadable(_) => tracing::error!(cause = %Causes(error), "a dataset cannot be read"),
     }

@@ -103,7 +103,8 @@ impl Reordered {
     /// documents from what may be spilled.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`] when the pool or the disk has no room, others when the version cannot be read.
+    /// [`QueryError::OutOfMemory`], [`QueryError::OutOfDisk`] and [`QueryError::TooMuchDisk`] when the pool or the disk
+    /// has no room, others when the version cannot be read.
     pub(super) async fn spill(
         engine: &Engine,
         reader: &VersionReader,
@@ -129,6 +130,7 @@ impl Reordered {
 
         let mut placed: Vec<Placed> = positions.iter().copied().zip(0..).collect();
         placed.sort_unstable();
+        let limit_bytes = engine.most_spilled_bytes();
         let spill = runtime.disk_manager.create_tmp_file("sorted documents")?;
         let mut writer = spill.open_writer()?;
         let mut buckets = vec![Vec::new(); positions.len().div_ceil(places_per_bucket as usize)];
@@ -137,7 +139,12 @@ impl Reordered {
         while let Some(stretch) = stretches.try_next().await? {
             // Lists grow by doubling.
             reservation.try_grow(stretch.ends.len() * size_of::<Run>() * 2)?;
-            writer.write_all(&stretch.bytes).map_err(out_of_disk)?;
+            let needed = offset + stretch.bytes.len() as u64;
+            writer.write_all(&stretch.bytes).map_err(|error| match out_of_disk(error) {
+                // No other time helps.
+                QueryError::OutOfDisk(_) if needed > limit_bytes => QueryError::TooMuchDisk { limit_bytes },
+                error => error,
+            })?;
             let mut start = 0;
             for (bucket, end) in stretch.ends {
                 buckets[bucket].push(Run { offset: offset + start as u64, bytes: (end - start) as u64 });

@@ -20,7 +20,7 @@ impl Engine {
     /// Writes bytes to a temporary file.
     ///
     /// # Errors
-    /// [`QueryError::Storage`] when the disk is full, [`QueryError::OutOfMemory`] when as much is spilled as may be.
+    /// [`QueryError::Storage`] when the disk is full, [`QueryError::OutOfDisk`] when as much is spilled as may be.
     pub async fn spill(&self, name: &str, bytes: &[u8]) -> Result<SpilledBytes, QueryError> {
         let file = self.context().runtime_env().disk_manager.create_tmp_file(name)?;
         let mut writer = file.open_writer()?;

@@ -51,6 +51,15 @@ pub enum ReadError {
     /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
+    /// The query needed more disk than it may have.
+    #[error("{0}")]
+    OutOfDisk(String),
+    /// The query needs more disk than it can ever have.
+    #[error("the query needs more disk than the {limit_bytes} bytes that it may have")]
+    SpillTooLarge {
+        /// What `query.spill_bytes` allows.
+        limit_bytes: u64,
+    },
     /// The query needs more memory than it can ever have.
     #[error("the query needs more memory than the {limit_bytes} bytes that it may have")]
     QueryTooLarge {
@@ -120,6 +129,8 @@ impl ReadError {
             ReadError::Busy(refused) => refused.is_anothers(since),
             // What it may have at most is less, perhaps.
             ReadError::OutOfMemory
+            | ReadError::OutOfDisk(_)
+            | ReadError::SpillTooLarge { .. }
             | ReadError::QueryTooLarge { .. }
             | ReadError::TooMuchMemory { .. }
             | ReadError::TooMuchDisk { .. } => true,
@@ -129,8 +140,12 @@ impl ReadError {
 
     /// Whether there was no room, or no permit, for whom it was done.
     pub(in crate::service) fn is_of_a_share(&self) -> bool {
-        use ReadError::{Busy, OutOfMemory, QueryTooLarge, TooMuchDisk, TooMuchMemory};
-        matches!(self, Busy(_) | OutOfMemory | QueryTooLarge { .. } | TooMuchMemory { .. } | TooMuchDisk { .. })
+        use ReadError::{Busy, OutOfDisk, OutOfMemory, QueryTooLarge, SpillTooLarge, TooMuchDisk, TooMuchMemory};
+        match self {
+            Busy(_) | OutOfMemory | OutOfDisk(_) => true,
+            QueryTooLarge { .. } | SpillTooLarge { .. } | TooMuchMemory { .. } | TooMuchDisk { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -173,6 +188,8 @@ impl From<QueryError> for ReadError {
             QueryError::Timeout { seconds } => ReadError::Timeout { seconds },
             QueryError::OutOfMemory(_) => ReadError::OutOfMemory,
             QueryError::TooMuchMemory { limit_bytes, .. } => ReadError::QueryTooLarge { limit_bytes },
+            error @ QueryError::OutOfDisk(_) => ReadError::OutOfDisk(error.to_string()),
+            QueryError::TooMuchDisk { limit_bytes } => ReadError::SpillTooLarge { limit_bytes },
             other => ReadError::Unreadable(Arc::new(other)),
         }
     }

@@ -15,3 +15,4 @@ mod reads;
 mod selection;
 mod sets;
 mod shapes;
+mod spilling;

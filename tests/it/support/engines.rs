@@ -48,6 +48,13 @@ impl Lab {
         Engine::try_new(&EngineOptions { shares, ..options }).expect("an engine")
     }
 
+    /// One more engine with little memory, of which a tenant may spill half of so much.
+    pub fn engine_that_spills(&self, spill_bytes: u64) -> Engine {
+        let shares = TenantShares { one_percent: 50, anonymous_percent: 100 };
+        let options = options(&self.bench, 2, 16 << 20, Duration::from_secs(60));
+        Engine::try_new(&EngineOptions { shares, spill_bytes, ..options }).expect("an engine")
+    }
+
     pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         self.bench.write(&self.store, &texts, options).expect("written")
