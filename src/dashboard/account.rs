@@ -126,7 +126,7 @@ struct SessionRow {
 }
 
 struct TokenRow {
-    name: String,
+    name: Shown,
     delete: String,
     scope: &'static str,
     made: Time,
@@ -193,7 +193,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
             .into_iter()
             .map(|token| TokenRow {
                 delete: Query::default().and("name", &token.name).at(&format!("{ACCOUNT}/delete-token")),
-                name: token.name,
+                name: Shown::whole(&token.name),
                 scope: token.grant.scope.name(),
                 made: Time::new(token.created_at, now),
                 used: token.last_used_at.map(|used| Time::new(used, now)),
@@ -254,7 +254,7 @@ async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
         return Err(ManageError::TokenNotFound.into());
     }
     let question = Question {
-        title: format!("Delete the token “{name}”?"),
+        title: format!("Delete the token {}?", quoted(&name)),
         effects: vec![
             "What uses it is refused from then on: 401.".to_owned(),
             "It does not come back. A new token of the same name is another one.".to_owned(),

@@ -38,11 +38,16 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     visit.answer(outcome).await
 }
 
+/// Characters of what is looked for.
+const CHARACTERS: usize = 200;
+
 #[derive(Template)]
 #[template(path = "catalogue.html")]
 struct CataloguePage {
     shell: Shell,
     q: String,
+    /// The same to be read.
+    shown_q: Shown,
     /// What is wrong with what was asked for.
     problem: Option<String>,
     own: Option<Vec<Card>>,
@@ -154,6 +159,7 @@ async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
         listed,
         first: after.map(|_| base.at("/")),
         next: next.map(|id| base.with("after", id).at("/")),
+        shown_q: Shown::short(&q, CHARACTERS),
         q,
     };
     render(status, &page)

@@ -169,6 +169,26 @@ pub(super) fn is_named(character: char) -> bool {
     is_invisible(character) && !matches!(character, '\n' | '\t' | '\u{200C}' | '\u{200D}')
 }
 
+/// JSON with escapes for what nobody would see, and for what is no character of HTML.
+pub(super) fn escaped_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        let number = u32::from(character);
+        let is_none = number & 0xFFFE == 0xFFFE || (0xFDD0..=0xFDEF).contains(&number);
+        // Outside of strings there are none of them.
+        match is_named(character) || is_none {
+            true => {
+                let mut units = [0; 2];
+                for unit in character.encode_utf16(&mut units) {
+                    let _ = write!(text, "\\u{unit:04x}");
+                }
+            }
+            false => text.push(character),
+        }
+    }
+    text
+}
+
 /// A text, safe inside an element and inside quotes.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 

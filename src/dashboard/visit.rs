@@ -60,6 +60,8 @@ pub(super) struct Visit {
     pub(super) headers: HeaderMap,
     /// Counts the request for its dataset.
     pub(super) meter: Option<UsageMeter>,
+    /// What was typed into the form that was sent. The page of an error shows it, so that it is not lost.
+    pub(super) typed: Option<String>,
 }
 
 #[derive(Template)]
@@ -71,6 +73,7 @@ struct ErrorPage<'a> {
     text: &'a str,
     /// Whether links lead to what exists.
     tells_what_there_is: bool,
+    typed: Option<&'a str>,
 }
 
 impl Visit {
@@ -80,7 +83,7 @@ impl Visit {
     /// The answer, if that cannot be found out. It is boxed because it is large and rare.
     pub(super) async fn begin(app: App, head: Parts) -> Result<Visit, Box<Response>> {
         match Visitor::of(&app, &head).await {
-            Ok(visitor) => Ok(Visit { app, head, visitor, headers: HeaderMap::new(), meter: None }),
+            Ok(visitor) => Ok(Visit { app, head, visitor, headers: HeaderMap::new(), meter: None, typed: None }),
             Err(error) => {
                 let mut response = error.into_response();
                 guard(response.headers_mut());
@@ -134,11 +137,32 @@ impl Visit {
         body: Body,
         limit_bytes: usize,
     ) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
+        let (fields, room) = self.fields_within(body, limit_bytes).await?;
+        self.check_token(&fields)?;
+        Ok((fields, room))
+    }
+
+    /// The fields of a form of this site, whoever sends it.
+    ///
+    /// # Errors
+    /// 403 for a form of another site, and those of receiving it.
+    pub(super) async fn fields_within(
+        &self,
+        body: Body,
+        limit_bytes: usize,
+    ) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
         visit::check_origin(&self.app, &self.head)?;
         let (holder, headers) = (self.visitor.holder(), &self.head.headers);
-        let (fields, room) = visit::form_within(&self.app, holder, headers, body, limit_bytes).await?;
+        visit::form_within(&self.app, holder, headers, body, limit_bytes).await
+    }
+
+    /// Checks that a page of this session has made a form.
+    ///
+    /// # Errors
+    /// 403 for any other.
+    pub(super) fn check_token(&self, fields: &[(String, String)]) -> Result<(), HttpError> {
         match fields.iter().find(|(name, _)| name == forms::TOKEN) {
-            Some((_, token)) if self.is_token(token) => Ok((fields, room)),
+            Some((_, token)) if self.is_token(token) => Ok(()),
             _ => Err(CallError::ForgedForm.into()),
         }
     }
@@ -203,6 +227,7 @@ impl Visit {
         let visit::Told { status, text, headers } = visit::told(error, &self.head);
         let text = own.map_or(text, str::to_owned);
         let heading = match status.as_u16() {
+            400 if self.head.method == Method::POST => "This form is not valid",
             400 | 414 => "This address is not valid",
             401 => "Sign in first",
             403 => "This is not allowed",
@@ -214,7 +239,8 @@ impl Visit {
             _ => "This did not work",
         };
         let shell = self.shell(heading);
-        let page = ErrorPage { shell, status: status.as_u16(), heading, text: &text, tells_what_there_is };
+        let typed = self.typed.as_deref().filter(|typed| !typed.is_empty());
+        let page = ErrorPage { shell, status: status.as_u16(), heading, text: &text, tells_what_there_is, typed };
         (render(status, &page).unwrap_or(Reply::Page(status, String::new())), headers)
     }
 }

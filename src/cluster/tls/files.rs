@@ -188,7 +188,7 @@ impl Files {
         match found {
             Ok(found) if !found.is_empty() => Ok(found),
             Ok(_) => Err(self.wrong(setting, "holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")),
-            Err(error) => Err(self.wrong(setting, format!("is not PEM: {error}"))),
+            Err(error) => Err(self.wrong(setting, not_pem(&error))),
         }
     }
 
@@ -218,7 +218,8 @@ impl Files {
             pem::Error::NoItemsFound => {
                 self.wrong(KEY, "holds no private key in PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
             }
-            error => self.wrong(KEY, format!("is not PEM: {error}")),
+            pem::Error::Base64Decode(_) => self.wrong(KEY, "is no PEM, or has a passphrase: give a key without one"),
+            error => self.wrong(KEY, not_pem(&error)),
         })?;
         CertifiedKey::from_der(chain.to_vec(), key, provider).map_err(|error| match error {
             Error::InconsistentKeys(_) => {
@@ -260,9 +261,23 @@ impl Files {
             CertificateError::InvalidPurposeContext { .. } => {
                 "is not for servers and clients: extendedKeyUsage must have serverAuth and clientAuth".to_owned()
             }
+            // The library tells it as another error, whose type is not to be had.
+            cause if format!("{cause:?}").contains("CaUsedAsEndEntity") => {
+                "is one that signs others: give the certificate of this server".to_owned()
+            }
             cause => format!("cannot be used: {cause}"),
         };
         self.wrong(CERTIFICATE, reason)
+    }
+}
+
+/// Why the certificates or the key of a file are not found.
+fn not_pem(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!("ends before its line -----END {}-----", String::from_utf8_lossy(end_marker))
+        }
+        error => format!("is not PEM: {error}"),
     }
 }
 

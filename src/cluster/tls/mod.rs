@@ -125,24 +125,40 @@ impl Watch {
             files.check(&contents, now).map(|configs| Some((contents, configs)))
         });
         match looked.await {
-            Ok(Ok(None)) => self.trouble = None,
+            Ok(Ok(None)) => {
+                if let Some((_, true)) = self.trouble.take() {
+                    tracing::info!("the files of the certificates for TLS between servers are as they were");
+                }
+            }
             Ok(Ok(Some((contents, configs)))) => {
                 tls.in_use.store(Arc::new(configs));
                 tls.tell();
                 (self.contents, self.trouble) = (Arc::new(contents), None);
                 tracing::info!("the certificates for TLS between servers were renewed");
             }
-            Ok(Err(error)) => self.note(Causes(&error).to_string()),
+            Ok(Err(error)) => {
+                let is_in_use =
+                    tls.in_use.load().expires_s.is_none_or(|expires_s| UnixTime::now().as_secs() <= expires_s);
+                self.note(Causes(&error).to_string(), is_in_use);
+            }
             // The system has no thread. Next time it may.
             Err(_) => {}
         }
     }
 
     /// Logs trouble once. Files are replaced one after the other, so only what is still wrong at the next look counts.
-    fn note(&mut self, cause: String) {
+    /// `is_good` tells whether the certificate that is in use has not expired.
+    fn note(&mut self, cause: String, is_good: bool) {
         let (is_same, is_told) = self.trouble.as_ref().map_or((false, false), |(last, told)| (*last == cause, *told));
-        if is_same && !is_told {
-            tracing::warn!(cause, "the certificates for TLS between servers are not renewed: those before stay in use");
+        match is_same && !is_told {
+            true if is_good => {
+                tracing::warn!(
+                    cause,
+                    "the certificates for TLS between servers are not renewed: those before stay in use"
+                );
+            }
+            true => tracing::error!(cause, "the certificate of this server has expired: others refuse its connections"),
+            false => {}
         }
         self.trouble = Some((cause, is_same));
     }

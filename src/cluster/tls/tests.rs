@@ -137,7 +137,11 @@ fn what_is_wrong_with_files_is_told() {
     let cut: String = text("node.pem").lines().take(3).collect::<Vec<_>>().join("\n");
     let written = Written::good();
     written.write("node.pem", &cut);
-    assert!(refused(&written).starts_with("`cluster.tls_certificate`: node.pem is not PEM: "), "{}", refused(&written));
+    let ends = "`cluster.tls_certificate`: node.pem ends before its line -----END CERTIFICATE-----";
+    assert!(refused(&written).starts_with(ends), "{}", refused(&written));
+    let head = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n";
+    let passphrase = "`cluster.tls_key`: node.key is no PEM, or has a passphrase: give a key without one";
+    told_of("node.key", &format!("{head}-----END EC PRIVATE KEY-----\n"), passphrase);
     let large = "\n".repeat(1 << 20);
     told_of("ca.pem", &large, "`cluster.tls_ca`: ca.pem is too large for certificates");
     std::fs::remove_file(good.path("node.key")).expect("removed");
@@ -172,6 +176,10 @@ fn a_certificate_that_others_would_refuse_is_refused() {
     told_of_certificate(
         |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
         "is not for servers and clients: extendedKeyUsage must have serverAuth and clientAuth",
+    );
+    told_of_certificate(
+        |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
+        "is one that signs others: give the certificate of this server",
     );
     let where_connected = "127.0.0.1, where other servers connect (cluster.listen, or cluster.internal_address)";
     told_of_certificate(

@@ -17,7 +17,7 @@ use crate::dashboard::figures;
 use crate::dashboard::opened::{Heading, Tab};
 use crate::dashboard::place::Place;
 use crate::dashboard::query::Query;
-use crate::dashboard::shown::Shown;
+use crate::dashboard::shown::{Shown, escaped_json};
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl};
@@ -178,7 +178,7 @@ fn edit_at(visit: &Visit, target: &Target, list: &List, position: u64, mut said:
 
 /// An entity for a hidden field.
 fn base_text(entity: &[u8]) -> String {
-    text::escaped(&String::from_utf8_lossy(entity))
+    escaped_json(&String::from_utf8_lossy(entity))
 }
 
 fn none_there(list: &List, position: u64) -> HttpError {
@@ -424,7 +424,11 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
     let theirs = compared(there, "What was saved meanwhile", "Now");
     let own = compared(mine, "What you have changed", "Your text");
     let both = base.as_deref().map(|base| text::merge(base, there, mine).conflicts).unwrap_or_default();
-    said.notes.push(format!("The entity at position {} is another one now.", figures::grouped(*at)));
+    said.notes.push(format!(
+        "The entity at position {} is another one now: somebody has changed yours, or removed it, so that the next one \
+         stands there. Look at what differs before you save anything over it.",
+        figures::grouped(*at)
+    ));
     said.conflict = Some(Conflict {
         theirs,
         mine: own,

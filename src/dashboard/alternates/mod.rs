@@ -135,8 +135,11 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
         Err(response) => return *response,
     };
     let outcome = async {
+        // Read before anything is refused: what was typed is shown again when the session has ended meanwhile.
+        let (fields, room) = visit.fields_within(body, EDITOR_FORM_BYTES).await?;
+        visit.typed = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());
         visit.user()?;
-        let (fields, room) = visit.form_within(body, EDITOR_FORM_BYTES).await?;
+        visit.check_token(&fields)?;
         Box::pin(done(&mut visit, Query::from_iter(fields), room)).await
     };
     let outcome = Box::pin(outcome).await;

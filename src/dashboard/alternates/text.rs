@@ -1,13 +1,11 @@
 //! Entities as texts that people edit. Numbers keep their text and keys their order. Characters that nobody would see
 //! are escapes in the text; they are characters again in the entity.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt::Write;
-
 use crate::dashboard::figures;
-use crate::dashboard::shown::is_named;
+use crate::dashboard::shown::escaped_json;
 use crate::document::{self, Cursor, DocumentError, ValueScanner};
 use crate::model::limits::EDITOR_BYTES;
+use std::collections::{BTreeSet, HashMap};
 
 /// The indented text of an entity; `None` where the editor does not take it.
 pub(super) fn editable(entity: &[u8]) -> Option<String> {
@@ -15,28 +13,8 @@ pub(super) fn editable(entity: &[u8]) -> Option<String> {
     if !document::pretty_within(entity, 0, EDITOR_BYTES, &mut pretty) {
         return None;
     }
-    let text = escaped(&String::from_utf8(pretty).ok()?);
+    let text = escaped_json(&String::from_utf8(pretty).ok()?);
     (text.len() <= EDITOR_BYTES).then_some(text)
-}
-
-/// JSON with escapes for what nobody would see, and for what is no character of HTML.
-pub(super) fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for character in json.chars() {
-        let number = u32::from(character);
-        let is_none = number & 0xFFFE == 0xFFFE || (0xFDD0..=0xFDEF).contains(&number);
-        // Outside of strings there are none of them.
-        match is_named(character) || is_none {
-            true => {
-                let mut units = [0; 2];
-                for unit in character.encode_utf16(&mut units) {
-                    let _ = write!(text, "\\u{unit:04x}");
-                }
-            }
-            false => text.push(character),
-        }
-    }
-    text
 }
 
 /// What is wrong with a text.

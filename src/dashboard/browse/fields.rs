@@ -95,7 +95,12 @@ pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Opt
         tree,
         all: figures::grouped(contents.paths.len() as u64),
         left_out: contents.paths.len().saturating_sub(PATHS),
-        names: named().take(COMPLETED).map(|path| path.path.clone()).collect(),
+        // No attribute holds a control character as it is.
+        names: named()
+            .map(|path| path.path.clone())
+            .filter(|path| !path.contains(char::is_control))
+            .take(COMPLETED)
+            .collect(),
     })
 }
 

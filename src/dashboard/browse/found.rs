@@ -8,7 +8,7 @@ use super::conditions::{self, Part};
 use super::entities::Entities;
 use super::hints::{self, Hint};
 use super::links::{Counting, Links};
-use super::rows::{self, JsonRow, Look, Table};
+use super::rows::{self, JsonRow, Look, RowLabel, TABLE_COLUMNS, Table};
 use super::{COLUMNS, PAGE};
 use crate::dashboard::figures;
 use crate::dashboard::marks::Marks;
@@ -34,6 +34,8 @@ pub(super) struct Found {
     pub(super) counting: Option<Counting>,
     pub(super) table: Option<Table>,
     pub(super) json: Option<Vec<JsonRow>>,
+    /// The entity that a page should begin with, and that is larger than a page.
+    pub(super) too_large: Option<RowLabel>,
     pub(super) notes: Vec<String>,
     /// Where to go on from a query that nothing matches.
     pub(super) next_steps: Vec<Part>,
@@ -81,7 +83,11 @@ pub(super) async fn find(
     }
     let asked = request.limit.unwrap_or(PAGE);
     let limit = asked.min(PAGE_ENTITIES as u64);
-    let told = hints::of_fields(visit, opened, &request, links);
+    let told = async {
+        let mut told = hints::of_fields(visit, opened, &request, links).await;
+        told.extend(hints::of_columns(visit, opened, &request, links).await);
+        told
+    };
     let (told, read) = tokio::join!(told, Box::pin(read(visit, opened, &request, limit)));
     hints.extend(told);
     let Read { answer, positions, shown, matches } = read?;
@@ -95,25 +101,26 @@ pub(super) async fn find(
             counting: None,
             table: None,
             json: None,
+            too_large: None,
             notes: Vec::new(),
             next_steps: Vec::new(),
             pages: Pages::default(),
         });
     }
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
-    let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
-    let columns = columns.iter().filter_map(|path| match path.keys() {
-        [field] => Some(field.clone()),
-        _ => None,
-    });
     let look = Look {
         links,
         positions: &positions,
         offset: shown.offset,
         marks: Marks::of(&request.keywords),
-        columns: each_once(columns),
+        columns: chosen_columns(links, &request),
     };
     let mut notes = Vec::new();
+    if let Some(more) = look.columns.len().checked_sub(TABLE_COLUMNS).filter(|more| *more > 0) {
+        notes.push(format!(
+            "A table has {TABLE_COLUMNS} columns at most: {more} of those that were chosen are not shown."
+        ));
+    }
     if asked > limit {
         notes.push(format!(
             "A page shows {limit} entities at most. The API call returns up to {}.",
@@ -132,7 +139,8 @@ pub(super) async fn find(
             (None, Some(rows), fits)
         }
     };
-    if fits < returned {
+    let too_large = (fits == 0 && returned > 0).then(|| look.label(0));
+    if fits > 0 && fits < returned {
         notes.push(format!(
             "These entities are large: {} of {} fit into this page. The next page goes on after them.",
             figures::grouped(fits),
@@ -148,14 +156,14 @@ pub(super) async fn find(
     let finds_nothing = returned == 0 && all == Some(0);
     let summary = match finds_nothing && !request.has_conditions() {
         true => "This version has no entities.".to_owned(),
-        false => range(shown.offset, fits, all),
+        false => range(shown.offset, fits.max(returned.min(1)), all),
     };
     let next_steps = match finds_nothing && request.has_conditions() {
         true => conditions::next_steps(links),
         false => Vec::new(),
     };
     let counting = all.is_none().then(|| links.counting(limit));
-    Ok(Found { summary, count: None, counting, table, json, notes, next_steps, pages })
+    Ok(Found { summary, count: None, counting, table, json, too_large, notes, next_steps, pages })
 }
 
 /// What a page is made of.
@@ -245,6 +253,16 @@ fn pages(links: &Links<'_>, request: &ReadRequest, fits: u64, returned: u64, all
         next: has_next.then(|| at(next)),
         last: last.filter(|last| *last > offset && has_next).map(at),
     }
+}
+
+/// The columns that a table is asked to have. In flattened entities a path is the name of a field.
+fn chosen_columns(links: &Links<'_>, request: &ReadRequest) -> Vec<String> {
+    let paths = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
+    each_once(paths.iter().filter_map(|path| match path.keys() {
+        [field] => Some(field.clone()),
+        keys if request.flatten => Some(keys.join(".")),
+        _ => None,
+    }))
 }
 
 fn each_once(names: impl Iterator<Item = String>) -> Vec<String> {

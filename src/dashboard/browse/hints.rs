@@ -11,7 +11,7 @@ use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 use crate::service::{RangeHint, UnknownCause, UnknownField, deep_sort_hint};
 
-use super::conditions;
+use super::{COLUMNS, conditions};
 
 /// Fields of which something is said.
 const FIELDS: usize = 10;
@@ -36,6 +36,14 @@ impl Hint {
                 (Sentence::new(&format!("Did you mean {nearest}?")), links.beginning_of(&renamed(nearest)))
             }),
         }
+    }
+
+    fn of_deep_column(path: &Path, links: &Links<'_>) -> Hint {
+        let text =
+            format!("A table has a column for each field at the top, and {} is a path.", quoted(&path.to_string()));
+        let flattened = links.query.with("flatten", true);
+        let question = Sentence::new("Show a column for each nested field");
+        Hint { text: Sentence::new(&text), meant: Some((question, links.beginning_of(&flattened))) }
     }
 
     fn of_field(field: &UnknownField, links: &Links<'_>) -> Hint {
@@ -107,6 +115,27 @@ pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequ
     };
     let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect();
     hints.extend(of_ranges(visit, opened, request, links, &unknown).await);
+    hints
+}
+
+/// What is said of columns that are asked for and that no table has. Flattened tables have more names than fields are
+/// known.
+pub(super) async fn of_columns(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
+    if request.flatten {
+        return Vec::new();
+    }
+    let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
+    let is_field = |path: &Path| path.keys().len() == 1;
+    let (fields, deep): (Vec<Path>, Vec<Path>) = columns.into_iter().partition(is_field);
+    let mut hints: Vec<Hint> = deep.iter().take(FIELDS).map(|path| Hint::of_deep_column(path, links)).collect();
+    // Whether an entity has one, each tells by itself.
+    let looked_for: Vec<Path> = fields.into_iter().filter(|path| path.keys() != ["_source"]).collect();
+    if !looked_for.is_empty() {
+        let looked = ReadRequest { keep: looked_for, ..ReadRequest::default() };
+        let unknown = visit.app.reads().explained_unknown_fields(&opened.admitted, &looked).await.unwrap_or_default();
+        let unknown = unknown.into_iter().take(FIELDS).map(|field| UnknownField { parameter: COLUMNS, ..field });
+        hints.extend(unknown.map(|field| Hint::of_field(&field, links)));
+    }
     hints
 }
 

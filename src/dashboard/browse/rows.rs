@@ -15,7 +15,7 @@ use crate::document::members;
 use crate::model::path::Path;
 
 /// Columns of a table. Others are counted.
-const COLUMNS: usize = 60;
+pub(super) const TABLE_COLUMNS: usize = 60;
 
 /// So many digits are in sight in a narrow window.
 const IN_SIGHT: usize = 60;
@@ -55,7 +55,7 @@ pub(super) struct Table {
 
 pub(super) struct Column {
     pub(super) name: Shown,
-    /// What tells it from others: the name, or the hash of a long one.
+    /// What tells it from others: the name, or its hash.
     pub(super) key: String,
     /// What a click on its head leads to.
     pub(super) sort: Option<String>,
@@ -83,7 +83,8 @@ pub(super) struct JsonRow {
 }
 
 impl Look<'_> {
-    fn label(&self, index: usize) -> RowLabel {
+    /// What names the entity at this place of the answer.
+    pub(super) fn label(&self, index: usize) -> RowLabel {
         match self.positions.get(index) {
             Some(at) => RowLabel { text: figures::grouped(*at), href: Some(self.links.place.entity(*at)) },
             None => RowLabel { text: figures::grouped(self.offset.saturating_add(index as u64)), href: None },
@@ -93,7 +94,7 @@ impl Look<'_> {
 
 impl Table {
     pub(super) fn new(entities: &Entities, look: &Look<'_>) -> Table {
-        let mut names: Vec<String> = look.columns.iter().take(COLUMNS).cloned().collect();
+        let mut names: Vec<String> = look.columns.iter().take(TABLE_COLUMNS).cloned().collect();
         let chosen = names.len();
         let mut places: HashMap<String, usize> = names.iter().cloned().zip(0..).collect();
         let sorted = match chosen {
@@ -114,7 +115,7 @@ impl Table {
                         names.len() - 1
                     }
                 };
-                if place < if chosen > 0 { chosen } else { COLUMNS } || sorted == Some(names[place].as_str()) {
+                if place < if chosen > 0 { chosen } else { TABLE_COLUMNS } || sorted == Some(names[place].as_str()) {
                     let (cell, weight) = cell(value, &look.marks);
                     bytes += weight;
                     cells.push((place, cell));
@@ -126,11 +127,11 @@ impl Table {
             }
         }
         let (left_out, hidden) = match chosen {
-            0 => (names.len().saturating_sub(COLUMNS), 0),
+            0 => (names.len().saturating_sub(TABLE_COLUMNS), 0),
             chosen => (0, names.len() - chosen),
         };
         let sorted = sorted.and_then(|sorted| places.get(sorted).copied());
-        let last = if chosen > 0 { chosen } else { COLUMNS } - 1;
+        let last = if chosen > 0 { chosen } else { TABLE_COLUMNS } - 1;
         let beyond = sorted.filter(|place| *place > last);
         names.truncate(last + 1);
         if let Some(place) = beyond {
@@ -192,16 +193,19 @@ impl Column {
         let sorted = links.query.first("sort");
         let is = |direction: &str| sorted == Some(format!("{name}:{direction}").as_str());
         let (order, next) = match () {
-            () if is("asc") || sorted == Some(name) => ("ascending", "desc"),
+            () if is("asc") => ("ascending", "desc"),
+            // A name alone, which tells no direction.
+            () if sorted == Some(name) && !name.ends_with(":asc") && !name.ends_with(":desc") => ("ascending", "desc"),
             () if is("desc") => ("descending", "asc"),
             () => ("none", "asc"),
         };
         // A sort takes a field of the entities, which a column of a nested one is not.
         let is_nested = links.query.first("flatten").is_some() && Path::is_deep(name);
         let sort = (!name.is_empty() && !is_nested).then(|| links.sorted(name, next)).flatten();
-        let key = match name.len() <= CELL_CHARACTERS {
+        // A browser reads some characters of a page as others, and no text of one is as long as a name may be.
+        let is_kept = |character: char| !character.is_control() && character != char::REPLACEMENT_CHARACTER;
+        let key = match name.len() <= CELL_CHARACTERS && name.chars().all(is_kept) {
             true => name.to_owned(),
-            // No text of a page is as long as a name may be.
             false => hex::encode(Sha256::digest(name)),
         };
         Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order, width: "" }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dashboard::place::Place;
 use crate::dashboard::query::Query;
+use crate::dashboard::shown::escaped_json;
 use crate::http::params::{PARAMETERS, ParameterKind, Repetition};
 use crate::http::visit::BaseUrl;
 use crate::model::request::Format;
@@ -131,7 +132,8 @@ fn tool_call(place: &Place, read: &Query) -> String {
         arguments.insert("alt".to_owned(), true.into());
     }
     let call = json!({"name": "read", "arguments": arguments});
-    serde_json::to_string_pretty(&call).unwrap_or_default()
+    let text = serde_json::to_string_pretty(&call).unwrap_or_default();
+    escaped_json(&text)
 }
 
 /// A value of a URL as the JSON value that stands for it. Booleans of a URL may be written in several ways.

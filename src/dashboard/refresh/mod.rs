@@ -23,6 +23,7 @@ use super::figures::{self, Moment, Time};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
+use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{Attempt, AttemptOutcome};
 use crate::http::error::HttpError;
@@ -87,7 +88,7 @@ struct Made {
     number: u64,
     href: String,
     entities: String,
-    warnings: Vec<String>,
+    warnings: Vec<Shown>,
 }
 
 /// How far a refresh is, in words.
@@ -105,10 +106,10 @@ struct AttemptRow {
     began: Time,
     /// `320 ms`, `3.0 s`.
     took: Option<String>,
-    outcome: String,
+    outcome: Shown,
     /// The version that it made.
     version: Option<String>,
-    warnings: Vec<String>,
+    warnings: Vec<Shown>,
     failed: bool,
 }
 
@@ -177,7 +178,8 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     });
     let fetched = matches!(dataset.source, DatasetSource::Url(_));
     let (mut notice, mut made, mut problem) = (said.notice, None, said.problem);
-    let warnings = ended.map(|attempt| attempt.warnings.clone()).unwrap_or_default();
+    let warnings = ended.map(|attempt| attempt.warnings.as_slice()).unwrap_or_default();
+    let warnings = warnings.iter().map(|warning| Shown::whole(warning)).collect();
     match ended.and_then(|attempt| attempt.outcome.as_ref()) {
         Some(AttemptOutcome::Published(number)) => {
             let record = own.view.versions.iter().find(|record| record.version.number == *number);
@@ -289,8 +291,8 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
         },
         began: Time::new(attempt.started_at, now),
         took: took.map(|took| figures::took(took.num_milliseconds().unsigned_abs())),
-        warnings: attempt.warnings.clone(),
-        outcome,
+        warnings: attempt.warnings.iter().map(|warning| Shown::whole(warning)).collect(),
+        outcome: Shown::whole(&outcome),
         version,
         failed,
     }

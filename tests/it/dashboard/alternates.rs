@@ -251,6 +251,7 @@ async fn of_two_editors_the_second_is_told_and_merges() {
         ]
     );
     assert_eq!(told.all_words(".panel code")[0], "name");
+    assert!(told.all_words(".note").iter().any(|note| note.contains("or removed it")));
     assert!(alternate(&owned, id).await[0].contains("Ada L."), "nothing is saved over it");
 
     // Made again on what is there now: his field where both have changed one, hers elsewhere.
@@ -267,6 +268,34 @@ async fn of_two_editors_the_second_is_told_and_merges() {
     let told = Page::of(&send(&second, &other, &[("text", "{\"name\":2}"), ("do", "preview")]).await, 409);
     leads_to(&send(&second, &told, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await[0], "{\"name\":2}");
+}
+
+/// It was lost when the session had ended while somebody typed.
+#[tokio::test]
+async fn what_was_typed_is_on_the_page_of_an_error() {
+    let (owned, id) = ten(json!({})).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let typed = "{\"name\": \"</textarea><b>\"}";
+    for form in ["edit?position=0", "add"] {
+        let page = owner.page(&format!("{base}/{form}")).await;
+        let visitor = Browser::visitor(&owned.service);
+        for (browser, changed, status) in [
+            (&visitor, &[("text", typed), ("do", "save")][..], 401),
+            (&owner, &[("text", typed), ("token", "of another session")], 403),
+            (&owner, &[("text", typed), ("unknown", "")], 400),
+        ] {
+            let told = Page::of(&send(browser, &page, changed).await, status);
+            let shown: String = told.one("textarea#typed[readonly]").text().collect();
+            assert_eq!(shown.strip_prefix('\n').unwrap_or(&shown), typed, "{form}: {status}");
+        }
+        // The text of another site's form is not shown.
+        let action = format!("{base}/{}", form.split('?').next().unwrap_or(form));
+        let foreign = [("origin", "https://evil.test"), ("sec-fetch-site", "cross-site")];
+        let told = Page::of(&owner.post_with(&action, &[("text", typed)], &foreign).await, 403);
+        assert!(told.select("#typed").is_empty());
+    }
+    assert_eq!(owner.page(&base).await.select("#typed").len(), 0);
 }
 
 /// The second was refused although the first had changed another entity.

@@ -414,6 +414,22 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     assert_eq!(page.link("Show all"), "/ui/1/words/active/?filter=in.two:x%20two");
     assert_eq!(page.one(".call a").attr("href"), Some("/api/1/words/active/?filter=in.two:x%20two&limit=50"));
 
+    // What no table has is said, with what was perhaps meant.
+    assert_eq!(page.all_words(".hints li"), ["No entity has \"missing\" (columns)."]);
+    let page = visitor.page("/ui/1/words/active/?columns=a,in.two").await;
+    assert!(page.words(".hints li").starts_with("A table has a column for each field at the top, and \"in.two\" is"));
+    let flattened = page.link("Show a column for each nested field");
+    assert_eq!(flattened, "/ui/1/words/active/?columns=a,in.two&flatten=true");
+    let page = visitor.page(&flattened).await;
+    assert_eq!(
+        (page.all_words("thead th"), page.select(".hints").len()),
+        (vec!["#", "a", "in.two"].into_iter().map(str::to_owned).collect(), 0)
+    );
+    let many: Vec<String> = (0..63).map(|number| format!("c{number}")).collect();
+    let page = visitor.page(&format!("/ui/1/words/active/?columns={}", many.join(","))).await;
+    let note = "A table has 60 columns at most: 3 of those that were chosen are not shown.";
+    assert!(page.all_words(".note").contains(&note.to_owned()));
+
     // The tree of paths leads to conditions, to be finished or whole.
     let page = visitor.page("/ui/1/words/active/").await;
     assert_eq!(page.all_words(".fields li li > details > summary code"), ["two"]);

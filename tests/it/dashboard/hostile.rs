@@ -1,5 +1,7 @@
 //! Values that would break pages: they are shown, and run nowhere.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::Browser;
@@ -116,6 +118,42 @@ async fn what_reorders_or_hides_text_is_named() {
     }
 }
 
+/// A browser reads some characters of a page as others, so that two columns were one to the script.
+#[tokio::test]
+async fn columns_that_a_browser_would_take_for_each_other_are_told_apart() {
+    let service = TestService::start().await;
+    service.import("Odd", &json!([{"a\u{0}": 1, "a\u{fffd}": 2, "b\r\n": 3, "b\n": 4, "c": 5}]).to_string()).await;
+    let page = Browser::visitor(&service).page("/ui/1/odd/active/").await;
+    let heads = page.select("thead th[data-column]");
+    let keys: BTreeSet<_> = heads.iter().filter_map(|head| head.attr("data-column")).collect();
+    assert_eq!(keys.len(), heads.len(), "{keys:?}");
+    assert!(keys.contains("c"));
+}
+
+/// Pages said that there are no entities, and led past the one that is too large for them.
+#[tokio::test]
+async fn an_entity_that_is_larger_than_a_page_is_named() {
+    let service = TestService::start().await;
+    let large = json!({"n": 1, "text": "x".repeat(3_000_000)}).to_string();
+    service.import("Large", &format!("{{\"n\":0}}\n{large}\n{{\"n\":2}}")).await;
+    let visitor = Browser::visitor(&service);
+    for view in ["", "view=json&"] {
+        let first = visitor.page(&format!("/ui/1/large/active/?{view}")).await;
+        assert!(first.words("#result").starts_with("1 of 3"), "{}", first.words("#result"));
+        let page = visitor.page(&first.link("Next")).await;
+        assert!(page.words("#result").starts_with("2 of 3"), "{}", page.words("#result"));
+        let note = "The entity at position 1 is larger than a page of entities, so it is not shown here.";
+        assert_eq!(page.all_words(".note"), [note]);
+        assert_eq!(page.link("1"), "/ui/1/large/active/entity/1");
+        assert!(visitor.page(&page.link("1")).await.text.len() < 1_500_000);
+        let next = visitor.page(&page.link("Next")).await;
+        assert!(next.words("#result").starts_with("3 of 3"), "{}", next.words("#result"));
+    }
+    let last = visitor.page("/ui/1/large/active/?filter=n:1").await;
+    assert!(last.words("#result").starts_with("1 of 1 entity"), "{}", last.words("#result"));
+    assert!(!last.text.contains("The next page") && last.select("a[rel=next]").is_empty());
+}
+
 #[tokio::test]
 async fn long_values_are_shortened_and_pages_stay_small() {
     let service = TestService::start().await;
@@ -141,7 +179,7 @@ async fn long_values_are_shortened_and_pages_stay_small() {
     let huge = format!("{{\"a\":\"{}\"}}\n{{\"a\":\"b\"}}", "x".repeat(3_000_000));
     service.import("Huge", &huge).await;
     let page = visitor.page("/ui/2/huge/active/").await;
-    assert!(page.words(".note").contains("0 of 2 fit"), "{}", page.words(".note"));
+    assert!(page.words(".note").contains("position 0 is larger than a page"), "{}", page.words(".note"));
     let next = visitor.page(&page.link("Next")).await;
     assert_eq!(next.all_words("tbody tr > th"), ["1"]);
     let entity = visitor.page("/ui/2/huge/v1/entity/0").await;

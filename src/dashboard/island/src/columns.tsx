@@ -61,7 +61,7 @@ class Columns {
 
   /** The columns of this table in the order that was chosen; those never seen before come last. */
   private ordered(): string[] {
-    const known = this.choice.order.filter((name) => this.places.has(name));
+    const known = [...new Set(this.choice.order)].filter((name) => this.places.has(name));
     return [...known, ...this.names.filter((name) => !known.includes(name))];
   }
 
