@@ -19,6 +19,8 @@ pub(super) struct Shown {
     link: Option<String>,
     /// The parts of the text that are marked.
     marked: Vec<Range<usize>>,
+    /// Whether a hit ends in what is left out.
+    has_more_hits: bool,
     /// Whether it is all that a block holds.
     alone: bool,
 }
@@ -35,6 +37,7 @@ impl Shown {
             all_bytes,
             link: None,
             marked: Vec::new(),
+            has_more_hits: false,
             alone: false,
         }
     }
@@ -55,7 +58,14 @@ impl Shown {
 
     /// All of a text.
     pub(super) fn whole(text: &str) -> Shown {
-        Shown { text: text.to_owned(), all_bytes: None, link: None, marked: Vec::new(), alone: false }
+        Shown {
+            text: text.to_owned(),
+            all_bytes: None,
+            link: None,
+            marked: Vec::new(),
+            has_more_hits: false,
+            alone: false,
+        }
     }
 
     /// A text whose beginning is all there is of it.
@@ -86,6 +96,14 @@ impl Shown {
     pub(super) fn marking(mut self, marks: &Marks) -> Shown {
         self.marked = marks.in_text(&self.text);
         self
+    }
+
+    /// As [`Shown::marking`], with a word on hits in the rest of the whole text.
+    pub(super) fn marking_all(self, whole: &str, marks: &Marks) -> Shown {
+        let shown = self.marking(marks);
+        let end = shown.text.len();
+        let has_more_hits = shown.is_cut() && marks.in_text(whole).iter().any(|part| part.end > end);
+        Shown { has_more_hits, ..shown }
     }
 
     /// As [`Shown::marking`], of a text that is JSON.
@@ -157,7 +175,8 @@ impl fmt::Display for Shown {
             formatter.write_str("</a>")?;
         }
         if let Some(bytes) = self.all_bytes {
-            write!(formatter, "<span class=\"cut\">… shortened, {} in all</span>", figures::size(bytes))?;
+            let hits = if self.has_more_hits { ", and what is looked for is in the rest" } else { "" };
+            write!(formatter, "<span class=\"cut\">… shortened, {} in all{hits}</span>", figures::size(bytes))?;
         }
         Ok(())
     }
@@ -237,6 +256,13 @@ mod tests {
         let shown = Shown::new("a<B>&\u{202e}", 10).marking(&marks);
         let html = "<bdi>a<mark>&lt;B</mark>&gt;<mark>&amp;</mark><span class=\"ctl\">U+202E</span></bdi>";
         assert_eq!((shown.to_string().as_str(), shown.is_marked()), (html, true));
+    }
+
+    #[test]
+    fn hits_in_what_is_left_out_are_told() {
+        let marks = Marks::of(&["end".to_owned()]);
+        let told = |text: &str| Shown::new(text, 5).marking_all(text, &marks).to_string().contains("is in the rest");
+        assert_eq!(["a long end", "end a long", "ab end", "end"].map(told), [true, false, true, false]);
     }
 
     #[test]

@@ -503,7 +503,7 @@ mod tests {
         let rest = vec![7; LOOK_BYTES as usize - 3];
         writer.write_all(&rest).expect("room");
         let refused = writer.write_all(&[7; 1]).expect_err("no room");
-        assert!(refused.to_string().contains("sources.disk_reserve_bytes , 100"), "{refused}");
+        assert!(refused.to_string().contains("sources.disk_reserve_bytes, 100"), "{refused}");
         assert_eq!(Shortage::of(&refused), Some(Shortage::DiskFull));
         let other = files.create_temp_file("spilled").expect("a file");
         assert!(other.open_writer().expect("a writer").write_all(&[7; 1]).is_err());

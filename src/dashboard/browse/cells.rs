@@ -69,7 +69,7 @@ fn text_cell(text: &str, marks: &Marks) -> Cell {
         false => Cell::Text(shown.marking(marks).alone()),
         true => Cell::Folded {
             beginning: Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone(),
-            whole: Shown::new(text, LONG_CHARACTERS).marking(marks).alone(),
+            whole: Shown::new(text, LONG_CHARACTERS).marking_all(text, marks).alone(),
         },
     }
 }
