@@ -5,7 +5,8 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::Response;
 
-use super::opened::open;
+use super::closed;
+use super::opened::{Tab, open};
 use super::place::Place;
 use super::visit::{Reply, Visit};
 use crate::http::error::HttpError;
@@ -19,6 +20,7 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
         Err(response) => return *response,
     };
     let outcome = Box::pin(download(&mut visit)).await;
+    let outcome = closed::told(&visit, outcome, Tab::Data).await;
     visit.answer(outcome).await
 }
 

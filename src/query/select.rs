@@ -126,6 +126,7 @@ impl Engine {
         };
         let mut distributed = None;
         if let Some(distribution) = self.distribution()
+            && !keeps_most(&reader, request).await
             && let Some(plan) = distribution.distribute(&plans.physical, self.context(), self.tenant()).await
         {
             log_plan(&plan.plan);
@@ -248,5 +249,37 @@ impl fmt::Display for OneLine {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         formatter.write_str(lines.next().unwrap_or_default())?;
         lines.try_for_each(|line| write!(formatter, " <- {line}"))
+    }
+}
+/// Rows that a `dedup_key` leaves, at least, where nearly all of them would be sent.
+const MANY_ROWS: u64 = 1 << 16;
+
+/// Whether a `dedup_key` leaves most entities, as far as the profile tells: other nodes would send nearly all rows, with
+/// what they are ordered by, which is more work than to find them here.
+async fn keeps_most(reader: &VersionReader, request: &ReadRequest) -> bool {
+    if !request.dedup || request.dedup_key.is_empty() || reader.entity_count() <= MANY_ROWS {
+        return false;
+    }
+    // Without the profile, as without this.
+    let Ok(Some(paths)) = reader.paths().await else { return false };
+    let distinct = request.dedup_key.iter().filter_map(|path| paths.get(&path.to_string())?.distinct);
+    distinct.max().is_some_and(|distinct| is_most(distinct, reader.entity_count()))
+}
+
+fn is_most(distinct: u64, entities: u64) -> bool {
+    distinct > MANY_ROWS && distinct > entities / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_entities_are_many() {
+        for (distinct, entities, expected) in
+            [(200_000, 200_000, true), (110_000, 200_000, true), (90_000, 200_000, false), (60_000, 60_000, false)]
+        {
+            assert_eq!(is_most(distinct, entities), expected, "{distinct} of {entities}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::stored::{STORED_BYTES, TypeCounts, ValueRecord};
+use super::stored::{Distinct, STORED_BYTES, TypeCounts, ValueRecord};
 use crate::document::Columns;
 use crate::storage::StorageError;
 
@@ -33,6 +33,8 @@ pub struct PathFacts {
     pub has_string: Option<bool>,
     /// Whether `denull` leaves any value at it.
     pub survives_denull: Option<bool>,
+    /// How many distinct values there are, nearly.
+    pub distinct: Option<u64>,
 }
 
 /// A stored profile, without what is not needed here.
@@ -49,6 +51,7 @@ struct SlimPath {
     path: Box<str>,
     types: TypeCounts,
     string_max: Option<ValueRecord>,
+    distinct: Option<Distinct>,
 }
 
 impl PathIndex {
@@ -60,7 +63,11 @@ impl PathIndex {
         let damaged = || StorageError::Layout("its profile is damaged".to_owned());
         let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
         let Slim { entities, paths_left_out, paths, columns } = serde_json::from_slice(&json).map_err(|_| damaged())?;
-        let paths = paths.into_iter().map(|path| (path.path, facts(&path.types, path.string_max.as_ref())));
+        let paths = paths.into_iter().map(|path| {
+            let distinct = path.distinct.map(|distinct| distinct.count);
+            let facts = PathFacts { distinct, ..facts(&path.types, path.string_max.as_ref()) };
+            (path.path, facts)
+        });
         let columns = columns.map(Arc::new);
         Ok(PathIndex { entities, is_complete: !paths_left_out, paths: paths.collect(), columns })
     }
@@ -117,6 +124,7 @@ fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
         has_number: Some(types.number > 0),
         has_string: Some(types.string > 0),
         survives_denull,
+        distinct: None,
     }
 }
 
@@ -152,6 +160,8 @@ mod tests {
         for path in ["nulls", "mixed"] {
             assert_eq!(survives(path), None, "{path}");
         }
+        let distinct = |path: &str| index.get(path).expect(path).distinct;
+        assert_eq!(["null", "text", "numbers"].map(distinct), [Some(0), Some(2), Some(1)]);
         assert_eq!(index.get("a.b"), None);
         assert_eq!(
             index.get("object").map(|facts| (facts.has_object, facts.has_array)),

@@ -143,7 +143,7 @@ async fn an_owner_finds_the_way_on_where_a_version_cannot_be_shown() {
     assert_eq!(page.link("Set a source"), format!("/ui/{empty}/empty/settings"));
 
     acts(&owner, id, "freeze", "?version=2").await;
-    for (page, version) in [("active/", "active"), ("v1/entity/0", "v1")] {
+    for (page, version) in [("active/", "active"), ("v1/entity/0", "v1"), ("v1/download", "v1")] {
         let page = owner.error(&format!("/ui/{id}/ten/{page}"), 410).await;
         assert_eq!(page.link("Unfreeze…"), format!("/ui/{id}/ten/manage/unfreeze"));
         assert_eq!(page.link("Profile"), format!("/ui/{id}/ten/{version}/profile"));

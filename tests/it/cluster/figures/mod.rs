@@ -70,7 +70,7 @@ impl Measured {
     }
 }
 
-/// A list of entities in JSON, and its mean bytes: short fields, a text that compresses like prose, and a number.
+/// A list of entities in JSON: short fields, an array, a number, and a text that compresses like prose.
 fn entities(from: usize, count: usize) -> String {
     const WORDS: [&str; 16] = [
         "river", "stone", "amber", "cloud", "north", "field", "paper", "glass", "ember", "ocean", "maple", "frost",
@@ -80,7 +80,12 @@ fn entities(from: usize, count: usize) -> String {
     for number in from..from + count {
         let mut state = number as u64 ^ 0x9e37_79b9;
         let comma = if number == from { "" } else { "," };
-        let _ = write!(text, "{comma}{{\"id\":{number},\"kind\":\"k{}\",\"text\":\"", number % 97);
+        let _ = write!(
+            text,
+            "{comma}{{\"id\":{number},\"kind\":\"k{}\",\"tags\":[\"t{}\"],\"text\":\"",
+            number % 97,
+            number % 4_999
+        );
         for _ in 0..60 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let _ = write!(text, "{}{} ", WORDS[(state >> 60) as usize], (state >> 40) % 1_000);

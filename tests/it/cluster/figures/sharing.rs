@@ -1,4 +1,4 @@
-//! What queries cost that several servers share, beside the same at one server: scans, sorts, duplicates by a field,
+//! What queries cost that several servers share, beside the same at one server: scans, sorts, duplicates by an array,
 //! differences of versions, and queries that read next to nothing, of which only the sharing is left.
 
 use super::measure::{Each, Turns, shared_row};
@@ -43,11 +43,11 @@ pub async fn print(cluster: &mut Cluster, measured: &Measured) -> Each {
             let long: Vec<String> =
                 (0..HEAVY).map(|number| path(format!("sort=text:desc&limit=20&offset={}", number * 20))).collect();
             sorts.add(nodes, shared_row(cluster, nodes, "sorts by text", &long, measured.entity_bytes).await);
-            let keys = (0..HEAVY / 4)
-                .map(|number| path(format!("dedup=1&dedup_key=text&sort=text&limit=20&offset={}", number * 20)));
+            let keys =
+                (0..HEAVY / 4).map(|number| path(format!("dedup=1&dedup_key=tags&limit=20&offset={}", number * 20)));
             let keys: Vec<String> = keys.collect();
             duplicates
-                .add(nodes, shared_row(cluster, nodes, "duplicates by a field", &keys, measured.entity_bytes).await);
+                .add(nodes, shared_row(cluster, nodes, "duplicates by an array", &keys, measured.entity_bytes).await);
             diffs.add(nodes, shared_row(cluster, nodes, "a diff", &[measured.diff()], measured.entity_bytes).await);
             if turn + 1 == TURNS && nodes == NODES {
                 parts(cluster, measured).await;
@@ -59,7 +59,7 @@ pub async fn print(cluster: &mut Cluster, measured: &Measured) -> Each {
     println!("|---|---|---|---|");
     small.print("of next to nothing");
     sorts.print("sorts by text");
-    duplicates.print("duplicates by a field");
+    duplicates.print("duplicates by an array");
     diffs.print("a diff");
     let (small, sorts) = (small.medians(), sorts.medians());
     thresholds(&small, &sorts);
