@@ -23,7 +23,7 @@ use crate::service::{Answer, Weight};
 
 /// How long a page waits for the number of matches, where counting is no light work. Most counts of a column in memory
 /// are there long before.
-const COUNT_WAIT: Duration = Duration::from_millis(5);
+const COUNT_WAIT: Duration = Duration::from_millis(2);
 
 /// What a read has found.
 pub(super) struct Found {
