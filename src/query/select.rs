@@ -254,8 +254,8 @@ impl fmt::Display for OneLine {
 /// Rows that a `dedup_key` leaves, at least, where nearly all of them would be sent.
 const MANY_ROWS: u64 = 1 << 16;
 
-/// Whether a `dedup_key` leaves most entities, as far as the profile tells: other nodes would send nearly all rows, with
-/// what they are ordered by, which is more work than to find them here.
+/// Whether a `dedup_key` leaves most entities, as far as the profile tells: other nodes would send nearly all rows,
+/// with what they are ordered by, which is more work than to find them here.
 async fn keeps_most(reader: &VersionReader, request: &ReadRequest) -> bool {
     if !request.dedup || request.dedup_key.is_empty() || reader.entity_count() <= MANY_ROWS {
         return false;

@@ -68,8 +68,8 @@ impl SelectedDocuments {
     /// put in order by way of the disk first.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`], [`QueryError::OutOfDisk`] and [`QueryError::TooMuchDisk`] when memory or disk has no
-    /// room for that, others when the version cannot be read.
+    /// [`QueryError::OutOfMemory`], [`QueryError::OutOfDisk`] and [`QueryError::TooMuchDisk`] when memory or disk has
+    /// no room for that, others when the version cannot be read.
     pub async fn of(
         engine: &Engine,
         reader: VersionReader,
