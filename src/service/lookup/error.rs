@@ -141,11 +141,16 @@ impl ReadError {
     /// Whether there was no room, or no permit, for whom it was done.
     pub(in crate::service) fn is_of_a_share(&self) -> bool {
         use ReadError::{Busy, OutOfDisk, OutOfMemory, QueryTooLarge, SpillTooLarge, TooMuchDisk, TooMuchMemory};
-        match self {
-            Busy(_) | OutOfMemory | OutOfDisk(_) => true,
-            QueryTooLarge { .. } | SpillTooLarge { .. } | TooMuchMemory { .. } | TooMuchDisk { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Busy(_)
+                | OutOfMemory
+                | OutOfDisk(_)
+                | QueryTooLarge { .. }
+                | SpillTooLarge { .. }
+                | TooMuchMemory { .. }
+                | TooMuchDisk { .. }
+        )
     }
 }
 
