@@ -10,7 +10,7 @@
 //! 3. The result is a list of positions ([`changes`]); records are written from the documents when they are asked for
 //!    ([`records`]).
 //!
-//! Other nodes may help to read the documents of step 2 ([`crate::query::fields`]).
+//! Other nodes may help to read the documents of step 2 (`query::fields`).
 //!
 //! A `_source` is compared by JSON value, as dedup compares: any value equals itself, none equals none, and null is a
 //! value. The pairs of a source that share a field's value are its candidates, counted among the entities that step 1
