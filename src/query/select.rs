@@ -126,8 +126,8 @@ impl Engine {
         };
         let mut distributed = None;
         if let Some(distribution) = self.distribution()
-            && !keeps_most(&reader, request).await
             && let Some(plan) = distribution.distribute(&plans.physical, self.context(), self.tenant()).await
+            && !keeps_most(&reader, request).await
         {
             log_plan(&plan.plan);
             distributed = Some(Box::pin(self.run_distributed(&**distribution, plan, request)).await);

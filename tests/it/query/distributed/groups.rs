@@ -268,3 +268,18 @@ fn the_first_of_all_groups_are_kept_where_they_come_together() {
         }
     }
 }
+
+/// Nearly all rows were sent.
+#[test]
+fn a_key_that_most_of_many_entities_have_alone_is_not_distributed() {
+    let nodes = Nodes::new(2);
+    let entity = |number: u64| Value::parse_entity(&format!(r#"{{"own":[{number}],"shared":[{}]}}"#, number % 5));
+    let entities: Vec<Value> = (0..80_000).map(|number| entity(number).expect("an entity")).collect();
+    let reader = nodes.version(&entities, &WriteOptions { row_group_rows: 20_000, ..WriteOptions::default() });
+    for (key, groups, is_distributed) in [("own", 80_000, false), ("shared", 5, true)] {
+        let dedup_key = vec![path(key)];
+        let request = ReadRequest { dedup: true, dedup_key, count: true, ..ReadRequest::default() };
+        let (found, distributed) = nodes.found(0, &reader, &request);
+        assert_eq!((found, distributed.is_some()), (Found::Count(groups), is_distributed), "{key}");
+    }
+}
