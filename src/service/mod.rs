@@ -43,7 +43,8 @@ pub use account::sessions::{OwnedSession, Sessions};
 pub use account::{AccountError, Accounts, AddedUser};
 
 pub use admission::bodies::{BodyRoom, LargeBodies};
-pub use admission::semaphore::{Gate, Holder, Refused};
+pub use admission::holder::Holder;
+pub use admission::semaphore::{Gate, Refused};
 pub use admission::{Load, Weight};
 pub use app::{App, OpenError};
 pub use background::Background;

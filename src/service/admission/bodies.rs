@@ -2,7 +2,8 @@
 //! share what there is: users, and clients, a part each, until their calls have been answered.
 
 use crate::config::Config;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
+use crate::service::admission::holder::Holder;
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 
 /// Bodies that are not larger need no room.
 const SMALL_BYTES: u64 = 64 << 10;

@@ -7,7 +7,8 @@ use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::priority::Priority;
 use crate::query::{Engine, QueryError};
-use crate::service::admission::semaphore::{Holder, Permit};
+use crate::service::admission::holder::Holder;
+use crate::service::admission::semaphore::Permit;
 use crate::service::admission::tenants::TenantNumbers;
 use crate::service::admission::{Account, Admission, WHOLE_BYTES, Weight, accounted};
 

@@ -6,7 +6,8 @@
 
 use crate::config::Config;
 use crate::model::ids::UserId;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
+use crate::service::admission::holder::Holder;
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 use crate::service::rate_limit::Client;
 
 /// See the module.

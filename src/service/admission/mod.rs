@@ -35,6 +35,7 @@
 pub(in crate::service) mod bodies;
 pub(in crate::service) mod capacity;
 pub(in crate::service) mod catalog;
+pub(in crate::service) mod holder;
 pub(in crate::service) mod queue;
 pub(in crate::service) mod semaphore;
 pub(in crate::service) mod tenants;
@@ -48,7 +49,8 @@ use datafusion::execution::memory_pool::MemoryReservation;
 pub(in crate::service) use self::semaphore::Permit;
 use crate::config;
 use crate::priority::Priority;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Refused};
+use crate::service::admission::holder::Holder;
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Refused};
 
 /// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away
 /// does not leave processors idle, and so few that they are no burden as threads.

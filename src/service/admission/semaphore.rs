@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::config;
 use crate::metrics::metrics;
-pub use crate::service::admission::queue::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::admission::queue::{FairQueue, Grant, Shares, Ticket};
 
 /// See the module. Clones share everything.

@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::cluster::token::NodeSecret;
 use crate::query::Tenant;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::rate_limit::Client;
 
 /// What the numbers are made with.

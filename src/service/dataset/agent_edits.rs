@@ -11,7 +11,7 @@ use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::user::User;
 use crate::model::version::{VersionNumber, VersionSelector};
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::dataset::alternates::alternate_etag;
 use crate::service::lookup::Admitted;
 use crate::service::lookup::error::ReadError;

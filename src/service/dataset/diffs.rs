@@ -33,7 +33,7 @@ use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::fetch::documents::{UNIT_BYTES, Unit};
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::lookup::error::ReadError;
 use crate::service::manage::ManageError;
 use crate::service::read::body::WHOLE_BODY_BYTES;

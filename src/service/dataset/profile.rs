@@ -12,7 +12,7 @@ use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::lookup::Lookups;
 use crate::service::lookup::error::ReadError;
 use crate::service::rate_limit::Client;

@@ -25,7 +25,7 @@ use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::export_cache::{ExportState, Exports, Taker};
 use crate::service::lookup::Admitted;
 use crate::service::lookup::cache_key::CacheKey;

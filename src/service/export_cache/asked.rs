@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::lookup::cache_key::CacheKey;
 
 /// Asks that make it often.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::export_cache::MOST_FILES;
 use crate::service::export_cache::progress::{MadeFile, Progress};
 use crate::service::export_cache::room::{Room, Space};

@@ -12,7 +12,7 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::service::admission::Admission;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::export_cache::checksums::Sums;
 use crate::service::export_cache::index::{Entry, Files};
 use crate::service::export_cache::progress::{Head, MadeFile, Progress, Totals, remove, vanished};

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::config;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 
 /// Bytes, and a number of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

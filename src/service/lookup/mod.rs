@@ -26,7 +26,7 @@ use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::service::admission::catalog::CatalogGates;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::lookup::catalog_cache::{CatalogCache, FRESH};
 use crate::service::lookup::error::ReadError;
 use crate::service::rate_limit::Client;

@@ -25,7 +25,7 @@ use crate::metrics::metrics;
 use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::semaphore::Holder;
+use crate::service::admission::holder::Holder;
 use crate::service::export_cache::asked::{AskedExport, AskedExports};
 use crate::service::export_cache::{ExportState, MadeAhead};
 use crate::service::lookup::cache_key::CacheKey;

@@ -217,7 +217,7 @@ mod tests {
     use crate::config;
     use crate::query::{Engine, EngineOptions, TenantShares};
     use crate::service::admission::Admission;
-    use crate::service::admission::semaphore::Holder;
+    use crate::service::admission::holder::Holder;
     use crate::service::admission::tenants::TenantNumbers;
     use crate::service::rate_limit::Client;
 

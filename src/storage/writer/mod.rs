@@ -6,37 +6,35 @@
 //! Memory is a few row groups with their shapes, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever
 //! the size of the version.
 
-use std::io::Write;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod properties;
+mod row_group;
+mod sink;
 
-use arrow::array::{Array, AsArray, StringArray};
-use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
-use bytes::Bytes;
-use futures::stream::{FuturesUnordered, TryStreamExt};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
 use object_store::path::Path as ObjectPath;
-use object_store::{MultipartUpload, ObjectStoreExt};
 use parquet::arrow::ArrowSchemaConverter;
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory};
 use parquet::file::metadata::KeyValue;
 use parquet::file::page_index::offset_index::PageLocation;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
+use self::properties::{metadata_text, properties};
+pub(super) use self::row_group::is_full_row_group;
+use self::row_group::{Collects, RowGroup, encode_row_group, encode_row_groups, next_row_group};
+use self::sink::{Passing, Sink, lock};
 use super::StorageError;
 use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
 use super::edit::{BaseFile, EDITED_FORMAT_VERSION, Edit, Piece};
 use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
-use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::layout::{FORMAT_VERSION, Layout, METADATA_KEY};
 use super::outline::builder::OutlineBuilder;
 use super::outline::{OutlinePlace, Texts};
-use super::profile::{DISTINCT, PROFILE_KEY, ProfileLocation, ShreddingBounds};
+use super::profile::{PROFILE_KEY, ProfileLocation, ShreddingBounds};
 use super::shapes::builder::ShapeLimits;
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
 use super::shred::Shredder;
@@ -52,22 +50,6 @@ pub const ROW_GROUP_BYTES: usize = 32 << 20;
 
 /// A page of documents ends with the entity that takes it to this many bytes, so any offset costs the same.
 pub const DOCUMENT_PAGE_BYTES: usize = 128 << 10;
-
-/// A page of another column ends at so many bytes. What is compressed at once then stays in the cache of a processor,
-/// in memory that is used again: search texts take a quarter less time to write than in pages of 1 MiB, and 2 % more
-/// bytes.
-const PAGE_BYTES: usize = 128 << 10;
-
-/// Rows shredded and encoded at a time.
-const BATCH_ROWS: usize = 2_048;
-
-/// Bytes of a text's minimum and maximum in the statistics of a column. Longer ones are cut to bounds of them.
-const STATISTICS_BYTES: usize = 32;
-
-const UPLOAD_PART_BYTES: usize = 8 << 20;
-
-/// Upload parts in flight at once.
-const UPLOADS: usize = 3;
 
 /// Fewest column chunks of a file with an outline: what a reader decodes of fewer is no more than it fetches anyway.
 pub const OUTLINE_CHUNKS: usize = 1_024;
@@ -335,15 +317,6 @@ fn encode(
     finish(file, told, layout, &index, &shapes, outline, &passing)
 }
 
-/// What is collected beside the columns.
-#[derive(Clone, Copy)]
-struct Collects {
-    /// Search texts, for the keyword index.
-    texts: bool,
-    /// Shapes, within these limits.
-    shapes: Option<ShapeLimits>,
-}
-
 /// The thread that makes the keyword index.
 struct Indexing {
     /// Takes the search texts of each row group.
@@ -477,287 +450,4 @@ fn expect_parts(
         }
     }
     Ok((pages, blooms))
-}
-
-/// Whether a row group of so many entities, and bytes of them, takes no more.
-pub(super) fn is_full_row_group(rows: usize, bytes: usize, most_rows: usize) -> bool {
-    rows >= most_rows || bytes >= ROW_GROUP_BYTES
-}
-
-/// The next documents, up to the bounds of a row group.
-fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>, StorageError> {
-    let mut text = Vec::with_capacity(ROW_GROUP_BYTES + (ROW_GROUP_BYTES >> 4));
-    let mut offsets = vec![0];
-    while !is_full_row_group(offsets.len() - 1, text.len(), rows) {
-        if lines.next_into(&mut text)?.is_none() {
-            break;
-        }
-        let end = i32::try_from(text.len()).map_err(|_| arrow::error::ArrowError::OffsetOverflowError(text.len()))?;
-        offsets.push(end);
-    }
-    if offsets.len() == 1 {
-        return Ok(None);
-    }
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    Ok(Some(StringArray::try_new(offsets, Buffer::from_vec(text), None)?))
-}
-
-/// One encoded row group.
-struct RowGroup {
-    rows: usize,
-    columns: Vec<ArrowColumnChunk>,
-    /// For the keyword index, where there is to be one.
-    texts: Option<SearchTexts>,
-    /// As they are stored, where there are any.
-    shapes: Option<Vec<u8>>,
-}
-
-/// A worker: row groups of documents in, encoded row groups out, until either side is gone.
-fn encode_row_groups(
-    layout: &Layout,
-    factory: &ArrowRowGroupWriterFactory,
-    jobs: &Receiver<StringArray>,
-    to_file: &SyncSender<Result<RowGroup, StorageError>>,
-    collects: Collects,
-) {
-    let mut shredder = Shredder::new(layout, collects.shapes);
-    for (number, documents) in jobs.iter().enumerate() {
-        let row_group = encode_row_group(&mut shredder, factory, number, &documents, collects.texts);
-        if to_file.send(row_group).is_err() {
-            return;
-        }
-    }
-}
-
-fn encode_row_group(
-    shredder: &mut Shredder,
-    factory: &ArrowRowGroupWriterFactory,
-    number: usize,
-    documents: &StringArray,
-    indexes: bool,
-) -> Result<RowGroup, StorageError> {
-    let offsets = documents.value_offsets();
-    // The texts of a document take little more than it at most, and mostly less.
-    let text_bytes = offsets.last().zip(offsets.first()).map_or(0, |(end, start)| (end - start) as usize);
-    let mut texts = indexes.then(|| SearchTexts::with_capacity(documents.len(), text_bytes));
-    let mut writers = factory.create_column_writers(number)?;
-    let mut start = 0;
-    while start < documents.len() {
-        let length = batch_rows(documents, start);
-        let batch = shredder.shred(&documents.slice(start, length))?;
-        let mut columns = writers.iter_mut();
-        for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
-            for shredded in compute_leaves(field, array)? {
-                columns.next().ok_or(StorageError::Worker)?.write(&shredded)?;
-            }
-        }
-        if let (Some(texts), Some(search)) = (&mut texts, batch.column_by_name(SEARCH)) {
-            texts.append(search.as_binary());
-        }
-        shredder.recycle(batch);
-        start += length;
-    }
-    let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
-    Ok(RowGroup { rows: documents.len(), columns, texts, shapes: shredder.take_shapes() })
-}
-
-/// Rows from `start` that make the next batch: few enough that the page writer, which looks at sizes only
-/// between batches of values, ends document pages in time.
-fn batch_rows(documents: &StringArray, start: usize) -> usize {
-    let offsets = documents.value_offsets();
-    let limit = offsets[start] as usize + 4 * DOCUMENT_PAGE_BYTES;
-    let rows = offsets[start + 1..].partition_point(|end| (*end as usize) < limit) + 1;
-    rows.min(BATCH_ROWS).min(documents.len() - start)
-}
-
-/// The value under [`METADATA_KEY`].
-fn metadata_text(layout: &Layout) -> Result<String, StorageError> {
-    serde_json::to_string(layout).map_err(|error| StorageError::Layout(error.to_string()))
-}
-
-fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
-    let metadata = metadata_text(layout)?;
-    let column = |name: &str| ColumnPath::new(vec![name.to_owned()]);
-    let mut builder = WriterProperties::builder()
-        .set_created_by(concat!("strata ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_key_value_metadata(Some(vec![KeyValue::new(METADATA_KEY.to_owned(), metadata)]))
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_statistics_enabled(EnabledStatistics::None)
-        // The minimum and the maximum of texts stand in the footer, which every reader holds.
-        .set_statistics_truncate_length(Some(STATISTICS_BYTES))
-        .set_dictionary_enabled(false)
-        // Pages are cut by bytes; the default of 20,000 rows would cut narrow columns for nothing.
-        .set_data_page_row_count_limit(ROW_GROUP_ROWS)
-        .set_write_batch_size(32)
-        .set_data_page_size_limit(PAGE_BYTES)
-        .set_column_data_page_size_limit(column(DOCUMENT), DOCUMENT_PAGE_BYTES)
-        .set_column_encoding(column(DOCUMENT), Encoding::PLAIN)
-        .set_column_compression(column(HASH), Compression::UNCOMPRESSED)
-        .set_column_encoding(column(SEARCH), Encoding::PLAIN);
-    for (number, shredded) in layout.shredded_columns.iter().enumerate() {
-        for kind in ShreddedPart::ALL {
-            let mut parts = vec![kind.name(number)];
-            if shredded.fans_out {
-                parts.extend(["list".to_owned(), "element".to_owned()]);
-            }
-            let path = ColumnPath::new(parts);
-            match kind {
-                ShreddedPart::Text => {
-                    let distinct = if shredded.dictionary { DISTINCT } else { ROW_GROUP_ROWS };
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
-                        .set_column_bloom_filter_enabled(path.clone(), true)
-                        .set_column_bloom_filter_max_ndv(path.clone(), distinct as u64)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Kind => {
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), true)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Number => {
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Exact => {
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Remainder => {}
-            }
-        }
-    }
-    Ok(builder.build())
-}
-
-/// Where the file's bytes go: summed, collected into parts, sent to an upload task.
-struct Sink {
-    parts: mpsc::Sender<Part>,
-    pending: Vec<u8>,
-    size_bytes: u64,
-    passing: Arc<Mutex<Passing>>,
-}
-
-/// What a sink and who writes to it share.
-#[derive(Default)]
-struct Passing {
-    tally: Tally,
-    /// Whether bytes are held, not sent: the file's end, until it is sealed.
-    held: bool,
-    end: Vec<u8>,
-}
-
-fn lock(passing: &Mutex<Passing>) -> MutexGuard<'_, Passing> {
-    passing.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-enum Part {
-    More(Bytes),
-    Last(Bytes),
-}
-
-impl Sink {
-    /// Starts the upload on `runtime`. It makes the object only when the sink is finished.
-    fn start(
-        store: Store,
-        path: ObjectPath,
-        runtime: &Handle,
-    ) -> (Sink, tokio::task::JoinHandle<Result<(), StorageError>>) {
-        let (parts, receiver) = mpsc::channel(1);
-        let upload = runtime.spawn(upload(store, path, receiver));
-        (Sink { parts, pending: Vec::new(), size_bytes: 0, passing: Arc::default() }, upload)
-    }
-
-    fn send(&mut self, part: Part) -> std::io::Result<()> {
-        // The receiver is gone only when the upload failed; its error is the one that is reported.
-        self.parts.blocking_send(part).map_err(|_| std::io::Error::other("the upload ended early"))
-    }
-
-    fn finish(mut self) -> Result<u64, StorageError> {
-        let mut end = std::mem::take(&mut lock(&self.passing).end);
-        if !Seal::set(&mut end) {
-            return Err(StorageError::Layout("its seal has no place".to_owned()));
-        }
-        self.pending.append(&mut end);
-        let rest = std::mem::take(&mut self.pending);
-        self.send(Part::Last(rest.into()))?;
-        Ok(self.size_bytes)
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.size_bytes += bytes.len() as u64;
-        {
-            let mut passing = lock(&self.passing);
-            if passing.held {
-                passing.end.extend_from_slice(bytes);
-                return Ok(bytes.len());
-            }
-            passing.tally.update(bytes);
-        }
-        self.pending.extend_from_slice(bytes);
-        if self.pending.len() >= UPLOAD_PART_BYTES {
-            let part = std::mem::take(&mut self.pending);
-            self.send(Part::More(part.into()))?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>) -> Result<(), StorageError> {
-    // A directory that is not there is not made anew.
-    store.verify().await?;
-    let first = match parts.recv().await {
-        // A small file is one request.
-        Some(Part::Last(bytes)) => {
-            store.objects().put(&path, bytes.into()).await?;
-            return Ok(());
-        }
-        Some(Part::More(bytes)) => bytes,
-        None => return Err(StorageError::Worker),
-    };
-    let mut multipart = store.objects().put_multipart(&path).await?;
-    match upload_parts(&mut *multipart, first, parts).await {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            // What was sent so far would otherwise be kept, and paid for, without ever being an object.
-            if let Err(error) = multipart.abort().await {
-                tracing::warn!(%error, "the parts of a failed upload could not be removed");
-            }
-            Err(error)
-        }
-    }
-}
-
-/// Sends parts, a few at once, until the last one makes the object.
-async fn upload_parts(
-    multipart: &mut dyn MultipartUpload,
-    first: Bytes,
-    mut parts: mpsc::Receiver<Part>,
-) -> Result<(), StorageError> {
-    let mut sending = FuturesUnordered::new();
-    sending.push(multipart.put_part(first.into()));
-    loop {
-        while sending.len() >= UPLOADS {
-            sending.try_next().await?;
-        }
-        match parts.recv().await {
-            Some(Part::More(bytes)) => sending.push(multipart.put_part(bytes.into())),
-            Some(Part::Last(bytes)) => {
-                sending.push(multipart.put_part(bytes.into()));
-                while sending.try_next().await?.is_some() {}
-                multipart.complete().await?;
-                return Ok(());
-            }
-            None => return Err(StorageError::Worker),
-        }
-    }
 }
