@@ -143,14 +143,22 @@ const DONE: [(&str, &str); 3] = [
 
 /// The handler of the page.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let done = Query::parse(visit.head.uri.query()).first("done").map(str::to_owned);
-    let notice = DONE.into_iter().find(|(name, _)| Some(*name) == done.as_deref()).map(|(_, said)| said);
-    let outcome = account(&visit, Said { notice, ..Said::default() }).await;
+    let outcome = match notice(&mut visit) {
+        Ok(notice) => account(&visit, Said { notice, ..Said::default() }).await,
+        Err(error) => Err(error),
+    };
     visit.answer(outcome).await
+}
+
+/// What the address says is done.
+fn notice(visit: &mut Visit) -> Result<Option<&'static str>, HttpError> {
+    let query = visit.query(&["done"])?;
+    let done = query.one_of("done", &DONE.map(|(name, _)| name))?;
+    Ok(DONE.into_iter().find(|(name, _)| Some(*name) == done).map(|(_, said)| said))
 }
 
 /// What is shown besides what is there.
@@ -239,16 +247,16 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
 
 /// The handler of the page that asks before a token is deleted.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = confirmation(&visit).await;
+    let outcome = confirmation(&mut visit).await;
     visit.answer(outcome).await
 }
 
-async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
-    let name = Query::parse(visit.head.uri.query()).first("name").unwrap_or_default().to_owned();
+async fn confirmation(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let name = visit.query(&["name"])?.first("name").unwrap_or_default().to_owned();
     let tokens = visit.app.accounts().tokens(&visit.user()?).await?;
     if !tokens.iter().any(|token| token.name == name) {
         return Err(ManageError::TokenNotFound.into());

@@ -9,12 +9,13 @@ use axum::response::Response;
 
 use super::forms;
 use super::opened::{Heading, Tab};
-use super::place::DatasetPlace;
+use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::DatasetView;
 use crate::http::error::HttpError;
 use crate::http::visit::{self, quoted};
+use crate::model::text::with_names;
 use crate::model::version::VersionSelector;
 use crate::service::{App, ManageError, ReadError};
 
@@ -44,6 +45,25 @@ impl Sent {
         let value = self.fields.first(name).unwrap_or_default();
         let wrong = || format!("{} is no value of its field {name}; valid: {}", quoted(value), of.join(", "));
         if of.contains(&value) { Ok(value) } else { Err(not_the_form(&wrong())) }
+    }
+
+    /// Checks that a button that was pressed is one of the form.
+    ///
+    /// # Errors
+    /// 400 for any other.
+    pub(super) fn check_pressed(&self, name: &str, of: &[&str]) -> Result<(), HttpError> {
+        self.fields.first(name).map_or(Ok(()), |_| self.chosen(name, of).map(|_| ()))
+    }
+
+    /// A number that the page has put into its form.
+    ///
+    /// # Errors
+    /// 400 for anything else.
+    pub(super) fn number(&self, name: &str) -> Result<u64, HttpError> {
+        let value = self.fields.first(name).unwrap_or_default();
+        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+        let wrong = || format!("{} is no value of its field {name}; valid: a whole number", quoted(value));
+        value.parse().ok().filter(|_| digits).ok_or_else(|| not_the_form(&wrong()))
     }
 
     /// Checks that the fields are those that the form of the page sends: each of `texts` once, and each of `boxes` once
@@ -129,18 +149,24 @@ pub(super) struct Own {
 impl Own {
     /// What its pages begin with.
     pub(super) fn heading(&self, visit: &Visit, tab: Tab) -> Heading {
-        Heading::around(visit, &self.view.dataset, &self.place.version(VersionSelector::Active, false), tab)
+        Heading::around(visit, &self.view.dataset, &self.active(), tab)
+    }
+
+    /// Its active version.
+    pub(super) fn active(&self) -> Place {
+        self.place.version(VersionSelector::Active, false)
     }
 }
 
 /// The answer to an owner who opens a page that asks before something is done.
 pub(super) async fn asked(app: App, head: Parts, tab: Tab, question: impl FnOnce(&Own) -> Question) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
+    let query = visit.query(&[]);
     let asks = |own: Own| question(&own).page(&visit, own.heading(&visit, tab), StatusCode::OK);
-    let outcome = own(&visit).await.and_then(asks);
+    let outcome = query.and(own(&visit).await).and_then(asks);
     visit.answer(outcome).await
 }
 
@@ -200,7 +226,7 @@ pub(super) struct Problem(Option<(Option<&'static str>, String)>);
 impl Problem {
     /// One of a field.
     pub(super) fn at(field: &'static str, text: &str) -> Problem {
-        Problem(Some((Some(field), sentence(text))))
+        Problem(Some((Some(field), sentence(&with_names(text)))))
     }
 
     /// What is wrong with this field.

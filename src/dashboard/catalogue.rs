@@ -121,9 +121,9 @@ impl Card {
 
 async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
     let (app, client, now) = (visit.app.clone(), visit.visitor.client, Utc::now());
-    let query = Query::parse(visit.head.uri.query());
+    let query = visit.query(&["q", "after"])?;
     let q = query.first("q").unwrap_or_default().trim().to_owned();
-    let after = query.first("after").and_then(|after| after.parse().ok()).map(DatasetId::new);
+    let after = query.number("after")?.map(DatasetId::new);
     visit::count(&app, client, Bucket::Public, &mut visit.headers).await?;
 
     let asked = (!q.is_empty()).then_some(q.as_str());
@@ -135,7 +135,8 @@ async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
             (error.status, Some(error.text), Vec::new())
         }
     };
-    let base = if q.is_empty() { Query::default() } else { Query::default().and("q", &q) };
+    // What is too long is not repeated.
+    let base = if q.is_empty() || problem.is_some() { Query::default() } else { Query::default().and("q", &q) };
     let next = (found.len() > PAGE).then(|| found[PAGE - 1].dataset.id);
     found.truncate(PAGE);
     if let Some(user) = &visit.visitor.user {
@@ -153,14 +154,14 @@ async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let page = CataloguePage {
         shell: visit.shell("Datasets"),
-        problem,
         own,
         own_left,
         listed,
         first: after.map(|_| base.at("/")),
         next: next.map(|id| base.with("after", id).at("/")),
         shown_q: Shown::short(&q, CHARACTERS),
-        q,
+        q: if problem.is_some() { q.chars().take(CHARACTERS).collect() } else { q },
+        problem,
     };
     render(status, &page)
 }

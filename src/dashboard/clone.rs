@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::acting::{Problem, Sent, problem, received};
+use super::closed;
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::visit::{Reply, Shell, Visit, render};
@@ -34,14 +35,16 @@ struct ClonePage {
 
 /// The handler of the page.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = match seen(&visit).await {
+    let query = visit.query(&[]);
+    let outcome = match query.and(seen(&visit).await) {
         Ok(dataset) => form(&visit, &dataset, StatusCode::OK, Problem::default(), None),
         Err(error) => Err(error),
     };
+    let outcome = closed::told(&visit, outcome, Tab::Versions).await;
     visit.answer(outcome).await
 }
 
@@ -51,7 +54,9 @@ async fn seen(visit: &Visit) -> Result<Dataset, HttpError> {
     let user = visit.user()?;
     let found = visit.app.datasets().visible(Some(&user), visit.visitor.client, place.id).await?;
     let found = found.filter(|dataset| dataset.name.slug() == place.slug).ok_or(ReadError::DatasetNotFound)?;
+    let is_own = found.owner == user.id;
     match (found.frozen, found.latest_version) {
+        (true, _) if !is_own => Err(ReadError::Frozen.into()),
         (true, _) => Err(ManageError::Frozen.into()),
         (false, None) => Err(ManageError::NothingToClone.into()),
         (false, Some(_)) => Ok(found),
@@ -107,6 +112,7 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
         Err(response) => return *response,
     };
     let outcome = Box::pin(cloned(&mut visit, &sent)).await;
+    let outcome = closed::told(&visit, outcome, Tab::Versions).await;
     visit.answer(outcome).await
 }
 

@@ -1,4 +1,5 @@
-//! A version that cannot be shown, for the owner of its dataset: why, and what to do, between its other pages.
+//! A version that cannot be shown, or a dataset that cannot be cloned, for the owner: why, and what to do, between its
+//! other pages.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -8,7 +9,7 @@ use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::service::ReadError;
+use crate::service::{ManageError, ReadError};
 
 #[derive(Template)]
 #[template(path = "closed.html")]
@@ -18,6 +19,8 @@ struct ClosedPage {
     unfreeze: String,
     refresh: String,
     settings: String,
+    /// Whether it was to be cloned.
+    clones: bool,
 }
 
 /// The outcome of a page of a version. Where its owner cannot see it because the dataset is frozen or has no version
@@ -29,16 +32,20 @@ pub(super) async fn told(visit: &Visit, outcome: Result<Reply, HttpError>, tab: 
     let status = match &outcome {
         Err(HttpError::Read(ReadError::Frozen)) => StatusCode::GONE,
         Err(HttpError::Read(ReadError::VersionNotFound { latest: None, .. })) => StatusCode::NOT_FOUND,
+        Err(HttpError::Manage(ManageError::Frozen | ManageError::NothingToClone)) => StatusCode::CONFLICT,
         _ => return outcome,
     };
-    let (Ok(own), Ok((place, _))) = (own(visit).await, Place::parse(visit.head.uri.path())) else { return outcome };
+    let Ok(own) = own(visit).await else { return outcome };
     let dataset = &own.view.dataset;
+    // A page of the dataset is of no version.
+    let place = Place::parse(visit.head.uri.path()).map_or_else(|_| own.active(), |(place, _)| place);
     let page = ClosedPage {
         shell: visit.shell(dataset.name.as_str()),
         heading: Heading::around(visit, dataset, &place, tab),
         unfreeze: own.place.manage("unfreeze"),
         refresh: own.place.refresh(),
         settings: own.place.settings(),
+        clones: tab == Tab::Versions,
     };
     render(status, &page)
 }

@@ -33,11 +33,12 @@ struct NewPage {
 
 /// The handler of the page.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = visit.user().and_then(|_| form(&visit, StatusCode::OK, Problem::default(), None));
+    let query = visit.query(&[]);
+    let outcome = query.and(visit.user()).and_then(|_| form(&visit, StatusCode::OK, Problem::default(), None));
     visit.answer(outcome).await
 }
 

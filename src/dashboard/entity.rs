@@ -12,6 +12,7 @@ use super::alternates::OF_VERSION;
 use super::browse::{Entities, numbered};
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
+use super::position::Position;
 use super::query::Query;
 use super::tree::Tree;
 use super::visit::{Reply, Shell, Visit, render};
@@ -19,7 +20,6 @@ use super::{closed, figures};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
-use crate::http::visit::quoted;
 use crate::model::limits::PAGE_BYTES;
 use crate::model::request::{Format, ReadRequest};
 use crate::service::App;
@@ -55,24 +55,14 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 
 async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
+    visit.query(&[])?;
     let (place, rest) = Place::parse(uri.path())?;
-    let asked = rest.get(1).copied().unwrap_or_default();
-    let wrong = |status, text: String| HttpError::Invalid { status, text };
-    let digits = !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit());
-    let position: u64 = match (digits, asked.parse()) {
-        (true, Ok(position)) => position,
-        // Past all that there are.
-        (true, Err(_)) => u64::MAX,
-        _ => {
-            let text = format!("The position is {}; valid: a whole number, 0 for the first entity.", quoted(asked));
-            return Err(wrong(StatusCode::BAD_REQUEST, text));
-        }
-    };
+    let asked = Position::parse(rest.get(1).copied().unwrap_or_default())?;
+    let position = asked.at();
     let opened = open(visit, &place, place.alt).await?;
     let entities = opened.admitted.file.entity_count;
     if position >= entities {
-        let text = figures::no_position(position, "version", entities);
-        return Err(wrong(StatusCode::NOT_FOUND, text));
+        return Err(asked.is_in_none("version", entities));
     }
     let request = ReadRequest {
         offset: position,

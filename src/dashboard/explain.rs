@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use indicatif::HumanBytes;
 
-use super::browse::read_query;
+use super::browse::{check_view, read_query};
 use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::Place;
@@ -18,7 +18,8 @@ use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params;
-use crate::http::visit::BaseUrl;
+use crate::http::visit::{self, BaseUrl};
+use crate::model::text::with_names;
 use crate::service::{App, Explanation, IgnoredParameter, ReadError};
 
 /// The width of the picture in its own units.
@@ -82,6 +83,8 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
         return Err(ReadError::DatasetNotFound.into());
     }
     let query = Query::parse(uri.query());
+    visit::check_utf8(&visit.head)?;
+    check_view(&query)?;
     let read = read_query(&query);
     let (mut request, unknown) = params::parse(Some(&read.to_string()))?;
     request.alt |= place.alt;
@@ -107,7 +110,7 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
         facts: facts(&found),
         hints: found.hints.iter().map(|hint| parts(hint)).collect(),
         index: place.dataset.settings() + "#index",
-        text: Shown::new(&found.to_string(), CHARACTERS),
+        text: Shown::new(&with_names(&found.to_string()), CHARACTERS),
         api: BaseUrl::of(&visit.head, &visit.app).url(&api.at("/dataset/explain")),
         back: query.at(&place.browse()),
     };

@@ -57,8 +57,19 @@ pub(super) fn duration(microseconds: u64) -> String {
     }
 }
 
+/// Digits of a number that are shown.
+const DIGITS: usize = 40;
+
+/// A number as it was sent, however large it is.
+pub(super) fn as_sent(digits: &str) -> String {
+    match digits.char_indices().nth(DIGITS) {
+        None => digits.to_owned(),
+        Some((end, _)) => format!("{}…", &digits[..end]),
+    }
+}
+
 /// That an entity is not there, of a version or a list.
-pub(super) fn no_position(position: u64, what: &str, entities: u64) -> String {
+pub(super) fn no_position(position: &str, what: &str, entities: u64) -> String {
     let there_are = counted(entities, "entity", "entities");
     match entities.checked_sub(1) {
         None => format!("This {what} has no entities, so none is at position {position}."),
@@ -157,12 +168,14 @@ mod tests {
     #[test]
     fn positions_and_spans_are_told_from_the_first_to_the_last() {
         for (position, entities, text) in [
-            (0, 0, "This list has no entities, so none is at position 0."),
-            (1, 1, "This list has 1 entity, at position 0. None is at 1."),
-            (2_000, 2_000, "This list has 2,000 entities, at positions 0 to 1,999. None is at 2000."),
+            ("0", 0, "This list has no entities, so none is at position 0."),
+            ("1", 1, "This list has 1 entity, at position 0. None is at 1."),
+            ("2000", 2_000, "This list has 2,000 entities, at positions 0 to 1,999. None is at 2000."),
         ] {
             assert_eq!(no_position(position, "list", entities), text);
         }
+        assert_eq!(as_sent(&"9".repeat(40)), "9".repeat(40));
+        assert_eq!(as_sent(&"9".repeat(8_000)), format!("{}…", "9".repeat(40)));
         // What took a few milliseconds took 0.0 s.
         for (milliseconds, text) in [
             (0, "less than 1 ms"),

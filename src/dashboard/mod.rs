@@ -31,7 +31,7 @@
 //! | `forms` | the tokens of forms |
 //! | `assets` | the style sheet, and the script of the island |
 //! | `island/` | the source of that script, in TypeScript |
-//! | `place`, `query` | where pages are, and their query strings |
+//! | `place`, `query`, `position` | where pages are, their query strings, and positions of entities in both |
 //! | `tree`, `shown`, `marks`, `figures` | values, texts, hits of keywords and numbers for people |
 //!
 //! Each uses only what stands below it.
@@ -56,6 +56,7 @@ mod histogram;
 mod marks;
 mod opened;
 mod place;
+mod position;
 mod profile;
 mod query;
 mod refresh;

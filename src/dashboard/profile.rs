@@ -47,6 +47,8 @@ struct ProfilePage {
     document_bytes: String,
     file_bytes: String,
     q: String,
+    /// What is wrong with what is looked for.
+    problem: Option<String>,
     /// Leads from one path back to all.
     all: Option<String>,
     action: String,
@@ -73,7 +75,8 @@ struct PathCard {
     shredded: bool,
     ranges: Vec<(&'static str, Shown, Shown)>,
     top: Vec<Bar>,
-    estimated: bool,
+    /// What is said of them.
+    frequent: &'static str,
     /// Strings by their number of characters.
     lengths: Vec<Bar>,
     /// Numbers by the range that they are in.
@@ -195,9 +198,11 @@ async fn seen(visit: &mut Visit, place: &Place) -> Result<Seen, HttpError> {
 async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let (place, _) = Place::parse(uri.path())?;
-    let query = Query::parse(uri.query());
-    let q: String = query.first("q").unwrap_or_default().trim().chars().take(SEARCHED).collect();
-    let from: usize = query.first("from").and_then(|from| from.parse().ok()).unwrap_or(0);
+    let query = visit.query(&["q", "from", HISTOGRAM])?;
+    let asked = query.first("q").unwrap_or_default().trim();
+    let q: String = asked.chars().take(SEARCHED).collect();
+    let is_too_long = q.len() < asked.len();
+    let from = query.number("from")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
     let seen = seen(visit, &place).await?;
     let (app, visitor) = (&visit.app, &visit.visitor);
     let alt = seen.admitted.as_ref().map_or(place.alt, |admitted| admitted.alt);
@@ -209,9 +214,10 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let one = query.first(HISTOGRAM);
     let shown = |path: &&PathRecord| match one {
         Some(one) => path.path == one,
-        None => wanted.is_empty() || path.path.to_lowercase().contains(&wanted),
+        None => !is_too_long && (wanted.is_empty() || path.path.to_lowercase().contains(&wanted)),
     };
     let matching: Vec<&PathRecord> = contents.paths.iter().filter(shown).collect();
+    let asked_from = from;
     let from = from.min(matching.len());
     let to = matching.len().min(from + PAGE);
     let base = if q.is_empty() { Query::default() } else { Query::default().and("q", &q) };
@@ -222,8 +228,10 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let of = figures::counted(matching.len() as u64, "path", "paths");
     let summary = match (matching.len(), to - from) {
         (0, _) if one.is_some() => "There is no such path.".to_owned(),
+        (0, _) if is_too_long => "No path is looked for.".to_owned(),
         (0, _) => "No path has this text.".to_owned(),
         (all, shown) if all == shown => of,
+        (_, 0) => format!("No paths from {} on of {of}.", figures::grouped(asked_from as u64 + 1)),
         _ => format!("{} to {to} of {of}", from + 1),
     };
     let alone = matching.len() == 1;
@@ -255,6 +263,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         file_bytes: figures::size(found.file_size_bytes),
         action: place.profile(),
         summary,
+        problem: is_too_long.then(|| format!("What is looked for is longer than {SEARCHED} characters.")),
         left_out: contents.paths_left_out,
         paths,
         first: (from > 0).then(|| at(0)),
@@ -262,7 +271,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         next: (to < matching.len()).then(|| at(to)),
         q,
     };
-    render(StatusCode::OK, &page)
+    render(if is_too_long { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &page)
 }
 
 fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCard {
@@ -308,7 +317,12 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         shredded: record.shredded,
         ranges: ranges.into_iter().flatten().collect(),
         top: top.collect(),
-        estimated: record.top_estimated,
+        frequent: match (record.fans_out, record.top_estimated) {
+            (false, false) => "Frequent values, by entities",
+            (false, true) => "Frequent values, by entities, estimated",
+            (true, false) => "Frequent values, by how many times they occur in arrays",
+            (true, true) => "Frequent values, by how many times they occur in arrays, estimated",
+        },
         lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
         numbers: numbers(record, place),
         alone: false,

@@ -1,8 +1,13 @@
 //! The query string of a page, from which those of its links are made.
 
+use std::collections::HashSet;
 use std::fmt;
 
+use axum::http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::http::error::HttpError;
+use crate::http::visit::quoted;
 
 /// What is escaped: all but what stands for itself in a query string, in a shell's quotes, and in programs.
 const ESCAPED: &AsciiSet =
@@ -22,6 +27,48 @@ impl Query {
     /// The first value of a name.
     pub(super) fn first(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of a parameter of a page, which is given once at most.
+    ///
+    /// # Errors
+    /// 400 for a second one.
+    pub(super) fn once(&self, name: &str) -> Result<Option<&str>, HttpError> {
+        let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        match (values.next(), values.next()) {
+            (value, None) => Ok(value),
+            (_, Some(second)) => Err(invalid(name, second, "is a second value", &format!("{name} given at most once"))),
+        }
+    }
+
+    /// A number of a parameter of a page.
+    ///
+    /// # Errors
+    /// 400 for anything else, and for one that no page can have.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, HttpError> {
+        let Some(text) = self.once(name)? else { return Ok(None) };
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let problem = if digits { "is too large" } else { "is not a whole number" };
+        let valid = format!("decimal digits only, from 0 to {}", u64::MAX);
+        let number = text.parse().ok().filter(|_| digits);
+        number.map(Some).ok_or_else(|| invalid(name, text, problem, &valid))
+    }
+
+    /// A parameter of a page that has one of these values.
+    ///
+    /// # Errors
+    /// 400 for any other.
+    pub(super) fn one_of(&self, name: &str, values: &[&str]) -> Result<Option<&str>, HttpError> {
+        match self.once(name)? {
+            Some(text) if !values.contains(&text) => Err(invalid(name, text, "is not valid", &values.join(", "))),
+            given => Ok(given),
+        }
+    }
+
+    /// The names that are none of these, each once.
+    pub(super) fn others(&self, names: &[&str]) -> Vec<&str> {
+        let mut seen: HashSet<&str> = names.iter().copied().collect();
+        self.0.iter().map(|(name, _)| name.as_str()).filter(|name| seen.insert(name)).collect()
     }
 
     /// The values of a name.
@@ -90,9 +137,41 @@ impl fmt::Display for Query {
     }
 }
 
+/// That a page does not take this value of a parameter, in the words of reads.
+pub(super) fn invalid(name: &str, value: &str, problem: &str, valid: &str) -> HttpError {
+    let text = format!("Invalid query: parameter {name}: {} {problem}; valid: {valid}.", quoted(value));
+    HttpError::Invalid { status: StatusCode::BAD_REQUEST, text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_of_pages_are_checked() {
+        let told = |error: HttpError| match error {
+            HttpError::Invalid { status, text } if status == 400 => text,
+            error => panic!("{error:?}"),
+        };
+        let number = |query: &str| Query::parse(Some(query)).number("n").map_err(told);
+        assert_eq!(number(""), Ok(None));
+        assert_eq!(number("n=007"), Ok(Some(7)));
+        for (query, problem) in [
+            ("n=", "parameter n: \"\" is not a whole number"),
+            ("n=-1", "parameter n: \"-1\" is not a whole number"),
+            ("n=+1", "parameter n: \" 1\" is not a whole number"),
+            ("n=99999999999999999999", "is too large; valid: decimal digits only, from 0 to 18446744073709551615."),
+            ("n=1&n=1", "parameter n: \"1\" is a second value; valid: n given at most once."),
+        ] {
+            let text = number(query).expect_err(query);
+            assert!(text.contains(problem), "{query}: {text}");
+        }
+        let chosen = Query::parse(Some("view=xml&a=1&b=2&a=3"));
+        let text = told(chosen.one_of("view", &["table", "json"]).expect_err("a wrong one"));
+        assert_eq!(text, "Invalid query: parameter view: \"xml\" is not valid; valid: table, json.");
+        assert_eq!(chosen.one_of("b", &["2"]).map_err(told), Ok(Some("2")));
+        assert_eq!(chosen.others(&["view"]), ["a", "b"]);
+    }
 
     #[test]
     fn links_keep_what_they_do_not_change_and_quote_nothing_unescaped() {

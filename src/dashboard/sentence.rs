@@ -6,6 +6,7 @@ use std::fmt;
 use askama::filters::HtmlSafe;
 
 use super::shown::Shown;
+use crate::model::text::with_names;
 
 /// See the module.
 pub(super) struct Sentence {
@@ -17,6 +18,7 @@ impl HtmlSafe for Sentence {}
 
 impl Sentence {
     pub(super) fn new(text: &str) -> Sentence {
+        let text = &*with_names(text);
         // A backtick in a path of the dataset leaves one without the other.
         let is_paired = text.matches('`').count().is_multiple_of(2);
         let pieces: Vec<&str> = if is_paired { text.split('`').collect() } else { vec![text] };
@@ -45,6 +47,7 @@ mod tests {
             ("`a` is `b`", "<code>a</code> is <code>b</code>"),
             ("`a`b` is none", "`a`b` is none"),
             ("`<\u{202e}`", "<code>&lt;<span class=\"ctl\">U+202E</span></code>"),
+            ("No entity has \"\\u{202e}\".", "No entity has &quot;U+202E&quot;."),
             ("", ""),
         ] {
             let shown = Sentence::new(text).to_string().replace("<bdi>", "").replace("</bdi>", "");

@@ -35,13 +35,15 @@ fn next(asked: Option<&str>) -> String {
 
 /// The handler of the page.
 pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let next = next(Query::parse(visit.head.uri.query()).first(NEXT));
-    let page = SignInPage { shell: visit.shell("Sign in"), email: String::new(), next, problem: None };
-    let reply = render(StatusCode::OK, &page);
+    let reply = visit.query(&[NEXT]).and_then(|query| {
+        let next = next(query.first(NEXT));
+        let page = SignInPage { shell: visit.shell("Sign in"), email: String::new(), next, problem: None };
+        render(StatusCode::OK, &page)
+    });
     let mut response = visit.answer(reply).await;
     // It is filled in with what nobody else may see.
     response

@@ -215,17 +215,25 @@ fn invalid(field: &'static str, problem: impl Into<String>) -> HttpError {
 
 /// The handler of the page.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let notice = match Query::parse(visit.head.uri.query()).first("done") {
-        Some("about" | "source") => Some("The settings are saved.".to_owned()),
-        Some("index") => Some("The index is saved. Versions written from now on have it.".to_owned()),
-        _ => None,
+    let outcome = match notice(&mut visit) {
+        Ok(notice) => settings(&visit, Said { notice, ..Said::default() }).await,
+        Err(error) => Err(error),
     };
-    let outcome = settings(&visit, Said { notice, ..Said::default() }).await;
     visit.answer(outcome).await
+}
+
+/// What the address says is done.
+fn notice(visit: &mut Visit) -> Result<Option<String>, HttpError> {
+    let query = visit.query(&["done"])?;
+    let notice = query.one_of("done", &["about", "source", "index"])?.map(|done| match done {
+        "index" => "The index is saved. Versions written from now on have it.",
+        _ => "The settings are saved.",
+    });
+    Ok(notice.map(str::to_owned))
 }
 
 async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {

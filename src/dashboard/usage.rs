@@ -21,6 +21,9 @@ use crate::service::App;
 /// The spans to choose from, in days, the first one unless asked otherwise. The last is what is kept.
 const SPANS: [u64; 4] = [30, 7, 90, 400];
 
+/// The parameter that names the span.
+const DAYS: &str = "days";
+
 /// The width of a day, and the height of all of a picture, in its units.
 const DAY: u64 = 10;
 const HEIGHT: u64 = 200;
@@ -71,19 +74,27 @@ struct Row {
 
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = usage(&visit).await;
+    let outcome = usage(&mut visit).await;
     visit.answer(outcome).await
 }
 
-async fn usage(visit: &Visit) -> Result<Reply, HttpError> {
+/// The span that an address asks for.
+fn days(query: &Query) -> Result<u64, HttpError> {
+    let mut spans = SPANS;
+    spans.sort_unstable();
+    let valid = spans.map(|days| days.to_string());
+    let asked = query.one_of(DAYS, &valid.each_ref().map(String::as_str))?;
+    Ok(asked.and_then(|days| days.parse().ok()).unwrap_or(SPANS[0]))
+}
+
+async fn usage(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let days = days(&visit.query(&[DAYS])?)?;
     let own = own(visit).await?;
     let Own { place, view } = &own;
-    let asked = Query::parse(visit.head.uri.query()).first("days").and_then(|days| days.parse().ok());
-    let days = asked.filter(|days| SPANS.contains(days)).unwrap_or(SPANS[0]);
     let read = visit.app.usage().days(&visit.user()?, place.id, days).await?;
     let today = DayUsage::day_of(Utc::now());
     let first = today.saturating_sub(u32::try_from(days - 1).unwrap_or(u32::MAX));
@@ -102,7 +113,7 @@ async fn usage(visit: &Visit) -> Result<Reply, HttpError> {
         shell: visit.shell(format!("Usage, {}", view.dataset.name.as_str())),
         heading: own.heading(visit, Tab::Usage),
         days,
-        spans: spans.map(|days| (days, Query::default().and("days", days).at(&place.usage()))).to_vec(),
+        spans: spans.map(|days| (days, Query::default().and(DAYS, days).at(&place.usage()))).to_vec(),
         first: date(first).to_string(),
         last: date(today).to_string(),
         charts: charts(first, today, &read, &total),

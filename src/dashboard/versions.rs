@@ -156,9 +156,11 @@ async fn seen(visit: &mut Visit, place: &DatasetPlace) -> Result<(DatasetView, b
 async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let place = DatasetPlace::parse(uri.path())?;
+    let query = visit.query(&["before", "done"])?;
+    let before = query.number("before")?;
+    query.one_of("done", &Action::ALL.map(Action::name))?;
     let (view, owned) = seen(visit, &place).await?;
-    let query = Query::parse(uri.query());
-    let before: u64 = query.first("before").and_then(|before| before.parse().ok()).unwrap_or(u64::MAX);
+    let before = before.unwrap_or(u64::MAX);
     let notice = query.first("done").filter(|_| owned);
     let notice = notice.and_then(|name| Action::ALL.into_iter().find(|action| action.name() == name));
     let dataset = &view.dataset;
@@ -267,18 +269,19 @@ fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
 
 /// The handler of the page that says what will be done.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = confirmation(&visit).await;
+    let outcome = confirmation(&mut visit).await;
     visit.answer(outcome).await
 }
 
-async fn confirmation(visit: &Visit) -> Result<Reply, HttpError> {
-    let query = Query::parse(visit.head.uri.query());
+async fn confirmation(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let given = Query::parse(visit.head.uri.query());
     // A page that there is not is missing for everybody, so it is looked at before the visitor.
-    let Asked { place, action, version } = asked(visit.head.uri.path(), query.first("version"))?;
+    let Asked { place, action, version } = asked(visit.head.uri.path(), given.first("version"))?;
+    visit.query(if action.of_a_version() { &["version"] } else { &[] })?;
     let own = own(visit).await?;
     let (view, dataset) = (&own.view, &own.view.dataset);
     if let Some(number) = version

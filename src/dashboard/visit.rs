@@ -11,11 +11,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 
+use super::query::Query;
+use super::sentence::Sentence;
 use super::{assets, forms};
 use crate::blocking::blocking;
 use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 use crate::http::error::{CallError, HttpError};
-use crate::http::visit::{self, Visitor};
+use crate::http::visit::{self, Visitor, quoted};
 use crate::model::limits::FORM_BYTES;
 use crate::model::user::User;
 use crate::service::{App, BodyRoom, UsageMeter};
@@ -49,6 +51,8 @@ pub(super) struct Shell {
     pub(super) token: String,
     /// Where signing in leads back to.
     pub(super) sign_in: String,
+    /// Parameters of the address that the page does not have.
+    pub(super) ignored: Option<Sentence>,
 }
 
 /// A request for a page.
@@ -62,7 +66,12 @@ pub(super) struct Visit {
     pub(super) meter: Option<UsageMeter>,
     /// What was typed into the form that was sent. The page of an error shows it, so that it is not lost.
     pub(super) typed: Option<String>,
+    /// Says which parameters of the address the page does not have.
+    ignored: Option<String>,
 }
+
+/// Parameters that are named where a page does not have them.
+const NAMED: usize = 5;
 
 #[derive(Template)]
 #[template(path = "error.html")]
@@ -83,7 +92,10 @@ impl Visit {
     /// The answer, if that cannot be found out. It is boxed because it is large and rare.
     pub(super) async fn begin(app: App, head: Parts) -> Result<Visit, Box<Response>> {
         match Visitor::of(&app, &head).await {
-            Ok(visitor) => Ok(Visit { app, head, visitor, headers: HeaderMap::new(), meter: None, typed: None }),
+            Ok(visitor) => {
+                let headers = HeaderMap::new();
+                Ok(Visit { app, head, visitor, headers, meter: None, typed: None, ignored: None })
+            }
             Err(error) => {
                 let mut response = error.into_response();
                 guard(response.headers_mut());
@@ -100,6 +112,25 @@ impl Visit {
         self.visitor.user.clone().ok_or_else(|| CallError::Unauthenticated.into())
     }
 
+    /// The query string of a page that has these parameters, each once at most. As at the read endpoint, others are
+    /// ignored, and named.
+    ///
+    /// # Errors
+    /// 400 for what is not UTF-8, and for a parameter that comes twice.
+    pub(super) fn query(&mut self, names: &[&str]) -> Result<Query, HttpError> {
+        visit::check_utf8(&self.head)?;
+        let query = Query::parse(self.head.uri.query());
+        let others = query.others(names);
+        self.ignored = (!others.is_empty()).then(|| {
+            let named: Vec<String> = others.iter().take(NAMED).map(|name| quoted(name)).collect();
+            let more = if others.len() > NAMED { " and more" } else { "" };
+            let valid = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            format!("This page ignores what is none of its parameters: {}{more}; valid: {valid}.", named.join(", "))
+        });
+        names.iter().try_for_each(|name| query.once(name).map(|_| ()))?;
+        Ok(query)
+    }
+
     /// What the page of this title has around it.
     pub(super) fn shell(&self, title: impl Into<String>) -> Shell {
         // A form is not opened again by its path alone.
@@ -107,7 +138,7 @@ impl Visit {
             Method::GET | Method::HEAD => self.head.uri.path_and_query().map_or("/", |path| path.as_str()),
             _ => "/",
         };
-        let back = super::query::Query::default().and("next", path);
+        let back = Query::default().and("next", path);
         let sign_in =
             if path.starts_with(SIGN_IN) || path.len() > NEXT_BYTES { SIGN_IN.to_owned() } else { back.at(SIGN_IN) };
         Shell {
@@ -117,6 +148,7 @@ impl Visit {
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),
             token: self.visitor.session().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
             sign_in,
+            ignored: self.ignored.as_deref().map(Sentence::new),
         }
     }
 
@@ -200,7 +232,8 @@ impl Visit {
         headers.extend(more);
         guard(headers);
         // What a page shows depends on who looks, and on what was done meanwhile.
-        let kept = match signed_in || !status.is_success() || self.head.method != Method::GET {
+        let is_read = matches!(self.head.method, Method::GET | Method::HEAD);
+        let kept = match signed_in || !status.is_success() || !is_read {
             true => "private, no-store",
             false => "private, no-cache",
         };

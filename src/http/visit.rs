@@ -22,10 +22,11 @@ use super::layers::access_log::RequestId;
 pub(crate) use super::management::DiffCall;
 use super::management::{self, body, sessions};
 use super::read::{self, rate};
-use super::text;
+use super::{params, text};
 use crate::model::limits;
 use crate::model::request::ReadRequest;
 use crate::model::secret::Secret;
+use crate::model::text::with_names;
 use crate::model::user::User;
 use crate::service::{Admitted, App, BodyRoom, Bucket, Client, Holder};
 
@@ -182,7 +183,8 @@ pub(crate) struct Told {
     pub(crate) headers: HeaderMap,
 }
 
-/// What is told of an error, whose cause is logged. Where the service is to blame, the text names the request.
+/// What is told of an error, whose cause is logged. Where the service is to blame, the text names the request. It names
+/// characters that nobody would see as pages do.
 pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
     let (_, text) = error.public_text();
     let response = error.into_response();
@@ -194,10 +196,21 @@ pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
         Some(id) if failed => id.named_in(&text),
         _ => text,
     };
-    Told { status: parts.status, text, headers }
+    Told { status: parts.status, text: with_names(&text).into_owned(), headers }
 }
 
-/// A text of a request, in quotation marks and on one line.
+/// Refuses an address whose query string is not UTF-8, as operations do.
+///
+/// # Errors
+/// [`CallError::NotUtf8`].
+pub(crate) fn check_utf8(head: &Parts) -> Result<(), HttpError> {
+    match params::not_utf8(head.uri.query().unwrap_or_default()) {
+        None => Ok(()),
+        Some(raw) => Err(CallError::NotUtf8 { raw: raw.to_owned() }.into()),
+    }
+}
+
+/// A text of a request, in quotation marks and on one line, with the names that pages have for what nobody would see.
 pub(crate) fn quoted(text: &str) -> String {
-    text::quoted(text).to_string()
+    with_names(&text::quoted(text).to_string()).into_owned()
 }

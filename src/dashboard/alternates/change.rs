@@ -1,7 +1,5 @@
 //! What the changes of an alternate have in common.
 
-use axum::http::StatusCode;
-
 use super::list::List;
 use crate::catalog::VersionRecord;
 use crate::dashboard::acting::own;
@@ -13,7 +11,6 @@ use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Visit};
 use crate::document;
 use crate::http::error::HttpError;
-use crate::http::visit::quoted;
 use crate::model::dataset::Dataset;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionSelector, there_are};
@@ -54,23 +51,6 @@ pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     let version = found.into_iter().find(|version| version.number == number).ok_or_else(missing)?;
     let place = numbered(&place, number);
     Ok(Target { user, dataset, place, version, action })
-}
-
-/// A position of a field.
-///
-/// # Errors
-/// 400 for anything else.
-pub(super) fn position(text: Option<&str>) -> Result<u64, HttpError> {
-    let text = text.unwrap_or_default().trim();
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match digits {
-        // Past all that there are.
-        true => Ok(text.parse().unwrap_or(u64::MAX)),
-        false => {
-            let text = format!("The position is {}; valid: a whole number, 0 for the first entity.", quoted(text));
-            Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
-        }
-    }
 }
 
 /// How a change ended.

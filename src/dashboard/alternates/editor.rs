@@ -9,14 +9,16 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 
 use super::OF_VERSION;
-use super::change::{self, Saved, Target, call, position, save};
+use super::change::{self, Saved, Target, call, save};
 use super::list::{Found, List, list, of_version};
 use super::text::{self, Mistake};
+use crate::dashboard::acting::Sent;
 use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
 use crate::dashboard::figures;
 use crate::dashboard::opened::{Heading, Tab};
 use crate::dashboard::place::Place;
-use crate::dashboard::query::Query;
+use crate::dashboard::position::Position;
+use crate::dashboard::query::{Query, invalid};
 use crate::dashboard::shown::{Shown, escaped_json};
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
@@ -112,13 +114,19 @@ struct Said {
 /// 400 for no position, 404 for one that the list does not have and for an entity that was removed, and those of
 /// reading it.
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
-    let (named, place) = match query.first(OF_VERSION) {
-        Some(given) => {
-            let named = position(Some(given))?;
-            (named, visit.app.reads().place_in_alternate(&target.version, named).await?)
+    let (sent, place) = match (query.first(OF_VERSION), query.first("position")) {
+        (Some(_), Some(position)) => {
+            let problem = format!("is beside {OF_VERSION}");
+            return Err(invalid("position", position, &problem, "one of both"));
         }
-        None => (position(query.first("position"))?, None),
+        (Some(given), None) => {
+            let sent = Position::parse(given)?;
+            let place = visit.app.reads().place_in_alternate(&target.version, sent.at()).await?;
+            (sent, place)
+        }
+        (None, given) => (Position::parse(given.unwrap_or_default())?, None),
     };
+    let named = sent.at();
     let number = target.version.number;
     let shown = figures::grouped(named);
     let (position, note) = match place {
@@ -148,8 +156,11 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
         }
     };
     let list = list(visit, &target.place, Some(position)).await?;
+    if matches!(list.entity, Found::None) {
+        return Err(if position == named { sent } else { position.into() }.is_in_none("list", list.length));
+    }
     let mut said = Said::default();
-    if list.is_alternate && !matches!(list.entity, Found::None) {
+    if list.is_alternate {
         let there = of_version(visit, &target.place, named).await?;
         let is_other = there.text().is_some_and(|there| list.entity.text() != Some(there));
         let is_known = matches!(place, Some(InAlternate::Changed(_) | InAlternate::Replaced(_)));
@@ -161,9 +172,6 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
 
 /// The editor of an entity as it is in the list.
 fn edit_at(visit: &Visit, target: &Target, list: &List, position: u64, mut said: Said) -> Result<Reply, HttpError> {
-    if matches!(list.entity, Found::None) {
-        return Err(none_there(list, position));
-    }
     let entity = list.entity.text();
     let text = entity.and_then(text::editable);
     said.too_large = text.is_none();
@@ -181,31 +189,44 @@ fn base_text(entity: &[u8]) -> String {
     escaped_json(&String::from_utf8_lossy(entity))
 }
 
-fn none_there(list: &List, position: u64) -> HttpError {
-    let text = figures::no_position(position, "list", list.length);
-    HttpError::Invalid { status: StatusCode::NOT_FOUND, text }
-}
-
 /// The editor of a new entity.
 ///
 /// # Errors
 /// Those of reading the list.
 pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let list = list(visit, &target.place, None).await?;
-    let position = match query.first("position") {
-        Some(_) => position(query.first("position"))?.min(list.length),
-        None => list.length,
+    let typed = query.first("position");
+    let (position, problem) = match typed {
+        Some(typed) => before(typed, list.length, list.length),
+        None => (list.length, None),
     };
     let (length, etag) = (list.length, list.etag.clone());
     let draft = Draft { position, length, etag, text: "{\n  \n}".to_owned(), ..Draft::default() };
-    page(visit, target, &list, &draft, true, StatusCode::OK, Said::default())
+    let status = if problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let typed_position = typed.filter(|_| problem.is_some()).map(str::to_owned);
+    page(visit, target, &list, &draft, true, status, Said { position_problem: problem, typed_position, ..Said::default() })
+}
+
+/// The position before which entities are added, and what is wrong with it: the last one is `last`, of a list that has
+/// `length` entities now.
+fn before(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
+    let valid = format!("valid: 0 to {length}");
+    match Position::parse(typed) {
+        Err(_) => (length, Some(format!("This is no position; {valid}."))),
+        Ok(position) if position.is_past_all() || position.at() > last => {
+            (length, Some(format!("The list has no such position; {valid}.")))
+        }
+        Ok(position) => (position.at(), None),
+    }
 }
 
 impl Draft {
-    fn of(fields: &Query, position: u64) -> Draft {
-        let field = |name| fields.first(name).unwrap_or_default().to_owned();
-        let length = field("length").parse().unwrap_or(0);
-        Draft { position, length, etag: field("etag"), base: field("base"), text: field("text") }
+    /// # Errors
+    /// 400 for a length that is no number.
+    fn of(sent: &Sent, position: u64) -> Result<Draft, HttpError> {
+        let field = |name| sent.fields.first(name).unwrap_or_default().to_owned();
+        let length = sent.number("length")?;
+        Ok(Draft { position, length, etag: field("etag"), base: field("base"), text: field("text") })
     }
 
     /// As made from this list.
@@ -226,11 +247,15 @@ fn status_of(draft: &Draft) -> StatusCode {
 pub(super) async fn act(
     visit: &mut Visit,
     target: &Target,
-    fields: &Query,
+    sent: &Sent,
     mut room: Option<BodyRoom>,
 ) -> Result<Reply, HttpError> {
-    let mut draft = Draft::of(fields, position(fields.first("position"))?);
+    let position = Position::parse(sent.trimmed("position"))?;
+    let mut draft = Draft::of(sent, position.at())?;
     let mut list_now = list(visit, &target.place, Some(draft.position)).await?;
+    if position.is_past_all() {
+        return Err(position.is_in_none("list", list_now.length));
+    }
     let mine = match text::entity(&draft.text) {
         Ok(mine) => mine,
         Err(mistake) => {
@@ -253,10 +278,10 @@ pub(super) async fn act(
         let Some(there) = list_now.entity.text() else {
             return Err(match list_now.entity {
                 Found::TooLarge => too_large(),
-                _ => none_there(&list_now, draft.position),
+                _ => Position::from(draft.position).is_in_none("list", list_now.length),
             });
         };
-        match fields.first("do") {
+        match sent.fields.first("do") {
             Some("save") if there == mine => {
                 let alert = Some("Nothing has changed, so nothing is saved.".to_owned());
                 let said = Said { alert, ..Said::default() };
@@ -446,29 +471,24 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
 pub(super) async fn act_new(
     visit: &mut Visit,
     target: &Target,
-    fields: &Query,
+    sent: &Sent,
     mut room: Option<BodyRoom>,
 ) -> Result<Reply, HttpError> {
     let mut list_now = list(visit, &target.place, None).await?;
-    let typed = fields.first("position").unwrap_or_default().to_owned();
-    let asked = position(Some(&typed));
-    let mut draft = Draft::of(fields, *asked.as_ref().unwrap_or(&list_now.length));
+    let typed = sent.fields.first("position").unwrap_or_default().to_owned();
+    let mut draft = Draft::of(sent, list_now.length)?;
+    // What somebody else did is told of below.
+    let last = if list_now.etag == draft.etag { list_now.length } else { u64::MAX };
+    let (position, position_problem) = before(&typed, last, list_now.length);
+    draft.position = position;
     let entities = text::entities(&draft.text);
-    let valid = format!("valid: 0 to {}", list_now.length);
-    let position_problem = match &asked {
-        Err(_) => Some(format!("This is no position; {valid}.")),
-        Ok(position) if *position > list_now.length && list_now.etag == draft.etag => {
-            Some(format!("The list has no such position; {valid}."))
-        }
-        Ok(_) => None,
-    };
     if entities.is_err() || position_problem.is_some() {
         let status = if entities.is_err() { status_of(&draft) } else { StatusCode::BAD_REQUEST };
         let said = Said { problem: entities.err(), position_problem, typed_position: Some(typed), ..Said::default() };
         return page(visit, target, &list_now, &draft, true, status, said);
     }
     let entities = entities.unwrap_or_default();
-    let is_saved = fields.first("do") == Some("save");
+    let is_saved = sent.fields.first("do") == Some("save");
     let edits_at = |position| {
         let list_of = entities.iter().map(|entity| Bytes::from(entity.clone())).collect();
         vec![EntityEdit { position, change: EntityChange::Insert(list_of) }]

@@ -61,17 +61,18 @@ struct AlternatePage {
 
 /// The handler of the page of an alternate.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = alternate(&visit).await;
+    let outcome = alternate(&mut visit).await;
     visit.answer(outcome).await
 }
 
-async fn alternate(visit: &Visit) -> Result<Reply, HttpError> {
+async fn alternate(visit: &mut Visit) -> Result<Reply, HttpError> {
     let Target { dataset, place, version, .. } = target(visit).await?;
-    let query = Query::parse(visit.head.uri.query());
+    let query = visit.query(&["done"])?;
+    query.one_of("done", &["saved", "beside", "deleted"])?;
     let entities = version.alt.as_ref().map(|file| file.entity_count);
     let counted = |entities| figures::counted(entities, "entity", "entities");
     let notice = match (query.first("done"), entities) {
@@ -108,13 +109,18 @@ async fn alternate(visit: &Visit) -> Result<Reply, HttpError> {
 
 /// The handler of the pages of changes.
 pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
     let outcome = async {
         let target = target(&visit).await?;
-        let query = Query::parse(visit.head.uri.query());
+        let query = visit.query(match target.action.as_str() {
+            "edit" => &["position", OF_VERSION],
+            "add" => &["position"],
+            "remove" => &["positions", "position"],
+            _ => &[],
+        })?;
         match target.action.as_str() {
             "edit" => editor::open(&visit, &target, &query).await,
             "add" => editor::open_new(&visit, &target, &query).await,
@@ -152,14 +158,17 @@ async fn done(visit: &mut Visit, fields: Query, room: Option<BodyRoom>) -> Resul
     match sent.action.as_str() {
         "edit" => {
             sent.check(&["etag", "length", "position", "base", "text"], &["do"])?;
-            Box::pin(editor::act(visit, &target, &sent.fields, room)).await
+            sent.check_pressed("do", &["preview", "save", "merge"])?;
+            Box::pin(editor::act(visit, &target, &sent, room)).await
         }
         "add" => {
             sent.check(&["etag", "length", "position", "text"], &["do"])?;
-            Box::pin(editor::act_new(visit, &target, &sent.fields, room)).await
+            sent.check_pressed("do", &["preview", "save"])?;
+            Box::pin(editor::act_new(visit, &target, &sent, room)).await
         }
         "remove" => {
             sent.check(&["positions"], &["etag", "checked", "do"])?;
+            sent.check_pressed("do", &["preview", "save"])?;
             Box::pin(removal::act(visit, &target, &sent.fields, room)).await
         }
         "delete" => {

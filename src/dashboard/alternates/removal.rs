@@ -9,7 +9,7 @@ use super::text;
 use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
 use crate::dashboard::figures;
 use crate::dashboard::opened::{Heading, Tab};
-use crate::dashboard::query::Query;
+use crate::dashboard::query::{Query, invalid};
 use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
@@ -56,7 +56,10 @@ struct Removed {
 /// # Errors
 /// Those of reading the list.
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
-    let asked = query.first("positions").or_else(|| query.first("position"));
+    let asked = match (query.first("positions"), query.first("position")) {
+        (Some(positions), Some(_)) => return Err(invalid("positions", positions, "is beside position", "one of both")),
+        (positions, position) => positions.or(position),
+    };
     page(visit, target, asked, StatusCode::OK, None).await
 }
 
@@ -114,8 +117,8 @@ async fn page(
         None => {}
         Some(Err(mistake)) => (status, problem) = (StatusCode::BAD_REQUEST, Some(format!("{mistake}."))),
         Some(Ok(positions)) if positions.last().is_some_and(|last| *last >= current.length) => {
-            let last = positions.last().copied().unwrap_or_default();
-            (status, problem) = (StatusCode::NOT_FOUND, Some(figures::no_position(last, "list", current.length)));
+            let last = positions.last().copied().unwrap_or_default().to_string();
+            (status, problem) = (StatusCode::NOT_FOUND, Some(figures::no_position(&last, "list", current.length)));
         }
         Some(Ok(positions)) => checked = Some(check(visit, target, &positions).await?),
     }

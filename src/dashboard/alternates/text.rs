@@ -4,7 +4,9 @@
 use crate::dashboard::figures;
 use crate::dashboard::shown::escaped_json;
 use crate::document::{self, Cursor, DocumentError, ValueScanner};
+use crate::http::visit::quoted;
 use crate::model::limits::EDITOR_BYTES;
+use crate::model::text::with_names;
 use std::collections::{BTreeSet, HashMap};
 
 /// The indented text of an entity; `None` where the editor does not take it.
@@ -47,9 +49,10 @@ impl Mistake {
 
     /// All of it.
     pub(super) fn text(&self) -> String {
+        let problem = with_names(&self.problem);
         match &self.place {
-            Some(place) => format!("{place}: {}.", self.problem),
-            None => format!("{}.", self.problem),
+            Some(place) => format!("{place}: {problem}."),
+            None => format!("{problem}."),
         }
     }
 }
@@ -168,10 +171,8 @@ fn spans(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
 
 /// Positions of a list: `3, 7-9`, each once, ascending.
 pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
-    let wrong = |item: &str| {
-        let item: String = item.chars().take(40).collect();
-        format!("“{}” is no position; valid: numbers from 0 and ranges, such as 3, 7-9", item.escape_debug())
-    };
+    const VALID: &str = "valid: numbers from 0 and ranges, such as 3, 7-9";
+    let wrong = |item: &str| format!("{} is no position; {VALID}", quoted(item));
     let number = |item: &str| {
         let item = item.trim();
         let digits = !item.is_empty() && item.bytes().all(|byte| byte.is_ascii_digit());
@@ -185,6 +186,9 @@ pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
         if first > last {
             return Err(wrong(item));
         }
+        if first == u64::MAX {
+            return Err(format!("{} is larger than any position; {VALID}", quoted(item)));
+        }
         if last - first >= most as u64 {
             return Err(too_many());
         }
@@ -194,7 +198,7 @@ pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
         }
     }
     match positions.is_empty() {
-        true => Err("No position is given; valid: numbers from 0 and ranges, such as 3, 7-9".to_owned()),
+        true => Err(format!("No position is given; {VALID}")),
         false => Ok(positions.into_iter().collect()),
     }
 }
@@ -264,9 +268,10 @@ mod tests {
         assert_eq!(positions("0-9", 10).map(|list| list.len()), Ok(10));
         for (text, told) in [
             ("", "No position"),
-            ("a", "“a” is no position"),
-            ("9-7", "“9-7” is no position"),
-            ("-1", "“-1” is no position"),
+            ("a", "\"a\" is no position"),
+            ("9-7", "\"9-7\" is no position"),
+            ("-1", "\"-1\" is no position"),
+            ("99999999999999999999", "\"99999999999999999999\" is larger than any position"),
             ("0-10", "more than 10"),
             ("0-99999999999999999999999", "more than 10"),
             ("1-5,11-16", "more than 10"),

@@ -123,7 +123,12 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     let values = record.top.iter().take(VALUES).map(|top| {
         let text = text(&top.value);
         let href = (!top.cut).then(|| links.with_condition("filter", &format!("{path}:{text}"))).flatten();
-        FieldValue { text: Shown::beginning(&text, CHARACTERS, top.cut), href, count: figures::grouped(top.count) }
+        // An entity may have a value several times there, which one condition finds once.
+        let count = match record.fans_out {
+            false => figures::grouped(top.count),
+            true => figures::counted(top.count, "time", "times"),
+        };
+        FieldValue { text: Shown::beginning(&text, CHARACTERS, top.cut), href, count }
     });
     let sorted = |direction| sort_field(record).and_then(|field| links.sorted(&field, direction));
     let null = (record.types.null > 0).then(|| links.with_condition("filter", &format!("{path}:null"))).flatten();

@@ -20,7 +20,10 @@ const CHARACTERS: usize = 60;
 const CONDITION: &str = "condition";
 
 /// Parameters that have a field of their own.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 18] = [
+    ADD_PATH,
+    ADD_OPERATOR,
+    ADD_VALUE,
     COLUMNS,
     KEYWORDS,
     "keywords_mode",
@@ -43,14 +46,15 @@ const FIELDS: [&str; 15] = [
 pub(super) struct Added {
     pub(super) path: String,
     pub(super) operator: &'static str,
+    pub(super) value: String,
 }
 
 impl Added {
     pub(super) fn of(query: &Query) -> Added {
         let asked = query.first(ADD_OPERATOR).unwrap_or_default();
         let known = OPERATORS.iter().find(|(name, _)| *name == asked);
-        let path = query.first(ADD_PATH).unwrap_or_default();
-        Added { path: path.to_owned(), operator: known.map_or(FILTER, |(name, _)| name) }
+        let text = |name| query.first(name).unwrap_or_default().to_owned();
+        Added { path: text(ADD_PATH), operator: known.map_or(FILTER, |(name, _)| name), value: text(ADD_VALUE) }
     }
 }
 
@@ -142,7 +146,10 @@ impl Form {
             (None, Some((name, _))) if FIELDS.contains(name) && *name != "offset" => *name,
             _ => "",
         };
-        let hidden = query.pairs().iter().filter(|(name, _)| !FIELDS.contains(&name.as_str()) && label(name).is_none());
+        // A view that there is not is not sent once more.
+        let is_refused = |name: &str| name == VIEW && refused.is_some_and(|(refused, _)| *refused == VIEW);
+        let is_kept = |name: &str| !FIELDS.contains(&name) && label(name).is_none() && !is_refused(name);
+        let hidden = query.pairs().iter().filter(|(name, _)| is_kept(name));
         let plain = query.without(&[VIEW]).pairs().is_empty();
         let folded =
             |name: &str| label(name).is_some() || (FIELDS.contains(&name) && !matches!(name, KEYWORDS | "offset"));
@@ -218,7 +225,7 @@ mod tests {
             ("form=1&filter=a:b&add_path=c&add_operator=filter_gt&add_value=3", "filter=a:b&filter_gt=c:3"),
             ("form=1&add_path=c&add_operator=null&add_value=", "filter=c:null"),
             ("form=1&add_path=&add_operator=filter&add_value=x", "filter=:x"),
-            ("form=1&add_path=c&add_operator=nonsense&add_value=x", "filter=c:x"),
+            ("form=1&add_path=c&add_value=x", "filter=c:x"),
             ("form=1&add_path=&add_operator=filter&add_value=", ""),
             (r"form=1&add_path=a:b.c&add_operator=filter&add_value=d:e", "filter=a%5C:b.c:d:e"),
             (r"form=1&add_path=a\:b\.c&add_operator=filter&add_value=d", "filter=a%5C:b%5C.c:d"),

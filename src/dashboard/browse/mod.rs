@@ -62,6 +62,7 @@ const PAGE: u64 = 50;
 
 /// Parameters of pages, not of reads: what entities look like, and what only forms send.
 const VIEW: &str = "view";
+const VIEWS: [&str; 2] = ["table", "json"];
 const COLUMNS: &str = "columns";
 const OWN: [&str; 6] = [VIEW, COLUMNS, form::SENT, ADD_PATH, ADD_OPERATOR, ADD_VALUE];
 
@@ -72,7 +73,8 @@ pub(super) async fn active(State(app): State<App>, head: Parts) -> Response {
         Err(response) => return *response,
     };
     let place = DatasetPlace::parse(visit.head.uri.path());
-    let outcome = place.map(|place| Reply::SeeOther(place.version(VersionSelector::Active, false).browse()));
+    let query = Query::parse(visit.head.uri.query());
+    let outcome = place.map(|place| Reply::SeeOther(query.at(&place.version(VersionSelector::Active, false).browse())));
     visit.answer(outcome).await
 }
 
@@ -115,7 +117,8 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let (place, _) = Place::parse(uri.path())?;
     let query = Query::parse(uri.query());
-    if let Some(clean) = form::cleaned(&query) {
+    let own = check_own(&query);
+    if let (Ok(()), Some(clean)) = (&own, form::cleaned(&query)) {
         return Ok(Reply::SeeOther(clean.at(&place.browse())));
     }
     let parsed = params::parse_beside(uri.query(), &OWN);
@@ -131,14 +134,16 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     let links = Links::new(&place, query, uri.query());
 
     let (mut status, mut problem, mut hints, mut found) = (StatusCode::OK, None, Vec::new(), None);
-    let refused = match &parsed {
-        Err(ParameterError::Invalid { name, value, .. } | ParameterError::GivenTwice { name, value }) => {
+    let refused = match (&own, &parsed) {
+        (Err((name, _)), _) => Some((*name, String::new())),
+        (_, Err(ParameterError::Invalid { name, value, .. } | ParameterError::GivenTwice { name, value })) => {
             Some((*name, value.clone()))
         }
         _ => None,
     };
     let seen: &Visit = visit;
     let finds = async {
+        own.map_err(|(_, error)| error)?;
         let (request, unknown) = parsed?;
         hints.extend(unknown.iter().map(|name| Hint::of_parameter(name, &links)));
         found::find(seen, &opened, &links, request, in_json, &mut hints).await
@@ -193,6 +198,25 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         private,
     };
     render(status, &page)
+}
+
+/// Checks what entities are to look like.
+///
+/// # Errors
+/// 400 for a view that there is not.
+pub(super) fn check_view(query: &Query) -> Result<(), HttpError> {
+    query.one_of(VIEW, &VIEWS).map(|_| ())
+}
+
+/// Checks the parameters that pages have and reads do not: the name of a wrong one, and what is wrong.
+fn check_own(query: &Query) -> Result<(), (&'static str, HttpError)> {
+    check_view(query).map_err(|error| (VIEW, error))?;
+    for name in [form::SENT, ADD_PATH, ADD_VALUE] {
+        query.once(name).map_err(|error| (name, error))?;
+    }
+    let operators = conditions::OPERATORS.map(|(name, _)| name);
+    query.one_of(ADD_OPERATOR, &operators).map_err(|error| (ADD_OPERATOR, error))?;
+    Ok(())
 }
 
 /// The read that a page shows, with the limit that holds where none is given.

@@ -26,15 +26,19 @@ use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl, DiffCall};
 use crate::model::dataset::Dataset;
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
-use crate::model::version::VersionNumber;
+use crate::model::version::{VersionNumber, there_are};
 use crate::service::{App, DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 
 /// Records in a page, where no `limit` is given.
 const RECORDS: u64 = 20;
 
+/// Characters of a field that are shown again.
+const FIELD_CHARACTERS: usize = 200;
+
 /// A parameter of the page alone: whether what is equal is shown, too.
 const VIEW: &str = "view";
 const WHOLE: &str = "whole";
+const VIEWS: [&str; 2] = ["changes", WHOLE];
 
 #[derive(Template)]
 #[template(path = "diff.html")]
@@ -118,26 +122,34 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 
 async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
+    visit::check_utf8(&visit.head)?;
     let place = DatasetPlace::parse(uri.path())?;
     let own = own(visit).await?;
     let dataset = &own.view.dataset;
     // The form sends empty fields.
     let sent = Query::parse(uri.query());
     let query: Query = sent.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
-    let field = |name| query.first(name).unwrap_or_default().to_owned();
+    let field = |name| query.first(name).unwrap_or_default().chars().take(FIELD_CHARACTERS).collect::<String>();
     // Until two are chosen: the version from whose page one came, or the last one, and the one before.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
-    let of_alternate = field("alt") == "true";
+    let of_alternate = is_true(&field("alt"));
     let has_two = latest > 1 || (of_alternate && latest > 0);
     let is_open = has_two && query.first("v1").is_none() && query.first("v2").is_none();
-    let of = query.first(COMPARED).and_then(|number| number.parse().ok());
+    let (mut problem, mut found) = (None, None);
+    let of = match of(&query, latest) {
+        Ok(of) => of,
+        Err(error) => {
+            problem = Some(error);
+            None
+        }
+    };
     let [v1, v2] = proposed(of, latest, of_alternate);
     let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
     let form = Form {
         action: place.diff(),
         v1: chosen("v1", v1),
         v2: chosen("v2", v2),
-        alt: matches!(field("alt").as_str(), "true" | "1"),
+        alt: of_alternate,
         change_type: field("change_type"),
         versions: dataset.latest_version.map_or_else(
             || "This dataset has no version yet.".to_owned(),
@@ -145,19 +157,28 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
         ),
     };
     let mut status = StatusCode::OK;
-    let (mut problem, mut found) = (None, None);
-    if query.first("v1").is_some() || query.first("v2").is_some() {
-        match Box::pin(find(visit, dataset, &place, &query)).await {
-            Ok(page) => found = Some(page),
-            // Said where the mistake was made.
-            Err(error) if is_mistake(&error) => {
-                let told = visit::told(error, &visit.head);
-                visit.headers.extend(told.headers);
-                (status, problem) = (told.status, Some(told.text));
-            }
-            Err(error) => return Err(error),
+    if problem.is_none() {
+        let is_asked = query.first("v1").is_some() || query.first("v2").is_some();
+        match call(&place, &query, (!is_asked).then_some([v1, v2])) {
+            Ok(_) if !is_asked => {}
+            Ok(call) => match Box::pin(find(visit, dataset, &place, &query, call)).await {
+                Ok(page) => found = Some(page),
+                Err(error) => problem = Some(error),
+            },
+            Err(error) => problem = Some(error),
         }
     }
+    // Said where the mistake was made.
+    let problem = match problem {
+        Some(error) if is_mistake(&error) => {
+            let told = visit::told(error, &visit.head);
+            visit.headers.extend(told.headers);
+            status = told.status;
+            Some(told.text)
+        }
+        Some(error) => return Err(error),
+        None => None,
+    };
     let title = found.as_ref().map_or("Compare versions", |found: &Found| &found.title);
     let page = DiffPageHtml {
         shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
@@ -180,27 +201,73 @@ fn proposed(of: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
     }
 }
 
+/// Whether a value of a parameter is true, as reads have it.
+fn is_true(value: &str) -> bool {
+    value == "1" || value.eq_ignore_ascii_case("true")
+}
+
+/// The version from whose page one came.
+///
+/// # Errors
+/// 400 for what is no version, 404 for one that is not there.
+fn of(query: &Query, latest: u64) -> Result<Option<u64>, HttpError> {
+    let of = query.number(COMPARED)?;
+    match of.filter(|number| !(1..=latest).contains(number)) {
+        None => Ok(of),
+        Some(number) => {
+            let latest = VersionNumber::new(latest);
+            let text =
+                format!("There is no version {number}; {}.", there_are(Some(latest).filter(|all| all.get() > 0)));
+            Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text })
+        }
+    }
+}
+
+/// The call that the page's query string is, of these versions where it names none.
+///
+/// # Errors
+/// Those of the operation, and 400 for a view that there is not.
+fn call(place: &DatasetPlace, query: &Query, versions: Option<[u64; 2]>) -> Result<DiffCall, HttpError> {
+    query.one_of(VIEW, &VIEWS)?;
+    let read = read(place, query);
+    let mut parameters = vec![("dataset_id".to_owned(), place.id.to_string())];
+    let versions = ["v1", "v2"].into_iter().zip(versions.into_iter().flatten());
+    parameters.extend(versions.map(|(name, number)| (name.to_owned(), number.max(1).to_string())));
+    parameters.extend(read.pairs().iter().cloned());
+    DiffCall::parse(parameters)
+}
+
+/// The operation's parameters of a page, without its dataset.
+fn read(place: &DatasetPlace, query: &Query) -> Query {
+    let read = query.without(&[VIEW, COMPARED]);
+    // Another dataset than the page's is given twice.
+    if read.all("dataset_id").eq([place.id.to_string()]) { read.without(&["dataset_id"]) } else { read }
+}
+
 /// Whether what was asked for cannot be compared.
 fn is_mistake(error: &HttpError) -> bool {
-    use HttpError::{Call, Diff};
+    use HttpError::{Call, Diff, Invalid};
     matches!(
         error,
         Call(_)
+            | Invalid { .. }
             | Diff(DiffError::VersionNotFound { .. } | DiffError::Manage(ManageError::NoVersionYet))
             | Diff(DiffError::Read(ReadError::AltNotFound(_)))
     )
 }
 
-async fn find(visit: &Visit, dataset: &Dataset, place: &DatasetPlace, query: &Query) -> Result<Found, HttpError> {
+async fn find(
+    visit: &Visit,
+    dataset: &Dataset,
+    place: &DatasetPlace,
+    query: &Query,
+    call: DiffCall,
+) -> Result<Found, HttpError> {
     let user = visit.user()?;
     let whole = query.first(VIEW) == Some(WHOLE);
-    let read = query.without(&[VIEW]);
-    // Another dataset than the page's is given twice.
-    let read = if read.all("dataset_id").eq([place.id.to_string()]) { read.without(&["dataset_id"]) } else { read };
-    let mut parameters = vec![("dataset_id".to_owned(), place.id.to_string())];
-    parameters.extend(read.pairs().iter().cloned());
-    let call = DiffCall::parse(parameters)?;
-    let page = DiffPage { limit: Some(call.page.limit.unwrap_or(RECORDS).min(PAGE_ENTITIES as u64)), ..call.page };
+    let read = read(place, query);
+    let asked = call.page.limit.unwrap_or(RECORDS);
+    let page = DiffPage { limit: Some(asked.min(PAGE_ENTITIES as u64)), ..call.page };
     let diff = call.compare(&visit.app, &user).await?;
     let answer = diff.answer(&page, DiffForm::Lines, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let lines = Entities::take(answer.body, PAGE_BYTES).await?;
@@ -219,6 +286,12 @@ async fn find(visit: &Visit, dataset: &Dataset, place: &DatasetPlace, query: &Qu
     let count = diff.page_count(&page);
     let shown = list.len() as u64;
     let mut notes = Vec::new();
+    if asked > PAGE_ENTITIES as u64 {
+        notes.push(format!(
+            "A page shows {PAGE_ENTITIES} records at most. The API call below gives up to {}.",
+            figures::as_sent(query.first("limit").unwrap_or_default())
+        ));
+    }
     if shown < count {
         notes.push(format!(
             "{} of {} fit into this page. The next page goes on after them.",
@@ -248,7 +321,8 @@ async fn find(visit: &Visit, dataset: &Dataset, place: &DatasetPlace, query: &Qu
     }
     let has_summary = page.offset == 0 && matches!(page.change_type, None | Some(ChangeType::Modified));
     let is_elsewhere = !has_summary && diff.count(Some(ChangeType::Modified)) > 0;
-    let api = read.without(&["format"]).with("limit", page.limit.unwrap_or(RECORDS));
+    let api = read.without(&["format"]);
+    let api = if api.first("limit").is_some() { api } else { api.and("limit", RECORDS) };
     let api = Query::default().and("dataset_id", place.id).to_string() + "&" + &api.to_string();
     let api_href = format!("/dataset/diff?{api}");
     let view = if whole { query.without(&[VIEW]) } else { query.with(VIEW, WHOLE) };

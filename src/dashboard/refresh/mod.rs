@@ -32,6 +32,7 @@ use crate::model::dataset::{Dataset, DatasetSource};
 use crate::model::ids::AttemptId;
 use crate::model::schedule::Schedule;
 use crate::model::source::SourceFormat;
+use crate::model::text::with_names;
 use crate::service::{App, DatasetSettings, RefreshProgress, RefreshStage};
 
 /// How long a page waits for a refresh that it has begun. The refresh goes on.
@@ -119,6 +120,8 @@ struct Said {
     status: StatusCode,
     notice: Option<String>,
     ended: Option<Ended>,
+    /// The attempt before which the history begins.
+    before: Option<u64>,
     problem: Problem,
     ping: bool,
     /// The format and the types that were chosen for a file.
@@ -136,18 +139,27 @@ enum Ended {
 
 /// The handler of the page.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let query = Query::parse(visit.head.uri.query());
-    let notice = query.first("done").and_then(said).map(str::to_owned);
-    let ended = match (query.first("done"), query.first(ENDED).and_then(|id| id.parse().ok())) {
+    let outcome = match asked(&mut visit) {
+        Ok(said) => refresh(&visit, said).await,
+        Err(error) => Err(error),
+    };
+    visit.answer(outcome).await
+}
+
+/// What the address asks for.
+fn asked(visit: &mut Visit) -> Result<Said, HttpError> {
+    let query = visit.query(&["done", ENDED, "before"])?;
+    let done = query.one_of("done", &["begun", "made", "schedule"])?;
+    let notice = done.and_then(said).map(str::to_owned);
+    let ended = match (done, query.number(ENDED)?) {
         (Some("made" | "begun"), _) => Some(Ended::Newest),
         (_, id) => id.map(Ended::Of),
     };
-    let outcome = refresh(&visit, Said { notice, ended, ..Said::default() }).await;
-    visit.answer(outcome).await
+    Ok(Said { notice, ended, before: query.number("before")?, ..Said::default() })
 }
 
 /// What is said when a form has done its work.
@@ -164,7 +176,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
     let (app, user, now) = (&visit.app, visit.user()?, Utc::now());
     let (place, dataset) = (&own.place, &own.view.dataset);
-    let before = Query::parse(visit.head.uri.query()).first("before").and_then(|id| id.parse().ok());
+    let before = said.before;
     let limit = PAGE as u32 + 1;
     let mut attempts = app.datasets().attempts(&user, place.id, before.map(AttemptId::new), limit).await?;
     let older = attempts.get(PAGE).and_then(|_| attempts.get(PAGE - 1)).map(|last| last.id);
@@ -179,7 +191,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let fetched = matches!(dataset.source, DatasetSource::Url(_));
     let (mut notice, mut made, mut problem) = (said.notice, None, said.problem);
     let warnings = ended.map(|attempt| attempt.warnings.as_slice()).unwrap_or_default();
-    let warnings = warnings.iter().map(|warning| Shown::whole(warning)).collect();
+    let warnings = warnings.iter().map(|warning| Shown::whole(&with_names(warning))).collect();
     match ended.and_then(|attempt| attempt.outcome.as_ref()) {
         Some(AttemptOutcome::Published(number)) => {
             let record = own.view.versions.iter().find(|record| record.version.number == *number);
@@ -222,7 +234,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         previewed: said.typed.is_some(),
         ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
         attempts: attempts.iter().map(|attempt| row(attempt, place, now)).collect(),
-        first: before.map(|_: u64| place.refresh()),
+        first: before.map(|_| place.refresh()),
         older: older.map(|id| Query::default().and("before", id.get()).at(&place.refresh())),
     };
     render(said.status, &page)
@@ -280,7 +292,7 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
         Some(AttemptOutcome::Published(version)) => {
             (format!("version {version}"), Some(place.number(*version).browse()), false)
         }
-        Some(AttemptOutcome::Failed { error }) => (error.clone(), None, true),
+        Some(AttemptOutcome::Failed { error }) => (with_names(error).into_owned(), None, true),
     };
     AttemptRow {
         trigger: match attempt.trigger.name() {
@@ -291,7 +303,7 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
         },
         began: Time::new(attempt.started_at, now),
         took: took.map(|took| figures::took(took.num_milliseconds().unsigned_abs())),
-        warnings: attempt.warnings.iter().map(|warning| Shown::whole(warning)).collect(),
+        warnings: attempt.warnings.iter().map(|warning| Shown::whole(&with_names(warning))).collect(),
         outcome: Shown::whole(&outcome),
         version,
         failed,

@@ -107,6 +107,8 @@ struct DeliveryRow {
 struct Said {
     status: StatusCode,
     notice: Option<&'static str>,
+    /// The version before which the list of what was sent begins.
+    before: Option<u64>,
     problem: Problem,
     made: Option<String>,
     /// What was typed, and is not saved: the URL, the secret, and how it is to be signed.
@@ -115,24 +117,32 @@ struct Said {
 
 /// The handler of the page.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
+    let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let notice = match Query::parse(visit.head.uri.query()).first("done") {
-        Some("register") => Some("The webhook is registered. The next version fires it."),
-        Some("delete") => Some("The webhook is deleted. Nothing is sent any more."),
-        _ => None,
+    let outcome = match said(&mut visit) {
+        Ok(said) => webhook(&visit, said).await,
+        Err(error) => Err(error),
     };
-    let outcome = webhook(&visit, Said { notice, ..Said::default() }).await;
     visit.answer(outcome).await
+}
+
+/// What the address asks for.
+fn said(visit: &mut Visit) -> Result<Said, HttpError> {
+    let query = visit.query(&["done", "before"])?;
+    let notice = match query.one_of("done", &["register", "delete"])? {
+        Some("register") => Some("The webhook is registered. The next version fires it."),
+        Some(_) => Some("The webhook is deleted. Nothing is sent any more."),
+        None => None,
+    };
+    Ok(Said { notice, before: query.number("before")?, ..Said::default() })
 }
 
 async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
     let (app, user, place, now) = (&visit.app, visit.user()?, &own.place, Utc::now());
-    let before: Option<u64> =
-        Query::parse(visit.head.uri.query()).first("before").and_then(|version| version.parse().ok());
+    let before = said.before;
     let found = app.webhooks().find(&user, place.id).await?;
     let limit = PAGE as u32 + 1;
     let mut sent = app.webhooks().deliveries(&user, place.id, before.map(VersionNumber::new), limit).await?;

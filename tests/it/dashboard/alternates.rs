@@ -501,6 +501,21 @@ async fn a_form_is_taken_as_a_whole() {
         ("delete", &of_one[..1]),
     ] {
         takes_only_the_whole_form(&owner, &format!("{base}/{form}"), fields, &token).await;
+        // Buttons and numbers that no page of ours has.
+        let wrong = [
+            ("do", "sav", "\"sav\" is no value of its field do; valid: preview, save"),
+            ("length", "x", "\"x\" is no value of its field length; valid: a whole number"),
+            ("length", "-1", "\"-1\" is no value of its field length"),
+        ];
+        for (name, value, problem) in wrong.into_iter().filter(|_| form != "delete") {
+            if name == "length" && form == "remove" {
+                continue;
+            }
+            let sent: Vec<_> = fields.iter().copied().filter(|(given, _)| *given != name).collect();
+            let sent = [&sent[..], &[(name, value), ("token", token.as_str())]].concat();
+            let told = Page::of(&owner.post(&format!("{base}/{form}"), &sent).await, 400).words("[role=alert]");
+            assert!(told.contains(problem), "{form}: {told}");
+        }
     }
     assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
 }

@@ -575,3 +575,79 @@ async fn programs_get_all_that_match_unless_a_limit_was_chosen() {
         assert!(page.words(".call").contains("limit="), "the call is that of the page");
     }
 }
+
+/// A value that an entity has twice in an array counted as two entities, and its condition found one.
+#[tokio::test]
+async fn counts_of_values_say_what_they_count() {
+    let service = TestService::start().await;
+    service.import("Tags", r#"[{"tag":["a","a","b"],"one":"x"},{"tag":["a"],"one":"x"},{"one":"y"}]"#).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/tags/active/").await;
+    let note = "The number beside it counts entities; in arrays, how many times it occurs.";
+    assert!(page.words(".fields").contains(note));
+    let values = page.all_words(".fields .values li");
+    assert!(values.contains(&"a 3 times".to_owned()) && values.contains(&"x 2".to_owned()), "{values:?}");
+    assert!(visitor.page(&page.link("a")).await.words("#result").ends_with("of 2 entities"));
+    assert!(visitor.page(&page.link("x")).await.words("#result").ends_with("of 2 entities"));
+    let profile = visitor.page("/ui/1/tags/active/profile").await;
+    let captions: Vec<String> = profile.all_words(".path > table caption");
+    assert_eq!(captions, ["Frequent values, by how many times they occur in arrays", "Frequent values, by entities"]);
+}
+
+/// Hints wrote `\u{202e}` where cells write `U+202E`.
+#[tokio::test]
+async fn what_nobody_would_see_has_one_name() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Odd", json!({}), &[&json!([{"k\u{202e}": "v\u{202e}", "n": 1}]).to_string()]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let odd = "%E2%80%AE";
+    for (uri, status) in [
+        (format!("/ui/{id}/odd/active/?filter=x{odd}:1&filter{odd}=1&columns=x{odd}"), 200),
+        (format!("/ui/{id}/odd/active/?filter_gt=k{odd}:{odd}1"), 200),
+        (format!("/ui/{id}/odd/active/?limit={odd}"), 400),
+        (format!("/ui/{id}/odd/active/?view={odd}"), 400),
+        (format!("/ui/{id}/odd/v1/explain?filter=x{odd}:1"), 200),
+        (format!("/ui/{id}/odd/v1/profile?from={odd}"), 400),
+        (format!("/ui/{id}/odd/diff?v1={odd}&v2=1"), 400),
+        (format!("/ui/{id}/odd/usage?{odd}=1"), 200),
+        (format!("/ui/{id}/odd/v1/alternate/remove?positions={odd}"), 400),
+    ] {
+        let page = Page::of(&owner.get(&uri).await, status);
+        let told = page.words("main");
+        assert!(told.contains("U+202E") && !told.contains("\\u{"), "{uri}: {told}");
+    }
+    let style = owner.page("/").await.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
+    let sheet = owned.service.get(&style).await;
+    let rule = sheet.text().lines().find(|line| line.starts_with(".ctl {")).expect("a rule").to_owned();
+    assert!(rule.contains("white-space: nowrap"), "a name is not broken: {rule}");
+}
+
+/// A name that holds a dot is suggested as a path that leads to it, wherever a path is expected.
+#[tokio::test]
+async fn what_was_perhaps_meant_is_a_path_with_its_escapes() {
+    let service = TestService::start().await;
+    service.import("Dots", r#"[{"a.bk":1,"in":{"c:dx":2}},{"a.bk":3}]"#).await;
+    let visitor = Browser::visitor(&service);
+    let dots = "/ui/1/dots/active/";
+    for (query, meant, corrected) in [
+        ("filter=a.bk:1", r#"Did you mean "a\.bk"?"#, r"filter=a%5C.bk:1"),
+        ("filter_gte=a.bk:2", r#"Did you mean "a\.bk"?"#, r"filter_gte=a%5C.bk:2"),
+        ("filter=in.c%5C:dd:2", r#"Did you mean "in.c\:dx"?"#, r"filter=in.c%5C:dx:2"),
+        ("dedup=true&dedup_key=a.bk", r#"Did you mean "a\.bk"?"#, r"dedup=true&dedup_key=a%5C.bk"),
+        ("sort=a.bkk:desc", r#"Did you mean "a\.bk"?"#, "sort=a.bk:desc"),
+    ] {
+        let page = visitor.page(&format!("{dots}?{query}")).await;
+        let href = page.link(meant);
+        assert_eq!(href, format!("{dots}?{corrected}"));
+        let page = visitor.page(&href).await;
+        assert!(page.select(".hints").is_empty() && !page.select("tbody tr").is_empty(), "{query}");
+    }
+    // The form has the path as a condition takes it, and makes one of what is typed so.
+    let page = visitor.page(&format!("{dots}?filter=a%5C.bk:1")).await;
+    assert_eq!(page.one("input[name=filter]").attr("value"), Some(r"a\.bk:1"));
+    assert!(page.words(".parts").starts_with(r"Remove: a\.bk is 1"), "{}", page.words(".parts"));
+    let paths = page.select("#paths option");
+    assert_eq!(paths.iter().filter_map(|path| path.attr("value")).collect::<Vec<_>>(), [r"a\.bk", "in", r"in.c\:dx"]);
+    let sent = visitor.get(&format!("{dots}?form=1&add_path=a%5C.bk&add_operator=filter&add_value=3")).await;
+    leads_to(&sent, &format!("{dots}?filter=a%5C.bk:3"));
+}

@@ -59,13 +59,29 @@ async fn what_cannot_be_cloned_is_told_and_offered_nowhere() {
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let froze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     assert_eq!(owned.call("POST", "/dataset/rollback", &froze).await.status, 200);
-    for (id, slug) in [(id, "ten"), (empty, "empty")] {
-        owner.error(&format!("/ui/{id}/{slug}/clone"), 409).await;
+    add_user(&owned.service, "other@strata.test", Plan::Free).await;
+    let other = Browser::user(&owned.service, "other@strata.test").await;
+    for (id, slug, told, ways) in [
+        (id, "ten", "is frozen", &["Unfreeze…", "Versions"][..]),
+        (empty, "empty", "No version yet", &["Upload or refresh", "Set a source"]),
+    ] {
+        let uri = format!("/ui/{id}/{slug}/clone");
+        let token = owner.token("/ui/account").await;
+        let sent = owner.post(&uri, &[("name", "Mine"), ("token", &token)]).await;
+        // It was an error that led nowhere.
+        for page in [owner.error(&uri, 409).await, Page::of(&sent, 409)] {
+            let words = page.words("main [role=alert]");
+            assert!(words.contains(told) && words.contains("It can be cloned once it"), "{words}");
+            for way in ways {
+                assert_eq!(owner.get(&page.link(way)).await.status, 200, "{way}");
+            }
+        }
         for page in ["versions", "settings"] {
             let page = owner.page(&format!("/ui/{id}/{slug}/{page}")).await;
             assert!(page.select("a[href$='/clone']").is_empty());
         }
     }
+    assert_eq!(other.error(&format!("/ui/{id}/ten/clone"), 410).await.words("h1"), "This dataset is frozen");
     owner.error(&format!("/ui/{id}/eleven/clone"), 404).await;
     owner.error("/ui/99/ten/clone", 404).await;
 }

@@ -1,6 +1,7 @@
 //! The dashboard, driven as browsers drive it that run no scripts.
 
 mod account;
+mod addresses;
 mod alternates;
 mod browse;
 mod catalogue;

@@ -68,10 +68,22 @@ async fn pages_are_kept_by_nobody_else_and_not_at_all_where_somebody_is_signed_i
 #[tokio::test]
 async fn head_answers_as_get_without_the_body() {
     let service = TestService::start().await;
-    for uri in ["/", "/ui/sign-in"] {
-        let head = service.send("HEAD", uri, None).await;
-        assert_eq!((head.status, head.body.len()), (200, 0), "{uri}");
+    service.import("Ten", "{\"n\":1}").await;
+    for (uri, status) in [
+        ("/", 200),
+        ("/ui/sign-in", 200),
+        ("/ui/1/ten/active/", 200),
+        ("/ui/1/ten/versions", 200),
+        ("/ui/1/ten", 303),
+        ("/ui/nothing", 404),
+    ] {
+        let (head, get) = (service.send("HEAD", uri, None).await, service.get(uri).await);
+        assert_eq!((head.status, head.body.len()), (status, 0), "{uri}");
         is_guarded(&head);
+        // A cache that asks by HEAD would keep another rule.
+        for name in ["cache-control", "vary", "content-type"] {
+            assert_eq!(head.header(name), get.header(name), "{uri}: {name}");
+        }
     }
 }
 
@@ -148,7 +160,7 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
         ("/ui/1/ten/v2/", 404, "its only version is 1"),
         ("/ui/1/ten/v1/alt/", 404, "Version 1 of this dataset has no alternate."),
         ("/ui/1/ten/v1/entity/1", 404, "This version has 1 entity, at position 0. None is at 1."),
-        ("/ui/1/ten/v1/entity/99999999999999999999999", 404, "None is at"),
+        ("/ui/1/ten/v1/entity/99999999999999999999999", 404, "None is at 99999999999999999999999."),
         ("/ui/1/ten/v1/entity/-1", 400, "The position is \"-1\""),
         ("/ui/1/ten/v1/entity/%3Cscript%3E", 400, "The position is"),
         ("/ui/9/ten/versions", 404, "There is no dataset with this dataset_id and name_slug."),

@@ -33,7 +33,8 @@ async fn reads_are_drawn_and_listed_by_day() {
     assert!(stored.contains("3 versions"), "{stored}");
     assert_eq!(page.words("a[aria-current=true]"), "30 days");
     assert!(owner.page(&page.link("400 days")).await.words("h2#reads").contains("400 days"));
-    assert!(owner.page(&format!("{USAGE}?days=%3Cb%3E")).await.words("h2#reads").contains("30 days"));
+    let wrong = owner.error(&format!("{USAGE}?days=%3Cb%3E"), 400).await;
+    assert!(wrong.words("[role=alert]").contains("\"<b>\" is not valid; valid: 7, 30, 90, 400"));
 }
 
 #[tokio::test]

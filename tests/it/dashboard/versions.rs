@@ -186,9 +186,13 @@ async fn a_version_leads_to_the_form_that_compares_it_with_the_one_before() {
         assert_eq!(page.one("input[name=alt]").attr("checked").is_some(), alt, "{from}");
         assert!(page.select(".differences").is_empty(), "nothing is compared yet");
     }
-    for of in ["0", "9", "x", "-1"] {
-        let page = owner.page(&format!("/ui/{id}/ten/diff?of={of}")).await;
+    for (of, status) in [("0", 404), ("9", 404), ("x", 400), ("-1", 400)] {
+        let page = owner.error(&format!("/ui/{id}/ten/diff?of={of}"), status).await;
         assert_eq!(page.one("#v2").attr("value"), Some("3"), "{of}");
+        assert!(
+            page.words("#problem").contains(if status == 404 { "its versions are 1 to 3" } else { "valid: " }),
+            "{of}"
+        );
     }
     let visitor = Browser::visitor(&owned.service);
     assert!(visitor.page(&format!("/ui/{id}/ten/v2/")).await.select("a[href*='/diff']").is_empty());

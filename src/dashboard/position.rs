@@ -1,0 +1,55 @@
+//! Positions of entities as addresses and forms name them: shown as they were sent, also where no number is as large.
+
+use axum::http::StatusCode;
+
+use super::figures;
+use crate::http::error::HttpError;
+use crate::http::visit::quoted;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Position {
+    at: u64,
+    sent: String,
+}
+
+impl Position {
+    /// The one of a text.
+    ///
+    /// # Errors
+    /// 400 for anything else.
+    pub(super) fn parse(text: &str) -> Result<Position, HttpError> {
+        let text = text.trim();
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match digits {
+            // Past all that there are.
+            true => Ok(Position { at: text.parse().unwrap_or(u64::MAX), sent: figures::as_sent(text) }),
+            false => {
+                let text = format!("The position is {}; valid: a whole number, 0 for the first entity.", quoted(text));
+                Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
+            }
+        }
+    }
+
+    /// The number, which is past all entities where it was sent larger than numbers are.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Whether no entity can be there.
+    pub(super) fn is_past_all(&self) -> bool {
+        self.at == u64::MAX
+    }
+
+    /// That an entity is not there, of a version or a list.
+    pub(super) fn is_in_none(&self, what: &str, entities: u64) -> HttpError {
+        let text = figures::no_position(&self.sent, what, entities);
+        HttpError::Invalid { status: StatusCode::NOT_FOUND, text }
+    }
+}
+
+impl From<u64> for Position {
+    fn from(at: u64) -> Self {
+        Position { at, sent: at.to_string() }
+    }
+}

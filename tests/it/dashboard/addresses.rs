@@ -1,0 +1,205 @@
+//! Addresses of pages: what is wrong with one is said, with what would be right.
+
+use serde_json::json;
+
+use super::{Browser, leads_to};
+use crate::support::owned::Owned;
+
+const HUGE: &str = "99999999999999999999999";
+
+/// A dataset of two versions, the second with an alternate.
+async fn ten() -> Owned {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Ten", json!({"listed": true}), &["[{\"n\":1}]", "[{\"n\":1},{\"n\":2}]"]).await;
+    assert_eq!((id, owned.save(id, 2, "[{\"n\":3}]").await.status), (1, 200));
+    owned
+}
+
+/// They were taken for what the page shows without them.
+#[tokio::test]
+async fn wrong_values_are_refused_with_what_would_be_right() {
+    let owned = ten().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let whole = format!("decimal digits only, from 0 to {}", u64::MAX);
+    for (uri, problem, valid) in [
+        ("/?after=x", "parameter after: \"x\" is not a whole number", whole.as_str()),
+        (&format!("/?after={HUGE}"), "after: \"99999999999999999999999\" is too large", &whole),
+        ("/?q=a&q=b", "parameter q: \"b\" is a second value", "q given at most once"),
+        ("/?q=%FF", "\"q=%FF\" in the query is not UTF-8", "percent-encoded UTF-8"),
+        ("/ui/1/ten/active/?view=xml", "parameter view: \"xml\" is not valid", "table, json"),
+        ("/ui/1/ten/active/?view=json&view=json", "\"json\" is a second value", "view given at most once"),
+        ("/ui/1/ten/active/?add_path=n&add_operator=like", "add_operator: \"like\" is not valid", "filter_contains"),
+        ("/ui/1/ten/active/?form=1&add_path=n&add_operator=like", "add_operator: \"like\"", "filter, filter_contains"),
+        (&format!("/ui/1/ten/active/?offset={HUGE}"), "offset: \"99999999999999999999999\" is too large", &whole),
+        ("/ui/1/ten/v1/explain?view=xml", "parameter view: \"xml\" is not valid", "table, json"),
+        ("/ui/1/ten/v1/explain?keywords=%FF", "\"keywords=%FF\" in the query is not UTF-8", "percent-encoded UTF-8"),
+        ("/ui/1/ten/v1/profile?from=-1", "parameter from: \"-1\" is not a whole number", &whole),
+        ("/ui/1/ten/v1/profile?from=1&from=2", "\"2\" is a second value", "from given at most once"),
+        ("/ui/1/ten/versions?before=x", "parameter before: \"x\" is not a whole number", &whole),
+        ("/ui/1/ten/versions?done=x", "parameter done: \"x\" is not valid", "pin, unpin, freeze, unfreeze"),
+        ("/ui/1/ten/diff?v1=1&v2=2&view=zz", "parameter view: \"zz\" is not valid", "changes, whole"),
+        ("/ui/1/ten/diff?view=zz", "parameter view: \"zz\" is not valid", "changes, whole"),
+        ("/ui/1/ten/diff?limit=x", "limit: \"x\" is not valid", "a whole number"),
+        ("/ui/1/ten/diff?change_type=x", "change_type: \"x\" is not valid", "added, subtracted, modified"),
+        ("/ui/1/ten/diff?alt=x", "alt: \"x\" is not valid", "true, false, 1 or 0"),
+        ("/ui/1/ten/diff?of=x", "parameter of: \"x\" is not a whole number", &whole),
+        ("/ui/1/ten/diff?v1=%FF&v2=2", "\"v1=%FF\" in the query is not UTF-8", "percent-encoded UTF-8"),
+        ("/ui/1/ten/usage?days=401", "parameter days: \"401\" is not valid", "7, 30, 90, 400"),
+        ("/ui/1/ten/usage?days=60", "parameter days: \"60\" is not valid", "7, 30, 90, 400"),
+        ("/ui/1/ten/usage?days=", "parameter days: \"\" is not valid", "7, 30, 90, 400"),
+        ("/ui/1/ten/refresh?done=x", "parameter done: \"x\" is not valid", "begun, made, schedule"),
+        ("/ui/1/ten/refresh?before=x", "parameter before: \"x\" is not a whole number", &whole),
+        ("/ui/1/ten/refresh?ended=x", "parameter ended: \"x\" is not a whole number", &whole),
+        ("/ui/1/ten/webhook?done=x", "parameter done: \"x\" is not valid", "register, delete"),
+        ("/ui/1/ten/webhook?before=x", "parameter before: \"x\" is not a whole number", &whole),
+        ("/ui/1/ten/settings?done=x", "parameter done: \"x\" is not valid", "about, source, index"),
+        ("/ui/1/ten/v2/alternate?done=x", "parameter done: \"x\" is not valid", "saved, beside, deleted"),
+        ("/ui/1/ten/v2/alternate/edit?position=0&entity=0", "position: \"0\" is beside entity", "one of both"),
+        ("/ui/1/ten/v2/alternate/edit?entity=x", "The position is \"x\"", "a whole number"),
+        ("/ui/1/ten/v2/alternate/add?position=x", "This is no position", "0 to 1"),
+        ("/ui/1/ten/v2/alternate/add?position=2", "The list has no such position", "0 to 1"),
+        (&format!("/ui/1/ten/v2/alternate/add?position={HUGE}"), "The list has no such position", "0 to 1"),
+        ("/ui/1/ten/v2/alternate/remove?positions=0&position=0", "positions: \"0\" is beside position", "one of both"),
+        (&format!("/ui/1/ten/v2/alternate/remove?positions={HUGE}"), "is larger than any position", "ranges"),
+        ("/ui/account?done=x", "parameter done: \"x\" is not valid", "end-session, delete-token, password"),
+        (
+            "/ui/account/delete-token?name=a&name=b",
+            "parameter name: \"b\" is a second value",
+            "name given at most once",
+        ),
+        ("/ui/sign-in?next=/&next=/", "parameter next: \"/\" is a second value", "next given at most once"),
+    ] {
+        let page = owner.error(uri, 400).await;
+        let told = page.words("main [role=alert]");
+        let (found, right) = told.split_once("; valid: ").unwrap_or((&told, ""));
+        assert!(found.contains(problem) && right.contains(valid), "{uri}: {told}");
+    }
+    // What was wrong is not sent once more, and what was typed stays.
+    let page = owner.error("/ui/1/ten/active/?view=xml&filter=n:1", 400).await;
+    assert!(page.select("form.query input[name=view]").is_empty() && page.select("table").is_empty());
+    let page = owner.error("/ui/1/ten/active/?add_path=n&add_operator=like&add_value=7", 400).await;
+    assert_eq!(page.one("#add_operator").attr("aria-invalid"), Some("true"));
+    assert_eq!(page.one("#add_value").attr("value"), Some("7"));
+    let page = owner.error("/ui/1/ten/v2/alternate/add?position=2", 400).await;
+    assert_eq!(page.one("#position").attr("value"), Some("2"));
+    let page = owner.error("/ui/1/ten/diff?of=9", 404).await;
+    assert_eq!(page.words("#problem"), "There is no version 9; its versions are 1 to 2.");
+    assert_eq!(page.one("#v1").attr("value"), Some("1"), "the form is there all the same");
+    // What is right is taken.
+    for uri in [
+        "/ui/1/ten/active/?view=table",
+        "/ui/1/ten/active/?view=json",
+        "/ui/1/ten/v1/explain?view=json",
+        "/ui/1/ten/v1/profile?from=0&q=n",
+        "/ui/1/ten/versions?before=2&done=pin",
+        "/ui/1/ten/diff?v1=1&v2=2&view=changes&of=2",
+        "/ui/1/ten/diff?alt=TRUE&of=2&v1=",
+        "/ui/1/ten/usage?days=400",
+        "/ui/1/ten/refresh?done=schedule&before=5&ended=1",
+        "/ui/1/ten/v2/alternate/add?position=1",
+    ] {
+        let page = owner.page(uri).await;
+        assert!(page.select(".ignored").is_empty(), "{uri}");
+    }
+}
+
+/// A read ignores and names what is none of its parameters, and so does a page.
+#[tokio::test]
+async fn parameters_that_a_page_does_not_have_are_named() {
+    let owned = ten().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for (uri, valid) in [
+        ("/", "q, after"),
+        ("/ui/sign-in", "next"),
+        ("/ui/account", "done"),
+        ("/ui/new", "none"),
+        ("/ui/1/ten/v1/profile", "q, from, histogram"),
+        ("/ui/1/ten/v1/entity/0", "none"),
+        ("/ui/1/ten/versions", "before, done"),
+        ("/ui/1/ten/manage/pin?version=1", "version"),
+        ("/ui/1/ten/manage/unpin", "none"),
+        ("/ui/1/ten/clone", "none"),
+        ("/ui/1/ten/usage", "days"),
+        ("/ui/1/ten/refresh", "done, ended, before"),
+        ("/ui/1/ten/webhook", "done, before"),
+        ("/ui/1/ten/settings", "done"),
+        ("/ui/1/ten/settings/delete", "none"),
+        ("/ui/1/ten/v2/alternate", "done"),
+        ("/ui/1/ten/v2/alternate/edit?position=0", "position, entity"),
+        ("/ui/1/ten/v2/alternate/add", "position"),
+        ("/ui/1/ten/v2/alternate/remove?position=0", "positions, position"),
+        ("/ui/1/ten/v2/alternate/delete", "none"),
+    ] {
+        assert!(owner.page(uri).await.select(".ignored").is_empty(), "{uri}");
+        let separator = if uri.contains('?') { '&' } else { '?' };
+        let page = owner.page(&format!("{uri}{separator}offset=-1&%3Cb%3E=%E2%80%AE&offset=2")).await;
+        let told = page.words(".ignored");
+        let expected =
+            format!("This page ignores what is none of its parameters: \"offset\", \"<b>\"; valid: {valid}.");
+        assert_eq!(told, expected, "{uri}");
+    }
+    let many: Vec<String> = (0..50).map(|number| format!("p{number}=1")).collect();
+    let told = owner.page(&format!("/?{}", many.join("&"))).await.words(".ignored");
+    assert!(told.contains("\"p4\" and more; valid"), "{told}");
+    // Where pages lead on, all of an address comes along.
+    leads_to(&owner.get("/ui/1/ten?filter=n:1&view=json").await, "/ui/1/ten/active/?filter=n:1&view=json");
+}
+
+/// A page of 200 records was shown without a word.
+#[tokio::test]
+async fn a_limit_beyond_a_page_of_differences_is_told() {
+    let owned = ten().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for (limit, given) in [("99999", "99999"), (HUGE, HUGE)] {
+        let page = owner.page(&format!("/ui/1/ten/diff?v1=1&v2=2&limit={limit}")).await;
+        let note = format!("A page shows 200 records at most. The API call below gives up to {given}.");
+        assert_eq!(page.all_words(".note"), [note]);
+        let call = page.one(".call a").attr("href").expect("a call").to_owned();
+        assert_eq!(call, format!("/dataset/diff?dataset_id=1&v1=1&v2=2&limit={limit}"));
+        assert_eq!(owner.get(&call).await.status, 200);
+    }
+    assert!(owner.page("/ui/1/ten/diff?v1=1&v2=2&limit=200").await.select(".note").is_empty());
+}
+
+/// It was shown as 18,446,744,073,709,551,615.
+#[tokio::test]
+async fn a_position_is_told_as_it_was_sent() {
+    let owned = ten().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    for uri in [
+        format!("/ui/1/ten/v2/entity/{HUGE}"),
+        format!("/ui/1/ten/v2/alternate/edit?position={HUGE}"),
+        format!("/ui/1/ten/v2/alternate/edit?entity={HUGE}"),
+    ] {
+        let told = owner.error(&uri, 404).await.words("[role=alert]");
+        assert!(told.ends_with(&format!("None is at {HUGE}.")), "{uri}: {told}");
+    }
+    let long = "9".repeat(8_000);
+    let told = owner.error(&format!("/ui/1/ten/v2/entity/{long}"), 404).await.words("[role=alert]");
+    assert!(told.ends_with(&format!("None is at {}….", &long[..40])) && told.len() < 200, "{told}");
+    let past = owner.page("/ui/1/ten/v1/profile?from=4711").await;
+    assert_eq!(past.words(".result h2"), "No paths from 4,712 on of 1 path.");
+}
+
+/// A long text was repeated whole, or cut without a word.
+#[tokio::test]
+async fn what_is_looked_for_is_short() {
+    let owned = ten().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let visitor = Browser::visitor(&owned.service);
+    let long = "x".repeat(60_000);
+    for browser in [&owner, &visitor] {
+        for uri in ["/?q=", "/?after=3&q=", "/ui/1/ten/v1/profile?q="] {
+            let page = browser.error(&format!("{uri}{long}"), 400).await;
+            assert!(page.words("#problem").contains("longer than 200 characters"), "{uri}");
+            assert_eq!(page.one("#q").attr("value").map(str::len), Some(200), "{uri}");
+            assert!(page.text.len() < 12_000, "{uri}: {}", page.text.len());
+        }
+        let within = "n".repeat(200);
+        browser.page(&format!("/?q={within}")).await;
+        assert_eq!(
+            browser.page(&format!("/ui/1/ten/v1/profile?q={within}")).await.one("#q").attr("value"),
+            Some(&*within)
+        );
+    }
+}
