@@ -9,8 +9,9 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 
 use super::OF_VERSION;
+use super::beside::{Beside, Fate, Neighbour};
 use super::change::{self, Saved, Target, call, save};
-use super::list::{Found, List, list, of_version};
+use super::list::{Found, List, list, list_beside, of_version};
 use super::text::{self, Mistake};
 use crate::dashboard::acting::Sent;
 use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
@@ -53,12 +54,15 @@ struct EditorPage {
     position: String,
     position_problem: Option<String>,
     base: String,
+    beside: String,
     text: String,
     lines: usize,
     problem: Option<String>,
     /// Why nothing is saved.
     alert: Option<String>,
     conflict: Option<Conflict>,
+    /// Whether somebody else has removed the entity.
+    is_removed: bool,
     preview: Option<Preview>,
     /// The entity, where it is too large to be edited here.
     too_large: Option<String>,
@@ -92,6 +96,8 @@ struct Draft {
     /// The entity as it was, and its text now.
     base: String,
     text: String,
+    /// What stood beside it.
+    beside: Beside,
 }
 
 /// What is shown besides.
@@ -104,6 +110,7 @@ struct Said {
     /// The position as it was typed.
     typed_position: Option<String>,
     conflict: Option<Conflict>,
+    is_removed: bool,
     preview: Option<Preview>,
     too_large: bool,
 }
@@ -155,7 +162,7 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
             return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
         }
     };
-    let list = list(visit, &target.place, Some(position)).await?;
+    let list = list_beside(visit, &target.place, position).await?;
     if matches!(list.entity, Found::None) {
         return Err(if position == named { sent } else { position.into() }.is_in_none("list", list.length));
     }
@@ -180,7 +187,7 @@ fn edit_at(visit: &Visit, target: &Target, list: &List, position: u64, mut said:
         None => String::new(),
     };
     let (length, etag) = (list.length, list.etag.clone());
-    let draft = Draft { position, length, etag, base, text: text.unwrap_or_default() };
+    let draft = Draft { position, length, etag, base, text: text.unwrap_or_default(), beside: list.beside.clone() };
     page(visit, target, list, &draft, false, StatusCode::OK, said)
 }
 
@@ -204,7 +211,15 @@ pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> R
     let draft = Draft { position, length, etag, text: "{\n  \n}".to_owned(), ..Draft::default() };
     let status = if problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let typed_position = typed.filter(|_| problem.is_some()).map(str::to_owned);
-    page(visit, target, &list, &draft, true, status, Said { position_problem: problem, typed_position, ..Said::default() })
+    page(
+        visit,
+        target,
+        &list,
+        &draft,
+        true,
+        status,
+        Said { position_problem: problem, typed_position, ..Said::default() },
+    )
 }
 
 /// The position before which entities are added, and what is wrong with it: the last one is `last`, of a list that has
@@ -226,12 +241,14 @@ impl Draft {
     fn of(sent: &Sent, position: u64) -> Result<Draft, HttpError> {
         let field = |name| sent.fields.first(name).unwrap_or_default().to_owned();
         let length = sent.number("length")?;
-        Ok(Draft { position, length, etag: field("etag"), base: field("base"), text: field("text") })
+        let (etag, base, beside) = (field("etag"), field("base"), Beside::parse(&field("beside")));
+        // A browser sends each end of a line as two characters.
+        Ok(Draft { position, length, etag, base, text: field("text").replace("\r\n", "\n"), beside })
     }
 
     /// As made from this list.
     fn on(&self, list: &List) -> Draft {
-        Draft { etag: list.etag.clone(), length: list.length, ..self.clone() }
+        Draft { etag: list.etag.clone(), length: list.length, beside: list.beside.clone(), ..self.clone() }
     }
 }
 
@@ -252,7 +269,7 @@ pub(super) async fn act(
 ) -> Result<Reply, HttpError> {
     let position = Position::parse(sent.trimmed("position"))?;
     let mut draft = Draft::of(sent, position.at())?;
-    let mut list_now = list(visit, &target.place, Some(draft.position)).await?;
+    let mut list_now = list_beside(visit, &target.place, draft.position).await?;
     if position.is_past_all() {
         return Err(position.is_in_none("list", list_now.length));
     }
@@ -267,7 +284,7 @@ pub(super) async fn act(
     for tries_left in (0..TRIES).rev() {
         if list_now.etag != draft.etag {
             let again = find_again(visit, target, list_now, &draft).await?;
-            if !again.is_same {
+            if again.fate != Fate::Same {
                 return conflict(visit, target, &again, &draft, &mine);
             }
             // What somebody else did is in other entities, so that both can be had.
@@ -292,7 +309,7 @@ pub(super) async fn act(
                 let edits = vec![EntityEdit { position: draft.position, change }];
                 match save(visit, target, &draft.etag, edits, room.take()).await {
                     Saved::Done(reply) => return Ok(if beside.is_some() { saved_beside(target) } else { reply }),
-                    Saved::Stale => list_now = list(visit, &target.place, Some(draft.position)).await?,
+                    Saved::Stale => list_now = list_beside(visit, &target.place, draft.position).await?,
                     Saved::Failed(error) => {
                         let (status, said) = failed(visit, error);
                         return page(visit, target, &list_now, &draft, false, status, said);
@@ -386,8 +403,7 @@ fn preview(
 struct Again {
     list: List,
     at: u64,
-    /// Whether the entity there is what the form was made of.
-    is_same: bool,
+    fate: Fate,
 }
 
 impl Again {
@@ -397,48 +413,51 @@ impl Again {
     }
 }
 
-/// Looks for the entity of a form. Entities before it may have come or gone.
+/// Looks for the entity of a form, or for what became of it: where it was, and where it is if all that has come or gone
+/// has done so before it.
 async fn find_again(visit: &Visit, target: &Target, list_now: List, draft: &Draft) -> Result<Again, HttpError> {
     let base = text::entity(&draft.base).ok();
-    let is_same = |list: &List| base.is_some() && list.entity.text() == base.as_deref();
-    if !is_same(&list_now)
-        && list_now.length != draft.length
-        && let Some(moved) = (draft.position + list_now.length).checked_sub(draft.length)
-        && moved < list_now.length
-    {
-        let there = list(visit, &target.place, Some(moved)).await?;
-        if is_same(&there) {
-            return Ok(Again { list: there, at: moved, is_same: true });
+    let (length, is_shorter) = (list_now.length, list_now.length < draft.length);
+    let fate = |list: &List| match (list.entity.text(), &base) {
+        (Some(there), Some(base)) if there == base => Fate::Same,
+        (there, _) => {
+            let there = there.map_or(Neighbour::End, Neighbour::of);
+            draft.beside.fate(&there, &list.beside, is_shorter)
+        }
+    };
+    let moved = draft.position.checked_add(length).and_then(|moved| moved.checked_sub(draft.length));
+    // The place of one that is gone is one behind that to which the next one has moved.
+    let places = [moved, moved.and_then(|moved| moved.checked_add(1))].into_iter().flatten();
+    let places = places.filter(|place| *place <= length && *place != draft.position && length != draft.length);
+    let mut found = Again { fate: fate(&list_now), at: draft.position, list: list_now };
+    for place in places {
+        if found.fate == Fate::Same {
+            break;
+        }
+        let there = list_beside(visit, &target.place, place).await?;
+        let fate = fate(&there);
+        if fate == Fate::Same || found.fate == Fate::Unknown && fate != Fate::Unknown {
+            found = Again { list: there, at: place, fate };
         }
     }
-    Ok(Again { is_same: is_same(&list_now), list: list_now, at: draft.position })
+    Ok(found)
 }
 
-/// Somebody else has changed the entity since the form was made, or keeps saving.
+/// Somebody else has changed or removed the entity since the form was made, or keeps saving.
 fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: &[u8]) -> Result<Reply, HttpError> {
     const FIRST: &str = "Somebody else saved first, so nothing is saved. Your text is below as it was.";
-    let Again { list: list_now, at, is_same } = again;
+    let Again { list: list_now, at, fate } = again;
     let base = text::entity(&draft.base).ok();
     let mut said = Said { alert: Some(FIRST.to_owned()), ..Said::default() };
+    let (was, shown) = (figures::grouped(draft.position), figures::grouped(*at));
     let draft = Draft { position: *at, ..draft.on(list_now) };
-    if *is_same {
+    if *fate == Fate::Same {
         said.notes.push(again.note());
         return page(visit, target, list_now, &draft, false, StatusCode::CONFLICT, said);
     }
     let number = target.version.number;
     let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.diff());
     let mut room = Room::of_page();
-    let Some(there) = list_now.entity.text() else {
-        said.notes.push(match list_now.entity {
-            Found::TooLarge => "The entity at this position is too large for the editor now.".to_owned(),
-            _ => format!(
-                "There is no entity at position {} any more. You can add your text as a new entity.",
-                figures::grouped(*at)
-            ),
-        });
-        let draft = Draft { position: list_now.length, ..draft };
-        return page(visit, target, list_now, &draft, true, StatusCode::CONFLICT, said);
-    };
     let mut compared = |new: &[u8], caption: &str, title: &str| {
         let titles = Titles { caption, old: "When you began", new: title };
         base.as_deref().map(|base| {
@@ -446,14 +465,40 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
             Compared::new(&titles, sides, (Equality::Text, Paths::Changed), &mut room)
         })
     };
+    if *fate == Fate::Removed {
+        let alert =
+            "Somebody else has removed this entity meanwhile, so nothing is saved. Your text is below as it was.";
+        said.alert = Some(alert.to_owned());
+        said.notes.push(format!(
+            "It was at position {was}. If you add it again, with your text, it is at position {shown}. If you drop your \
+             change, it stays removed."
+        ));
+        let own = compared(mine, "What you have changed", "Your text");
+        said.conflict = Some(Conflict { theirs: None, mine: own, both: Vec::new(), can_merge: false, diff });
+        said.is_removed = true;
+        return page(visit, target, list_now, &draft, true, StatusCode::CONFLICT, said);
+    }
+    let Some(there) = list_now.entity.text() else {
+        said.notes.push(match list_now.entity {
+            Found::TooLarge => "The entity at this position is too large for the editor now.".to_owned(),
+            _ => format!("There is no entity at position {shown} any more. You can add your text as a new entity."),
+        });
+        let draft = Draft { position: list_now.length, ..draft };
+        return page(visit, target, list_now, &draft, true, StatusCode::CONFLICT, said);
+    };
     let theirs = compared(there, "What was saved meanwhile", "Now");
     let own = compared(mine, "What you have changed", "Your text");
     let both = base.as_deref().map(|base| text::merge(base, there, mine).conflicts).unwrap_or_default();
-    said.notes.push(format!(
-        "The entity at position {} is another one now: somebody has changed yours, or removed it, so that the next one \
-         stands there. Look at what differs before you save anything over it.",
-        figures::grouped(*at)
-    ));
+    said.notes.push(match fate {
+        Fate::Changed => format!(
+            "Somebody else has changed this entity, which is at position {shown}. Look at what differs before you save \
+             anything over it."
+        ),
+        _ => format!(
+            "The entity at position {shown} is another one now: somebody has changed yours, or removed it, so that the \
+             next one stands there. Look at what differs before you save anything over it."
+        ),
+    });
     said.conflict = Some(Conflict {
         theirs,
         mine: own,
@@ -555,6 +600,7 @@ fn page(
 ) -> Result<Reply, HttpError> {
     let Target { dataset, place, .. } = target;
     let title = match is_new {
+        true if said.is_removed => "Add the entity again, or drop your change".to_owned(),
         true => "Add entities".to_owned(),
         false => format!("Edit entity {}", figures::grouped(draft.position)),
     };
@@ -576,11 +622,13 @@ fn page(
         position: said.typed_position.unwrap_or_else(|| draft.position.to_string()),
         position_problem: said.position_problem,
         base: draft.base.clone(),
+        beside: draft.beside.to_string(),
         text: draft.text.clone(),
         lines,
         problem: said.problem.map(|mistake| mistake.text()),
         alert: said.alert,
         conflict: said.conflict,
+        is_removed: said.is_removed,
         preview: said.preview,
         too_large: said.too_large.then_some(entity),
         api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),

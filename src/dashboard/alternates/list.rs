@@ -3,6 +3,7 @@
 
 use futures::TryStreamExt;
 
+use super::beside::{Beside, Neighbour};
 use crate::dashboard::place::Place;
 use crate::dashboard::visit::Visit;
 use crate::document::Cursor;
@@ -19,6 +20,28 @@ pub(super) struct List {
     /// Whether it is an alternate.
     pub(super) is_alternate: bool,
     pub(super) entity: Found,
+    /// What stands beside it, where that was asked for.
+    pub(super) beside: Beside,
+}
+
+/// What is read of a list.
+#[derive(Clone, Copy)]
+enum Part {
+    Nothing,
+    Entity(u64),
+    /// An entity, and those beside it.
+    Beside(u64),
+}
+
+impl Part {
+    /// The first position, and how many entities.
+    fn page(self) -> (u64, u64) {
+        match self {
+            Part::Nothing => (0, 0),
+            Part::Entity(position) => (position, 1),
+            Part::Beside(position) => (position.saturating_sub(1), if position > 0 { 3 } else { 2 }),
+        }
+    }
 }
 
 /// The entity of a position.
@@ -45,10 +68,28 @@ impl Found {
 /// # Errors
 /// Those of `pull_for_edit`.
 pub(super) async fn list(visit: &Visit, place: &Place, position: Option<u64>) -> Result<List, HttpError> {
-    match read(visit, place, true, position).await {
-        Err(PullError::Read(ReadError::AltNotFound(_))) => {
-            Ok(read(visit, place, false, position).await?.taken().await?)
-        }
+    let position = position.filter(|position| *position < u64::MAX);
+    part(visit, place, position.map_or(Part::Nothing, Part::Entity)).await
+}
+
+/// As [`list`], with what stands beside the entity: one read, as long as all three are no larger than one may be.
+///
+/// # Errors
+/// As of [`list`].
+pub(super) async fn list_beside(visit: &Visit, place: &Place, position: u64) -> Result<List, HttpError> {
+    if position == u64::MAX {
+        return list(visit, place, None).await;
+    }
+    let list = part(visit, place, Part::Beside(position)).await?;
+    match list.entity {
+        Found::TooLarge => part(visit, place, Part::Entity(position)).await,
+        Found::None | Found::Entity(_) => Ok(list),
+    }
+}
+
+async fn part(visit: &Visit, place: &Place, part: Part) -> Result<List, HttpError> {
+    match read(visit, place, true, part).await {
+        Err(PullError::Read(ReadError::AltNotFound(_))) => Ok(read(visit, place, false, part).await?.taken().await?),
         other => Ok(other?.taken().await?),
     }
 }
@@ -58,52 +99,65 @@ pub(super) async fn list(visit: &Visit, place: &Place, position: Option<u64>) ->
 /// # Errors
 /// Those of `pull_for_edit`.
 pub(super) async fn of_version(visit: &Visit, place: &Place, position: u64) -> Result<Found, HttpError> {
-    Ok(read(visit, place, false, Some(position)).await?.taken().await?.entity)
+    Ok(read(visit, place, false, Part::Entity(position)).await?.taken().await?.entity)
 }
 
-/// A list whose entity is still to be read.
+/// A list whose entities are still to be read.
 struct Pending {
     pulled: Pulled,
     alt: bool,
-    is_asked: bool,
+    part: Part,
 }
 
-async fn read(visit: &Visit, place: &Place, alt: bool, position: Option<u64>) -> Result<Pending, PullError> {
+async fn read(visit: &Visit, place: &Place, alt: bool, part: Part) -> Result<Pending, PullError> {
     let user = visit.user().map_err(|_| crate::service::ManageError::DatasetNotFound)?;
-    let page = (position.unwrap_or(0), Some(u64::from(position.is_some())));
+    let (offset, limit) = part.page();
+    let page = (offset, Some(limit));
     let pulled = visit.app.agent_edits().pull(&user, place.dataset.id, place.selector, alt, page).await?;
-    Ok(Pending { pulled, alt, is_asked: position.is_some_and(|position| position < u64::MAX) })
+    Ok(Pending { pulled, alt, part })
 }
 
 impl Pending {
     async fn taken(self) -> Result<List, HttpError> {
         let Pulled { etag, total_count, entities, .. } = self.pulled;
-        let entity = match (self.is_asked, collected(entities).await?) {
-            (false, _) => Found::None,
-            (true, None) => Found::TooLarge,
-            (true, Some(array)) => {
+        let (mut entity, mut beside) = (Found::None, Beside::default());
+        match (self.part, collected(entities).await?) {
+            (Part::Nothing, _) => {}
+            (_, None) => entity = Found::TooLarge,
+            (part, Some(array)) => {
                 let mut cursor = Cursor::new(&array);
                 cursor.enter();
-                match cursor.next_element() {
-                    true => Found::Entity(cursor.skip_value().to_vec()),
-                    false => Found::None,
+                let mut next = || cursor.next_element().then(|| cursor.skip_value());
+                beside.before = match part {
+                    Part::Beside(0) => Neighbour::End,
+                    Part::Beside(_) => next().map(Neighbour::of).unwrap_or_default(),
+                    Part::Entity(_) | Part::Nothing => Neighbour::Unknown,
+                };
+                if let Some(found) = next() {
+                    entity = Found::Entity(found.to_vec());
+                    if matches!(part, Part::Beside(_)) {
+                        beside.behind = next().map_or(Neighbour::End, Neighbour::of);
+                    }
                 }
             }
-        };
-        Ok(List { etag, length: total_count, is_alternate: self.alt, entity })
+        }
+        Ok(List { etag, length: total_count, is_alternate: self.alt, entity, beside })
     }
 }
+
+/// Bytes around an entity that is all of an array.
+const BRACKETS: usize = 2;
 
 /// All of a body, if a page reads as much.
 async fn collected(body: AnswerBody) -> Result<Option<Vec<u8>>, HttpError> {
     let mut parts = match body {
-        AnswerBody::Whole(bytes) => return Ok((bytes.len() <= PAGE_BYTES).then(|| bytes.to_vec())),
+        AnswerBody::Whole(bytes) => return Ok((bytes.len() <= PAGE_BYTES + BRACKETS).then(|| bytes.to_vec())),
         AnswerBody::Stream(parts) => parts,
         AnswerBody::Export(export) => export.whole(),
     };
     let mut collected = Vec::new();
     while let Some(part) = parts.try_next().await? {
-        if collected.len() + part.len() > PAGE_BYTES {
+        if collected.len() + part.len() > PAGE_BYTES + BRACKETS {
             return Ok(None);
         }
         collected.extend_from_slice(&part);

@@ -7,8 +7,10 @@
 //! | `removal` | entities taken away by their positions |
 //! | `change` | what both have in common: the target of a change, and saving it |
 //! | `list` | the list that is changed, and entities of it |
+//! | `beside` | what stands beside an entity, which tells whether it was changed or removed |
 //! | `text` | entities as texts that people edit |
 
+mod beside;
 mod change;
 mod editor;
 mod list;
@@ -157,7 +159,7 @@ async fn done(visit: &mut Visit, fields: Query, room: Option<BodyRoom>) -> Resul
     let sent = Sent { action: target.action.clone(), fields };
     match sent.action.as_str() {
         "edit" => {
-            sent.check(&["etag", "length", "position", "base", "text"], &["do"])?;
+            sent.check(&["etag", "length", "position", "base", "text"], &["beside", "do"])?;
             sent.check_pressed("do", &["preview", "save", "merge"])?;
             Box::pin(editor::act(visit, &target, &sent, room)).await
         }

@@ -251,7 +251,8 @@ async fn of_two_editors_the_second_is_told_and_merges() {
         ]
     );
     assert_eq!(told.all_words(".panel code")[0], "name");
-    assert!(told.all_words(".note").iter().any(|note| note.contains("or removed it")));
+    let changed = "Somebody else has changed this entity, which is at position 0.";
+    assert!(told.all_words(".note").iter().any(|note| note.contains(changed)), "{:?}", told.all_words(".note"));
     assert!(alternate(&owned, id).await[0].contains("Ada L."), "nothing is saved over it");
 
     // Made again on what is there now: his field where both have changed one, hers elsewhere.
@@ -268,6 +269,64 @@ async fn of_two_editors_the_second_is_told_and_merges() {
     let told = Page::of(&send(&second, &other, &[("text", "{\"name\":2}"), ("do", "preview")]).await, 409);
     leads_to(&send(&second, &told, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await[0], "{\"name\":2}");
+}
+
+/// Both were told as “changed, or removed”, and the way on was to write over the next entity.
+#[tokio::test]
+async fn what_somebody_has_removed_is_added_again_or_stays_away() {
+    let (owned, id) = ten(json!({})).await;
+    let (first, second) = (owner(&owned).await, owner(&owned).await);
+    let base = format!("/ui/{id}/ten/v1/alternate");
+    let list = r#"[{"n":0},{"n":1},{"n":2},{"n":3}]"#;
+    for (at, edits, now, told, stands) in [
+        (1, r#"[{"position":1,"remove":true}]"#, "0 2 3", "removed", 1),
+        (0, r#"[{"position":0,"remove":true}]"#, "1 2 3", "removed", 0),
+        (3, r#"[{"position":3,"remove":true}]"#, "0 1 2", "removed", 3),
+        // What came and went elsewhere does not matter.
+        (1, r#"[{"position":0,"insert":[{"n":8},{"n":9}]},{"position":1,"remove":true}]"#, "8 9 0 2 3", "removed", 3),
+        (2, r#"[{"position":2,"remove":true},{"position":2,"insert":[{"n":7}]}]"#, "0 1 7 3", "changed", 2),
+        (2, r#"[{"position":0,"insert":[{"n":9}]},{"position":2,"set":{"n":7}}]"#, "9 0 1 7 3", "changed", 3),
+        (1, r#"[{"position":0,"set":{"n":7}},{"position":1,"remove":true}]"#, "7 2 3", "changed yours, or removed", 1),
+    ] {
+        assert_eq!(owned.save(id, 1, list).await.status, 200);
+        let page = second.page(&format!("{base}/edit?position={at}")).await;
+        assert_eq!(owned.edit(id, &owned.etag(id, 1).await, edits).await.status, 200, "{edits}");
+        let mine = format!("{{\"n\":{at},\"mine\":true}}");
+        for button in ["save", "preview", "merge"] {
+            let answer = send(&second, &page, &[("text", &mine), ("do", button)]).await;
+            let shown = Page::of(&answer, 409);
+            let words = format!("{} {}", shown.words("[role=alert]"), shown.all_words(".note").join(" "));
+            assert!(words.contains(&format!("has {told}")), "{edits}: {words}");
+            assert!(words.contains(&format!("is at position {stands}")) || told.contains("or"), "{edits}: {words}");
+            assert_eq!(
+                (text(&shown), compared(&shown).last().cloned()),
+                (mine.clone(), Some("mine added missing true".to_owned()))
+            );
+            let removed = told == "removed";
+            assert_eq!(shown.all_words("form button[value=save]").contains(&"Add it again".to_owned()), removed);
+            assert_eq!(shown.text.contains("Save my text over it"), !removed, "{edits}");
+            if !removed || button != "save" {
+                continue;
+            }
+            // Dropped, it stays away.
+            let page = first.page(&shown.link("Drop my change")).await;
+            assert!(page.words("main").contains(&format!("The alternate has {}", now.split(' ').count())));
+            let entities = |list: &[String]| list.join(" ").replace("{\"n\":", "").replace('}', "");
+            assert_eq!(entities(&alternate(&owned, id).await), now);
+            // Added again, it is where it was, and nothing else is written over.
+            leads_to(&send(&second, &shown, &[("do", "save")]).await, &format!("{base}?done=saved"));
+            let mut list = alternate(&owned, id).await;
+            assert_eq!(list.remove(stands), mine, "{edits}");
+            assert_eq!(entities(&list), now);
+            break;
+        }
+    }
+    // A form of before tells both, as it did.
+    assert_eq!(owned.save(id, 1, list).await.status, 200);
+    let page = second.page(&format!("{base}/edit?position=1")).await;
+    assert_eq!(owned.save(id, 1, r#"[{"n":0},{"n":2}]"#).await.status, 200);
+    let shown = Page::of(&send(&second, &page, &[("text", "{}"), ("beside", "x"), ("do", "save")]).await, 409);
+    assert!(shown.all_words(".note").iter().any(|note| note.contains("has changed yours, or removed it")));
 }
 
 /// It was lost when the session had ended while somebody typed.
