@@ -2,6 +2,7 @@
 //! browser does not send with a link; the session of its owner opens this one.
 
 use axum::extract::State;
+use axum::http::HeaderName;
 use axum::http::request::Parts;
 use axum::response::Response;
 
@@ -27,8 +28,11 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 async fn download(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let (place, _) = Place::parse(uri.path())?;
-    let (mut request, _) = params::parse(uri.query())?;
+    let (mut request, unknown) = params::parse(uri.query())?;
     request.alt |= place.alt;
+    // A file has no other place to name what was ignored.
+    let named = params::unknown_parameters_header(&unknown);
+    visit.headers.extend(named.map(|named| (HeaderName::from_static("x-unknown-parameters"), named)));
     let opened = open(visit, &place, request.alt).await?;
     if request.strict {
         visit.app.reads().check_fields(&opened.admitted, &request).await?;

@@ -141,6 +141,12 @@ async fn parameters_that_a_page_does_not_have_are_named() {
     let many: Vec<String> = (0..50).map(|number| format!("p{number}=1")).collect();
     let told = owner.page(&format!("/?{}", many.join("&"))).await.words(".ignored");
     assert!(told.contains("\"p4\" and more; valid"), "{told}");
+    // A file is not shown, so its answer names them as that of a read does.
+    let uri = "ten/v1/download?format=csv&view=json&offset=0&colums=n";
+    let (file, read) = (owner.get(&format!("/ui/1/{uri}")).await, owner.get("/api/1/ten/v1/?view=json&colums=n").await);
+    assert_eq!((file.status, file.text()), (200, "n\n1\n"));
+    assert_eq!(file.header("x-unknown-parameters"), Some("view,colums"));
+    assert_eq!(file.header("x-unknown-parameters"), read.header("x-unknown-parameters"));
     // Where pages lead on, all of an address comes along.
     leads_to(&owner.get("/ui/1/ten?filter=n:1&view=json").await, "/ui/1/ten/active/?filter=n:1&view=json");
 }
