@@ -25,7 +25,8 @@ pub fn with_names(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(ESCAPE) {
         let escaped = after.split_once('}').and_then(|(digits, after)| {
-            let number = u32::from_str_radix(digits, 16).ok().filter(|_| digits.len() <= 6)?;
+            let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let number = u32::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
             char::from_u32(number).filter(|character| is_invisible(*character)).map(|_| (number, after))
         });
         named.push_str(before);
