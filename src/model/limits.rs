@@ -78,9 +78,9 @@ limits! {
     /// Bytes of a form of the dashboard
     FORM_BYTES = 64 << 10, Beyond::Status(413);
     /// Bytes of a form of the dashboard's editor of entities
-    EDITOR_FORM_BYTES = 2 << 20, Beyond::Status(413);
+    EDITOR_FORM_BYTES = 6 * EDITOR_BYTES + (1 << 20), Beyond::Status(413);
     /// Bytes of the text in the dashboard's editor of entities
-    EDITOR_BYTES = 256 << 10, Beyond::Status(413);
+    EDITOR_BYTES = 3 * PAGE_BYTES, Beyond::Status(413);
     /// Positions that a form of the dashboard removes
     EDITOR_POSITIONS = 1_000, Beyond::Status(400);
     /// Modified entities that the dashboard's summary of a diff looks at

@@ -13,6 +13,7 @@ use super::beside::{Beside, Fate, Neighbour};
 use super::change::{self, Saved, Target, call, save};
 use super::list::{Found, List, list, list_beside, of_version};
 use super::text::{self, Mistake};
+use crate::blocking::blocking;
 use crate::dashboard::acting::Sent;
 use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
 use crate::dashboard::figures;
@@ -24,6 +25,7 @@ use crate::dashboard::shown::{Shown, escaped_json};
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl};
+use crate::model::limits::EDITOR_BYTES;
 use crate::service::{BodyRoom, EntityChange, EntityEdit, InAlternate, ManageError};
 
 /// Lines of the field.
@@ -56,6 +58,9 @@ struct EditorPage {
     base: String,
     beside: String,
     text: String,
+    /// Bytes that it may have.
+    most_bytes: usize,
+    most: String,
     lines: usize,
     problem: Option<String>,
     /// Why nothing is saved.
@@ -252,6 +257,21 @@ impl Draft {
     }
 }
 
+/// Reads a text that is long on a thread of its own: those that serve requests must not wait for it.
+///
+/// # Errors
+/// 503 where there is no thread.
+async fn apart<T: Send + 'static>(
+    text: &str,
+    read: fn(&str) -> Result<T, Mistake>,
+) -> Result<Result<T, Mistake>, HttpError> {
+    if !BodyRoom::is_needed(text.len() as u64) {
+        return Ok(read(text));
+    }
+    let text = text.to_owned();
+    Ok(blocking(move || read(&text)).await.map_err(|error| ManageError::Storage(error.into()))?)
+}
+
 /// The status of a text that is no entity.
 fn status_of(draft: &Draft) -> StatusCode {
     if text::is_too_long(&draft.text) { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
@@ -273,7 +293,7 @@ pub(super) async fn act(
     if position.is_past_all() {
         return Err(position.is_in_none("list", list_now.length));
     }
-    let mine = match text::entity(&draft.text) {
+    let mine = match apart(&draft.text, text::entity).await? {
         Ok(mine) => mine,
         Err(mistake) => {
             let said = Said { problem: Some(mistake), ..Said::default() };
@@ -526,7 +546,7 @@ pub(super) async fn act_new(
     let last = if list_now.etag == draft.etag { list_now.length } else { u64::MAX };
     let (position, position_problem) = before(&typed, last, list_now.length);
     draft.position = position;
-    let entities = text::entities(&draft.text);
+    let entities = apart(&draft.text, text::entities).await?;
     if entities.is_err() || position_problem.is_some() {
         let status = if entities.is_err() { status_of(&draft) } else { StatusCode::BAD_REQUEST };
         let said = Said { problem: entities.err(), position_problem, typed_position: Some(typed), ..Said::default() };
@@ -624,6 +644,8 @@ fn page(
         base: draft.base.clone(),
         beside: draft.beside.to_string(),
         text: draft.text.clone(),
+        most_bytes: EDITOR_BYTES,
+        most: figures::grouped(EDITOR_BYTES as u64),
         lines,
         problem: said.problem.map(|mistake| mistake.text()),
         alert: said.alert,

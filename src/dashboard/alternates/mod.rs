@@ -30,9 +30,9 @@ use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::http::error::HttpError;
+use crate::http::error::{CallError, HttpError};
 use crate::http::visit::BaseUrl;
-use crate::model::limits::EDITOR_FORM_BYTES;
+use crate::model::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
 use crate::service::{App, BodyRoom, ManageError};
 
 /// The parameter of the editor that names an entity by its position in the version. `position` is one in the list.
@@ -144,7 +144,11 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
     };
     let outcome = async {
         // Read before anything is refused: what was typed is shown again when the session has ended meanwhile.
-        let (fields, room) = visit.fields_within(body, EDITOR_FORM_BYTES).await?;
+        let received = visit.fields_within(body, EDITOR_FORM_BYTES).await;
+        let (fields, room) = received.map_err(|error| match error {
+            HttpError::Call(CallError::TooLarge { limit }) => too_long(limit),
+            error => error,
+        })?;
         visit.typed = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());
         visit.user()?;
         visit.check_token(&fields)?;
@@ -152,6 +156,17 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
     };
     let outcome = Box::pin(outcome).await;
     visit.answer(outcome).await
+}
+
+/// That nothing is read of a form as long as this.
+fn too_long(limit_bytes: u64) -> HttpError {
+    let text = format!(
+        "The form is longer than {} bytes, so nothing of it was read, and nothing is saved. Go back with your browser: \
+         your text is still there. The editor takes texts of up to {} bytes. POST /dataset/alternate/edit takes more.",
+        figures::grouped(limit_bytes),
+        figures::grouped(EDITOR_BYTES as u64)
+    );
+    HttpError::Invalid { status: StatusCode::PAYLOAD_TOO_LARGE, text }
 }
 
 async fn done(visit: &mut Visit, fields: Query, room: Option<BodyRoom>) -> Result<Reply, HttpError> {

@@ -9,14 +9,17 @@ use crate::model::limits::EDITOR_BYTES;
 use crate::model::text::with_names;
 use std::collections::{BTreeSet, HashMap};
 
-/// The indented text of an entity; `None` where the editor does not take it.
+/// The text of an entity, indented unless that makes it too long; `None` where the editor does not take it. It takes
+/// each that a page shows: escapes make no text more than three times as long.
 pub(super) fn editable(entity: &[u8]) -> Option<String> {
     let mut pretty = Vec::new();
-    if !document::pretty_within(entity, 0, EDITOR_BYTES, &mut pretty) {
-        return None;
-    }
-    let text = escaped_json(&String::from_utf8(pretty).ok()?);
-    (text.len() <= EDITOR_BYTES).then_some(text)
+    let is_pretty = document::pretty_within(entity, 0, EDITOR_BYTES, &mut pretty);
+    let escaped = |text: &[u8]| {
+        let text = escaped_json(std::str::from_utf8(text).ok()?);
+        (text.len() <= EDITOR_BYTES).then_some(text)
+    };
+    let indented = if is_pretty { escaped(&pretty) } else { None };
+    indented.or_else(|| escaped(entity))
 }
 
 /// What is wrong with a text.
@@ -207,6 +210,8 @@ pub(super) fn positions(text: &str, most: usize) -> Result<Vec<u64>, String> {
 mod tests {
     use super::*;
 
+    use crate::model::limits::PAGE_BYTES;
+
     #[test]
     fn a_text_that_is_edited_becomes_the_same_entity_again() {
         for json in [
@@ -225,6 +230,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_page_shows_is_edited() {
+        let filled = |before: &str, item: &str, after: &str| {
+            let items = (PAGE_BYTES - before.len() - after.len()) / item.len();
+            format!("{before}{}{after}", item.repeat(items))
+        };
+        for (json, is_indented) in [
+            (filled("{\"a\":\"", "x", "\"}"), true),
+            // Escapes of three times their bytes.
+            (filled("{\"a\":\"", "\u{85}", "\"}"), true),
+            // Each on a line of its own, behind many blanks.
+            (filled(&format!("{{\"a\":{}0", "[".repeat(100)), ",1", &format!("{}}}", "]".repeat(100))), false),
+        ] {
+            let text = editable(json.as_bytes()).expect("a text");
+            assert_eq!(text.starts_with("{\n"), is_indented, "{}", &text[..20]);
+            assert!(entity(&text).expect("an entity") == json.as_bytes());
+        }
+    }
+
+    #[test]
     fn a_mistake_tells_its_line_and_column() {
         let told = |text: &str| entity(text).expect_err("a mistake").text();
         assert_eq!(
@@ -234,7 +258,7 @@ mod tests {
         assert!(told("[1]").contains("this is an array"), "{}", told("[1]"));
         assert!(told("").starts_with("Line 1, column 1: "), "{}", told(""));
         assert!(told("{}\n{}").starts_with("Line 2, column 1: text after"), "{}", told("{}\n{}"));
-        assert!(told(&" ".repeat(EDITOR_BYTES + 1)).contains("the editor takes 262,144"));
+        assert!(told(&" ".repeat(EDITOR_BYTES + 1)).contains("the editor takes 6,291,456"));
         let told = |text: &str| entities(text).expect_err("a mistake").text();
         assert_eq!(told("[\n{\"a\":x}]"), "Line 2, column 6: found 'x' where a value should stand.");
         assert_eq!(told("[{}], \"b\": {}"), "Line 1, column 5: text after the end of the array.");

@@ -1,7 +1,7 @@
 //! `…/alternate`: the alternate of a version, edited by its owner.
 
 use serde_json::json;
-use strata::model::limits::{EDITOR_BYTES, EDITOR_POSITIONS};
+use strata::model::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES, EDITOR_POSITIONS, PAGE_BYTES};
 use strata::model::user::Plan;
 
 use super::{Browser, compared, leads_to, takes_only_the_whole_form};
@@ -444,7 +444,7 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
     assert!(refused.words("#problem").contains("nested deeper than 128 levels"));
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(EDITOR_BYTES));
     let refused = Page::of(&send(&owner, &edit, &[("text", &long), ("do", "save")]).await, 413);
-    assert!(refused.words("#problem").contains("the editor takes 262,144"));
+    assert!(refused.words("#problem").contains("the editor takes 6,291,456"));
     assert_eq!(text(&refused), long);
     owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
     for (uri, status) in [
@@ -459,6 +459,44 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
     ] {
         owner.error(&uri, status).await;
     }
+}
+
+/// The editor took 256 KiB, and a form of more than 2 MiB was an error without the text.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_entity_that_a_page_shows_is_edited() {
+    let owned = Owned::sqlite().await;
+    let before = "{\"kept\":1.50,\"text\":\"";
+    // A form has three bytes for each of these.
+    let largest = format!("{before}{}\"}}", "é".repeat((PAGE_BYTES - before.len() - 3) / 2));
+    let id = owned.dataset("Ten", json!({}), &[&format!("[{largest},{{\"n\":1}}]")]).await;
+    let owner = owner(&owned).await;
+    let base = format!("/ui/{id}/ten/v1");
+    owner.page(&format!("{base}/entity/0")).await.one(".entity");
+    let page = owner.page(&format!("{base}/alternate/edit?position=0")).await;
+    assert_eq!(page.words("#text-note"), "At most 6,291,456 bytes.");
+    let field = page.one("textarea[data-json]");
+    assert_eq!(field.attr("data-bytes"), Some("6291456"));
+    assert_eq!(field.attr("aria-describedby"), Some("text-note"));
+    let changed = text(&page).replace("1.50", "2.50");
+    let preview = Page::of(&send(&owner, &page, &[("text", &changed), ("do", "preview")]).await, 200);
+    assert_eq!(compared(&preview), ["kept changed 1.50 2.50"]);
+    leads_to(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}/alternate?done=saved"));
+    assert!(alternate(&owned, id).await[0] == largest.replace("1.50", "2.50"));
+
+    // What is longer than a form may be is not read, and its page leads back to it.
+    let page = owner.page(&format!("{base}/alternate/edit?position=1")).await;
+    let long = "x".repeat(EDITOR_FORM_BYTES);
+    let told = Page::of(&send(&owner, &page, &[("text", &long), ("do", "save")]).await, 413).words("[role=alert]");
+    for part in
+        ["longer than 38,797,312 bytes", "Go back with your browser: your text is still there", "up to 6,291,456"]
+    {
+        assert!(told.contains(part), "{told}");
+    }
+    // The lines of a text are sent as two bytes each, and are one.
+    let lines = format!("{{{}}}", "\n".repeat(EDITOR_BYTES - 2));
+    let sent = lines.replace('\n', "\r\n");
+    let preview = Page::of(&send(&owner, &page, &[("text", &sent), ("do", "preview")]).await, 200);
+    assert_eq!(compared(&preview), ["n removed 1 missing"]);
 }
 
 #[tokio::test]

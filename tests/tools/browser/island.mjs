@@ -160,6 +160,28 @@ async function withElements(html) {
   await page.goto("/ui/sign-in");
 }
 
+async function tooLong() {
+  await withElements(
+    '<form action="/sent"><label for="json">Entity</label><textarea id="json" data-json data-bytes="30"></textarea>' +
+      '<button>Send it</button></form>',
+  );
+  const state = page.locator(".json-state");
+  const says = (wanted) =>
+    page.waitForFunction((wanted) => document.querySelector(".json-state").textContent === wanted, wanted);
+  // 31 bytes, of 16 characters.
+  const text = `"${"é".repeat(14)}x"`;
+  await page.locator("#json").fill(text);
+  await says("The text has 31 bytes; the editor takes 30. It is not sent.");
+  await page.getByRole("button", { name: "Send it" }).click();
+  assert.equal(new URL(page.url()).pathname, "/ui/sign-in");
+  assert.equal(await page.locator("#json").inputValue(), text);
+  assert.equal(await state.getAttribute("class"), "json-state failed");
+  await page.locator("#json").fill(text.replace("x", ""));
+  await says("");
+  await page.getByRole("button", { name: "Send it" }).click();
+  await page.waitForURL("**/sent");
+}
+
 async function json() {
   await withElements('<label for="json">Entity</label><textarea id="json" data-json></textarea>');
   const state = page.locator(".json-state");
@@ -211,7 +233,7 @@ async function events() {
   await page.unroute("**/ui/sign-in");
 }
 
-for (const part of [keys, columns, fields, lightness, counts, copying, json, events]) await part();
+for (const part of [keys, columns, fields, lightness, counts, copying, tooLong, json, events]) await part();
 await context.close();
 await browser.end();
 console.log("done");

@@ -1,10 +1,24 @@
 // Fields for JSON, `textarea[data-json]`: while one types, the first error is said with its line and column. The form
-// can still be sent: the service decides.
+// can still be sent: the service decides. A text of more bytes than `data-bytes` is not sent, because the service would
+// not read it.
 
 import { jsonError } from "./json";
 
 /** Milliseconds without a key before a text is looked at. */
 const PAUSE = 200;
+
+/** Characters of a text that is looked at. A longer one would hold up who types. */
+const LOOKED_AT = 1 << 19;
+
+/** What is said of a text that is too long to be sent; nothing of any other. */
+function tooLong(field: HTMLTextAreaElement): string {
+  const most = Number(field.dataset.bytes ?? "");
+  // No character of a script's text has more than three bytes.
+  if (!most || field.value.length * 3 <= most) return "";
+  const bytes = new TextEncoder().encode(field.value).length;
+  const shown = (number: number) => number.toLocaleString("en");
+  return bytes > most ? `The text has ${shown(bytes)} bytes; the editor takes ${shown(most)}. It is not sent.` : "";
+}
 
 export function checkJson(): void {
   let fields = 0;
@@ -17,17 +31,27 @@ export function checkJson(): void {
     const described = field.getAttribute("aria-describedby");
     field.setAttribute("aria-describedby", described ? `${described} ${state.id}` : state.id);
 
+    const say = (problem: string) => {
+      field.setAttribute("aria-invalid", String(problem !== ""));
+      state.classList.toggle("failed", problem !== "");
+      state.textContent = problem;
+    };
     const look = () => {
-      const error = field.value.trim() === "" ? null : jsonError(field.value);
-      field.setAttribute("aria-invalid", String(error !== null));
-      state.classList.toggle("failed", error !== null);
-      state.textContent = error ? `Line ${error.line}, column ${error.column}: ${error.text}.` : "";
+      const isLookedAt = field.value.length <= LOOKED_AT && field.value.trim() !== "";
+      const error = isLookedAt ? jsonError(field.value) : null;
+      say(error ? `Line ${error.line}, column ${error.column}: ${error.text}.` : "");
     };
     let timer = 0;
-    field.addEventListener("input", () => {
+    const changed = (pause: number) => {
       clearTimeout(timer);
-      timer = setTimeout(look, PAUSE);
-    });
-    look();
+      const problem = tooLong(field);
+      // The browser sends no form with a field that is not valid.
+      field.setCustomValidity(problem);
+      if (problem) say(problem);
+      else if (pause) timer = setTimeout(look, pause);
+      else look();
+    };
+    field.addEventListener("input", () => changed(PAUSE));
+    changed(0);
   }
 }
