@@ -16,6 +16,7 @@ const PATHS = 5_000;
 
 /** Bytes of the largest page: 200 entities of 2 MiB in all are shown shortened, and much less than that. */
 const PAGE_BYTES = 3_000_000;
+const EDITOR_PAGE_BYTES = 24 << 20;
 
 /** Makes a dataset of these versions, with an alternate of the last one; returns where its pages are. */
 async function make(name, versions, edits) {
@@ -92,7 +93,8 @@ const wrong = [];
 
 async function look(where) {
   const bytes = await page.evaluate(() => new Blob([document.documentElement.outerHTML]).size);
-  if (bytes > PAGE_BYTES) wrong.push(`${where}: ${bytes} bytes`);
+  // The editor holds an entity twice: as it was, and as it is.
+  if (bytes > (where.includes("/alternate/edit") ? EDITOR_PAGE_BYTES : PAGE_BYTES)) wrong.push(`${where}: ${bytes} bytes`);
   for (const viewport of [WIDE, NARROW]) {
     await page.setViewportSize(viewport);
     const over = await overflow(page);
@@ -108,7 +110,7 @@ for (const path of paths) {
 }
 
 // What is too large for the editor is told with the call that changes it all the same.
-await browser.open(page, `${long}/v2/alternate/edit?position=0`);
+await browser.open(page, `${long}/v2/alternate/edit?position=1`);
 assert.match(await page.locator("main").innerText(), /too large/);
 // Five thousand paths are not.
 await browser.open(page, `${wide}/v2/alternate/edit?position=0`);
@@ -124,12 +126,12 @@ await page.locator(".done").waitFor();
 await browser.open(page, `${wide}/diff?v1=2&v2=2&alt=true`);
 const changed = await page.locator("table.summary th[scope=row]").allInnerTexts();
 assert.deepEqual(changed.sort(), ["new", "path 7", "path 8"]);
-// A text that is too long for the form is refused, and told.
+// A text that is too long is not sent, and stays.
 await browser.open(page, `${long}/v2/alternate/edit?position=3`);
-browser.expectErrors(page);
-await page.getByLabel("Entity as JSON").fill(JSON.stringify({ text: "x".repeat(300_000) }));
+await page.getByLabel("Entity as JSON").fill(JSON.stringify({ text: "x".repeat(6_500_000) }));
 await page.getByRole("button", { name: "See what changes" }).click();
-await page.getByRole("alert").first().waitFor();
+await page.locator(".json-state", { hasText: "the editor takes 6,291,456. It is not sent." }).waitFor();
+assert.match(page.url(), /edit\?position=3$/);
 await look("a text that is too long");
 
 assert.equal(wrong.join("\n"), "");
