@@ -126,6 +126,12 @@ pub(crate) async fn form_within(
         return Err(CallError::NotForm.into());
     }
     let (bytes, room) = body::collect(app, holder, body, limit_bytes as u64).await?;
+    // Browsers send none, and what would be saved in their place is not what was sent.
+    let wrong = bytes.split(|byte| *byte == b'&').find(|pair| str::from_utf8(pair).map_or(true, is_not_utf8));
+    if let Some(pair) = wrong {
+        let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        return Err(CallError::FormNotUtf8 { name: String::from_utf8_lossy(name).into_owned() }.into());
+    }
     Ok((form_urlencoded::parse(&bytes).into_owned().collect(), room))
 }
 
@@ -197,6 +203,10 @@ pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
         _ => text,
     };
     Told { status: parts.status, text: with_names(&text).into_owned(), headers }
+}
+
+fn is_not_utf8(pair: &str) -> bool {
+    params::not_utf8(pair).is_some()
 }
 
 /// Refuses an address whose query string is not UTF-8, as operations do.

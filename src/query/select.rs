@@ -105,7 +105,8 @@ impl Engine {
     ) -> Result<Outcome, QueryError> {
         let engine = self.clone();
         let log_context = request_log::current();
-        let query = async move { engine.run(reader, &request, log_context, observer).await };
+        // In a box: it is handed on from function to function, and holds kilobytes.
+        let query = Box::pin(async move { engine.run(reader, &request, log_context, observer).await });
         self.run_query_within(self.timeout(), query).await
     }
 
@@ -117,21 +118,27 @@ impl Engine {
         observer: Option<Arc<Observer>>,
     ) -> Result<Outcome, QueryError> {
         let started = Instant::now();
-        let mut plans = Plans::of(reader.clone(), request, self.threads()).await?;
+        let mut plans = Box::pin(Plans::of(reader.clone(), request, self.threads())).await?;
         let planning = started.elapsed();
         let log_plan = |plan: &Arc<dyn ExecutionPlan>| {
             if let Some(log_context) = &log_context {
                 log_context.set_plan(OneLine(plan.clone()));
             }
         };
-        let mut distributed = None;
-        if let Some(distribution) = self.distribution()
-            && let Some(plan) = distribution.distribute(&plans.physical, self.context(), self.tenant()).await
-            && !keeps_most(&reader, request).await
-        {
-            log_plan(&plan.plan);
-            distributed = Some(Box::pin(self.run_distributed(&**distribution, plan, request)).await);
-        }
+        let distributed = match self.distribution() {
+            None => None,
+            Some(distribution) => {
+                let distributing = async {
+                    let plan = distribution.distribute(&plans.physical, self.context(), self.tenant()).await?;
+                    if keeps_most(&reader, request).await {
+                        return None;
+                    }
+                    log_plan(&plan.plan);
+                    Some(self.run_distributed(&**distribution, plan, request).await)
+                };
+                Box::pin(distributing).await
+            }
+        };
         let (distributed, outcome) = match distributed {
             Some((run, Some(outcome))) => (Some(run), Ok(outcome)),
             tried => {
@@ -142,7 +149,7 @@ impl Engine {
                     && spilling(plans.physical.clone())?.is_some()
                 {
                     // Anew, so that its operators count what they do from nothing.
-                    plans = Plans::of(reader, request, self.threads()).await?;
+                    plans = Box::pin(Plans::of(reader, request, self.threads())).await?;
                     if let Some(plan) = spilling(plans.physical.clone())? {
                         plans.physical = plan.clone();
                         outcome = self.collect(plan, self.context().clone(), request).await;

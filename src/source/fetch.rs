@@ -8,13 +8,14 @@
 //! Addresses in URLs are checked here, once for the given URL and once for each redirect.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, LAST_MODIFIED,
 };
-use reqwest::{Client, Response, StatusCode, redirect};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
@@ -32,7 +33,7 @@ const VALIDATOR_BYTES_MAX: usize = 1024;
 
 /// Asks `url` for its document, or whether it has changed since `known`.
 pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Validators>) -> Result<Opened, SourceError> {
-    let client = client(sources)?;
+    let client = FollowingClient::of(sources)?;
     let until = Instant::now().checked_add(sources.limits().total_timeout);
     let response = ask(sources, &client, url, known, until).await?;
     let (response, known) = match known {
@@ -52,45 +53,74 @@ pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Valid
             last_modified: new.last_modified.or_else(|| known.last_modified.clone()),
         }));
     }
-    if !response.status().is_success() {
-        return Err(SourceError::Unreachable { reason: format!("the server answered {}", response.status()) });
-    }
+    check_status(response.status())?;
     check_encoding(response.headers())?;
     Ok(Opened::Document(fetched(sources, url, response, until)))
 }
 
-/// A client for one fetch.
-fn client(sources: &SourceClient) -> Result<Client, SourceError> {
-    let (outgoing, redirects_max) = (sources.outgoing().clone(), sources.limits().redirects_max);
-    let follow = redirect::Policy::custom(move |attempt| {
-        if attempt.previous().len() > redirects_max {
-            return attempt.error(SourceError::Unreachable { reason: format!("more than {redirects_max} redirects") });
-        }
-        match outgoing.check_literal(attempt.url()) {
-            Ok(()) => attempt.follow(),
-            Err(error) => attempt.error(error),
-        }
-    });
-    sources
-        .outgoing()
-        .client()
-        .connect_timeout(sources.limits().connect_timeout)
-        .redirect(follow)
-        .build()
-        .map_err(unreachable)
+/// Lets those pass that say that the whole document follows.
+fn check_status(status: StatusCode) -> Result<(), SourceError> {
+    let about = match status {
+        // Nothing asked for a part, or for changes.
+        StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED => ", which is a part of the document at most",
+        status if status.is_success() => return Ok(()),
+        status if status.is_redirection() => ", without an http or https URL to go on to",
+        _ => "",
+    };
+    Err(SourceError::Unreachable { reason: format!("the server answered {status}{about}") })
+}
+
+/// A client for one fetch, and where redirects have led it.
+struct FollowingClient {
+    client: Client,
+    led_to: Arc<Mutex<Option<Url>>>,
+}
+
+impl FollowingClient {
+    fn of(sources: &SourceClient) -> Result<FollowingClient, SourceError> {
+        let (outgoing, redirects_max) = (sources.outgoing().clone(), sources.limits().redirects_max);
+        let led_to = Arc::<Mutex<Option<Url>>>::default();
+        let told = led_to.clone();
+        let follow = redirect::Policy::custom(move |attempt| {
+            if attempt.previous().len() > redirects_max {
+                let reason = format!("more than {redirects_max} redirects");
+                return attempt.error(SourceError::Unreachable { reason });
+            }
+            match outgoing.check_literal(attempt.url()) {
+                Ok(()) => {
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt.url().clone());
+                    attempt.follow()
+                }
+                Err(error) => attempt.error(error),
+            }
+        });
+        let client = sources.outgoing().client().connect_timeout(sources.limits().connect_timeout).redirect(follow);
+        Ok(FollowingClient { client: client.build().map_err(unreachable)?, led_to })
+    }
+
+    /// Sends a request, and follows its redirects.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, SourceError> {
+        let led_to = || self.led_to.lock().unwrap_or_else(PoisonError::into_inner);
+        *led_to() = None;
+        // The error's own URL is the first one.
+        request.send().await.map_err(|error| match led_to().take() {
+            Some(url) => unreachable(error.with_url(url)),
+            None => unreachable(error),
+        })
+    }
 }
 
 /// One request and its redirects, up to the head of the answer.
 async fn ask(
     sources: &SourceClient,
-    client: &Client,
+    client: &FollowingClient,
     url: &Url,
     known: Option<&Validators>,
     until: Option<Instant>,
 ) -> Result<Response, SourceError> {
     sources.outgoing().check_literal(url)?;
     // So the length and the progress are those of the file. The file itself may be compressed.
-    let mut request = client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let mut request = client.client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let conditions = known.map(|known| [(IF_NONE_MATCH, &known.etag), (IF_MODIFIED_SINCE, &known.last_modified)]);
     for (name, value) in conditions.into_iter().flatten() {
         if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
@@ -98,11 +128,11 @@ async fn ask(
         }
     }
     let answer = Instant::now().checked_add(sources.limits().answer_timeout);
-    let sent = request.send();
+    let sent = client.send(request);
     match [answer, until].into_iter().flatten().min() {
-        None => sent.await.map_err(unreachable),
+        None => sent.await,
         Some(until) => match timeout_at(until, sent).await {
-            Ok(answer) => answer.map_err(unreachable),
+            Ok(answer) => answer,
             Err(_) => Err(SourceError::Unreachable { reason: "timed out: the server did not answer".to_owned() }),
         },
     }

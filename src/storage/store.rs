@@ -93,7 +93,11 @@ impl Store {
     /// # Errors
     /// What the store answered.
     pub async fn identity(&self) -> Result<Option<String>, StorageError> {
-        let found = match self.objects.get(&object_store::path::Path::from(IDENTITY)).await {
+        let path = object_store::path::Path::from(IDENTITY);
+        if self.check_regular(&path).await.is_err() {
+            return Err(StorageError::gone("its strata.id is no regular file"));
+        }
+        let found = match self.objects.get(&path).await {
             Ok(found) => found,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -166,6 +170,19 @@ impl Store {
     /// The file that is an object, where the store is a directory.
     pub fn file_of(&self, path: &object_store::path::Path) -> Option<PathBuf> {
         self.directory.as_ref().map(|directory| directory.join(path.as_ref()))
+    }
+
+    /// Refuses what is no regular file, where the store is a directory: whoever opens a pipe waits for one who writes.
+    /// Nothing at all passes.
+    ///
+    /// # Errors
+    /// [`StorageError::Layout`].
+    pub async fn check_regular(&self, path: &object_store::path::Path) -> Result<(), StorageError> {
+        let Some(file) = self.file_of(path) else { return Ok(()) };
+        match tokio::fs::metadata(file).await {
+            Ok(found) if !found.is_file() => Err(StorageError::Layout("it is no regular file".to_owned())),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a written object outlive a power failure. Object stores promise that by themselves; in a directory the

@@ -131,6 +131,12 @@ pub enum CallError {
         /// Its name and value, as they were sent.
         raw: String,
     },
+    /// A field of a form whose bytes, once decoded, are not UTF-8.
+    #[error("Invalid request: field {} of the form is not UTF-8; valid: percent-encoded UTF-8.", quoted(.name))]
+    FormNotUtf8 {
+        /// Its name, as it was sent.
+        name: String,
+    },
     /// A field of the body, or a parameter, that the operation does not know.
     #[error("Invalid request: {}.", unknown(.name, .known))]
     NoSuchField {
@@ -168,6 +174,7 @@ impl CallError {
             | CallError::Edit { .. }
             | CallError::InQuery { .. }
             | CallError::NotUtf8 { .. }
+            | CallError::FormNotUtf8 { .. }
             | CallError::NoSuchField { .. } => StatusCode::BAD_REQUEST,
         }
     }

@@ -42,6 +42,7 @@ pub(in crate::service) mod tenants;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -242,6 +243,11 @@ impl Admission {
     /// As [`Admission::query`].
     pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Refused> {
         self.shared.parquet.acquire(self.holder, size_bytes).await
+    }
+
+    /// How long [`Admission::parquet`] waits.
+    pub(in crate::service) fn parquet_wait(&self) -> Duration {
+        self.shared.parquet.longest_wait()
     }
 
     /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers,

@@ -179,6 +179,11 @@ impl FairSemaphore {
         self.shared.queue().held()
     }
 
+    /// How long [`FairSemaphore::acquire`] waits.
+    pub(in crate::service) fn longest_wait(&self) -> Duration {
+        self.shared.wait
+    }
+
     /// Those who wait now.
     pub(in crate::service) fn waiting(&self) -> usize {
         self.shared.queue().waiting()

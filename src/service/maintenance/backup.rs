@@ -219,6 +219,7 @@ impl Maintenance {
     }
 
     async fn copy_file(&self, path: &ObjectPath, to: &Path) -> Result<(), FileFailure> {
+        self.store.check_regular(path).await?;
         let mut parts = self.store.objects().get(path).await.map_err(StorageError::from)?.into_stream();
         let mut file = tokio::fs::File::create_new(to).await?;
         while let Some(part) = parts.try_next().await.map_err(StorageError::from)? {

@@ -365,7 +365,9 @@ pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth
 
 /// Whether a file is there, and as long as its record says.
 pub(in crate::service) async fn inspect_size(store: &Store, file: &VersionFile) -> Result<(), Damage> {
-    let size_bytes = match store.objects().head(&ObjectPath::from(file.path.as_str())).await {
+    let path = ObjectPath::from(file.path.as_str());
+    store.check_regular(&path).await?;
+    let size_bytes = match store.objects().head(&path).await {
         Ok(object) => object.size,
         Err(error) => {
             return Err(match store.meaning(error.into()).await {

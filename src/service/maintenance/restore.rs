@@ -24,6 +24,7 @@ use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_d
 use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::check::{CheckDepth, inspect};
 use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER};
+use crate::service::refresh::version_file::is_path;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
@@ -223,7 +224,7 @@ async fn fill(
         last = Some(end.id);
         for ListedFile { file, .. } in page {
             let file = file.map_err(RestoreError::Original)?.file;
-            let copied = match bring(&file, &folder, &from, &to).await {
+            let copied = match bring(&file, &from, &to).await {
                 Ok(copied) => copied,
                 Err(source) => {
                     let versions = versions_of(original, &file).await.map_err(RestoreError::Original)?;
@@ -240,17 +241,17 @@ async fn fill(
     Ok(restored)
 }
 
-/// Brings a file into the store and verifies it there; tells whether it had to be copied. `folder` is the directory of
-/// the store that it comes from.
-async fn bring(file: &VersionFile, folder: &Path, from: &Store, to: &Store) -> Result<bool, FileFailure> {
+/// Brings a file into the store and verifies it there; tells whether it had to be copied.
+async fn bring(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileFailure> {
+    // Another one could take the place of what the service keeps beside version files, or be swept.
+    if !is_path(&file.path) {
+        return Err(StorageError::Layout("the service gives no file such a path".to_owned()).into());
+    }
     if inspect(to, file, CheckDepth::Everything).await.is_ok() {
         return Ok(false);
     }
-    // Whoever reads a pipe waits for one who writes.
-    if folder.join(&file.path).metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::other("it is no regular file").into());
-    }
     let path = ObjectPath::from(file.path.as_str());
+    from.check_regular(&path).await?;
     let mut parts = from.objects().get(&path).await.map_err(StorageError::from)?.into_stream();
     let mut writer =
         BufWriter::with_capacity(to.objects().clone(), path.clone(), PART_BYTES).with_max_concurrency(PARTS);

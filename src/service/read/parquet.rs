@@ -64,10 +64,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between two tries to write what the disk had no room for, when they have failed for a while.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The memory of a body while it makes a row group.
+/// The memory of a body while it makes a row group. It is given back before the permit: who gets that takes memory.
 struct Held {
-    _permit: Option<Permit>,
     _memory: MemoryReservation,
+    _permit: Permit,
 }
 
 /// The budgets for the memory of a row group.
@@ -87,21 +87,29 @@ impl Memory {
         }
     }
 
-    /// For the first row group, before there is an answer.
+    /// For the first row group, before there is an answer. Waits as long as for a permit: work that was stopped, such as
+    /// an export that turned out to have no room in the cache, gives its memory back when it notices.
     async fn first(&self, footer_bytes: usize) -> Result<Held, ReadError> {
         self.check(footer_bytes)?;
-        let permit = self.capacity.admission().parquet(self.size_bytes as u64).await?;
-        let memory = self.capacity.engine().reserve("parquet body", self.size_bytes)?;
-        Ok(Held { _permit: Some(permit), _memory: memory })
+        self.taken(false).await
     }
 
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Result<Held, ReadError> {
-        let mut patience = self.capacity.engine().timeout();
+        self.taken(true).await
+    }
+
+    async fn taken(&self, has_begun: bool) -> Result<Held, ReadError> {
+        let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
+        let size_bytes = self.size_bytes as u64;
+        let mut patience = if has_begun { engine.timeout() } else { admission.parquet_wait() };
         loop {
-            let permit = self.capacity.admission().parquet_again(self.size_bytes as u64).await;
-            match self.capacity.engine().reserve("parquet body", self.size_bytes) {
-                Ok(memory) => return Ok(Held { _permit: Some(permit), _memory: memory }),
+            let permit = match has_begun {
+                true => admission.parquet_again(size_bytes).await,
+                false => admission.parquet(size_bytes).await?,
+            };
+            match engine.reserve("parquet body", self.size_bytes) {
+                Ok(memory) => return Ok(Held { _memory: memory, _permit: permit }),
                 Err(error) if patience.is_zero() => return Err(error.into()),
                 Err(_) => {}
             }
@@ -379,7 +387,7 @@ impl Waiting {
         loop {
             let short = match engine.spill("parquet body", &bytes).await {
                 Ok(spilled) => return Ok(Piece::Disk(spilled)),
-                Err(error) if Shortage::of(&error) == Some(Shortage::DiskFull) => error,
+                Err(error) if is_short(&error) => error,
                 Err(error) => return Err(error.into()),
             };
             match self.capacity.account(needed_bytes) {
@@ -395,6 +403,55 @@ impl Waiting {
     }
 }
 
+/// Whether there is room on the disk again once readers have taken what lies there.
+fn is_short(error: &QueryError) -> bool {
+    matches!(error, QueryError::OutOfDisk(_)) || Shortage::of(error) == Some(Shortage::DiskFull)
+}
+
 fn failed(error: EncodeError) -> ReadError {
     ReadError::Unreadable(Arc::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::query::{EngineOptions, TenantShares};
+    use crate::service::admission::Admission;
+    use crate::service::admission::tenants::TenantNumbers;
+
+    const MEMORY_BYTES: usize = 64 << 20;
+
+    fn memory(wait_s: u64) -> Memory {
+        let timeout = Duration::from_secs(600);
+        let engine = Engine::try_new(&EngineOptions {
+            threads: 1,
+            memory_bytes: MEMORY_BYTES,
+            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            timeout,
+            diff_timeout: timeout,
+            spill_directory: None,
+            spill_bytes: 0,
+            disk_reserve: None,
+        });
+        let query = config::Query { heavy_wait_s: wait_s, ..config::Query::default() };
+        let admission = Admission::new(&query, &config::Fair::default(), 1, MEMORY_BYTES as u64);
+        let capacity = Capacity::new(engine.expect("an engine"), admission, TenantNumbers::of(None));
+        Memory { capacity, size_bytes: MEMORY_BYTES / 2 + 1 }
+    }
+
+    /// An export whose making stopped for want of room in the cache was cut: what had been made held its memory still.
+    #[tokio::test]
+    async fn the_first_row_group_waits_for_memory_that_is_given_back() {
+        for (wait_s, is_there) in [(600, true), (0, false)] {
+            let memory = memory(wait_s);
+            let stopped = memory.first(0).await.expect("room");
+            let let_go = async {
+                tokio::time::sleep(2 * PAUSE).await;
+                drop(stopped);
+            };
+            let (held, ()) = tokio::join!(memory.first(0), let_go);
+            assert_eq!(held.is_ok(), is_there, "{:?}", held.err());
+        }
+    }
 }

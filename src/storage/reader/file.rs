@@ -37,6 +37,7 @@ impl FileReader {
         let file =
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
         let load = || async {
+            store.check_regular(path).await.map_err(|error| file.blame("the file", error))?;
             let footer = end::load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error))?;
             if let Some(cause) = &footer.misplaced {
                 file.blame_accelerator("the footer", StorageError::Layout(cause.clone()));

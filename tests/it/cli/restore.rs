@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::support::catalog::execute_in;
 use crate::support::files::{damage_documents, files};
 use crate::support::machine::{Machine, Server, failed, get, one_json_line, succeeded};
 use crate::support::postgres::Postgres;
@@ -32,6 +33,12 @@ fn seen(server: &Server, token: &str) -> Vec<String> {
     assert!(head.starts_with("http/1.1 200"), "{head}{list}");
     // The addresses of pings name the server.
     versions.into_iter().chain([list.replace(&server.base_url, "")]).collect()
+}
+
+/// What a command that has failed told, on both outputs.
+fn failed_with_findings(output: &std::process::Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
 fn version_files(machine: &Machine, data: &str) -> Vec<PathBuf> {
@@ -112,7 +119,24 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     assert!(made.success());
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
     assert!(message.contains("it is no regular file"), "{message}");
+    for command in [&["check"][..], &["check", "--quick"], &["scrub"], &["backup", "copy"]] {
+        let told = failed_with_findings(&machine.run(command));
+        assert!(told.contains("it is no regular file"), "{command:?}: {told}");
+    }
     std::fs::remove_file(&damaged).expect("removed");
+    // So it is with the file that says whose the store is.
+    let identity = machine.path("strata-data/store/strata.id");
+    let content = std::fs::read(&identity).expect("a file");
+    std::fs::remove_file(&identity).expect("removed");
+    assert!(std::process::Command::new("mkfifo").arg(&identity).status().expect("mkfifo").success());
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["sweep"], &["backup", "copy"]] {
+        let message = failed(&machine.run(command));
+        assert!(message.contains("strata.id is no regular file"), "{command:?}: {message}");
+    }
+    let told = failed_with_findings(&machine.run(&["check", "--quick"]));
+    assert!(told.contains("it is missing"), "{told}");
+    std::fs::remove_file(&identity).expect("removed");
+    std::fs::write(&identity, content).expect("written");
     // Nobody is there yet.
     assert!(succeeded(&machine.run(&["user", "list", "--data", "new", "--json"])).trim().is_empty());
 
@@ -185,4 +209,28 @@ fn a_directory_that_cannot_be_the_source_is_refused_before_anything_is_made() {
     std::fs::remove_file(machine.path("kept/catalog.sqlite")).expect("removed");
     std::fs::create_dir(machine.path("kept/catalog.sqlite")).expect("a folder");
     refused("kept", "other", "catalog.sqlite is no regular file");
+}
+
+/// Files were restored under any name, such as one that a sweep removes, or that of the store's own file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_no_version_file_has_is_refused() {
+    let (machine, _) = machine();
+    let file = version_files(&machine, "strata-data").pop().expect("a file");
+    let name = format!("versions/{}", file.file_name().expect("a name").to_string_lossy());
+    let data = machine.path("strata-data");
+    let long = name.replace(".parquet", "0.parquet");
+    let mut before = name;
+    for path in ["versions//evil.parquet", "versions/evil.parquet", "strata.id", "../evil", &long] {
+        let file = data.join("store").join(&before);
+        execute_in(&data, &format!("UPDATE files SET path = '{path}' WHERE path = '{before}'")).await;
+        execute_in(&data, "UPDATE versions SET record_checksum = NULL").await;
+        let moved = data.join("store").join(path);
+        if !moved.exists() {
+            std::fs::copy(file, moved).expect("copied");
+        }
+        let output = tokio::task::block_in_place(|| machine.run(&["restore", "strata-data", "--data", "new"]));
+        let message = failed(&output);
+        assert!(message.contains(path) && message.contains("the service gives no file such a path"), "{message}");
+        path.clone_into(&mut before);
+    }
 }

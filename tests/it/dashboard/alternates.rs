@@ -617,6 +617,25 @@ async fn a_form_is_taken_as_a_whole() {
     assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
 }
 
+/// Bytes that are not UTF-8 were saved as U+FFFD.
+#[tokio::test]
+async fn a_form_that_is_not_utf8_is_refused() {
+    let (owned, id) = ten(json!({})).await;
+    let owner = owner(&owned).await;
+    assert_eq!(owned.save(id, 1, "[{\"kept\":1}]").await.status, 200);
+    let uri = format!("/ui/{id}/ten/v1/alternate/add");
+    let page = owner.page(&uri).await;
+    let fields = fields(&page, &[("do", "save")]);
+    let fields = fields.iter().filter(|(name, _)| name != "text");
+    let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    for text in [&b"%7B%22a%22%3A%22%ED%A0%80%22%7D"[..], b"{\"a\":\"\xff\"}"] {
+        let sent = [form.as_bytes(), b"&text=", text].concat();
+        let told = Page::of(&owner.post_form(&uri, sent, &[]).await, 400);
+        assert!(told.words("[role=alert]").contains("field \"text\" of the form is not UTF-8"), "{}", told.text);
+    }
+    assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
+}
+
 /// The etag that the pages of an alternate name.
 async fn strata_etag(owner: &Browser<'_>, base: &str) -> String {
     let page = owner.page(&format!("{base}/add")).await;

@@ -79,12 +79,16 @@ impl<'a> Browser<'a> {
     }
 
     async fn post_with(&self, uri: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
-        let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        self.post_form(uri, form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish(), headers)
+            .await
+    }
+
+    async fn post_form(&self, uri: &str, form: impl Into<Body>, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::post(uri).header("content-type", "application/x-www-form-urlencoded");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.send(request, Body::from(form)).await
+        self.send(request, form.into()).await
     }
 
     async fn send(&self, request: axum::http::request::Builder, body: Body) -> Answer {

@@ -68,6 +68,30 @@ async fn parquet_that_the_disk_has_no_room_for_waits_in_memory() {
     assert!(bodies[0] == bodies[1]);
 }
 
+/// Bodies were cut where their client had as much of the disk as it may have: they wait in memory, too.
+#[tokio::test]
+async fn parquet_of_a_client_that_has_its_share_of_the_disk_waits_in_memory() {
+    const EXPORT: &str = "/api/1/noise/v1/?format=parquet&offset=7";
+    let [plenty, _] = services().await;
+    let expected = plenty.get(EXPORT).await.body;
+    // Of which one client may have a bit more than half.
+    let narrow = plenty.beside(|config| config.query.spill_bytes = 2 * expected.len() as u64).await;
+    let ask = async || {
+        let request = Request::get(EXPORT).body(Body::empty()).expect("a request");
+        strata::http::router(narrow.app.clone()).oneshot(request).await.expect("no error").into_body()
+    };
+    let mut bodies = Vec::new();
+    for _ in 0..3 {
+        let mut body = ask().await;
+        let first = body.frame().await.expect("a frame").expect("bytes").into_data().expect("data");
+        bodies.push((first, body));
+    }
+    for (first, body) in bodies {
+        let rest = tokio::time::timeout(HANG, body.collect()).await.expect("an end").expect("a whole body");
+        assert!([&first[..], &rest.to_bytes()[..]].concat() == expected);
+    }
+}
+
 #[tokio::test]
 async fn an_order_that_needs_the_disk_is_refused_and_a_page_of_it_is_not() {
     const WHOLE: &str = "/api/1/noise/v1/?format=jsonl&sort=text";

@@ -102,11 +102,15 @@ fn credentials_do_not_reach_the_entities() {
 
 #[test]
 fn redirects_are_followed_five_times() {
-    let server = serve(|path| match path.trim_start_matches("/r").parse::<u32>() {
+    // A port on which nothing listens any more.
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+    let server = serve(move |path| match path.trim_start_matches("/r").parse::<u32>() {
         Ok(0) => redirect("/opaque"),
         Ok(left) => redirect(&format!("/r{}", left - 1)),
         Err(_) if path == "/loop" => redirect("/loop"),
         Err(_) if path == "/elsewhere" => redirect("ftp://a.test/x"),
+        Err(_) if path == "/local" => redirect("file:///etc/passwd"),
+        Err(_) if path == "/closed" => redirect(&format!("http://127.0.0.1:{closed}/x?token=secret")),
         Err(_) if path == "/a.csv" => redirect("/opaque"),
         Err(_) => ok("", b"a\n1\n"),
     });
@@ -119,6 +123,9 @@ fn redirects_are_followed_five_times() {
     check_unreachable(&server.url("/loop"), "more than 5 redirects");
     let error = fetch(&server.url("/elsewhere")).err().expect("not http");
     assert!(matches!(error, SourceError::BadAddress { .. }), "{error:?}");
+    check_unreachable(&server.url("/local"), "the server answered 302 Found, without an http or https URL to go on to");
+    // Of two servers, the one that did not answer.
+    check_unreachable(&server.url("/closed"), &format!("fetched: 127.0.0.1:{closed} refuses connections"));
 }
 
 #[test]
@@ -129,12 +136,14 @@ fn answers_that_are_no_document() {
             Reply::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n".to_vec())
         }
         "/brotli.jsonl" => ok("Content-Encoding: br\r\n", b"{}"),
+        "/part.jsonl" => Reply::Bytes(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\n{}\n".to_vec()),
         "/nonsense" => Reply::Bytes(b"SMTP ready\r\n".to_vec()),
         "/broken" => Reply::Bytes(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n".to_vec()),
         _ => Reply::Bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone".to_vec()),
     });
     check_unreachable(&server.url("/none?token=secret"), "the server answered 404 Not Found");
     check_unreachable(&server.url("/broken"), "the server answered 500 Internal Server Error");
+    check_unreachable(&server.url("/part.jsonl"), "answered 206 Partial Content, which is a part of the document");
     check_unreachable(&server.url("/brotli.jsonl"), "the content encoding \"br\", which was not asked for");
     check_unreachable(&server.url("/nonsense"), "the source cannot be fetched: ");
     for path in ["cut.jsonl", "cut-chunks.jsonl"] {
