@@ -8,6 +8,7 @@
 //! | `rate_limit` | how many requests a client may make |
 //! | `admission` | who may work when there is more to do than the machine can: permits that users and networks share fairly |
 //! | `lookup` | the target of a read: found, and whether the caller may read it |
+//! | `version_path` | where version files lie in the store |
 //! | `maintenance` | remove, verify and copy files; readiness; what catalog and store have in common |
 //! | `manage` | what all management has in common: why a request is refused, and how owners write |
 //! | `export_cache` | Parquet exports, made once and served in parts; whose may take how much room |
@@ -36,6 +37,7 @@ mod rate_limit;
 mod read;
 mod refresh;
 mod usage;
+mod version_path;
 mod webhook;
 
 pub use account::logins::{LoggedIn, Logins};

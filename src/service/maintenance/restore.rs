@@ -24,7 +24,7 @@ use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_d
 use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::check::{CheckDepth, inspect};
 use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER};
-use crate::service::refresh::version_file::is_path;
+use crate::service::version_path;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
@@ -244,7 +244,7 @@ async fn fill(
 /// Brings a file into the store and verifies it there; tells whether it had to be copied.
 async fn bring(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileFailure> {
     // Another one could take the place of what the service keeps beside version files, or be swept.
-    if !is_path(&file.path) {
+    if !version_path::is_path(&file.path) {
         return Err(StorageError::Layout("the service gives no file such a path".to_owned()).into());
     }
     if inspect(to, file, CheckDepth::Everything).await.is_ok() {

@@ -87,8 +87,8 @@ impl Memory {
         }
     }
 
-    /// For the first row group, before there is an answer. Waits as long as for a permit: work that was stopped, such as
-    /// an export that turned out to have no room in the cache, gives its memory back when it notices.
+    /// For the first row group, before there is an answer. Waits as long as for a permit: work that was stopped, such
+    /// as an export that turned out to have no room in the cache, gives its memory back when it notices.
     async fn first(&self, footer_bytes: usize) -> Result<Held, ReadError> {
         self.check(footer_bytes)?;
         self.taken(false).await

@@ -16,7 +16,8 @@ use crate::service::lookup::Lookups;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{WrittenFile, new_path};
+use crate::service::refresh::version_file::WrittenFile;
+use crate::service::version_path::new_path;
 use crate::service::webhook::deliveries::Deliveries;
 
 /// How long an attempt holds its dataset without a sign of life.

@@ -20,7 +20,6 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::catalog::{Catalog, CatalogError, RefreshLease};
-use crate::config::VERSIONS_FOLDER;
 use crate::crash;
 use crate::model::dataset::Dataset;
 use crate::model::index::IndexSettings;
@@ -32,6 +31,7 @@ use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::RefreshPermit;
 use crate::service::refresh::threads::on_thread;
+use crate::service::version_path::new_path;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
@@ -44,21 +44,6 @@ const RESERVED: Duration = Duration::from_secs(300);
 
 /// How often a writer gives one.
 const RENEWED: Duration = Duration::from_secs(75);
-
-/// Bytes that make a path one that no file had before.
-const PATH_BYTES: usize = 16;
-
-/// A path in the store that no file had before.
-pub(in crate::service) fn new_path() -> ObjectPath {
-    ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; PATH_BYTES]>())))
-}
-
-/// Whether a path is one as [`new_path`] gives.
-pub(in crate::service) fn is_path(path: &str) -> bool {
-    let name = path.strip_prefix(VERSIONS_FOLDER).and_then(|name| name.strip_prefix('/')?.strip_suffix(".parquet"));
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    name.is_some_and(|name| name.len() == 2 * PATH_BYTES && name.bytes().all(is_digit))
-}
 
 /// The version files of a catalog in its store.
 pub(in crate::service) struct VersionFiles {
