@@ -124,19 +124,6 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
         assert!(told.contains("it is no regular file"), "{command:?}: {told}");
     }
     std::fs::remove_file(&damaged).expect("removed");
-    // So it is with the file that says whose the store is.
-    let identity = machine.path("strata-data/store/strata.id");
-    let content = std::fs::read(&identity).expect("a file");
-    std::fs::remove_file(&identity).expect("removed");
-    assert!(std::process::Command::new("mkfifo").arg(&identity).status().expect("mkfifo").success());
-    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["sweep"], &["backup", "copy"]] {
-        let message = failed(&machine.run(command));
-        assert!(message.contains("strata.id is no regular file"), "{command:?}: {message}");
-    }
-    let told = failed_with_findings(&machine.run(&["check", "--quick"]));
-    assert!(told.contains("it is missing"), "{told}");
-    std::fs::remove_file(&identity).expect("removed");
-    std::fs::write(&identity, content).expect("written");
     // Nobody is there yet.
     assert!(succeeded(&machine.run(&["user", "list", "--data", "new", "--json"])).trim().is_empty());
 
