@@ -7,6 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::header::{ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderValue, Request, StatusCode};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use strata::model::ids::DatasetId;
@@ -88,7 +89,7 @@ pub struct Serving {
 
 impl Serving {
     /// Does it once; the body of the answer.
-    pub async fn act(&mut self, action: &Action) -> Vec<u8> {
+    pub async fn act(&mut self, action: &Action) -> Bytes {
         match action {
             Action::Read(query) => self.read(query, StatusCode::OK).await,
             Action::Revalidate(query) => {
@@ -99,16 +100,16 @@ impl Serving {
             }
             Action::LookUp => {
                 self.look_up().await;
-                Vec::new()
+                Bytes::new()
             }
             Action::Import => {
                 self.import().await;
-                Vec::new()
+                Bytes::new()
             }
         }
     }
 
-    async fn read(&mut self, query: &str, status: StatusCode) -> Vec<u8> {
+    async fn read(&mut self, query: &str, status: StatusCode) -> Bytes {
         let mut request = Request::get(target(&self.place.path, query));
         if let (StatusCode::NOT_MODIFIED, Some(etag)) = (status, &self.etag) {
             request = request.header(IF_NONE_MATCH, etag.clone());
@@ -121,7 +122,7 @@ impl Serving {
         };
         assert_eq!(answer.status(), status, "{query}");
         self.etag = answer.headers().get(ETAG).cloned();
-        answer.into_body().collect().await.expect("a whole answer").to_bytes().into()
+        answer.into_body().collect().await.expect("a whole answer").to_bytes()
     }
 
     async fn look_up(&self) {
