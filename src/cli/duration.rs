@@ -15,9 +15,26 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// As [`parse`], with a unit: of a number alone, people mean days and months.
+pub(super) fn parse_with_unit(text: &str) -> Result<Duration, String> {
+    let parsed = parse(text)?;
+    match text.bytes().all(|byte| byte.is_ascii_digit()) && !parsed.is_zero() {
+        true => Err(format!("it has no unit; valid: {text}d for days, {text}h for hours, {text}s for seconds")),
+        false => Ok(parsed),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_alone_is_no_span_where_a_unit_is_wanted() {
+        assert_eq!(parse_with_unit("90d"), Ok(Duration::from_secs(90 * 86_400)));
+        assert_eq!(parse_with_unit("1h 30min"), Ok(Duration::from_secs(5_400)));
+        let error = parse_with_unit("90").expect_err("no unit");
+        assert!(error.contains("it has no unit; valid: 90d for days"), "{error}");
+    }
 
     #[test]
     fn spans_of_time_are_written_as_in_the_configuration() {

@@ -22,7 +22,7 @@ use crate::service::{App, ImportProgress, ImportRequest, Imported, local_path};
 
 /// Create a dataset from a file or URL, or make the next version of it
 ///
-/// Prints one line of JSON: dataset_id, name_slug, version, entity_count, private_key.
+/// Prints one line of JSON: dataset_id, name_slug, version, entity_count, private_key, and warnings if there are any.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The source: a file, - for standard input, or an http, https, s3 or store URL; plain, gzip or Zstandard
@@ -72,6 +72,8 @@ struct Line<'a> {
     version: u64,
     entity_count: u64,
     private_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
 }
 
 /// Imports with a progress bar on a terminal. A signal ends the import. Nothing is changed then.
@@ -135,6 +137,11 @@ fn check_file(source: &str) -> Result<(), CliError> {
             "it is a directory; valid: a file, - for standard input, or a URL".to_owned()
         }
         Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && source.contains("://") => {
+            "sources have no such scheme, and there is no such file; valid: http://…, https://…, s3://…, a file, or - for \
+             standard input"
+                .to_owned()
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             "there is no such file; valid: a file, - for standard input, or a URL such as https://…".to_owned()
         }
@@ -150,5 +157,6 @@ fn line(imported: &Imported) -> Result<String, CliError> {
         version: imported.version.get(),
         entity_count: imported.entity_count,
         private_key: imported.private_key.as_ref().map(|key| key.expose()),
+        warnings: &imported.warnings,
     })
 }

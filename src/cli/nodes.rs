@@ -45,6 +45,9 @@ async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     if arguments.json {
         return print(&lines.iter().map(json_line).collect::<Result<String, CliError>>()?);
     }
+    if lines.is_empty() {
+        return print("no server has registered: servers do with PostgreSQL, or with a section [cluster]\n");
+    }
     let mut table = Table::new([
         ("NODE", Align::Left),
         ("STATE", Align::Left),

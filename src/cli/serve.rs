@@ -101,6 +101,9 @@ async fn serve(
         print(&format!("roles: {roles}\n"))?;
     }
     print(&format!("listening on {base_url}\n"))?;
+    if app.accounts().users(None, 1).await.is_ok_and(|users| users.is_empty()) {
+        tracing::info!("there are no users yet: `strata user add` makes one");
+    }
     let node = app.nodes().own_name();
     tracing::info!(url = base_url, data = %config.data.directory.display(), background, %roles, node, "listening");
 

@@ -89,7 +89,7 @@ pub(super) struct TokenArguments {
     #[arg(long, value_parser = scopes(), default_value = Scope::Write.name())]
     scope: Scope,
     /// When it opens nothing more, such as 90d [default: never]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_with_unit)]
     expires_in: Option<Duration>,
 }
 

@@ -100,6 +100,10 @@ impl Writer {
         } else {
             let value = cursor.skip_value();
             match Scalar::read(value) {
+                // Nothing would be seen of it.
+                Some(Scalar::String(text)) if text.unescape().is_empty() => {
+                    self.html.push_str("<span class=\"string\">\"\"</span>");
+                }
                 Some(Scalar::String(text)) => {
                     let text = Shown::linked(&text.unescape(), VALUE_CHARACTERS);
                     self.write(format_args!("<span class=\"string\">{text}</span>"));
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_tree_has_every_value_and_escapes_it() {
-        let tree = Tree::new(br#"{"a":1.0,"<i>":{"x":[null,true,{"deep":"<script>"}]},"empty":[]}"#);
+        let tree = Tree::new(br#"{"a":1.0,"<i>":{"x":[null,true,{"deep":"<script>"}]},"empty":[],"none":""}"#);
         assert!(tree.whole);
         let html = tree.to_string();
         for part in [
@@ -135,6 +139,7 @@ mod tests {
             "<dt><bdi>&lt;i&gt;</bdi></dt><dd><details open><summary>{1 field}</summary>",
             "<dt class=\"index\">0</dt><dd><span class=\"null\">null</span></dd>",
             "<bdi>&lt;script&gt;</bdi>",
+            "<dt><bdi>none</bdi></dt><dd><span class=\"string\">\"\"</span></dd>",
             "<summary>[0 items]</summary><dl class=\"tree\"></dl>",
         ] {
             assert!(html.contains(part), "{part}: {html}");

@@ -4,8 +4,7 @@
 //! repeat the keys above them, and XML repeats the tag of an array for each of its elements. So a small entity can have
 //! a form that fits into no memory. An entity is written as a whole.
 
-/// How many times its JSON an entity may always take.
-const ALWAYS: usize = 4;
+use crate::model::limits::ENCODED_EXPANSION;
 
 /// Most bytes of an entity as it is written.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +28,7 @@ impl EntityBound {
 
     /// Most bytes of an entity that has this many as JSON.
     pub(super) fn bytes(self, document_bytes: usize) -> usize {
-        self.most_bytes.max(document_bytes.saturating_mul(ALWAYS))
+        self.most_bytes.max(document_bytes.saturating_mul(ENCODED_EXPANSION))
     }
 
     /// Fails if an entity of this size as JSON takes too many bytes.

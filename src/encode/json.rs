@@ -12,7 +12,7 @@ impl Encode for Pretty {
     }
 
     fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
-        out.extend_from_slice(if first { b"\n  " } else { b",\n  " });
+        indent(first, out);
         let limit_bytes = self.0.bytes(document.len());
         match document::pretty_within(document, 1, limit_bytes, out) {
             true => Ok(()),
@@ -23,6 +23,16 @@ impl Encode for Pretty {
     fn end(&self, empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(if empty { b"]" } else { b"\n]" });
     }
+}
+
+/// As [`Pretty`] writes an entity, given that it is indented as an element of an array.
+pub fn indented_entity(text: &[u8], first: bool, out: &mut Vec<u8>) {
+    indent(first, out);
+    out.extend_from_slice(text);
+}
+
+fn indent(first: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if first { b"\n  " } else { b",\n  " });
 }
 
 /// `pretty=false`: one line.

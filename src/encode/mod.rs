@@ -30,6 +30,7 @@ pub use bound::{EntityBound, EntityTooLarge};
 pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 pub use count::count;
 pub use error::EncodeError;
+pub use json::indented_entity;
 pub use parquet::{
     Batch, BatchBuilder, Batches, ColumnChunk, ColumnEncoder, ColumnType, ParquetStream, RowGroup, TypesBuilder, Typing,
 };
@@ -72,6 +73,11 @@ pub fn text_encoder(
         Format::Tsv => Box::new(delimited::Delimited::tsv(columns.unwrap_or_default())),
         Format::Parquet => return None,
     })
+}
+
+/// Whether all that a request's format does to an entity is to indent it as an element of an array.
+pub fn indents_documents(request: &ReadRequest) -> bool {
+    request.format == Format::Json && request.pretty && !request.flatten
 }
 
 fn flattened_if<E: Encode + 'static>(flatten: bool, encoder: E, bound: EntityBound) -> Box<dyn Encode> {

@@ -4,6 +4,10 @@
 //!
 //! To add a limit, add its entry here and its case in `tests/it/resilience/limits/fixed.rs`.
 
+/// How many times the bytes of its JSON an entity may always take as it is written, whatever
+/// `limits.encoded_entity_bytes` says.
+pub const ENCODED_EXPANSION: usize = 4;
+
 /// A fixed limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {

@@ -23,6 +23,12 @@ use super::input::Window;
 use crate::document::{is_number, write_string};
 use crate::model::source::foreign_delimiter;
 
+/// What to do with a table in another encoding, as spreadsheets write them.
+const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f latin1 -t utf-8`";
+
+/// Characters of a name that a warning quotes.
+const NAME_CHARACTERS: usize = 60;
+
 /// The decoder for [`crate::model::source::SourceFormat::Csv`] and `Tsv`.
 pub(super) struct DelimitedDecoder {
     window: Window,
@@ -101,7 +107,7 @@ impl DelimitedDecoder {
         let mut columns_by_key: HashMap<Vec<u8>, usize> = HashMap::new();
         for (index, cell) in self.cells.iter().enumerate() {
             let name = cell_text(bytes, cell, &mut self.cell_text)
-                .ok_or_else(|| SourceError::document("the header line is not UTF-8"))?;
+                .ok_or_else(|| SourceError::document(format!("the header line is not UTF-8{CONVERT}")))?;
             let mut key = Vec::with_capacity(name.len() + 3);
             write_string(name, &mut key);
             key.push(b':');
@@ -112,6 +118,15 @@ impl DelimitedDecoder {
                     self.columns.push(Column { key, cell: index });
                 }
             }
+        }
+        if let Some(twice) = self.hidden.first().and_then(|cell| self.cells.get(*cell))
+            && let Some(name) = cell_text(bytes, twice, &mut self.cell_text)
+        {
+            let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
+            let more = if beginning.len() < name.len() { "…" } else { "" };
+            self.warning = Some(format!(
+                "Several columns of the table have the name {beginning:?}{more}: entities have the last one's cells alone."
+            ));
         }
         if let [_] = self.cells.as_slice()
             && let Some(name) = cell_text(bytes, &self.cells[0], &mut self.cell_text)
@@ -182,7 +197,7 @@ impl Decode for DelimitedDecoder {
             return Err(SourceError::item(place, reason));
         }
         let bytes = &self.window.unread()[..row.length];
-        let not_utf8 = |cell: usize| SourceError::item(place, format!("cell {} is not UTF-8", cell + 1));
+        let not_utf8 = |cell: usize| SourceError::item(place, format!("cell {} is not UTF-8{CONVERT}", cell + 1));
         for &cell in &self.hidden {
             cell_text(bytes, &self.cells[cell], &mut self.cell_text).ok_or_else(|| not_utf8(cell))?;
         }

@@ -34,7 +34,7 @@ impl Lookups {
         let [footers, documents, columns, blooms, paths, keywords, shapes, derived] = &*LOOKUPS;
         match key {
             PartKey::Footer(_) | PartKey::Pieces { .. } => footers,
-            PartKey::Documents { .. } => documents,
+            PartKey::Documents { .. } | PartKey::Indented { .. } => documents,
             PartKey::Column { .. } => columns,
             PartKey::Bloom { .. } => blooms,
             PartKey::Paths { .. } => paths,
@@ -188,6 +188,13 @@ impl PartCache {
     pub async fn insert(&self, key: PartKey, part: Part) {
         self.looked_up(&key, false);
         count(&part);
+        let bytes = part.memory_bytes();
+        self.parts.insert(key, part).await;
+        self.keep_to_capacity(bytes).await;
+    }
+
+    /// Keeps a part that is made of another one. No look-up is counted.
+    pub(super) async fn keep(&self, key: PartKey, part: Part) {
         let bytes = part.memory_bytes();
         self.parts.insert(key, part).await;
         self.keep_to_capacity(bytes).await;

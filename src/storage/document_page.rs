@@ -1,6 +1,7 @@
 //! The documents of one page of a version file, as a reader hands them out and the cache keeps them.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -11,6 +12,11 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::StorageError;
 use super::run::Run;
+use crate::document::pretty_within;
+use crate::model::limits::ENCODED_EXPANSION;
+
+/// Largest page that is kept indented, in bytes: usual ones, and those of a few long documents.
+const INDENTED_PAGE_BYTES: usize = 1 << 20;
 
 /// The documents of one page, or some of them that follow each other. Clones share them.
 #[derive(Clone, Debug)]
@@ -21,6 +27,15 @@ pub struct DocumentPage {
     /// How many of the page come before it.
     skipped: usize,
     rows: usize,
+}
+
+/// Documents in memory.
+#[derive(Clone, Debug)]
+pub struct HeldDocuments {
+    /// As they are stored.
+    pub stored: DocumentPage,
+    /// As elements of an indented array, where they are kept so, too, and were asked for.
+    pub indented: Option<DocumentPage>,
 }
 
 /// A page that is there while others hold it.
@@ -41,6 +56,14 @@ struct Documents {
     bytes: Bytes,
     /// Where each document lies in `bytes`.
     spans: Box<[(u32, u32)]>,
+    /// How many documents have been indented for answers, since the page was last kept indented.
+    indented: AtomicUsize,
+}
+
+impl Documents {
+    fn new(first_row: usize, bytes: Bytes, spans: Vec<(u32, u32)>) -> Arc<Documents> {
+        Arc::new(Documents { first_row, bytes, spans: spans.into(), indented: AtomicUsize::new(0) })
+    }
 }
 
 impl DocumentPage {
@@ -87,7 +110,7 @@ impl DocumentPage {
             at += length;
         }
         let first_row = usize::try_from(location.first_row_index).map_err(|_| damaged("has no place"))?;
-        Ok(DocumentPage::whole(Arc::new(Documents { first_row, bytes, spans: spans.into() })))
+        Ok(DocumentPage::whole(Documents::new(first_row, bytes, spans)))
     }
 
     fn whole(documents: Arc<Documents>) -> DocumentPage {
@@ -105,6 +128,35 @@ impl DocumentPage {
             rows: end - first,
             documents: self.documents,
         }
+    }
+
+    /// Counts documents that an answer shows indented. Says once whether these are so many by now that indenting the
+    /// whole page would have been less work.
+    pub(super) fn is_often_indented(&self, documents: usize) -> bool {
+        let Documents { indented, spans, .. } = &*self.documents;
+        let often = 2 * spans.len();
+        indented.fetch_add(documents, Ordering::Relaxed) + documents >= often
+            && indented.swap(0, Ordering::Relaxed) >= often
+    }
+
+    /// The whole page with each document as an element of an indented array; `None` where an answer might refuse one of
+    /// them, or the page is large.
+    pub(super) fn indented(&self) -> Option<DocumentPage> {
+        let Documents { first_row, bytes, spans, .. } = &*self.documents;
+        if bytes.len() > INDENTED_PAGE_BYTES {
+            return None;
+        }
+        let (mut text, mut indented) = (Vec::with_capacity(bytes.len() * 3 / 2), Vec::with_capacity(spans.len()));
+        for &(start, end) in spans {
+            let (document, start) = (&bytes[start as usize..end as usize], text.len());
+            let most_bytes = ENCODED_EXPANSION * document.len();
+            if !pretty_within(document, 1, most_bytes, &mut text) || text.len() - start > most_bytes {
+                return None;
+            }
+            indented.push((start as u32, text.len() as u32));
+        }
+        text.shrink_to_fit();
+        Some(DocumentPage::whole(Documents::new(*first_row, text.into(), indented)))
     }
 
     /// How many documents there are.
@@ -165,7 +217,7 @@ impl DocumentPage {
             bytes.extend_from_slice(document);
             spans.push((start, bytes.len() as u32));
         }
-        DocumentPage::whole(Arc::new(Documents { first_row: 0, bytes: bytes.into(), spans: spans.into() }))
+        DocumentPage::whole(Documents::new(0, bytes.into(), spans))
     }
 }
 
@@ -192,5 +244,29 @@ mod tests {
         let part = page.clone().within(&(1..5)).within(&(2..3));
         assert_eq!((part.rows(), part.document(0)), (0..1, &b"3"[..]));
         assert_eq!(part.memory_bytes(), page.memory_bytes());
+    }
+
+    #[test]
+    fn an_indented_page_has_the_documents_of_the_page() {
+        let page = DocumentPage::of_test(&[br#"{"a":[1,{}]}"#, b"{}", br#"{"b":"{,"}"#]);
+        let indented = page.indented().expect("indented");
+        let documents = ["{\n    \"a\": [\n      1,\n      {}\n    ]\n  }", "{}", "{\n    \"b\": \"{,\"\n  }"];
+        assert_eq!(indented.iter().collect::<Vec<_>>(), documents.map(str::as_bytes));
+        assert_eq!((indented.rows(), indented.clone().within(&(2..3)).document(0)), (0..3, documents[2].as_bytes()));
+
+        let deep = format!("{}1,2,3{}", "[".repeat(20), "]".repeat(20));
+        assert!(DocumentPage::of_test(&[b"{}", deep.as_bytes()]).indented().is_none());
+        let large = format!("\"{}\"", " ".repeat(INDENTED_PAGE_BYTES));
+        assert!(DocumentPage::of_test(&[large.as_bytes()]).indented().is_none());
+    }
+
+    #[test]
+    fn a_page_is_often_indented_after_twice_its_documents() {
+        let page = DocumentPage::of_test(&[b"0", b"1", b"2"]);
+        for _ in 0..2 {
+            let said: Vec<bool> = (0..4).map(|_| page.clone().is_often_indented(2)).collect();
+            assert_eq!(said, [false, false, true, false]);
+            assert!(!page.is_often_indented(2) && page.is_often_indented(90));
+        }
     }
 }

@@ -59,6 +59,8 @@ pub struct Footer {
     pub(super) schema_columns: SchemaColumns,
     /// Pages of documents that are in memory.
     pub(super) page_slots: PageSlots,
+    /// The pages that are kept indented.
+    pub(super) indented_slots: PageSlots,
     /// The profile, where it came with the end of the file and is small.
     profile_bytes: Option<Bytes>,
     memory_bytes: usize,
@@ -202,7 +204,7 @@ impl Footer {
             + outline.bytes().len()
             + keywords.memory_bytes()
             + shapes.memory_bytes()
-            + pages * SLOT_BYTES
+            + 2 * pages * SLOT_BYTES
             + 1_024;
         ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new().with_schema(schema.clone()))?;
         Ok(Footer {
@@ -221,6 +223,7 @@ impl Footer {
             row_groups,
             schema_columns,
             page_slots: PageSlots::new(rows.len()),
+            indented_slots: PageSlots::new(rows.len()),
             profile_bytes: None,
             memory_bytes,
         })

@@ -29,6 +29,15 @@ pub enum PartKey {
         /// The page.
         page: u32,
     },
+    /// The same page, indented.
+    Indented {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+        /// The page.
+        page: u32,
+    },
     /// A column of a row group.
     Column {
         /// The file.
@@ -98,7 +107,7 @@ pub enum PartKey {
 pub enum Part {
     /// Footer, page index and layout.
     Footer(Arc<Footer>),
-    /// A page of documents.
+    /// A page of documents, as they are stored or indented.
     Documents(DocumentPage),
     /// A column of a row group as an Arrow array.
     Column(ArrayRef),

@@ -41,10 +41,11 @@ use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params::{self, ParameterError};
+use crate::http::read;
 use crate::http::visit::{BaseUrl, told};
 use crate::model::request::Format;
 use crate::model::version::{VersionNumber, VersionSelector};
-use crate::service::App;
+use crate::service::{Admitted, App};
 use cells::Cell;
 pub(super) use cells::summary;
 use conditions::InForce;
@@ -105,12 +106,20 @@ struct BrowsePage {
     api_href: Option<String>,
     as_table: String,
     as_json: String,
-    downloads: Vec<(&'static str, String)>,
+    downloads: Vec<Download>,
     snippets: Vec<Snippet>,
     /// For the owner: what this read does.
     explain: Option<String>,
     all_columns: String,
     private: bool,
+}
+
+/// All that match, in one format.
+struct Download {
+    format: &'static str,
+    href: String,
+    /// The name of the file.
+    file: String,
 }
 
 async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -171,7 +180,10 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     let download = if private { place.download() } else { place.api() };
     let download = |format: Format| {
         let query = all.clone().and("format", format.name());
-        (format.name(), if format == Format::Parquet { query.and("typed", true) } else { query }.at(&download))
+        let query = if format == Format::Parquet { query.and("typed", true) } else { query };
+        let Admitted { name_slug, version, alt, .. } = &opened.admitted;
+        let file = read::file_name(name_slug, *version, *alt, format);
+        Download { format: format.name(), href: query.at(&download), file }
     };
     let page = BrowsePage {
         shell: visit.shell(opened.dataset.name.as_str()),

@@ -1,6 +1,6 @@
 //! Entities as the rows of a table, or as JSON. Both end early where a page would become too large.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
 
@@ -103,6 +103,8 @@ impl Table {
         };
         let mut rows = Vec::new();
         let mut bytes = 0;
+        // The columns with values that no sort puts in order, and those with others.
+        let (mut nested, mut scalar) = (HashSet::new(), HashSet::new());
         for (index, entity) in entities.iter().enumerate() {
             let mut cells: Vec<(usize, Cell)> = Vec::new();
             for (key, value) in members(entity) {
@@ -118,6 +120,11 @@ impl Table {
                 if place < if chosen > 0 { chosen } else { TABLE_COLUMNS } || sorted == Some(names[place].as_str()) {
                     let (cell, weight) = cell(value, &look.marks);
                     bytes += weight;
+                    match value.first() {
+                        Some(b'{' | b'[') => _ = nested.insert(names[place].clone()),
+                        Some(b'n') | None => {}
+                        Some(_) => _ = scalar.insert(names[place].clone()),
+                    }
                     cells.push((place, cell));
                 }
             }
@@ -153,7 +160,10 @@ impl Table {
         let rows: Vec<Row> = rows.into_iter().map(row).collect();
         let column = |(place, name): (usize, &String)| {
             let cells = rows.iter().filter_map(|row| row.cells.get(place));
-            Column { width: widths::of_column(name, cells), ..Column::new(name, look.links) }
+            Column {
+                width: widths::of_column(name, cells),
+                ..Column::new(name, nested.contains(name) && !scalar.contains(name), look.links)
+            }
         };
         let columns = names.iter().enumerate().map(column).collect();
         let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
@@ -189,7 +199,8 @@ impl Table {
 }
 
 impl Column {
-    fn new(name: &str, links: &Links<'_>) -> Column {
+    /// A column, of nested values alone perhaps.
+    fn new(name: &str, is_nested: bool, links: &Links<'_>) -> Column {
         let sorted = links.query.first("sort");
         let is = |direction: &str| sorted == Some(format!("{name}:{direction}").as_str());
         let (order, next) = match () {
@@ -200,7 +211,7 @@ impl Column {
             () => ("none", "asc"),
         };
         // A sort takes a field of the entities, which a column of a nested one is not.
-        let is_nested = links.query.first("flatten").is_some() && Path::is_deep(name);
+        let is_nested = is_nested || links.query.first("flatten").is_some() && Path::is_deep(name);
         let sort = (!name.is_empty() && !is_nested).then(|| links.sorted(name, next)).flatten();
         // A browser reads some characters of a page as others, and no text of one is as long as a name may be.
         let is_kept = |character: char| !character.is_control() && character != char::REPLACEMENT_CHARACTER;

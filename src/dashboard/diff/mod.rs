@@ -153,7 +153,10 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
         change_type: field("change_type"),
         versions: dataset.latest_version.map_or_else(
             || "This dataset has no version yet.".to_owned(),
-            |latest| format!("Its versions are 1 to {latest}. “active” and “latest” name one, too."),
+            |latest| match latest.get() {
+                1 => "Its only version is 1. It can be compared with its alternate.".to_owned(),
+                _ => format!("Its versions are 1 to {latest}. “active” and “latest” name one, too."),
+            },
         ),
     };
     let mut status = StatusCode::OK;

@@ -363,14 +363,19 @@ fn describe(headers: &mut HeaderMap, served: &Admitted) {
 /// once more in the extended notation (RFC 6266), which the others understand and all prefer. `None` if a header
 /// cannot hold the slug, which no slug that was made from a name does: it has no control characters and no `"`.
 fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> Option<HeaderValue> {
-    let alt = if alt { "-alt" } else { "" };
-    let file_name = format!("{name_slug}-v{version}{alt}.{}", format.name());
+    let file_name = file_name(name_slug, version, alt, format);
     let mut value = format!("attachment; filename=\"{file_name}\"");
     if !file_name.is_ascii() {
         value.push_str("; filename*=UTF-8''");
         value.extend(utf8_percent_encode(&file_name, ESCAPED));
     }
     HeaderValue::from_bytes(value.as_bytes()).ok()
+}
+
+/// The name of an answer as a file.
+pub(crate) fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> String {
+    let alt = if alt { "-alt" } else { "" };
+    format!("{name_slug}-v{version}{alt}.{}", format.name())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::query::fetch::reorder::Reordered;
 use crate::query::fetch::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
 use crate::storage::StorageError;
-use crate::storage::document_page::DocumentPage;
+use crate::storage::document_page::HeldDocuments;
 use crate::storage::reader::{VersionReader, Wanted};
 use crate::storage::shortage::Shortage;
 
@@ -47,15 +47,33 @@ pub struct SelectedDocuments {
 
 /// All documents of a selection, which are in memory while this is there. Giving them waits for nothing, and takes
 /// about as long as copying them.
-pub struct AtHand(Vec<DocumentPage>);
+pub struct AtHand(Vec<HeldDocuments>);
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub enum Held<'d> {
+    /// As it is stored.
+    Stored(&'d [u8]),
+    /// As an element of an indented array.
+    Indented(&'d [u8]),
+}
 
 impl AtHand {
     /// Calls `each` with the documents, in order, until it breaks. Returns the place after the last one.
-    pub fn for_each(&self, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> u64 {
+    pub fn for_each(&self, mut each: impl FnMut(Held<'_>) -> ControlFlow<()>) -> u64 {
         let mut place = 0;
-        for document in self.0.iter().flat_map(DocumentPage::iter) {
-            place += 1;
-            if each(document).is_break() {
+        for HeldDocuments { stored, indented } in &self.0 {
+            let flow = match indented {
+                Some(indented) => indented.iter().try_for_each(|text| {
+                    place += 1;
+                    each(Held::Indented(text))
+                }),
+                None => stored.iter().try_for_each(|document| {
+                    place += 1;
+                    each(Held::Stored(document))
+                }),
+            };
+            if flow.is_break() {
                 break;
             }
         }
@@ -119,13 +137,17 @@ impl SelectedDocuments {
         units(&self.reader, self.selection.len())
     }
 
-    /// All of them, if they are in memory and have at most so many bytes; those here and there, if they are few.
-    pub async fn at_hand(&self, most_bytes: usize) -> Option<AtHand> {
+    /// All of them, if they are in memory and have at most so many bytes; those here and there, if they are few. If
+    /// they are wanted indented, those come so that are kept so.
+    pub async fn at_hand(&self, most_bytes: usize, indented: bool) -> Option<AtHand> {
         let parts = match self.selection.positions() {
-            Positions::Range(range) => self.reader.documents_at_hand(std::iter::once(range.clone()), most_bytes).await,
+            Positions::Range(range) => {
+                let all = std::iter::once(range.clone());
+                self.reader.documents_at_hand(all, most_bytes, indented).await
+            }
             Positions::List(positions) if positions.len() <= AT_HAND => {
                 let each = positions.iter().map(|position| *position..position + 1);
-                self.reader.documents_at_hand(each, most_bytes).await
+                self.reader.documents_at_hand(each, most_bytes, indented).await
             }
             Positions::List(_) => None,
         };

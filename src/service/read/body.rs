@@ -20,7 +20,7 @@ use crate::document::{Columns, ColumnsBuilder, TooManyColumns};
 use crate::encode::{self, Encode, EntityBound};
 use crate::metrics::metrics;
 use crate::model::request::{Format, ReadRequest};
-use crate::query::fetch::documents::{self, AtHand, SelectedDocuments, Unit};
+use crate::query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::Selection;
 use crate::query::{Engine, QueryError};
@@ -81,7 +81,10 @@ impl BodyMaker<'_> {
         let names = names_memory(engine, &columns)?;
         let bound = EntityBound::new(limits.encoded_entity_bytes);
         match encode::text_encoder(request, Some(columns.clone()), bound) {
-            Some(encoder) => text(capacity, source, encoder.into(), names).await,
+            Some(encoder) => {
+                let indented = encode::indents_documents(request) && source.reshape().is_identity();
+                text(capacity, source, (encoder.into(), indented), names).await
+            }
             None => Box::pin(parquet::body(capacity, source, (columns, types), taker)).await,
         }
     }
@@ -151,11 +154,11 @@ const AT_HAND_BYTES: u64 = 256 << 10;
 /// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
 pub(in crate::service) const WHOLE_BODY_BYTES: usize = 4 << 20;
 
-/// An answer in a text format.
+/// An answer in a text format. Documents in memory may be indented already, if that is all that it does to them.
 async fn text(
     capacity: &Capacity,
     source: Arc<Source>,
-    encoder: Arc<dyn Encode>,
+    (encoder, indented): (Arc<dyn Encode>, bool),
     names: Option<MemoryReservation>,
 ) -> Result<AnswerBody, ReadError> {
     let admission = capacity.admission();
@@ -165,7 +168,7 @@ async fn text(
     let first = units.next();
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
         let at_hand = match document_bytes <= AT_HAND_BYTES {
-            true => source.documents().at_hand(2 * AT_HAND_BYTES as usize).await,
+            true => source.documents().at_hand(2 * AT_HAND_BYTES as usize, indented).await,
             false => None,
         };
         let (is_at_hand, source, encoder) = (at_hand.is_some(), source.clone(), encoder.clone());
@@ -252,15 +255,18 @@ async fn encode(
 ) -> Result<u64, ReadError> {
     let (start, mut first) = (out.len(), unit.places.start == 0);
     let mut result = Ok(());
-    let each = |entity: &[u8]| {
-        result = encoder.entity(entity, first, out);
+    let mut each = |held: Held<'_>| {
+        match held {
+            Held::Stored(entity) => result = encoder.entity(entity, first, out),
+            Held::Indented(text) => encode::indented_entity(text, first, out),
+        }
         first = false;
         let goes_on = result.is_ok() && out.len() - start < most_bytes;
         if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let next = match at_hand {
         Some(documents) => source.for_each_at_hand(documents, each),
-        None => source.for_each(unit, each).await?,
+        None => source.for_each(unit, |entity| each(Held::Stored(entity))).await?,
     };
     result?;
     Ok(next)

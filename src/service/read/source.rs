@@ -7,7 +7,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::document::Columns;
-use crate::query::fetch::documents::{self, AtHand, SelectedDocuments, Unit};
+use crate::query::fetch::documents::{self, AtHand, Held, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::fetch::selection::Positions;
 use crate::query::{Engine, QueryError};
@@ -71,14 +71,18 @@ impl Source {
         Ok(self.documents.for_each(unit, reshaped).await?)
     }
 
-    /// As [`Source::for_each`], with all entities, whose documents are in memory.
+    /// As [`Source::for_each`], with all entities, whose documents are in memory. Those that come indented stay as they
+    /// are: they are wanted so only where nothing is reshaped.
     pub(in crate::service) fn for_each_at_hand(
         &self,
         documents: &AtHand,
-        mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
+        mut each: impl FnMut(Held<'_>) -> ControlFlow<()>,
     ) -> u64 {
         let mut scratch = ReshapeScratch::default();
-        documents.for_each(|document| each(self.reshape.apply(document, &mut scratch)))
+        documents.for_each(|held| match held {
+            Held::Stored(document) => each(Held::Stored(self.reshape.apply(document, &mut scratch))),
+            Held::Indented(_) => each(held),
+        })
     }
 
     /// As [`Source::for_each`], with a unit of all the version's entities.

@@ -65,6 +65,35 @@ impl FileReader {
         }
     }
 
+    /// The documents of a page in memory, indented: if they are kept so, or have been asked for so often that they are
+    /// from now on. So many of them are wanted. The metrics count no look-up.
+    pub(super) async fn indented_page(
+        &self,
+        row_group: usize,
+        page: usize,
+        (stored, wanted): (&DocumentPage, usize),
+    ) -> Option<DocumentPage> {
+        let (slots, cache) = (&self.footer.indented_slots, &self.file.cache);
+        let key = PartKey::Indented { file: self.footer.id, row_group: row_group as u32, page: page as u32 };
+        if let Some(kept) = slots.page(row_group, page) {
+            return Some(kept);
+        }
+        if let Some(kept) = slots.alive(row_group, page) {
+            // The cache learns of its use.
+            cache.peek(&key).await;
+            return Some(kept);
+        }
+        // Where room is scarce, stored pages need it more: they take longer to make.
+        let is_roomy = cache.has_room_for(cache.capacity_bytes() / 4);
+        if !stored.is_often_indented(wanted) || !is_roomy {
+            return None;
+        }
+        let made = stored.indented()?;
+        cache.keep(key, Part::Documents(made.clone())).await;
+        slots.keep(row_group, self.page_count(row_group), page, &made);
+        Some(made)
+    }
+
     /// One page of documents, if the cache holds it.
     pub(in crate::storage) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let key = self.page_key(row_group, page);

@@ -14,7 +14,7 @@ use super::VersionReader;
 use super::ahead::Wanted;
 use super::file::FileReader;
 use crate::storage::StorageError;
-use crate::storage::document_page::DocumentPage;
+use crate::storage::document_page::{DocumentPage, HeldDocuments};
 use crate::storage::edit::{Piece, Source};
 use crate::storage::keywords::cut::Plan;
 use crate::storage::keywords::segment::Candidates;
@@ -243,12 +243,14 @@ impl VersionReader {
     }
 
     /// The documents at positions that follow each other in stretches, in order, if all of them are in memory and have
-    /// at most so many bytes. Each part is of one page. The metrics count look-ups if so.
+    /// at most so many bytes. Each part is of one page; it comes indented, too, if that is wanted and kept. The metrics
+    /// count look-ups if so.
     pub async fn documents_at_hand(
         &self,
         stretches: impl Iterator<Item = Range<u64>> + Send,
         most_bytes: usize,
-    ) -> Option<Vec<DocumentPage>> {
+        indented: bool,
+    ) -> Option<Vec<HeldDocuments>> {
         let (mut parts, mut keys) = (Vec::with_capacity(stretches.size_hint().0), Vec::new());
         let (mut bytes, mut page_bytes) = (0, 0);
         for stretch in stretches {
@@ -269,13 +271,18 @@ impl VersionReader {
                     keys.push(key);
                     page_bytes += held.memory_bytes() as u64;
                 }
-                let part = held.within(&(start + row..start + end));
-                bytes += part.document_bytes();
-                if part.is_empty() || bytes > most_bytes {
+                let rows = start + row..start + end;
+                let stored = held.clone().within(&rows);
+                bytes += stored.document_bytes();
+                if stored.is_empty() || bytes > most_bytes {
                     return None;
                 }
-                position += part.len() as u64;
-                parts.push(part);
+                position += stored.len() as u64;
+                let indented = match indented {
+                    true => place.reader.indented_page(place.row_group, page, (&held, stored.len())).await,
+                    false => None,
+                };
+                parts.push(HeldDocuments { stored, indented: indented.map(|page| page.within(&rows)) });
             }
         }
         self.own.file.cache.found_pages(&keys, page_bytes);

@@ -177,6 +177,13 @@ fn a_user_without_datasets_can_be_removed() {
     assert!(message.contains("there is no user bob@example.test"), "{message}");
 }
 
+#[test]
+fn without_a_cluster_no_server_has_registered() {
+    let machine = Machine::with_user();
+    assert!(succeeded(&machine.run(&["nodes"])).starts_with("no server has registered: "));
+    assert_eq!(succeeded(&machine.run(&["nodes", "--json"])), "");
+}
+
 /// A token for a user who was there could only be made over HTTP.
 #[test]
 fn tokens_are_made_for_users_who_are_there() {
@@ -190,6 +197,10 @@ fn tokens_are_made_for_users_who_are_there() {
     );
     let (all, reads) = (printed.lines().last().expect("a token"), token(make(&["bi", "--scope", "read"])));
     let short = token(make(&["short", "--expires-in", "1h"]));
+    let refused = make(&["days", "--expires-in", "90"]);
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(message.contains("it has no unit; valid: 90d for days, 90h for hours, 90s for seconds"), "{message}");
     for (options, words) in [
         (&["ci"][..], "the token cannot be made: the token's name is taken"),
         (&[""], "the token cannot be made: name: it must have 1 to"),
@@ -258,6 +269,11 @@ fn an_import_makes_a_dataset_and_then_its_next_version() {
     assert_eq!(line, small(1, 2));
     let line = one_json_line(&machine.import("large.json", &["--records-path", "data.items"]));
     assert_eq!(line, small(2, 3));
+
+    machine.write("twice.csv", "a,a\n1,2\n");
+    let line = one_json_line(&machine.import("twice.csv", &[]));
+    let warning = line["warnings"][0].as_str();
+    assert!(warning.is_some_and(|warning| warning.starts_with("Several columns of the table have the name")), "{line}");
 
     let arguments = ["import", "small.jsonl", "--name", "Hidden", "--owner", "ada@example.test", "--private"];
     let line = one_json_line(&machine.run(&arguments));
@@ -453,7 +469,11 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
 fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
     let machine = Machine::new();
     let arguments = |source| ["import", source, "--name", "Things", "--owner", "ada@example.test"];
-    for (source, problem) in [("/nowhere/x.json", "there is no such file"), (".", "it is a directory")] {
+    for (source, problem) in [
+        ("/nowhere/x.json", "there is no such file"),
+        (".", "it is a directory"),
+        ("htp://example.org/x.json", "sources have no such scheme, and there is no such file"),
+    ] {
         let message = failed(&machine.run(&arguments(source)));
         assert!(message.starts_with(&format!("strata: importing {source}: {problem}; valid: ")), "{message}");
     }

@@ -287,6 +287,8 @@ async fn a_click_sorts_and_filters() {
     service.import("Odd", text).await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/odd/active/?limit=9&offset=1").await;
+    // No sort puts objects in order.
+    assert_eq!(page.all_words("thead a"), ["a:b", "n"]);
     let sorted = page.link("n");
     assert_eq!(sorted, "/ui/1/odd/active/?limit=9&sort=n:asc");
     let page = visitor.page(&sorted).await;
@@ -325,6 +327,8 @@ async fn every_download_holds_all_that_match() {
     let page = Browser::visitor(&service).page(&format!("{TEN}?filter=k:1&limit=1&view=json")).await;
     for (format, bytes) in [("json", 60), ("jsonl", 50), ("csv", 10), ("tsv", 10), ("xml", 50), ("parquet", 200)] {
         let href = page.link(format);
+        let file = page.one(&format!(".downloads a[href='{href}']")).attr("download");
+        assert_eq!(file, Some(format!("ten-v1.{format}").as_str()));
         assert!(href.starts_with("/api/1/ten/active/?filter=k:1&format="), "{href}");
         let answer = service.get(&href).await;
         assert!(answer.status == 200 && answer.body.len() > bytes, "{href}");

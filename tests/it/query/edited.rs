@@ -146,12 +146,15 @@ async fn check_at_hand(reader: &VersionReader, list: &[String]) -> Result<(), Te
         let expected: Vec<&str> =
             stretches.iter().flat_map(|stretch| stretch.clone()).map(|position| &*list[position as usize]).collect();
         let bytes: usize = expected.iter().map(|document| document.len()).sum();
-        let parts = reader.documents_at_hand(stretches.clone().into_iter(), usize::MAX).await.expect("at hand");
-        let found: Vec<&str> =
-            parts.iter().flat_map(|part| part.iter()).map(|bytes| std::str::from_utf8(bytes).expect("text")).collect();
+        let parts = reader.documents_at_hand(stretches.clone().into_iter(), usize::MAX, false).await.expect("at hand");
+        let found: Vec<&str> = parts
+            .iter()
+            .flat_map(|part| part.stored.iter())
+            .map(|bytes| std::str::from_utf8(bytes).expect("text"))
+            .collect();
         prop_assert_eq!(found, expected);
         if count > 0 {
-            prop_assert!(reader.documents_at_hand(stretches.into_iter(), bytes - 1).await.is_none());
+            prop_assert!(reader.documents_at_hand(stretches.into_iter(), bytes - 1, false).await.is_none());
         }
     }
     Ok(())

@@ -98,6 +98,32 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
+    let owned = owned().await;
+    let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
+    let file = owned.service.directory().join("store/strata.id");
+    let name = fs::read(&file).expect("an identity");
+    fs::remove_file(&file).expect("removed");
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo").success());
+
+    let told = "the store is missing: its strata.id is no regular file";
+    let text = ready(&owned).await;
+    assert!(text.contains(told), "{text}");
+    unavailable(&try_push(&owned, id, r#"[{"a":2}]"#).await, "the store of the version files is missing");
+    let sweep = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
+    let error = sweep.err().map(|error| strata::model::causes::Causes(&error).to_string());
+    assert!(error.as_ref().is_some_and(|error| error.contains(told)), "{error:?}");
+    // Reads need no name, and a service opens for them.
+    assert_eq!(owned.service.get("/api/1/things/active/?pretty=false").await.text(), r#"[{"a":1}]"#);
+    App::open(owned.service.app.config()).await.expect("it opens").close().await;
+
+    fs::remove_file(&file).expect("removed");
+    fs::write(&file, name).expect("written");
+    assert_eq!(ready(&owned).await, "ok");
+    assert_eq!(try_push(&owned, id, r#"[{"a":2}]"#).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sweep_leaves_a_store_alone_that_is_another_ones() {
     let owned = owned().await;
     owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;

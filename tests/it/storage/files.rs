@@ -449,7 +449,7 @@ pub async fn read_all(
 }
 
 /// Every document, as many pages at a time as one request yields.
-async fn read_ahead(reader: &VersionReader) -> Result<Vec<String>, StorageError> {
+pub async fn read_ahead(reader: &VersionReader) -> Result<Vec<String>, StorageError> {
     let mut documents = Vec::new();
     for row_group in 0..reader.row_groups().len() {
         let count = reader.page_count(row_group);
@@ -482,7 +482,8 @@ fn documents_that_compress_well_are_decoded_ahead_only_so_far() {
             let reader = VersionReader::open(&store, &path, written.size_bytes, &cache).await.expect("opened");
             let at_hand = async |most_bytes| {
                 let all = std::iter::once(0..DOCUMENTS as u64);
-                reader.documents_at_hand(all, most_bytes).await.map(|parts| parts.iter().map(|part| part.len()).sum())
+                let held = reader.documents_at_hand(all, most_bytes, false).await;
+                held.map(|parts| parts.iter().map(|part| part.stored.len()).sum())
             };
             assert_eq!(at_hand(usize::MAX).await, None::<usize>);
             assert!(read_ahead(&reader).await.expect("read") == entities);

@@ -2,6 +2,7 @@
 
 mod disk_cache;
 mod files;
+mod indented;
 mod keyword_index;
 mod outline;
 mod profile;

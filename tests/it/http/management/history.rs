@@ -30,10 +30,18 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
     };
     let one_column = json!(["The table has one column, whose name holds semicolons: only commas separate cells here."]);
     let of_tabs = json!(["The table has one column, whose name holds commas: only tabs separate cells here."]);
+    let twice = json!(["Several columns of the table have the name \"a\": entities have the last one's cells alone."]);
+    let long = "ä".repeat(61);
+    let beginning = format!(
+        "Several columns of the table have the name \"{}\"…: entities have the last one's cells alone.",
+        "ä".repeat(60)
+    );
     let nothing = json!(["The source holds no entities, so the version has none."]);
     let told = [
         ("csv", "name;age\nAda;36\n", one_column),
         ("tsv", "name,age\nAda,36\n", of_tabs),
+        ("csv", "a,b,a,b\n1,2,3,4\n", twice),
+        ("csv", &format!("x,{long},{long}\n1,2,3\n"), json!([beginning])),
         ("jsonl", "", nothing.clone()),
         ("json", "[]", nothing.clone()),
         ("csv", "a,b\n", nothing),
@@ -55,7 +63,7 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
     }
     // The empty one that shares the file of the version before is told, too.
     push("json", "[]").await;
-    assert_eq!(push("jsonl", "").await["warnings"][0], told[2].2[0]);
+    assert_eq!(push("jsonl", "").await["warnings"][0], told[4].2[0]);
 }
 
 async fn attempts_are_listed_newest_first(owners: Owners) {

@@ -11,6 +11,9 @@ use strata::source::{DecodeOptions, InferTypes, SourceInput};
 use super::{check, check_with, decode};
 use crate::reference::{delimited, hostile};
 
+/// What is told of a table in another encoding.
+const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f latin1 -t utf-8`";
+
 #[test]
 fn tables_give_strings() {
     check(
@@ -48,10 +51,14 @@ fn rows_that_are_bad_are_named_by_position_and_line() {
     check("a.csv", "a,b\n1,2,3\n", "! item 1 (line 2): the row has 3 cells, the header has 2");
     check("a.csv", "a,b\r\n1,\"2\r\n3,4\r\n", "! item 1 (line 2): a quote is opened and never closed");
     check("a.csv", "a,b\n1,\"2\"x\n", "! item 1 (line 2): there is text after the closing quote of a cell");
-    check("a.csv", b"a,b\n1,\xe9\n", "! item 1 (line 2): cell 2 is not UTF-8");
+    check("a.csv", b"a,b\n1,\xe9\n", &format!("! item 1 (line 2): cell 2 is not UTF-8{CONVERT}"));
     // Also in a column that a later one of the same name hides.
-    check("a.csv", b"a,b,a\n1,2,3\n\xe9,2,3\n", "{\"a\":\"3\",\"b\":\"2\"}\n! item 2 (line 3): cell 1 is not UTF-8");
-    check("a.csv", b"a,\xe9\n1,2\n", "! the header line is not UTF-8");
+    check(
+        "a.csv",
+        b"a,b,a\n1,2,3\n\xe9,2,3\n",
+        &format!("{{\"a\":\"3\",\"b\":\"2\"}}\n! item 2 (line 3): cell 1 is not UTF-8{CONVERT}"),
+    );
+    check("a.csv", b"a,\xe9\n1,2\n", &format!("! the header line is not UTF-8{CONVERT}"));
     check("a.csv", "a,\"b\n", "! the header line: a quote is opened and never closed");
     check("a.csv", "", "! the table is empty: its first line must name the columns");
     check("a.tsv", "\n\n", "! the table is empty: its first line must name the columns");
