@@ -1,6 +1,6 @@
 //! The dataset and the version that a page is about.
 
-use super::place::Place;
+use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::Visit;
@@ -48,6 +48,7 @@ pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<
     }
     let lookup = lookup?;
     let (dataset, version) = found.ok_or(ReadError::DatasetNotFound)?;
+    visit.dataset = dataset.latest_version.is_some().then(|| DatasetPlace::of(&dataset));
     let admitted = match &user {
         None => lookup.admit(Authorization::None, client, alt)?,
         Some(user) => lookup.admit_user(user, alt)?,

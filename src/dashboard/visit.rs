@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 
+use super::place::DatasetPlace;
 use super::query::Query;
 use super::sentence::Sentence;
 use super::{assets, forms};
@@ -66,6 +67,9 @@ pub(super) struct Visit {
     pub(super) meter: Option<UsageMeter>,
     /// What was typed into the form that was sent. The page of an error shows it, so that it is not lost.
     pub(super) typed: Option<String>,
+    /// The dataset of the page, once it is known that it is there for the visitor, with a version. The page of an error
+    /// leads back to it.
+    pub(super) dataset: Option<DatasetPlace>,
     /// Says which parameters of the address the page does not have.
     ignored: Option<String>,
 }
@@ -83,6 +87,8 @@ struct ErrorPage<'a> {
     /// Whether links lead to what exists.
     tells_what_there_is: bool,
     typed: Option<&'a str>,
+    /// The page of the dataset's versions, where what is not there is a part of it.
+    versions: Option<String>,
 }
 
 impl Visit {
@@ -94,7 +100,7 @@ impl Visit {
         match Visitor::of(&app, &head).await {
             Ok(visitor) => {
                 let headers = HeaderMap::new();
-                Ok(Visit { app, head, visitor, headers, meter: None, typed: None, ignored: None })
+                Ok(Visit { app, head, visitor, headers, meter: None, typed: None, dataset: None, ignored: None })
             }
             Err(error) => {
                 let mut response = error.into_response();
@@ -273,7 +279,10 @@ impl Visit {
         };
         let shell = self.shell(heading);
         let typed = self.typed.as_deref().filter(|typed| !typed.is_empty());
-        let page = ErrorPage { shell, status: status.as_u16(), heading, text: &text, tells_what_there_is, typed };
+        let dataset = self.dataset.as_ref().filter(|_| status == StatusCode::NOT_FOUND);
+        let versions = dataset.map(DatasetPlace::versions);
+        let status_code = status.as_u16();
+        let page = ErrorPage { shell, status: status_code, heading, text: &text, tells_what_there_is, typed, versions };
         (render(status, &page).unwrap_or(Reply::Page(status, String::new())), headers)
     }
 }

@@ -171,6 +171,10 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
         let text = page.words("main [role=alert]");
         assert!(text.contains(words), "{uri}: {text}");
         assert_eq!(page.words("main .status"), status.to_string());
+        // Where the dataset is there, the page leads back to it.
+        let leads_back = page.select("main a[href='/ui/1/ten/versions']").len() == 1;
+        let is_there = ["its only version", "no alternate", "None is at"].iter().any(|said| text.contains(said));
+        assert_eq!(leads_back, is_there, "{uri}");
     }
     let long = format!("/ui/1/ten/v1/?x={}", "y".repeat(33_000));
     assert!(visitor.error(&long, 414).await.words("[role=alert]").contains("the query string is"));
