@@ -102,6 +102,13 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
                 size_bytes: None,
                 versions: versions.iter().flatten().map(VersionLine::from).collect(),
             },
+            Finding::Store { reason } => FindingLine {
+                finding: "store",
+                path: None,
+                reason: Some(reason),
+                size_bytes: None,
+                versions: Vec::new(),
+            },
             Finding::Catalog { reason } => FindingLine {
                 finding: "catalog",
                 path: None,
@@ -136,6 +143,7 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
         Finding::Damaged { path, reason, versions } => {
             format!("damaged {path}: {reason} ({})\n", needed_by(versions.as_deref()))
         }
+        Finding::Store { reason } => format!("damaged store: {reason}\n"),
         Finding::Catalog { reason } => format!("damaged catalog: {reason}\n"),
         Finding::Dangling(reference) => format!("damaged {reference}: there is no record of its file\n"),
         Finding::Unneeded { path, reason } => {

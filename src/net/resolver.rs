@@ -84,7 +84,7 @@ impl Default for Resolver {
 }
 
 /// Why a name has no address, as a sentence: the resolver's own texts print its data structures.
-fn unresolved(error: &NetError) -> io::Error {
+fn unresolved(name: &str, error: &NetError) -> io::Error {
     let (kind, reason) = match error {
         error if error.is_nx_domain() => (io::ErrorKind::NotFound, "name servers know no such name"),
         error if error.is_no_records_found() => (io::ErrorKind::NotFound, "name servers know no address for it"),
@@ -95,7 +95,7 @@ fn unresolved(error: &NetError) -> io::Error {
             (io::ErrorKind::Other, "name servers cannot be asked, or answer with an error")
         }
     };
-    io::Error::new(kind, format!("the name does not resolve: {reason}"))
+    io::Error::new(kind, format!("the name {name} does not resolve: {reason}"))
 }
 
 impl LookUp for Resolver {
@@ -103,7 +103,7 @@ impl LookUp for Resolver {
         let (resolver, name) = (self.inner.clone(), name.to_owned());
         async move {
             let resolver = resolver.map_err(io::Error::other)?;
-            let found = resolver.lookup_ip(name).await.map_err(|error| unresolved(&error))?;
+            let found = resolver.lookup_ip(&name).await.map_err(|error| unresolved(&name, &error))?;
             let mut addresses: Vec<IpAddr> = found.iter().collect();
             // The other family is tried when the first does not connect.
             addresses.sort_by_key(IpAddr::is_ipv6);

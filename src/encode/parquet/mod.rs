@@ -175,6 +175,15 @@ impl ParquetStream {
         pages * INDEXED_PAGE_BYTES
     }
 
+    /// As [`ParquetStream::index_bytes`], of any row group that is full: about as many, most.
+    pub fn most_index_bytes(&self, columns: &Columns) -> usize {
+        if self.types.is_none() {
+            return 0;
+        }
+        let pages = self.row_group_rows.div_ceil(chunk::INDEXED_ROWS) * columns.len();
+        (pages + self.row_group_bytes / chunk::PAGE_BYTES + 1) * INDEXED_PAGE_BYTES
+    }
+
     /// Adds the rows of a batch of the same columns to the row group.
     pub fn push(&mut self, batch: Batch) {
         self.rows += batch.rows();

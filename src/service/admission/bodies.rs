@@ -17,6 +17,9 @@ const LARGEST: u64 = 4;
 /// Gives large bodies their room.
 pub struct LargeBodies {
     gate: FairSemaphore,
+    /// What one body takes at most: there is always room for that of another caller. Forms are larger than bodies of
+    /// JSON, and become no values.
+    most_units: u64,
 }
 
 /// The room of a large body, until dropped.
@@ -35,7 +38,8 @@ impl LargeBodies {
     pub(in crate::service) fn new(config: &Config) -> LargeBodies {
         let units = (LARGEST * config.limits.body_bytes).max(LEAST_BYTES);
         let bounds = Bounds::new(units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
-        LargeBodies { gate: FairSemaphore::new(Gate { name: "body", what: "bytes of large request bodies" }, &bounds) }
+        let gate = FairSemaphore::new(Gate { name: "body", what: "bytes of large request bodies" }, &bounds);
+        LargeBodies { gate, most_units: units / 2 }
     }
 
     /// Room for a large body. Waits for that of others, as heavy queries do.
@@ -43,11 +47,36 @@ impl LargeBodies {
     /// # Errors
     /// [`Refused`], at once or after waiting.
     pub async fn room(&self, holder: Holder, size_bytes: u64) -> Result<BodyRoom, Refused> {
-        Ok(BodyRoom { _permit: self.gate.acquire(holder, size_bytes).await? })
+        Ok(BodyRoom { _permit: self.gate.acquire(holder, size_bytes.min(self.most_units)).await? })
     }
 
     /// Brings the metrics that show the state of the gate up to date.
     pub(in crate::service) fn update_metrics(&self) {
         self.gate.update_metrics();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::ids::UserId;
+    use crate::model::limits::EDITOR_FORM_BYTES;
+
+    /// A form that was announced, and of which nothing came, held all room that there was.
+    #[tokio::test]
+    async fn the_largest_body_leaves_room_for_that_of_another_caller() {
+        let bodies = LargeBodies::new(&Config::default());
+        let user = |number| Holder::User(UserId::new(number));
+        let form = bodies.room(user(1), EDITOR_FORM_BYTES as u64).await.expect("room");
+        for size_bytes in [SMALL_BYTES + 1, 2 << 20, EDITOR_FORM_BYTES as u64] {
+            let other = tokio::time::timeout(Duration::from_secs(5), bodies.room(user(2), size_bytes)).await;
+            assert!(other.is_ok_and(|room| room.is_ok()), "{size_bytes}");
+        }
+        let again = tokio::time::timeout(Duration::from_millis(50), bodies.room(user(1), 2 << 20)).await;
+        assert!(again.is_err());
+        drop(form);
+        bodies.room(user(1), 2 << 20).await.expect("room");
     }
 }

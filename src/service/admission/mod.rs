@@ -41,7 +41,7 @@ pub(in crate::service) mod semaphore;
 pub(in crate::service) mod tenants;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -91,6 +91,17 @@ struct Shared {
     long_units: FairSemaphore,
     ahead: FairSemaphore,
     buffered_bytes: Arc<AtomicU64>,
+    /// Bodies that have begun and wait for memory.
+    parquet_waiting: Arc<AtomicUsize>,
+}
+
+/// A Parquet body that has begun and waits for memory, until dropped.
+pub(in crate::service) struct WaitsForMemory(Arc<AtomicUsize>);
+
+impl Drop for WaitsForMemory {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -186,6 +197,7 @@ impl Admission {
             long_units: units("long_unit"),
             ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
             buffered_bytes: Arc::default(),
+            parquet_waiting: Arc::default(),
         };
         Admission { shared: Arc::new(shared), holder: Holder::Operator }
     }
@@ -243,6 +255,18 @@ impl Admission {
     /// As [`Admission::query`].
     pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Refused> {
         self.shared.parquet.acquire(self.holder, size_bytes).await
+    }
+
+    /// Says that a body that has begun waits for memory: none should begin before it goes on.
+    pub(in crate::service) fn waits_for_memory(&self) -> WaitsForMemory {
+        let waiting = self.shared.parquet_waiting.clone();
+        waiting.fetch_add(1, Ordering::Relaxed);
+        WaitsForMemory(waiting)
+    }
+
+    /// Whether a body does.
+    pub(in crate::service) fn is_memory_waited_for(&self) -> bool {
+        self.shared.parquet_waiting.load(Ordering::Relaxed) > 0
     }
 
     /// How long [`Admission::parquet`] waits.

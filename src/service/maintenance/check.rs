@@ -55,6 +55,11 @@ pub enum Finding {
         /// Versions that name it; none when it only waits for the sweep. `None` when the catalog cannot tell.
         versions: Option<Vec<FileReference>>,
     },
+    /// The store does not say that it is the catalog's: no version can be made.
+    Store {
+        /// What is wrong.
+        reason: String,
+    },
     /// The catalog's database is damaged, or its records do not agree.
     Catalog {
         /// What is wrong, and where.
@@ -87,7 +92,7 @@ pub struct Checked {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files, versions and places of the catalog that are damaged.
+    /// Files, versions and places of the catalog that are damaged, and the store if it does not say whose it is.
     pub damaged: u64,
     /// Files that the catalog does not know.
     pub unnamed: u64,
@@ -206,6 +211,10 @@ impl Maintenance {
         tell: &mut (dyn FnMut(&Finding) + Send),
     ) -> Result<Checked, CheckError> {
         let mut checked = Checked::default();
+        if let Err(gone @ StorageError::Gone(_)) = self.binding.verify().await {
+            checked.damaged += 1;
+            tell(&Finding::Store { reason: gone.to_string() });
+        }
         let dangling = unless_damaged(self.catalog.references_to_nothing(REFERENCES).await)?;
         for reference in dangling.unwrap_or_default() {
             checked.damaged += 1;

@@ -189,7 +189,11 @@ async fn text(
         };
         let body = match is_at_hand {
             true => work.await?,
-            false => Box::pin(encoded(capacity, document_bytes, Box::pin(work))).await??,
+            // A store may never answer.
+            false => {
+                let encoded = async { encoded(capacity, document_bytes, Box::pin(work)).await? };
+                Box::pin(within_time(capacity.engine(), encoded)).await?
+            }
         };
         // Where a few documents became much more, they are streamed after all.
         if let Some(body) = body {

@@ -64,20 +64,37 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between two tries to write what the disk had no room for, when they have failed for a while.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How many times as long as a query may take, a body that has begun waits for memory: others end before, and a body
+/// that is cut was made for nothing.
+const PATIENCE: u32 = 4;
+
 /// The memory of a body while it makes a row group. It is given back before the permit: who gets that takes memory.
 struct Held {
-    _memory: MemoryReservation,
+    memory: MemoryReservation,
     _permit: Permit,
+}
+
+impl Held {
+    /// What of it the row group's part of the footer takes, which stays until the end.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] where that is more than was foreseen, and not there.
+    fn footer(&self, bytes: usize, foreseen_bytes: usize) -> Result<MemoryReservation, QueryError> {
+        let footer = self.memory.split(bytes.min(foreseen_bytes));
+        footer.try_grow(bytes.saturating_sub(foreseen_bytes))?;
+        Ok(footer)
+    }
 }
 
 /// The budgets for the memory of a row group.
 struct Memory {
     capacity: Capacity,
+    /// With what the footer grows by.
     size_bytes: usize,
 }
 
 impl Memory {
-    /// Refuses what would not fit beside so many bytes of the footer if nobody else had any memory.
+    /// Refuses what would not fit beside so many bytes of a footer if nobody else had any memory.
     fn check(&self, footer_bytes: usize) -> Result<(), ReadError> {
         let needed_bytes = (self.size_bytes + footer_bytes) as u64;
         let limit_bytes = self.capacity.engine().most_memory_bytes();
@@ -89,8 +106,8 @@ impl Memory {
 
     /// For the first row group, before there is an answer. Waits as long as for a permit: work that was stopped, such
     /// as an export that turned out to have no room in the cache, gives its memory back when it notices.
-    async fn first(&self, footer_bytes: usize) -> Result<Held, ReadError> {
-        self.check(footer_bytes)?;
+    async fn first(&self) -> Result<Held, ReadError> {
+        self.check(0)?;
         self.taken(false).await
     }
 
@@ -102,19 +119,26 @@ impl Memory {
     async fn taken(&self, has_begun: bool) -> Result<Held, ReadError> {
         let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
         let size_bytes = self.size_bytes as u64;
-        let mut patience = if has_begun { engine.timeout() } else { admission.parquet_wait() };
+        let mut patience = if has_begun { PATIENCE * engine.timeout() } else { admission.parquet_wait() };
+        let mut waits = None;
         loop {
             let permit = match has_begun {
                 true => admission.parquet_again(size_bytes).await,
                 false => admission.parquet(size_bytes).await?,
             };
-            match engine.reserve("parquet body", self.size_bytes) {
-                Ok(memory) => return Ok(Held { _memory: memory, _permit: permit }),
-                Err(error) if patience.is_zero() => return Err(error.into()),
-                Err(_) => {}
+            let gives_way = !has_begun && !patience.is_zero() && admission.is_memory_waited_for();
+            if !gives_way {
+                match engine.reserve("parquet body", self.size_bytes) {
+                    Ok(memory) => return Ok(Held { memory, _permit: permit }),
+                    Err(error) if patience.is_zero() => return Err(error.into()),
+                    Err(_) => {}
+                }
             }
             // Who cannot go on keeps nobody waiting who can.
             drop(permit);
+            if has_begun && waits.is_none() {
+                waits = Some(admission.waits_for_memory());
+            }
             tokio::time::sleep(PAUSE).await;
             patience = patience.saturating_sub(PAUSE);
         }
@@ -158,10 +182,6 @@ pub(in crate::service) async fn body(
         (2..=most_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
     let size_bytes = needed_bytes(encoders);
     let place = capacity.admission().stream().await?;
-    let memory = Memory { capacity, size_bytes };
-    let footer_bytes = ParquetStream::footer_bytes(&columns);
-    let mut held = Some(memory.first(footer_bytes).await?);
-    let footer = engine.reserve("parquet footer", 0)?;
     let (writer, batches) = match types {
         None => (ParquetStream::try_new(&columns, row_group_bytes), Batches::new(columns.clone())),
         Some(types) => {
@@ -171,6 +191,12 @@ pub(in crate::service) async fn body(
         }
     };
     let mut writer = writer.map_err(failed)?;
+    // What is begun waits for no more than it has.
+    let footer_bytes = ParquetStream::footer_bytes(&columns);
+    let foreseen_bytes = footer_bytes + writer.most_index_bytes(&columns);
+    let memory = Memory { capacity, size_bytes: size_bytes + foreseen_bytes };
+    let mut held = Some(memory.first().await?);
+    let mut footer: Vec<MemoryReservation> = Vec::new();
     let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
     let waiting = Waiting { capacity: memory.capacity.clone() };
     let work = engine.clone();
@@ -193,9 +219,8 @@ pub(in crate::service) async fn body(
                 metrics().sent_rows.increment(batch.rows() as u64);
                 writer.push(batch);
             }
-            let grown_bytes = footer_bytes + writer.index_bytes(&columns);
-            memory.check(footer.size() + grown_bytes)?;
-            footer.try_grow(grown_bytes).map_err(QueryError::from)?;
+            memory.check(footer.iter().map(MemoryReservation::size).sum())?;
+            footer.push(held.footer(footer_bytes + writer.index_bytes(&columns), foreseen_bytes)?);
             // A row group waits for the service while the cells of the next one are found, no longer. Without room,
             // nobody is there.
             if taker == Taker::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
@@ -445,13 +470,53 @@ mod tests {
     async fn the_first_row_group_waits_for_memory_that_is_given_back() {
         for (wait_s, is_there) in [(600, true), (0, false)] {
             let memory = memory(wait_s);
-            let stopped = memory.first(0).await.expect("room");
+            let stopped = memory.first().await.expect("room");
             let let_go = async {
                 tokio::time::sleep(2 * PAUSE).await;
                 drop(stopped);
             };
-            let (held, ()) = tokio::join!(memory.first(0), let_go);
+            let (held, ()) = tokio::join!(memory.first(), let_go);
             assert_eq!(held.is_ok(), is_there, "{:?}", held.err());
         }
+    }
+
+    #[tokio::test]
+    async fn none_begins_while_one_that_has_begun_waits_for_memory() {
+        let memory = memory(600);
+        let waits = memory.capacity.admission().waits_for_memory();
+        let begins = memory.first();
+        let goes_on = async {
+            tokio::time::sleep(3 * PAUSE).await;
+            // It takes the memory at once.
+            let held = memory.again().await.expect("room");
+            drop(waits);
+            tokio::time::sleep(3 * PAUSE).await;
+            drop(held);
+        };
+        let begun = std::sync::atomic::AtomicBool::new(false);
+        let begins = async {
+            let held = begins.await;
+            begun.store(true, Ordering::Relaxed);
+            held
+        };
+        let goes_on = async {
+            goes_on.await;
+            assert!(!begun.load(Ordering::Relaxed));
+        };
+        let (held, ()) = tokio::join!(begins, goes_on);
+        assert!(held.is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_footer_takes_what_the_row_group_has_for_it() {
+        let memory = memory(0);
+        let held = memory.first().await.expect("room");
+        let all = held.memory.size();
+        let footer = held.footer(100, 150).expect("foreseen");
+        assert_eq!((footer.size(), held.memory.size()), (100, all - 100));
+        // More than was foreseen is taken, if it is there.
+        let more = held.footer(150, 50).expect("room");
+        assert_eq!((more.size(), held.memory.size()), (150, all - 150));
+        assert!(matches!(held.footer(MEMORY_BYTES, 0), Err(QueryError::OutOfMemory(_))));
     }
 }

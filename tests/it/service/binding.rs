@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use strata::config::{CatalogUrl, Config, StoreUrl};
-use strata::service::{App, BackupFiles};
+use strata::service::{App, BackupFiles, CheckDepth, Finding};
 
 use crate::support::catalog::execute;
 use crate::support::owned::Owned;
@@ -113,6 +113,11 @@ async fn a_pipe_in_place_of_the_stores_name_keeps_nobody_waiting() {
     let sweep = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
     let error = sweep.err().map(|error| strata::model::causes::Causes(&error).to_string());
     assert!(error.as_ref().is_some_and(|error| error.contains(told)), "{error:?}");
+    let mut found = Vec::new();
+    let mut tell = |finding: &Finding| found.push(format!("{finding:?}"));
+    let checked = owned.service.app.maintenance().check(CheckDepth::Footers, &mut tell).await.expect("checked");
+    assert_eq!((checked.damaged, found.len()), (1, 1), "{found:?}");
+    assert!(found[0].starts_with("Store") && found[0].contains("its strata.id is no regular file"), "{found:?}");
     // Reads need no name, and a service opens for them.
     assert_eq!(owned.service.get("/api/1/things/active/?pretty=false").await.text(), r#"[{"a":1}]"#);
     App::open(owned.service.app.config()).await.expect("it opens").close().await;

@@ -137,7 +137,7 @@ async fn check(owned: &Owned, depth: CheckDepth) -> Vec<(String, String, Vec<Str
         Finding::Damaged { path, reason, versions } => {
             (path, reason, versions.iter().flatten().map(ToString::to_string).collect())
         }
-        Finding::Catalog { reason } => (String::new(), reason, Vec::new()),
+        Finding::Catalog { reason } | Finding::Store { reason } => (String::new(), reason, Vec::new()),
         Finding::Dangling(reference) => (String::new(), "no record".to_owned(), vec![reference.to_string()]),
         Finding::Unneeded { path, .. } => (path, "unneeded".to_owned(), Vec::new()),
         Finding::Unnamed { path, .. } => (path, "unnamed".to_owned(), Vec::new()),
