@@ -320,6 +320,14 @@ impl Engine {
         Ok(reservation)
     }
 
+    /// As [`Engine::reserve`], whatever others hold: they get less until it is given back. For what must go on, and is
+    /// bounded elsewhere.
+    pub fn reserve_anyway(&self, name: &'static str, size_bytes: usize) -> MemoryReservation {
+        let reservation = MemoryConsumer::new(name).register(self.context().memory_pool());
+        reservation.grow(size_bytes);
+        reservation
+    }
+
     /// Runs work on the engine's threads, so that it does not keep connections waiting. Dropping the handle
     /// stops the work at its next point of waiting. What it logs names the request at hand.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {

@@ -190,6 +190,13 @@ impl ParquetStream {
         (pages + self.row_group_bytes / chunk::PAGE_BYTES + 1) * INDEXED_PAGE_BYTES
     }
 
+    /// How many row groups so many rows of so many bytes become, about.
+    pub fn row_groups(&self, rows: u64, bytes: u64) -> usize {
+        let by_rows = rows / self.row_group_rows as u64;
+        let by_bytes = bytes / self.row_group_bytes as u64;
+        usize::try_from(by_rows.max(by_bytes)).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
     /// Adds the rows of a batch of the same columns to the row group.
     pub fn push(&mut self, batch: Batch) {
         self.rows += batch.rows();

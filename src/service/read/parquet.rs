@@ -64,37 +64,26 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between two tries to write what the disk had no room for, when they have failed for a while.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many times as long as a query may take, a body that has begun waits for memory: others end before, and a body
-/// that is cut was made for nothing.
-const PATIENCE: u32 = 4;
+/// How long a body that has begun leaves memory to others. Then it takes it anyway: those who wait for each other would
+/// wait for ever, and a body that is cut was made for nothing. Permits bound how many do so.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// The memory of a body while it makes a row group. It is given back before the permit: who gets that takes memory.
 struct Held {
-    memory: MemoryReservation,
+    _memory: MemoryReservation,
     _permit: Permit,
-}
-
-impl Held {
-    /// What of it the row group's part of the footer takes, which stays until the end.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`] where that is more than was foreseen, and not there.
-    fn footer(&self, bytes: usize, foreseen_bytes: usize) -> Result<MemoryReservation, QueryError> {
-        let footer = self.memory.split(bytes.min(foreseen_bytes));
-        footer.try_grow(bytes.saturating_sub(foreseen_bytes))?;
-        Ok(footer)
-    }
 }
 
 /// The budgets for the memory of a row group.
 struct Memory {
     capacity: Capacity,
-    /// With what the footer grows by.
     size_bytes: usize,
+    /// Of the whole footer, as far as it is foreseen.
+    footer_bytes: usize,
 }
 
 impl Memory {
-    /// Refuses what would not fit beside so many bytes of a footer if nobody else had any memory.
+    /// Refuses what would not fit beside a footer of so many bytes if nobody else had any memory.
     fn check(&self, footer_bytes: usize) -> Result<(), ReadError> {
         let needed_bytes = (self.size_bytes + footer_bytes) as u64;
         let limit_bytes = self.capacity.engine().most_memory_bytes();
@@ -104,43 +93,50 @@ impl Memory {
         }
     }
 
-    /// For the first row group, before there is an answer. Waits as long as for a permit: work that was stopped, such
-    /// as an export that turned out to have no room in the cache, gives its memory back when it notices.
-    async fn first(&self) -> Result<Held, ReadError> {
-        self.check(0)?;
-        self.taken(false).await
-    }
-
-    /// For another one, once there is: other work ends before long, and gives its memory back.
-    async fn again(&self) -> Result<Held, ReadError> {
-        self.taken(true).await
-    }
-
-    async fn taken(&self, has_begun: bool) -> Result<Held, ReadError> {
+    /// For the first row group and the footer, before there is an answer. Waits as long as for a permit: work that was
+    /// stopped, such as an export that turned out to have no room in the cache, gives its memory back when it notices.
+    /// None begins while one that has begun waits for memory.
+    async fn first(&self) -> Result<(Held, MemoryReservation), ReadError> {
+        self.check(self.footer_bytes)?;
         let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
-        let size_bytes = self.size_bytes as u64;
-        let mut patience = if has_begun { PATIENCE * engine.timeout() } else { admission.parquet_wait() };
-        let mut waits = None;
+        let mut patience = admission.parquet_wait();
         loop {
-            let permit = match has_begun {
-                true => admission.parquet_again(size_bytes).await,
-                false => admission.parquet(size_bytes).await?,
-            };
-            let gives_way = !has_begun && !patience.is_zero() && admission.is_memory_waited_for();
-            if !gives_way {
-                match engine.reserve("parquet body", self.size_bytes) {
-                    Ok(memory) => return Ok(Held { memory, _permit: permit }),
+            let permit = admission.parquet(self.size_bytes as u64).await?;
+            if patience.is_zero() || !admission.is_memory_waited_for() {
+                match engine.reserve("parquet body", self.size_bytes + self.footer_bytes) {
+                    Ok(memory) => {
+                        let footer = memory.split(self.footer_bytes);
+                        return Ok((Held { _memory: memory, _permit: permit }, footer));
+                    }
                     Err(error) if patience.is_zero() => return Err(error.into()),
                     Err(_) => {}
                 }
             }
             // Who cannot go on keeps nobody waiting who can.
             drop(permit);
-            if has_begun && waits.is_none() {
-                waits = Some(admission.waits_for_memory());
-            }
             tokio::time::sleep(PAUSE).await;
             patience = patience.saturating_sub(PAUSE);
+        }
+    }
+
+    /// For another one, once there is: other work ends before long, and gives its memory back.
+    async fn again(&self) -> Held {
+        let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
+        let (mut patience, mut waits) = (GRACE, None);
+        loop {
+            let permit = admission.parquet_again(self.size_bytes as u64).await;
+            let memory = match engine.reserve("parquet body", self.size_bytes) {
+                Ok(memory) => memory,
+                Err(_) if patience.is_zero() => engine.reserve_anyway("parquet body", self.size_bytes),
+                Err(_) => {
+                    drop(permit);
+                    waits.get_or_insert_with(|| admission.waits_for_memory());
+                    tokio::time::sleep(PAUSE).await;
+                    patience = patience.saturating_sub(PAUSE);
+                    continue;
+                }
+            };
+            return Held { _memory: memory, _permit: permit };
         }
     }
 }
@@ -198,12 +194,15 @@ pub(in crate::service) async fn body(
         }
     };
     let mut writer = writer.map_err(failed)?;
-    // What is begun waits for no more than it has.
+    // What is begun waits for no more than a row group: the footer stays until the end, and grows with each.
     let footer_bytes = ParquetStream::footer_bytes(&columns);
-    let foreseen_bytes = footer_bytes + writer.most_index_bytes(&columns);
-    let memory = Memory { capacity, size_bytes: size_bytes + foreseen_bytes };
-    let mut held = Some(memory.first().await?);
-    let mut footer: Vec<MemoryReservation> = Vec::new();
+    let row_group_footer_bytes = footer_bytes + writer.most_index_bytes(&columns);
+    let row_groups = writer.row_groups(source.documents().len(), source.document_bytes());
+    let footer_bytes_all = row_group_footer_bytes.saturating_mul(row_groups);
+    let memory = Memory { capacity, size_bytes, footer_bytes: footer_bytes_all };
+    let (held, footer) = memory.first().await?;
+    let mut held = Some(held);
+    let mut footer_taken = 0;
     let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
     let waiting = Waiting { capacity: memory.capacity.clone() };
     let work = engine.clone();
@@ -215,7 +214,7 @@ pub(in crate::service) async fn body(
         loop {
             let held = match held.take() {
                 Some(held) => held,
-                None => memory.again().await?,
+                None => memory.again().await,
             };
             let mut over = false;
             while !writer.is_full() {
@@ -226,8 +225,10 @@ pub(in crate::service) async fn body(
                 metrics().sent_rows.increment(batch.rows() as u64);
                 writer.push(batch);
             }
-            memory.check(footer.iter().map(MemoryReservation::size).sum())?;
-            footer.push(held.footer(footer_bytes + writer.index_bytes(&columns), foreseen_bytes)?);
+            footer_taken += footer_bytes + writer.index_bytes(&columns);
+            memory.check(footer_taken)?;
+            // More than was foreseen, where row groups are smaller.
+            footer.grow(footer_taken.saturating_sub(footer.size()));
             // A row group waits for the service while the cells of the next one are found, no longer. Without room,
             // nobody is there.
             if taker == Taker::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
@@ -453,6 +454,7 @@ mod tests {
     use crate::service::admission::tenants::TenantNumbers;
 
     const MEMORY_BYTES: usize = 64 << 20;
+    const FOOTER_BYTES: usize = 1 << 20;
 
     fn memory(wait_s: u64) -> Memory {
         let timeout = Duration::from_secs(600);
@@ -469,7 +471,7 @@ mod tests {
         let query = config::Query { heavy_wait_s: wait_s, ..config::Query::default() };
         let admission = Admission::new(&query, &config::Fair::default(), 1, MEMORY_BYTES as u64);
         let capacity = Capacity::new(engine.expect("an engine"), admission, TenantNumbers::of(None));
-        Memory { capacity, size_bytes: MEMORY_BYTES / 2 + 1 }
+        Memory { capacity, size_bytes: MEMORY_BYTES / 2 + 1, footer_bytes: FOOTER_BYTES }
     }
 
     /// An export whose making stopped for want of room in the cache was cut: what had been made held its memory still.
@@ -491,39 +493,22 @@ mod tests {
     async fn none_begins_while_one_that_has_begun_waits_for_memory() {
         let memory = memory(600);
         let waits = memory.capacity.admission().waits_for_memory();
-        let begins = memory.first();
-        let goes_on = async {
-            tokio::time::sleep(3 * PAUSE).await;
-            // It takes the memory at once.
-            let held = memory.again().await.expect("room");
-            drop(waits);
-            tokio::time::sleep(3 * PAUSE).await;
-            drop(held);
-        };
-        let begun = std::sync::atomic::AtomicBool::new(false);
-        let begins = async {
-            let held = begins.await;
-            begun.store(true, Ordering::Relaxed);
-            held
-        };
-        let goes_on = async {
-            goes_on.await;
-            assert!(!begun.load(Ordering::Relaxed));
-        };
-        let (held, ()) = tokio::join!(begins, goes_on);
-        assert!(held.is_ok());
+        let mut begins = Box::pin(memory.first());
+        assert!(tokio::time::timeout(4 * PAUSE, &mut begins).await.is_err());
+        drop(waits);
+        let (_, footer) = begins.await.expect("room");
+        assert_eq!(footer.size(), FOOTER_BYTES);
     }
 
+    /// Those that have begun may wait for each other.
     #[tokio::test]
-    async fn the_footer_takes_what_the_row_group_has_for_it() {
-        let memory = memory(0);
-        let held = memory.first().await.expect("room");
-        let all = held.memory.size();
-        let footer = held.footer(100, 150).expect("foreseen");
-        assert_eq!((footer.size(), held.memory.size()), (100, all - 100));
-        // More than was foreseen is taken, if it is there.
-        let more = held.footer(150, 50).expect("room");
-        assert_eq!((more.size(), held.memory.size()), (150, all - 150));
-        assert!(matches!(held.footer(MEMORY_BYTES, 0), Err(QueryError::OutOfMemory(_))));
+    async fn one_that_has_begun_goes_on_whatever_others_hold() {
+        let memory = memory(600);
+        let engine = memory.capacity.engine();
+        let others = engine.reserve("others", MEMORY_BYTES - 1).expect("room");
+        let held = memory.again().await;
+        assert!(engine.reserve("one more", 1).is_err());
+        drop((held, others));
+        engine.reserve("all", MEMORY_BYTES).expect("all is given back");
     }
 }
