@@ -25,7 +25,7 @@ impl Encode for Pretty {
     }
 }
 
-/// As [`Pretty`] writes an entity, given that it is indented as an element of an array.
+/// Writes an entity as `pretty=true` does, given that it is indented as an element of an array.
 pub fn indented_entity(text: &[u8], first: bool, out: &mut Vec<u8>) {
     indent(first, out);
     out.extend_from_slice(text);

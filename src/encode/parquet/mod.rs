@@ -181,7 +181,7 @@ impl ParquetStream {
         pages * INDEXED_PAGE_BYTES
     }
 
-    /// As [`ParquetStream::index_bytes`], of any row group that is full: about as many, most.
+    /// As [`ParquetStream::index_bytes`], of a row group that is full, about.
     pub fn most_index_bytes(&self, columns: &Columns) -> usize {
         if self.types.is_none() {
             return 0;
