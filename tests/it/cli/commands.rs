@@ -177,13 +177,6 @@ fn a_user_without_datasets_can_be_removed() {
     assert!(message.contains("there is no user bob@example.test"), "{message}");
 }
 
-#[test]
-fn without_a_cluster_no_server_has_registered() {
-    let machine = Machine::with_user();
-    assert!(succeeded(&machine.run(&["nodes"])).starts_with("no server has registered: "));
-    assert_eq!(succeeded(&machine.run(&["nodes", "--json"])), "");
-}
-
 /// A token for a user who was there could only be made over HTTP.
 #[test]
 fn tokens_are_made_for_users_who_are_there() {
