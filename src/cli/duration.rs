@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`parse`], with a unit: of a number alone, people mean days and months.
+/// As [`parse`], but a number needs a unit: people who leave it out mean days.
 pub(super) fn parse_with_unit(text: &str) -> Result<Duration, String> {
     let parsed = parse(text)?;
     match text.bytes().all(|byte| byte.is_ascii_digit()) && !parsed.is_zero() {
