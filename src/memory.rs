@@ -31,6 +31,14 @@ pub fn available_bytes() -> u64 {
     })
 }
 
+/// Lets the system back memory by small pages alone. Of a huge page, 2 MiB are taken while some bytes are in use, and a
+/// busy server would have hundreds of those.
+pub fn use_no_huge_pages() {
+    // Where that cannot be, the process is larger, and otherwise the same.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 /// The least limit of a process's control groups and of those above them. `group` is what Linux shows of the process:
 /// `0::/system.slice/strata.service` for version 2, `4:memory:/strata` for version 1.
 fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {

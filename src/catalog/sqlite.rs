@@ -54,6 +54,11 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
         durable::create_directory(directory)
             .map_err(|source| CatalogError::Directory { path: path.to_owned(), source })?;
     }
+    // SQLite has no words for a directory, nor for a pipe.
+    if std::fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
+        let reason = "it is there, and is no regular file".to_owned();
+        return Err(CatalogError::InvalidUrl { url: format!("sqlite:{path}"), reason });
+    }
 
     let options = SqliteConnectOptions::new()
         .filename(&file)
@@ -196,6 +201,14 @@ mod tests {
                 again.push(readers.lend().await.expect("a connection"));
             }
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_named_as_such() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let opened = open(directory.path().to_str().expect("UTF-8"), &CatalogOptions::default()).await;
+        let told = opened.expect_err("refused").to_string();
+        assert!(told.ends_with("is not a catalog: it is there, and is no regular file"), "{told}");
     }
 
     /// Whether the caller learns of the failure, or left before.

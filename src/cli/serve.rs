@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::UnknownArgumentValueParser;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use super::signals::Signals;
 use super::{closing, demo, print};
 use crate::config::{Config, InternalAddress, ListenAddress};
 use crate::dashboard;
+use crate::memory;
 use crate::model::node::Roles;
 use crate::service::App;
 
@@ -30,10 +32,17 @@ pub(super) struct Arguments {
     /// For a backup that is served beside the original
     #[arg(long)]
     pub(super) no_background: bool,
+    /// What other programs call it; refused with a word of what is meant
+    #[arg(long = "port", hide = true, value_parser = UnknownArgumentValueParser::suggest_arg("--listen"))]
+    _port: Option<String>,
+    /// As `--port`
+    #[arg(long = "host", hide = true, value_parser = UnknownArgumentValueParser::suggest_arg("--listen"))]
+    _host: Option<String>,
 }
 
 /// Opens everything, listens, and serves. The first signal ends it gracefully, a second one at once.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    memory::use_no_huge_pages();
     // Before anything is made or loaded, so that a port in use leaves nothing behind.
     let address = config.server.listen.as_str();
     let cannot_listen = |source| CliError::Listen { address: address.to_owned(), source };

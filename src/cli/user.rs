@@ -63,7 +63,7 @@ pub(super) struct AddArguments {
     #[arg(value_name = "EMAIL")]
     email: String,
     /// The plan
-    #[arg(long, value_parser = plans())]
+    #[arg(long, value_name = "free|pro|scale", value_parser = plans())]
     plan: Plan,
     /// Also make an API token of this name. The last line is the token
     #[arg(long, value_name = "NAME")]

@@ -63,6 +63,8 @@ fn check_status(status: StatusCode) -> Result<(), SourceError> {
     let about = match status {
         // Nothing asked for a part, or for changes.
         StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED => ", which is a part of the document at most",
+        // An empty version is asked for by an empty document.
+        StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT => ", which brings no document",
         status if status.is_success() => return Ok(()),
         status if status.is_redirection() => ", without an http or https URL to go on to",
         _ => "",

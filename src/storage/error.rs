@@ -53,6 +53,9 @@ pub enum StorageError {
     /// The store is not there.
     #[error("{0}")]
     Gone(#[source] StoreGone),
+    /// The store has been asked, and does not answer.
+    #[error("{0}")]
+    Silent(#[source] StoreSilent),
     /// A local file failed: a spool, or one of a query.
     #[error("a temporary file: {0}")]
     Io(#[from] io::Error),
@@ -75,6 +78,11 @@ pub struct StoreGone {
     /// What shows it.
     pub reason: &'static str,
 }
+
+/// A directory whose system does not end a read. A cause of its own, as [`StoreGone`].
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the store has not answered for 20 s")]
+pub struct StoreSilent;
 
 /// The directory that all local files lie in is not there. Carried by an [`io::Error`].
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -105,6 +113,11 @@ impl StorageError {
     /// That the store is not there, and what shows it.
     pub fn gone(reason: &'static str) -> StorageError {
         StorageError::Gone(StoreGone { reason })
+    }
+
+    /// That the store does not answer.
+    pub(super) fn silent() -> StorageError {
+        StorageError::Silent(StoreSilent)
     }
 
     /// That bytes do not have their checksum.

@@ -72,4 +72,4 @@ pub mod unfinished;
 pub mod verify;
 pub mod writer;
 
-pub use error::{DirectoryGone, StorageError, StoreGone};
+pub use error::{DirectoryGone, StorageError, StoreGone, StoreSilent};

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::{DirectoryGone, StorageError, StoreGone};
+use super::{DirectoryGone, StorageError, StoreGone, StoreSilent};
 
 /// What is missing at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +109,9 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<Shortage> {
     if error.is::<StoreGone>() {
         return Some(Shortage::Gone);
     }
+    if error.is::<StoreSilent>() {
+        return Some(Shortage::Unreachable);
+    }
     if error.is::<DirectoryGone>() {
         return Some(Shortage::NoDirectory);
     }
@@ -205,6 +208,8 @@ mod tests {
             ),
             (StorageError::Shared(std::sync::Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
             (StorageError::gone("another"), Some(Shortage::Gone)),
+            (StorageError::silent(), Some(Shortage::Unreachable)),
+            (StorageError::Shared(std::sync::Arc::new(StorageError::silent())), Some(Shortage::Unreachable)),
             (io::Error::from(DirectoryGone).into(), Some(Shortage::NoDirectory)),
             (StorageError::Shared(std::sync::Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
             (StorageError::Worker, None),

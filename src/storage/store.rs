@@ -313,6 +313,10 @@ fn objects(store: impl ObjectStore) -> Store {
 }
 
 fn directory(path: PathBuf) -> Result<Store, StorageError> {
+    if std::fs::metadata(&path).is_ok_and(|found| !found.is_dir()) {
+        let reason = "it is there, and is no directory".to_owned();
+        return Err(StorageError::Url { url: path.display().to_string(), reason });
+    }
     durable::create_directory(&path)?;
     let store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
     Ok(Store {

@@ -84,6 +84,21 @@ pub enum CallError {
         /// How long it may take.
         seconds: u64,
     },
+    /// Others may wait for the room of the body, which does not come steadily.
+    #[error(
+        "The body comes too slowly: {took_bytes} of {most_bytes} bytes after {after_s} s. It must come steadily, within \
+         {seconds} s."
+    )]
+    NotSteady {
+        /// What has come.
+        took_bytes: u64,
+        /// What is announced, or the most that there may be.
+        most_bytes: u64,
+        /// Since when it has room.
+        after_s: u64,
+        /// How long it may take.
+        seconds: u64,
+    },
     /// The body broke off.
     #[error("The body broke off.")]
     Cut,
@@ -166,7 +181,7 @@ impl CallError {
             CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } | CallError::MessageTooLarge { .. } => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
-            CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            CallError::TooSlow { .. } | CallError::NotSteady { .. } => StatusCode::REQUEST_TIMEOUT,
             CallError::Cut
             | CallError::Body { .. }
             | CallError::NotJsonText { .. }

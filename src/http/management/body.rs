@@ -13,6 +13,7 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::DATASET_ID;
 use crate::blocking::blocking;
@@ -174,7 +175,7 @@ pub(in crate::http) fn check_announced(app: &App, body: &Body) -> Result<(), Cal
 /// its room if it is large, to be kept as long as what is made of it.
 ///
 /// # Errors
-/// [`CallError::TooLarge`], [`HttpError::Busy`], [`CallError::TooSlow`], [`CallError::Cut`].
+/// [`CallError::TooLarge`], [`HttpError::Busy`], [`CallError::TooSlow`], [`CallError::NotSteady`], [`CallError::Cut`].
 pub(in crate::http) async fn collect(
     app: &App,
     holder: Holder,
@@ -196,23 +197,59 @@ pub(in crate::http) async fn collect(
         let mut body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX));
         let (mut bytes, mut room) = (Vec::new(), None);
         if BodyRoom::is_needed(announced.lower()) {
-            room = Some(app.bodies().room(holder, most).await.map_err(HttpError::Busy)?);
+            room = Some(Room::take(app, holder, (most, seconds)).await?);
         }
-        while let Some(frame) = body.frame().await {
+        loop {
+            let next = body.frame();
+            let next = match &room {
+                Some(room) => room.within_pace(bytes.len() as u64, next).await?,
+                None => next.await,
+            };
+            let Some(frame) = next else { break };
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
                 true => too_large(),
                 false => CallError::Cut.into(),
             })?;
             let Ok(data) = frame.into_data() else { continue };
             if room.is_none() && BodyRoom::is_needed((bytes.len() + data.len()) as u64) {
-                room = Some(app.bodies().room(holder, most).await.map_err(HttpError::Busy)?);
+                room = Some(Room::take(app, holder, (most, seconds)).await?);
             }
             bytes.extend_from_slice(&data);
         }
-        Ok((bytes.into(), room))
+        Ok((bytes.into(), room.map(|room| room.room)))
     };
     let collected = tokio::time::timeout(Duration::from_secs(seconds), collecting).await;
     collected.unwrap_or_else(|_| Err(CallError::TooSlow { seconds }.into()))
+}
+
+/// The room of a large body that is coming. Others may wait for it, so the body must come steadily.
+struct Room {
+    room: BodyRoom,
+    most_bytes: u64,
+    began: Instant,
+    seconds: u64,
+}
+
+impl Room {
+    /// How far a body may be behind an even pace.
+    const BEHIND: Duration = Duration::from_secs(10);
+
+    async fn take(app: &App, holder: Holder, (most_bytes, seconds): (u64, u64)) -> Result<Room, HttpError> {
+        let room = app.bodies().room(holder, most_bytes).await.map_err(HttpError::Busy)?;
+        Ok(Room { room, most_bytes, began: Instant::now(), seconds })
+    }
+
+    /// What comes next, if it comes no later than at an even pace and some seconds.
+    async fn within_pace<T>(&self, took_bytes: u64, next: impl Future<Output = T>) -> Result<T, CallError> {
+        let even = Duration::from_secs(self.seconds).mul_f64(took_bytes as f64 / self.most_bytes.max(1) as f64);
+        let next = tokio::time::timeout_at(self.began + even + Room::BEHIND, next).await;
+        next.map_err(|_| CallError::NotSteady {
+            took_bytes,
+            most_bytes: self.most_bytes,
+            after_s: self.began.elapsed().as_secs(),
+            seconds: self.seconds,
+        })
+    }
 }
 
 /// The members of a JSON object, each taken with the type that it must have. To take one that is not listed is a

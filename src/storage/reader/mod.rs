@@ -20,6 +20,7 @@ mod base_place;
 mod columns;
 mod derived;
 mod description;
+mod directory;
 mod documents;
 mod end;
 mod file;

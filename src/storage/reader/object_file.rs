@@ -1,17 +1,17 @@
 //! A file in the store: its bytes fetched, and what is wrong with it reported.
 
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::ahead::ReadAhead;
+use super::directory;
 use crate::blocking::with_blocking_calls;
 use crate::metrics::metrics;
-use crate::priority::{Priority, processors};
 use crate::storage::StorageError;
 use crate::storage::cache::{Loss, PartCache};
 use crate::storage::disk_cache::{DiskCache, FileId};
@@ -20,19 +20,6 @@ use crate::storage::store::Store;
 
 /// How long a store that has just failed is asked for an object's size.
 const SIZE_WAIT: Duration = Duration::from_secs(5);
-
-/// Requests of the threads of one priority that a directory answers at a time, at least; two for each processor, if
-/// that is more. Each takes a thread, and an allocator keeps some MiB for each thread.
-const LOCAL_REQUESTS: usize = 16;
-
-/// Waits until a directory may be asked, and holds the place. Threads of lower priority have places of their own, so
-/// that nobody waits for them.
-async fn local_request() -> Option<SemaphorePermit<'static>> {
-    static PLACES: LazyLock<[Semaphore; 4]> =
-        LazyLock::new(|| Priority::ALL.map(|_| Semaphore::new(LOCAL_REQUESTS.max(2 * processors()))));
-    // They are never closed.
-    PLACES[Priority::current() as usize].acquire().await.ok()
-}
 
 /// Where a file lies, and who keeps parts of it.
 #[derive(Clone)]
@@ -72,7 +59,7 @@ impl ObjectFile {
         match self.disk() {
             Some((disk, id)) => {
                 let asked = self.ask(range.clone());
-                Box::pin(disk.get_or_fetch(id, range, local_request(), asked)).await
+                Box::pin(disk.get_or_fetch(id, range, directory::place(), asked)).await
             }
             None => self.ask(range).await,
         }
@@ -85,11 +72,16 @@ impl ObjectFile {
     }
 
     async fn ask(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
-        let _place = if self.store.is_local() { Box::pin(local_request()).await } else { None };
         count_fetch(&range, self.cache.reader_metrics());
         let expected = range.end - range.start;
+        let (objects, path) = (self.store.objects().clone(), self.path.clone());
         // A directory's files are read on threads that the library asks for.
-        let bytes = match with_blocking_calls(self.store.objects().get_range(&self.path, range)).await? {
+        let asked = async move { with_blocking_calls(objects.get_range(&path, range)).await }.boxed();
+        let answer = match self.store.file_of(&self.path) {
+            Some(file) => directory::ask(file, asked).await?,
+            None => asked.await,
+        };
+        let bytes = match answer? {
             Ok(bytes) => bytes,
             Err(error) => match self.is_cut(&error).await {
                 Some(cut) => return Err(cut),

@@ -66,8 +66,9 @@ fn a_command_line_that_cannot_be_parsed_exits_with_2() {
         (&[][..], "Usage"),
         (&["fly"], "fly"),
         (&["serv"], "a similar subcommand exists: 'serve'"),
-        (&["serve", "--port", "1"], "--port"),
-        (&["user", "add", "a@b.test"], "--plan"),
+        (&["serve", "--port", "1"], "a similar argument exists: '--listen'"),
+        (&["serve", "--host=::1"], "a similar argument exists: '--listen'"),
+        (&["user", "add", "a@b.test"], "--plan <free|pro|scale>"),
         (&["user", "add", "a@b.test", "--plan", "gold"], "free, pro, scale"),
         (&["user", "plan", "a@b.test", "gold"], "free, pro, scale"),
         (&["import", "x.json", "--name", "x"], "--owner"),
@@ -740,7 +741,7 @@ fn completions_and_manual_pages_know_every_command() {
     let page = std::fs::read_to_string(machine.path("man1/strata-user-add.1")).expect("a page");
     let synopsis = page.split(".SH SYNOPSIS\n").nth(1).and_then(|rest| rest.lines().next()).expect("a line");
     let written = synopsis.replace('\\', "");
-    assert!(written.contains("[--token NAME] ") && written.contains(" --plan PLAN EMAIL"), "{written}");
+    assert!(written.contains("[--token NAME] ") && written.contains(" --plan free|pro|scale EMAIL"), "{written}");
     assert!(machine.path("man1/strata.1").exists());
     let message = failed(&machine.run(&["manual", "strata.toml/man1"]));
     assert!(message.contains("the manual pages cannot be written to strata.toml/man1: "), "{message}");

@@ -3,5 +3,6 @@
 mod addresses;
 mod catalog_file;
 mod commands;
+mod memory;
 mod private_files;
 mod restore;

@@ -13,6 +13,7 @@ mod exhaustion;
 mod fair;
 mod faults;
 mod former;
+mod hanging;
 mod hostile_sources;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod leftovers;
@@ -21,3 +22,4 @@ mod nodes;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod power_loss;
 mod shared_limits;
+mod wide_tables;

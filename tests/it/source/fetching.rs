@@ -136,6 +136,7 @@ fn answers_that_are_no_document() {
             Reply::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n".to_vec())
         }
         "/brotli.jsonl" => ok("Content-Encoding: br\r\n", b"{}"),
+        "/nothing.jsonl" => Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()),
         "/part.jsonl" => Reply::Bytes(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\n{}\n".to_vec()),
         "/nonsense" => Reply::Bytes(b"SMTP ready\r\n".to_vec()),
         "/broken" => Reply::Bytes(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n".to_vec()),
@@ -143,6 +144,7 @@ fn answers_that_are_no_document() {
     });
     check_unreachable(&server.url("/none?token=secret"), "the server answered 404 Not Found");
     check_unreachable(&server.url("/broken"), "the server answered 500 Internal Server Error");
+    check_unreachable(&server.url("/nothing.jsonl"), "answered 204 No Content, which brings no document");
     check_unreachable(&server.url("/part.jsonl"), "answered 206 Partial Content, which is a part of the document");
     check_unreachable(&server.url("/brotli.jsonl"), "the content encoding \"br\", which was not asked for");
     check_unreachable(&server.url("/nonsense"), "the source cannot be fetched: ");

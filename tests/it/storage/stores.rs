@@ -148,7 +148,9 @@ fn a_read_that_fails_is_an_error_and_is_tried_again() {
 
 #[test]
 fn addresses_that_are_none_are_named() {
-    for url in ["ftp://x/y", "memory://x", "s3://", "s3:///prefix", "file://host/x y/%"] {
+    let file = tempfile::NamedTempFile::new().expect("a file in place of a directory");
+    let file = file.path().to_str().expect("UTF-8");
+    for url in ["ftp://x/y", "memory://x", "s3://", "s3:///prefix", "file://host/x y/%", file] {
         match store::open(url, &S3Options::default()) {
             Err(StorageError::Url { url: named, reason }) => {
                 assert_eq!(named, url);

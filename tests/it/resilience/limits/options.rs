@@ -208,6 +208,37 @@ async fn a_body_that_does_not_come_is_given_up() {
     world.end();
 }
 
+/// Others wait for the room of a large body, so it must come steadily, however long it may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_body_that_rests_is_given_up_early() {
+    let world = World::configured(&[("STRATA_LIMITS__BODY_TIMEOUT_S", "3600")]).await;
+    let host = world.server.base_url.strip_prefix("http://").expect("an address");
+    let opened = |begun: &str| {
+        let mut connection = TcpStream::connect(host).expect("a connection");
+        connection.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        let head = format!(
+            "POST /dataset/create HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: 1000000\r\nConnection: close\r\n\r\n{begun}",
+            world.token
+        );
+        connection.write_all(head.as_bytes()).expect("sent");
+        connection
+    };
+    // The second is ahead of an even pace by far.
+    let (mut resting, mut steady) = (opened("{"), opened(&" ".repeat(500_000)));
+    let mut answer = String::new();
+    resting.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    let told = "The body comes too slowly: 1 of 1000000 bytes after 10 s. It must come steadily, within 3600 s.";
+    assert!(answer.contains(told), "{answer}");
+    steady.write_all(" ".repeat(500_000).as_bytes()).expect("sent");
+    let mut answer = String::new();
+    steady.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    world.is_well().await;
+    world.end();
+}
+
 fn variable(key: &str) -> String {
     let options = Config::options();
     options.iter().find(|option| option.key() == key).expect(key).environment_variable()

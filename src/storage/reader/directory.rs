@@ -1,0 +1,164 @@
+//! Requests to a directory, which may never be answered.
+//!
+//! The read of a file takes a thread, and nothing ends it: at a network file system that hangs, or at a pipe in place
+//! of a file, it keeps the thread for ever. So whoever asks is told after a while. The file is not asked again until
+//! that read has ended, so that it keeps few threads.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+
+use crate::priority::{Priority, processors};
+use crate::storage::StorageError;
+
+/// How long a file is waited for: less than a query may take (`query.timeout_s`), so that the cause is told.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Requests of the threads of one priority that a directory answers at a time, at least; two for each processor, if
+/// that is more. Each takes a thread, and an allocator keeps some MiB for each thread.
+const REQUESTS: usize = 16;
+
+/// Waits until a directory may be asked, and holds the place. Threads of lower priority have places of their own, so
+/// that nobody waits for them.
+pub(super) async fn place() -> Option<SemaphorePermit<'static>> {
+    static PLACES: LazyLock<[Semaphore; 4]> =
+        LazyLock::new(|| Priority::ALL.map(|_| Semaphore::new(REQUESTS.max(2 * processors()))));
+    // They are never closed.
+    PLACES[Priority::current() as usize].acquire().await.ok()
+}
+
+/// What a request for a file gives, which goes on by itself if nobody waits for it any more.
+///
+/// # Errors
+/// [`StorageError::Silent`] after 20 s, or at once while an earlier request for the file has not been answered for so
+/// long.
+pub(super) async fn ask<T: Send + 'static>(file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T, StorageError> {
+    ask_within(PATIENCE, file, asked).await
+}
+
+/// As [`ask`], with another patience.
+async fn ask_within<T: Send + 'static>(
+    patience: Duration,
+    file: PathBuf,
+    asked: BoxFuture<'static, T>,
+) -> Result<T, StorageError> {
+    if silent_files().contains_key(&file) {
+        return Err(StorageError::silent());
+    }
+    let place = place().await;
+    let mut request = Request { file, asked: Some(asked), place, until: Instant::now() + patience };
+    let answer = timeout_at(request.until, request.asked.as_mut().expect("not taken yet")).await;
+    match answer {
+        Ok(answer) => {
+            request.asked = None;
+            Ok(answer)
+        }
+        Err(_) => Err(StorageError::silent()),
+    }
+}
+
+/// A request, which keeps its thread until it is answered.
+struct Request<T: Send + 'static> {
+    file: PathBuf,
+    /// `None` once it is answered.
+    asked: Option<BoxFuture<'static, T>>,
+    place: Option<SemaphorePermit<'static>>,
+    until: Instant,
+}
+
+impl<T: Send + 'static> Drop for Request<T> {
+    /// What nobody waits for keeps its place like others, and gives it back when it has kept it for too long.
+    fn drop(&mut self) {
+        let (Some(mut asked), Ok(runtime)) = (self.asked.take(), Handle::try_current()) else { return };
+        let (file, place, until) = (std::mem::take(&mut self.file), self.place.take(), self.until);
+        runtime.spawn(async move {
+            if timeout_at(until, &mut asked).await.is_err() {
+                let _silent = Silent::new(file);
+                drop(place);
+                asked.await;
+            }
+        });
+    }
+}
+
+/// The files that have not answered for too long, and how many requests each.
+fn silent_files() -> MutexGuard<'static, HashMap<PathBuf, usize>> {
+    static FILES: LazyLock<Mutex<HashMap<PathBuf, usize>>> = LazyLock::new(Mutex::default);
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request that has not been answered for too long, until it is.
+struct Silent {
+    file: PathBuf,
+}
+
+impl Silent {
+    fn new(file: PathBuf) -> Silent {
+        *silent_files().entry(file.clone()).or_default() += 1;
+        Silent { file }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let mut files = silent_files();
+        if let Some(requests) = files.get_mut(&self.file) {
+            *requests -= 1;
+            if *requests == 0 {
+                files.remove(&self.file);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::future::{pending, ready};
+    use tokio::sync::oneshot;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_does_not_answer_keeps_nobody_waiting() {
+        let file = PathBuf::from("/store/silent");
+        let (answers, answer) = oneshot::channel::<u8>();
+        let told = ask_within(Duration::from_millis(20), file.clone(), answer.boxed()).await;
+        assert!(matches!(told, Err(StorageError::Silent(_))), "{told:?}");
+        while !silent_files().contains_key(&file) {
+            sleep(Duration::from_millis(1)).await;
+        }
+        // Which is not even asked.
+        let again = ask(file.clone(), ready(7).boxed()).await;
+        assert!(matches!(again, Err(StorageError::Silent(_))), "{again:?}");
+        assert_eq!(ask(PathBuf::from("/store/another"), ready(7).boxed()).await.expect("another file answers"), 7);
+        answers.send(7).expect("its request goes on");
+        while silent_files().contains_key(&file) {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(ask(file, ready(8).boxed()).await.expect("it answers again"), 8);
+    }
+
+    #[tokio::test]
+    async fn requests_that_nobody_waits_for_keep_their_places_for_a_while() {
+        let file = PathBuf::from("/store/left");
+        let moment = Duration::from_millis(1);
+        for _ in 0..REQUESTS.max(2 * processors()) {
+            let left = ask_within(Duration::from_secs(2), file.clone(), pending::<()>().boxed());
+            // Others may have a place for a moment.
+            let left = timeout(Duration::from_millis(50), left).await;
+            assert!(left.is_err());
+        }
+        let waits = || ask(PathBuf::from("/store/waits"), ready(7).boxed());
+        assert!(timeout(moment, waits()).await.is_err(), "all threads are taken");
+        assert_eq!(waits().await.expect("it answers"), 7);
+        assert!(matches!(ask(file, ready(()).boxed()).await, Err(StorageError::Silent(_))));
+    }
+}

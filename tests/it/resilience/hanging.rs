@@ -1,0 +1,56 @@
+//! A directory that does not answer, such as that of a network: a pipe in place of a version file is one.
+
+use std::fs;
+use std::process::Command;
+
+use crate::support::entities::entities;
+use crate::support::eventually;
+use crate::support::machine::{Machine, Server, succeeded};
+use crate::support::network::http_client;
+
+/// A streamed answer waited for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_does_not_answer_is_given_up_and_read_again_when_it_does() {
+    let machine = Machine::with_user();
+    let files = || machine.data_files().into_iter().filter(|file| file.extension().is_some_and(|end| end == "parquet"));
+    machine.write("many.json", &entities(24 << 20));
+    succeeded(&machine.run(&["import", "many.json", "--name", "Silent", "--owner", "ada@example.test"]));
+    let silent = files().next().expect("its version file");
+    succeeded(&machine.run(&["import", "many.json", "--name", "Honest", "--owner", "ada@example.test"]));
+    let server = Server::start(
+        &machine,
+        &[],
+        &[("STRATA_CACHE__EXPORTS_AHEAD", "0"), ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")],
+    );
+    let client = http_client().build().expect("a client");
+    let asked = async |name: &str, query: &str| {
+        let answer = client.get(format!("{}/api/{name}/active/?{query}", server.base_url)).send().await;
+        let answer = answer.expect("an answer");
+        (answer.status().as_u16(), answer.text().await.expect("all of it"))
+    };
+    // Its footer is known then, and few of its documents.
+    let first = asked("1/silent", "limit=1").await;
+    assert_eq!(first.0, 200, "{}", first.1);
+    let later = "format=jsonl&offset=60000";
+    let whole = asked("2/honest", later).await;
+    assert_eq!(whole.0, 200, "{}", whole.1);
+
+    let away = machine.path("away");
+    fs::rename(&silent, &away).expect("moved");
+    assert!(Command::new("mkfifo").arg(&silent).status().expect("mkfifo").success());
+    for attempt in ["waits", "is told at once"] {
+        let (status, text) = asked("1/silent", later).await;
+        assert_eq!(status, 503, "{attempt}: {text}");
+        assert!(text.contains("the store of the version files does not answer"), "{attempt}: {text}");
+        assert!(asked("2/honest", later).await == whole, "{attempt}: others are served");
+    }
+
+    // Who waits at the pipe comes to its end.
+    let pipe = machine.path("pipe");
+    fs::rename(&silent, &pipe).expect("moved");
+    fs::rename(&away, &silent).expect("moved");
+    drop(fs::OpenOptions::new().write(true).open(&pipe).expect("somebody reads it"));
+    eventually("it is read again", async || asked("1/silent", later).await == whole).await;
+    assert_eq!(asked("1/silent", "limit=1").await, first);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+}

@@ -1,0 +1,85 @@
+//! Wide Parquet answers of several clients, with as little memory as the service takes.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::json;
+
+use crate::support::machine::{Machine, Server, succeeded};
+
+/// Columns of the table: two for each.
+const PAIRS: usize = 300;
+
+/// The clients that read at the same time.
+const CLIENTS: usize = 6;
+
+/// A file with everything that makes answers wait for memory: hundreds of columns, and texts of megabytes.
+fn entities() -> String {
+    let mut random = StdRng::seed_from_u64(5);
+    let mut entity = |number: usize| {
+        let pairs: Vec<_> =
+            (0..PAIRS).map(|at| json!({"at": at, "value": format!("{:x}", random.random::<u64>())})).collect();
+        let text = "xyz"[number % 3..][..1].repeat(random.random_range(1..3_000_000));
+        format!("{}\n", json!({"number": number, "text": text, "pairs": pairs}))
+    };
+    (0..40).map(&mut entity).collect()
+}
+
+/// The status and the body of a GET by one of several clients; `None` if it is cut.
+fn read(base_url: &str, client: usize, target: &str) -> Option<(u16, Vec<u8>)> {
+    let host = base_url.strip_prefix("http://").expect("an address");
+    let mut stream = TcpStream::connect(host).expect("a connection");
+    let head = format!(
+        "GET {target} HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: 172.16.0.{client}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    let status = std::str::from_utf8(&answer[9..12]).expect("a status").parse().expect("a status");
+    let mut body = answer.split_off(end);
+    let is_chunked = String::from_utf8_lossy(&answer).to_lowercase().contains("transfer-encoding: chunked");
+    if is_chunked && body.split_off(body.len().saturating_sub(5)) != b"0\r\n\r\n" {
+        return None;
+    }
+    Some((status, body))
+}
+
+/// They were cut within a second: each had begun, and none found memory for the rest.
+#[test]
+fn several_at_once_are_whole() {
+    let machine = Machine::with_user();
+    machine.write("wide.jsonl", &entities());
+    succeeded(&machine.run(&["import", "wide.jsonl", "--name", "Wide", "--owner", "ada@example.test"]));
+    let environment = [
+        ("STRATA_SERVER__TRUSTED_PROXIES", "127.0.0.1"),
+        ("STRATA_CACHE__EXPORT_BYTES", "0"),
+        ("STRATA_CACHE__MEMORY_BYTES", "64MiB"),
+        ("STRATA_QUERY__MEMORY_BYTES", "128MiB"),
+    ];
+    let server = Server::start(&machine, &[], &environment);
+    let target = "/api/1/wide/v1/?format=parquet&typed=true";
+    let (status, alone) = read(&server.base_url, 0, target).expect("a whole answer");
+    assert_eq!((status, &alone[alone.len() - 6..alone.len() - 2]), (200, &b"PAR1"[..]));
+    let answers: Vec<_> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                scope.spawn({
+                    let server = &server;
+                    move || read(&server.base_url, client, target)
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("it reads")).collect()
+    });
+    let answers: Vec<_> = answers.into_iter().map(|answer| answer.expect("what has begun is not cut")).collect();
+    let whole = answers.iter().filter(|(status, _)| *status == 200);
+    // Smaller row groups, where memory is short, make another file.
+    assert!(whole.clone().all(|(_, body)| &body[body.len() - 6..body.len() - 2] == b"PAR1"));
+    // On a slow machine some may wait for too long.
+    assert!(whole.count() > 1 && answers.iter().all(|(status, _)| [200, 503].contains(status)));
+    assert_eq!(server.stop("-TERM").0, Some(0));
+}
