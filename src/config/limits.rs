@@ -18,7 +18,8 @@ section! {
         /// Bytes of the body of a management request. Pushed and saved entities have bounds of their own.
         body_bytes: u64 = 2 << 20, within 1_024..=1 << 30;
         /// Seconds in which the body of a management request must come. The small body of a log-in has at most
-        /// `server.header_timeout_s`. One above 64 KiB must come at an even pace, and be 10 s behind it at most.
+        /// `server.header_timeout_s`. One above 64 KiB must come at an even pace, and be 10 s behind it at most;
+        /// without a `Content-Length` that is the pace of the largest one.
         body_timeout_s: u64 = 60, within 1..=3_600;
         /// Bytes per second that a body of entities must bring, measured over `limits.body_rate_window_s` of waiting
         /// for it. 0 is any number.

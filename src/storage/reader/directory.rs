@@ -1,11 +1,11 @@
 //! Requests to a directory, which may never be answered.
 //!
 //! The read of a file takes a thread, and nothing ends it: at a network file system that hangs, or at a pipe in place
-//! of a file, it keeps the thread for ever. So whoever asks is told after a while. The file is not asked again until
-//! that read has ended, so that it keeps few threads.
+//! of a file, it keeps the thread for ever. So whoever asks is told after a while. The file is asked again when that
+//! read has ended, or after a pause that becomes longer each time, so that it keeps few threads.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ use crate::storage::StorageError;
 
 /// How long a file is waited for: less than a query may take (`query.timeout_s`), so that the cause is told.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a file that did not answer is not asked, at first; twice as long each time.
+const PAUSE: Duration = Duration::from_secs(30);
 
 /// Requests of the threads of one priority that a directory answers at a time, at least; two for each processor, if
 /// that is more. Each takes a thread, and an allocator keeps some MiB for each thread.
@@ -36,8 +39,7 @@ pub(super) async fn place() -> Option<SemaphorePermit<'static>> {
 /// What a request for a file gives, which goes on by itself if nobody waits for it any more.
 ///
 /// # Errors
-/// [`StorageError::Silent`] after 20 s, or at once while an earlier request for the file has not been answered for so
-/// long.
+/// [`StorageError::Silent`] after 20 s, or at once while the file is not asked, since it did not answer.
 pub(super) async fn ask<T: Send + 'static>(file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T, StorageError> {
     ask_within(PATIENCE, file, asked).await
 }
@@ -48,18 +50,23 @@ async fn ask_within<T: Send + 'static>(
     file: PathBuf,
     asked: BoxFuture<'static, T>,
 ) -> Result<T, StorageError> {
-    if silent_files().contains_key(&file) {
-        return Err(StorageError::silent());
+    let silent = || Err(StorageError::silent());
+    if SilentFiles::locked().is_left_alone(&file) {
+        return silent();
     }
     let place = place().await;
+    // Those before may have learned meanwhile that it does not.
+    if !SilentFiles::locked().may_be_asked(&file) {
+        return silent();
+    }
     let mut request = Request { file, asked: Some(asked), place, until: Instant::now() + patience };
-    let answer = timeout_at(request.until, request.asked.as_mut().expect("not taken yet")).await;
-    match answer {
+    match timeout_at(request.until, request.asked.as_mut().expect("not taken yet")).await {
         Ok(answer) => {
             request.asked = None;
+            SilentFiles::locked().answers(&request.file);
             Ok(answer)
         }
-        Err(_) => Err(StorageError::silent()),
+        Err(_) => silent(),
     }
 }
 
@@ -79,41 +86,54 @@ impl<T: Send + 'static> Drop for Request<T> {
         let (file, place, until) = (std::mem::take(&mut self.file), self.place.take(), self.until);
         runtime.spawn(async move {
             if timeout_at(until, &mut asked).await.is_err() {
-                let _silent = Silent::new(file);
+                SilentFiles::locked().is_silent(&file);
                 drop(place);
                 asked.await;
             }
+            SilentFiles::locked().answers(&file);
         });
     }
 }
 
-/// The files that have not answered for too long, and how many requests each.
-fn silent_files() -> MutexGuard<'static, HashMap<PathBuf, usize>> {
-    static FILES: LazyLock<Mutex<HashMap<PathBuf, usize>>> = LazyLock::new(Mutex::default);
-    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+/// The files that have not answered for too long.
+#[derive(Default)]
+struct SilentFiles(HashMap<PathBuf, Silence>);
+
+/// When a file is asked next.
+struct Silence {
+    next: Instant,
+    pause: Duration,
 }
 
-/// A request that has not been answered for too long, until it is.
-struct Silent {
-    file: PathBuf,
-}
-
-impl Silent {
-    fn new(file: PathBuf) -> Silent {
-        *silent_files().entry(file.clone()).or_default() += 1;
-        Silent { file }
+impl SilentFiles {
+    fn locked() -> MutexGuard<'static, SilentFiles> {
+        static FILES: LazyLock<Mutex<SilentFiles>> = LazyLock::new(Mutex::default);
+        FILES.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Drop for Silent {
-    fn drop(&mut self) {
-        let mut files = silent_files();
-        if let Some(requests) = files.get_mut(&self.file) {
-            *requests -= 1;
-            if *requests == 0 {
-                files.remove(&self.file);
-            }
+    /// Whether a file is in its pause.
+    fn is_left_alone(&self, file: &Path) -> bool {
+        self.0.get(file).is_some_and(|silence| Instant::now() < silence.next)
+    }
+
+    /// Whether a file may be asked. After its pause one request may, and then none for twice as long.
+    fn may_be_asked(&mut self, file: &Path) -> bool {
+        if self.is_left_alone(file) {
+            return false;
         }
+        let Some(silence) = self.0.get_mut(file) else { return true };
+        silence.pause *= 2;
+        silence.next = Instant::now() + silence.pause;
+        true
+    }
+
+    fn is_silent(&mut self, file: &Path) {
+        let silence = Silence { next: Instant::now() + PAUSE, pause: PAUSE };
+        self.0.entry(file.to_owned()).or_insert(silence);
+    }
+
+    fn answers(&mut self, file: &Path) {
+        self.0.remove(file);
     }
 }
 
@@ -132,7 +152,7 @@ mod tests {
         let (answers, answer) = oneshot::channel::<u8>();
         let told = ask_within(Duration::from_millis(20), file.clone(), answer.boxed()).await;
         assert!(matches!(told, Err(StorageError::Silent(_))), "{told:?}");
-        while !silent_files().contains_key(&file) {
+        while !SilentFiles::locked().0.contains_key(&file) {
             sleep(Duration::from_millis(1)).await;
         }
         // Which is not even asked.
@@ -140,10 +160,30 @@ mod tests {
         assert!(matches!(again, Err(StorageError::Silent(_))), "{again:?}");
         assert_eq!(ask(PathBuf::from("/store/another"), ready(7).boxed()).await.expect("another file answers"), 7);
         answers.send(7).expect("its request goes on");
-        while silent_files().contains_key(&file) {
+        while SilentFiles::locked().0.contains_key(&file) {
             sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(ask(file, ready(8).boxed()).await.expect("it answers again"), 8);
+    }
+
+    /// Who waits at a pipe that has been removed waits for ever, and the file that is back must be read.
+    #[test]
+    fn a_silent_file_is_asked_once_after_each_pause() {
+        let (file, moment) = (Path::new("/store/again"), Duration::from_millis(1));
+        let mut files = SilentFiles::default();
+        assert!(files.may_be_asked(file) && files.may_be_asked(file));
+        files.is_silent(file);
+        assert!(files.is_left_alone(file) && !files.may_be_asked(file));
+        let silence = files.0.get_mut(file).expect("it is silent");
+        assert_eq!(silence.pause, PAUSE);
+        silence.next = Instant::now() - moment;
+        assert!(!files.is_left_alone(file));
+        assert!(files.may_be_asked(file) && !files.may_be_asked(file));
+        // The one that was asked was not answered, either.
+        files.is_silent(file);
+        assert_eq!(files.0[file].pause, 2 * PAUSE);
+        files.answers(file);
+        assert!(files.may_be_asked(file) && files.may_be_asked(file));
     }
 
     #[tokio::test]
