@@ -20,7 +20,7 @@ use crate::http::visit::quoted;
 use crate::model::limits;
 use crate::model::scope::Scope;
 use crate::model::user::User;
-use crate::service::{App, ManageError};
+use crate::service::{App, ManageError, SessionOrigin};
 
 /// The path of the page, and of its forms below it.
 pub(super) const ACCOUNT: &str = "/ui/account";
@@ -120,6 +120,8 @@ const EXPIRES: &str = "expires_in_s";
 
 struct SessionRow {
     id: String,
+    /// The browser or other program, and the address.
+    from: String,
     began: Time,
     used: Time,
     current: bool,
@@ -191,6 +193,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         sessions: sessions
             .into_iter()
             .map(|session| SessionRow {
+                from: from(&session.origin),
                 id: session.id,
                 began: Time::new(session.created_at, now),
                 used: Time::new(session.last_used_at, now),
@@ -210,6 +213,13 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
             .collect(),
     };
     render(said.status, &page)
+}
+
+/// Where a session was begun, in words.
+fn from(origin: &SessionOrigin) -> String {
+    let address = origin.address.map(|address| address.to_string());
+    let parts: Vec<String> = origin.program_in_words().into_iter().chain(address).collect();
+    if parts.is_empty() { "not known".to_owned() } else { parts.join(", ") }
 }
 
 /// What of a user's plan is used.

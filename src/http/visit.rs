@@ -143,11 +143,12 @@ pub(crate) async fn form_within(
 pub(crate) async fn sign_in(
     app: &App,
     head: &Parts,
-    (email, password): (&str, &str),
+    credentials: (&str, &str),
     headers: &mut HeaderMap,
 ) -> Result<(), HttpError> {
     let before = management::session_id(&head.headers);
-    let logged_in = app.logins().log_in(client_ip::of(head, app), email, password, before.as_deref()).await?;
+    let (client, origin) = (client_ip::of(head, app), client_ip::session_origin(head, app));
+    let logged_in = app.logins().log_in(client, credentials, &origin, before.as_deref()).await?;
     sessions::begin(app, &logged_in, headers, &BaseUrl::of(head, app));
     Ok(())
 }

@@ -41,6 +41,7 @@ mod version_path;
 mod webhook;
 
 pub use account::logins::{LoggedIn, Logins};
+pub use account::session_origin::SessionOrigin;
 pub use account::sessions::{OwnedSession, Sessions};
 pub use account::{AccountError, Accounts, AddedUser};
 

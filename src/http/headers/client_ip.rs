@@ -13,12 +13,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use axum::extract::ConnectInfo;
-use axum::http::header::FORWARDED;
+use axum::http::header::{FORWARDED, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::TrustedProxies;
-use crate::service::{App, Client};
+use crate::service::{App, Client, SessionOrigin};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -32,6 +32,14 @@ pub(in crate::http) fn of(head: &Parts, app: &App) -> Client {
 /// Whom a request counts for. A request without a peer came over no network.
 fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
     peer.map_or(Client::Unspecified, |peer| Client::from(client_address(peer.ip(), headers, trusted)))
+}
+
+/// Where a session is begun that this request begins.
+pub(in crate::http) fn session_origin(head: &Parts, app: &App) -> SessionOrigin {
+    let trusted = &app.config().server.trusted_proxies;
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
+    let address = peer.map(|peer| client_address(peer, &head.headers, trusted));
+    SessionOrigin::new(address, head.headers.get(USER_AGENT).and_then(|program| program.to_str().ok()))
 }
 
 /// Whether the client came by https, as a trusted peer says it: `X-Forwarded-Proto`, or `proto` in `Forwarded`, the

@@ -57,13 +57,14 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     let reached = BaseUrl::from_request_parts(&mut head, &app).await?;
     let client = client_ip::of(&head, &app);
     let before = session_id(&head.headers);
+    let origin = client_ip::session_origin(&head, &app);
     let limits = &app.config().limits;
     let request = Request::from_parts(head, body);
     let body = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
     let fields = body.of(&LOGIN)?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
-    let logged_in = app.logins().log_in(client, email, password, before.as_deref()).await?;
+    let logged_in = app.logins().log_in(client, (email, password), &origin, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
     begin(&app, &logged_in, response.headers_mut(), &reached);
     Ok(response)

@@ -27,12 +27,14 @@
 //! | `wanted` | what its reader fetches ahead |
 //! | `in_flight` | work on several row groups at once |
 //! | `row_group` | what it gives of one row group |
+//! | `batches` | the columns of selected rows, in batches |
 //! | `verify` | predicates that documents settle, many in one walk |
 //! | `metrics`, [`report`] | what it has done: counters, and plain data |
 //! | `version_scan` | the operator |
 //! | `part` | parts of a scan, which other nodes run |
 
 pub mod access;
+mod batches;
 pub(in crate::query) mod dedup_key;
 mod distinct;
 mod in_flight;

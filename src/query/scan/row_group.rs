@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, UInt64Array,
-};
+use arrow::array::{ArrayRef, AsArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 
 use crate::metrics::metrics;
 use crate::model::request::KeywordsMode;
-use crate::query::engine::BATCH_ROWS;
 use crate::query::error::through_engine;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::pages_ahead::PagesAhead;
 use crate::query::pace::Pace;
 use crate::query::scan::access::{self, Access, PrunedBy};
+use crate::query::scan::batches::Given;
 use crate::query::scan::dedup_key::GroupKeys;
 use crate::query::scan::distinct::RowOrder;
 use crate::query::scan::kept_index::{self, EqualColumn};
@@ -25,9 +23,9 @@ use crate::query::scan::keyword_index::{IndexedRows, Sure};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::scan::range_statistics::{self, Told};
 use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::schema::ORDER;
 use crate::query::scan::shapes::Settled;
-use crate::query::scan::sort_key::{OrderKeys, SortColumn};
+use crate::query::scan::sort_key::SortColumn;
 use crate::query::scan::spec::ScanSpec;
 use crate::query::scan::verify::{Unverified, Verifier};
 use crate::storage::StorageError;
@@ -35,11 +33,11 @@ use crate::storage::layout::{ShreddedKind, ShreddedPart};
 
 impl ScanSpec {
     /// What the scan gives of one row group.
-    pub(super) async fn row_group(&self, row_group: usize) -> Result<Vec<RecordBatch>> {
+    pub(super) async fn row_group(self: &Arc<Self>, row_group: usize) -> Result<Given> {
         let selected = self.selection(row_group).await?;
         // Most row groups of a search have nothing, and what they need not take is in boxes.
         if selected.len() == 0 {
-            return Ok(Vec::new());
+            return Ok(Given::default());
         }
         Box::pin(self.selected_batches(row_group, selected)).await
     }
@@ -70,10 +68,10 @@ impl ScanSpec {
 
     /// What the scan gives of these rows of a row group.
     pub(super) async fn selected_batches(
-        &self,
+        self: &Arc<Self>,
         row_group: usize,
         mut selected: RowSelection,
-    ) -> Result<Vec<RecordBatch>> {
+    ) -> Result<Given> {
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER));
         let column = match order {
             Some(order) if self.threshold.is_some() || self.distinct_filter.is_some() => {
@@ -443,72 +441,5 @@ impl ScanSpec {
     fn pages(&self, row_group: usize, selected: &RowSelection) -> Pages<'_> {
         let end = self.reader.row_groups()[row_group].rows;
         Pages::of(&self.reader, row_group, selected.len(), end)
-    }
-
-    /// The schema's columns of the selected rows, in batches that keep nothing alive but themselves: what sorts and
-    /// aggregates hold is accounted by batch.
-    async fn batches(&self, row_group: usize, selected: &RowSelection) -> Result<Vec<RecordBatch>> {
-        let first = self.reader.row_groups()[row_group].first;
-        if let RowSelection::Range(rows) = selected
-            && self.schema.fields().iter().all(|field| field.name() == POSITION)
-        {
-            let positions = UInt64Array::from_iter_values(first + rows.start as u64..first + rows.end as u64);
-            let columns = self.schema.fields().iter().map(|_| Arc::new(positions.clone()) as ArrayRef).collect();
-            let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-            return Ok(vec![RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?]);
-        }
-        if self.schema.fields().is_empty() {
-            let options = RecordBatchOptions::new().with_row_count(Some(selected.len()));
-            return Ok(vec![RecordBatch::try_new_with_options(self.schema.clone(), Vec::new(), &options)?]);
-        }
-        let rows: Vec<usize> = selected.iter().collect();
-        let order = match &self.computed.order {
-            Some(spec) if self.gives(ORDER) => Some(OrderKeys::open(&self.reader, row_group, rows.len(), spec).await),
-            _ => None,
-        };
-        let group = match &self.group_source {
-            Some(source) => Some(GroupKeys::open(&self.reader, row_group, rows.len(), source).await),
-            None => None,
-        };
-        let (mut order, mut group) =
-            (order.transpose().map_err(through_engine)?, group.transpose().map_err(through_engine)?);
-        let mut pages = self.pages(row_group, selected);
-        let mut batches = Vec::with_capacity(rows.len().div_ceil(BATCH_ROWS));
-        let mut left = rows.as_slice();
-        while !left.is_empty() {
-            let mut rows = &left[..left.len().min(BATCH_ROWS)];
-            let keys = match &mut order {
-                Some(order) => Some(order.keys(rows).await.map_err(through_engine)?),
-                None => None,
-            };
-            // Long keys are fewer.
-            if let Some(keys) = &keys {
-                rows = &rows[..keys.len()];
-            }
-            left = &left[rows.len()..];
-            let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
-            for field in self.schema.fields() {
-                columns.push(match (field.name().as_str(), &keys, &mut group) {
-                    (POSITION, _, _) => {
-                        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| first + *row as u64)))
-                    }
-                    (DOCUMENT, _, _) => {
-                        let mut documents = BinaryBuilder::new();
-                        for row in rows {
-                            documents.append_value(pages.document(*row).await.map_err(through_engine)?);
-                        }
-                        Arc::new(documents.finish())
-                    }
-                    (ORDER, Some(keys), _) => keys.clone(),
-                    (GROUP, _, Some(group)) => group.keys(rows).await.map_err(through_engine)?,
-                    (other, _, _) => return internal_err!("a version has no column {other}"),
-                });
-            }
-            let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-            batches.push(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?);
-        }
-        self.metrics.order_pages.add(order.map_or(0, |order| order.pages_used()));
-        self.metrics.group_pages.add(group.map_or(0, |group| group.pages_used()));
-        Ok(batches)
     }
 }

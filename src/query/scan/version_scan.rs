@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 
-use arrow::array::{BooleanBufferBuilder, RecordBatch};
+use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
@@ -29,6 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::query::error::{QueryError, through_engine};
 use crate::query::operator::{in_one_partition, leaf};
 use crate::query::scan::access::{self, Access};
+use crate::query::scan::batches::Given;
 use crate::query::scan::dedup_key::GroupSource;
 use crate::query::scan::distinct::DistinctFilter;
 use crate::query::scan::in_flight::{self, Bounds};
@@ -235,7 +236,8 @@ impl ExecutionPlan for VersionScan {
         let batches = futures::stream::once(running.batches()).try_flatten();
         let fetch = self.spec.fetch;
         let mut given = 0;
-        let batches = batches.map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok))).try_flatten();
+        let time = measured.elapsed_compute().clone();
+        let batches = batches.map_ok(move |given| given.batches(&time)).try_flatten();
         let batches = batches.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
         let batches = batches.map_ok(move |batch| {
             let rows = fetch.map_or(batch.num_rows(), |fetch| batch.num_rows().min(fetch - given));
@@ -281,7 +283,7 @@ struct Running {
 }
 
 /// What a scan gives.
-type Batches = BoxStream<'static, Result<Vec<RecordBatch>>>;
+type Batches = BoxStream<'static, Result<Given>>;
 
 impl Running {
     /// What the scan gives: from what is kept of the version, if that tells, and else from its row groups.
@@ -304,11 +306,11 @@ impl Running {
         let row_groups = self.spec.best_first().await;
         let work = |spec: Arc<ScanSpec>, row_group, least_rank| async move {
             if spec.is_beyond_threshold(row_group, least_rank) {
-                return Ok(Vec::new());
+                return Ok(Given::default());
             }
             spec.row_group(row_group).await
         };
-        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), |batches| rows(batches), work))
+        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), |given| given.entities, work))
     }
 
     /// Asks the hash indexes of columns which entities may match.
@@ -373,7 +375,7 @@ impl Running {
             let batch = spec.known(&firsts.within(start..start.saturating_add(STRETCH)), start);
             async move {
                 tokio::task::yield_now().await;
-                Ok(vec![batch?])
+                batch.map(Given::from)
             }
         });
         batches.boxed()
@@ -428,7 +430,7 @@ impl Running {
         let batches = |spec: Arc<ScanSpec>, row_group, rows| async move {
             spec.selected_batches(row_group, RowSelection::Bits(rows)).await
         };
-        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, |batches| rows(batches), batches)))
+        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, |given| given.entities, batches)))
     }
 
     /// The first `k` of an order, or the first `k` of it that are selected.
@@ -448,7 +450,7 @@ impl Running {
             async move {
                 tokio::task::yield_now().await;
                 let given = given + positions.len();
-                batch.map(|batch| Ok((vec![batch?], (cursor, given)))).transpose()
+                batch.map(|batch| Ok((Given::from(batch?), (cursor, given)))).transpose()
             }
         });
         batches.boxed()
@@ -504,11 +506,6 @@ impl Running {
         });
         worked.boxed()
     }
-}
-
-/// How many entities batches hold.
-fn rows(batches: &[RecordBatch]) -> usize {
-    batches.iter().map(RecordBatch::num_rows).sum()
 }
 
 /// The error of reading that came through DataFusion.

@@ -17,6 +17,7 @@ use crate::config::{Config, Fair, Limits};
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
 use crate::service::account::login_limits::{self, Attempt, CLIENT_FACTOR, LoginLimits, Refused, whole_seconds};
+use crate::service::account::session_origin::SessionOrigin;
 use crate::service::account::sessions::{Sessions, hash_of};
 use crate::service::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
 use crate::service::admission::holder::Holder;
@@ -189,15 +190,15 @@ impl Logins {
         Logins { catalog, sessions, writes, checks }
     }
 
-    /// Begins a session for the user with this address and password; the session `before`, if any, ends.
+    /// Begins a session for the user with this address and password, from `origin`; the session `before`, if any, ends.
     ///
     /// # Errors
     /// [`ManageError::TooManyLogins`], [`ManageError::LoginsBusy`], [`ManageError::WrongCredentials`].
     pub async fn log_in(
         &self,
         client: Client,
-        email: &str,
-        password: &str,
+        (email, password): (&str, &str),
+        origin: &SessionOrigin,
         before: Option<&str>,
     ) -> Result<LoggedIn, ManageError> {
         let attempt = self.checks.begin(client, &email_key(email)).await?;
@@ -220,7 +221,7 @@ impl Logins {
             }
         };
         self.checks.succeeded(attempt).await;
-        let session_id = self.sessions.begin(&user, before).await?;
+        let session_id = self.sessions.begin(&user, origin, before).await?;
         Ok(LoggedIn { user, session_id })
     }
 

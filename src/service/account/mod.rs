@@ -2,6 +2,7 @@
 
 pub(in crate::service) mod login_limits;
 pub(in crate::service) mod logins;
+pub(in crate::service) mod session_origin;
 pub(in crate::service) mod sessions;
 
 use std::io;

@@ -17,6 +17,7 @@ use crate::config::{self, Config};
 use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::User;
+use crate::service::account::session_origin::SessionOrigin;
 use crate::service::admission::catalog::CatalogGates;
 use crate::service::manage::ManageError;
 use crate::service::rate_limit::Client;
@@ -41,6 +42,8 @@ pub struct OwnedSession {
     pub last_used_at: DateTime<Utc>,
     /// Whether it is the session of the call.
     pub is_current: bool,
+    /// Where it was begun.
+    pub origin: SessionOrigin,
 }
 
 /// What the catalog knows a session by: who reads the database can use none of them.
@@ -125,7 +128,12 @@ impl Sessions {
     ///
     /// # Errors
     /// [`ManageError::Catalog`]; [`ManageError::WrongCredentials`] if the user has another password by now.
-    pub(in crate::service) async fn begin(&self, user: &User, before: Option<&str>) -> Result<Secret, ManageError> {
+    pub(in crate::service) async fn begin(
+        &self,
+        user: &User,
+        origin: &SessionOrigin,
+        before: Option<&str>,
+    ) -> Result<Secret, ManageError> {
         if let Some(before) = before {
             self.end(before).await?;
         }
@@ -136,7 +144,7 @@ impl Sessions {
             let session = SessionRecord {
                 id_hash: hash(id),
                 user: Some(user.id),
-                data: "{}".to_owned(),
+                data: origin.to_data(),
                 created_at: now,
                 expires_at: end(&self.config.sessions, now, now),
                 last_used_at: now,
@@ -166,6 +174,7 @@ impl Sessions {
             created_at: session.created_at,
             last_used_at: session.last_used_at,
             is_current: current.as_deref() == Some(&session.id_hash),
+            origin: SessionOrigin::from_data(&session.data),
         });
         Ok(owned.collect())
     }

@@ -1,5 +1,10 @@
 //! `/ui/account`: tokens, sessions and the password.
 
+use std::net::SocketAddr;
+
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;
 use crate::support::{OWNER, PASSWORD, TestService};
@@ -94,6 +99,35 @@ async fn sessions_are_ended_and_a_new_password_ends_all_others() {
     );
     third.error("/ui/account", 401).await;
     Browser::of(&service, OWNER, "another").await;
+}
+
+#[tokio::test]
+async fn sessions_tell_where_they_began() {
+    let service = TestService::configured(|config| {
+        config.server.trusted_proxies = vec!["192.0.2.0/24".to_owned()].try_into().expect("a network");
+    })
+    .await;
+    let owner = Browser::user(&service, OWNER).await;
+    let firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.0";
+    for (peer, program, forwarded) in [
+        ([192, 0, 2, 1], firefox, Some("203.0.113.9, 198.51.100.7")),
+        ([198, 51, 100, 8], "<b>curl</b>/8", Some("203.0.113.9")),
+    ] {
+        let mut request = Request::post("/session/login")
+            .header("content-type", "application/json")
+            .header("user-agent", program)
+            .extension(ConnectInfo(SocketAddr::from((peer, 4711))));
+        if let Some(forwarded) = forwarded {
+            request = request.header("x-forwarded-for", forwarded);
+        }
+        let body = format!("{{\"email\":\"{OWNER}\",\"password\":\"{PASSWORD}\"}}");
+        let answer = service.call(request.body(body.into()).expect("a request")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let page = owner.page("/ui/account").await;
+    let mut from = page.all_words("section[aria-labelledby=sessions] td[data-label=From]");
+    from.sort_unstable();
+    assert_eq!(from, ["<b>curl</b>/8, 198.51.100.8", "Firefox on Linux, 198.51.100.7", "not known"]);
 }
 
 #[tokio::test]

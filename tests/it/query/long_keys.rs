@@ -49,6 +49,10 @@ async fn the_first_of_long_sort_keys_need_little_memory() {
             // More keys than there is memory for: all of them are sorted, on disk.
             ("sort=x:desc&offset=1&limit=28", (1..29).rev().collect()),
             ("sort=x", (0..30).collect()),
+            // Batches that are made one by one, with other columns and of some rows.
+            ("sort=x&dedup=true&dedup_key=n&filter_lt=n:8", (0..8).collect()),
+            ("sort=x:desc&filter_lt=n:25", (0..25).rev().collect()),
+            ("sort=x:desc&keywords=abcdef&offset=29", vec![0]),
         ] {
             assert_eq!(numbers(&service, query).await, expected, "{query}, {memory_bytes} bytes");
         }
