@@ -23,6 +23,8 @@ pub enum Unavailability {
     /// The SQLite file was removed or replaced. The problem ends when the same file has its name again, or with a
     /// restart.
     Replaced,
+    /// This process has closed it, because it ends.
+    Closed,
 }
 
 impl Unavailability {
@@ -30,7 +32,7 @@ impl Unavailability {
     pub fn retry_after_s(self) -> u64 {
         match self {
             Unavailability::Locked => 1,
-            Unavailability::Unreachable | Unavailability::Exhausted => 5,
+            Unavailability::Unreachable | Unavailability::Exhausted | Unavailability::Closed => 5,
             Unavailability::Full | Unavailability::ReadOnly | Unavailability::Replaced | Unavailability::Missing => 30,
         }
     }
@@ -46,6 +48,7 @@ impl fmt::Display for Unavailability {
             Unavailability::ReadOnly => "its database is read-only",
             Unavailability::Exhausted => "there is no memory or file descriptor left for it",
             Unavailability::Replaced => "its file was removed or replaced",
+            Unavailability::Closed => "it is closed, because the process ends",
         })
     }
 }
@@ -62,7 +65,7 @@ pub(super) enum Failure {
 impl Failure {
     /// `None` for all others.
     pub(super) fn of(error: &sqlx::Error) -> Option<Failure> {
-        use Unavailability::{Locked, Unreachable};
+        use Unavailability::{Closed, Locked, Unreachable};
         match error {
             sqlx::Error::Database(error) => {
                 let code = error.code()?;
@@ -75,7 +78,8 @@ impl Failure {
                 }
             }
             sqlx::Error::PoolTimedOut => Some(Failure::Unavailable(Locked)),
-            sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => Some(Failure::Unavailable(Unreachable)),
+            sqlx::Error::PoolClosed => Some(Failure::Unavailable(Closed)),
+            sqlx::Error::Tls(_) => Some(Failure::Unavailable(Unreachable)),
             sqlx::Error::Io(error) => Some(Failure::Unavailable(of_connection(error))),
             _ => None,
         }
@@ -183,6 +187,9 @@ mod tests {
         // IOERR_WRITE, without and with a limit for the size of files.
         assert_eq!(of_sqlite(778, || false), None);
         assert_eq!(of_sqlite(778, || true), Some(Failure::Unavailable(Unavailability::Full)));
+        // It was told as a database server that does not answer, also of an SQLite file.
+        let closed = Failure::of(&sqlx::Error::PoolClosed);
+        assert_eq!(closed, Some(Failure::Unavailable(Unavailability::Closed)));
         for (code, expected) in [
             ("55P03", Some(Failure::Unavailable(Unavailability::Locked))),
             ("08006", Some(Failure::Unavailable(Unavailability::Unreachable))),

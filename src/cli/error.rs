@@ -9,8 +9,8 @@ use crate::http::ServeError;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::{
-    AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ImportError, ManageError, OpenError,
-    RestoreError, SweepError,
+    AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ManageError, OpenError, RestoreError,
+    SweepError,
 };
 
 /// A number of things, in words.
@@ -40,12 +40,12 @@ pub(super) enum CliError {
     #[error("the nodes cannot be listed")]
     Nodes(#[source] CatalogError),
     /// The import made no version.
-    #[error("importing {from}")]
+    #[error("importing {from}: {problem}")]
     Import {
         /// The file or URL as it was given.
         from: String,
-        /// Why.
-        source: ImportError,
+        /// Why, with the names of flags, and what would be right.
+        problem: String,
     },
     /// The text is no query of a read.
     #[error("QUERY: {0}")]
@@ -134,14 +134,6 @@ pub(super) enum CliError {
         directory: PathBuf,
         /// Why.
         source: io::Error,
-    },
-    /// The file to import does not exist.
-    #[error("importing {from}: {problem}")]
-    ImportSource {
-        /// The file as it was given.
-        from: String,
-        /// The error, and what would be right.
-        problem: String,
     },
     /// A signal ended the command before it was done.
     #[error("interrupted")]

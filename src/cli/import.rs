@@ -59,7 +59,8 @@ pub(super) struct Arguments {
     /// Keep the query of the URL in the _source of entities. Without this it is left out, because it often holds keys
     #[arg(long)]
     publish_query: bool,
-    /// Make cells of csv and tsv numbers, booleans and nulls where they are exactly that, not texts
+    /// Make cells of csv and tsv numbers, booleans and nulls where they are exactly that, not texts. Other formats are
+    /// refused
     #[arg(long)]
     infer_types: bool,
 }
@@ -120,7 +121,8 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
         }
     };
     drop(display);
-    let imported = outcome.map_err(|source| CliError::Import { from, source })?;
+    let imported =
+        outcome.map_err(|error| CliError::Import { from, problem: with_flags(&Causes(&error).to_string()) })?;
     print(&line(&imported)?)?;
     // The version exists, for any answer of its receivers.
     if let Err(error) = app.deliveries().send_due().await {
@@ -147,7 +149,14 @@ fn check_file(source: &str) -> Result<(), CliError> {
         }
         Err(error) => error.to_string(),
     };
-    Err(CliError::ImportSource { from: source.to_owned(), problem })
+    Err(CliError::Import { from: source.to_owned(), problem })
+}
+
+/// An error whose text names the fields of a dataset, with the flags of this command in their place.
+fn with_flags(error: &str) -> String {
+    const FLAGS: [(&str, &str); 3] =
+        [("`records_path`", "`--records-path`"), ("`format`", "`--format`"), ("`infer_types`", "`--infer-types`")];
+    FLAGS.into_iter().fold(error.to_owned(), |text, (field, flag)| text.replace(field, flag))
 }
 
 fn line(imported: &Imported) -> Result<String, CliError> {
@@ -159,4 +168,22 @@ fn line(imported: &Imported) -> Result<String, CliError> {
         private_key: imported.private_key.as_ref().map(|key| key.expose()),
         warnings: &imported.warnings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_flags_in_place_of_fields() {
+        for (error, expected) in [
+            ("give the path (`records_path`), or jsonl", "give the path (`--records-path`), or jsonl"),
+            ("it is Parquet; name it by `format`: parquet", "it is Parquet; name it by `--format`: parquet"),
+            ("`infer_types` is for csv and tsv", "`--infer-types` is for csv and tsv"),
+            // What the source itself holds stays.
+            ("item 1 (line 2): records_path, format", "item 1 (line 2): records_path, format"),
+        ] {
+            assert_eq!(with_flags(error), expected);
+        }
+    }
 }

@@ -76,7 +76,7 @@ struct PathCard {
     ranges: Vec<(&'static str, Shown, Shown)>,
     top: Vec<Bar>,
     /// What is said of them.
-    frequent: &'static str,
+    frequent: String,
     /// Strings by their number of characters.
     lengths: Vec<Bar>,
     /// Numbers by the range that they are in.
@@ -117,13 +117,14 @@ impl Spread {
         }
     }
 
-    fn counted(ranges: &[Range], numbers: u64) -> Spread {
+    /// That of these ranges, of so many numbers, each in an entity of its own.
+    fn counted(ranges: &[Range], numbers: u64, entities: u64) -> Spread {
         let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
         let bar = |range: &Range| SpreadBar {
             range: range.text.clone(),
             href: range.href.clone(),
             count: figures::grouped(range.count),
-            share: figures::percent(range.count, numbers),
+            share: figures::percent(range.count, entities),
             width: width(range.count, most),
         };
         Spread {
@@ -249,7 +250,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         && histogram::can_be_counted(record).is_ok()
     {
         let ranges = Box::pin(histogram::count(visit, admitted, record, &place)).await?;
-        card.spread = Spread::counted(&ranges, record.types.number);
+        card.spread = Spread::counted(&ranges, record.types.number, contents.entities);
     }
     let page = ProfilePage {
         all: one.map(|_| place.profile()),
@@ -279,7 +280,11 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
     let filter = |value: &str| {
         named.then(|| Query::default().and("filter", format!("{}:{value}", record.path)).at(&place.browse()))
     };
-    let scalars = record.types.boolean + record.types.number + record.types.string;
+    // Outside of arrays, a value stands once in each of its entities.
+    let whole = match record.fans_out {
+        true => record.types.boolean + record.types.number + record.types.string,
+        false => entities,
+    };
     let most = record.top.iter().map(|top| top.count).max().unwrap_or(0);
     let top = record.top.iter().map(|top| {
         let text = value_text(&top.value);
@@ -287,7 +292,7 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
             href: if top.cut { None } else { filter(&text) },
             value: Shown::beginning(&text, CHARACTERS, top.cut),
             count: figures::grouped(top.count),
-            share: figures::percent(top.count, scalars),
+            share: figures::percent(top.count, whole),
             width: width(top.count, most),
         }
     });
@@ -317,17 +322,22 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         shredded: record.shredded,
         ranges: ranges.into_iter().flatten().collect(),
         top: top.collect(),
-        frequent: match (record.fans_out, record.top_estimated) {
-            (false, false) => "Frequent values, by entities",
-            (false, true) => "Frequent values, by entities, estimated",
-            (true, false) => "Frequent values, by how many times they occur in arrays",
-            (true, true) => "Frequent values, by how many times they occur in arrays, estimated",
-        },
+        frequent: frequent(record),
         lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
         numbers: numbers(record, place),
         alone: false,
         spread: Spread::of(record, place),
     }
+}
+
+/// What is said of the frequent values of a path: by what they are counted, and of what their percentages are.
+fn frequent(record: &PathRecord) -> String {
+    let (by, of) = match record.fans_out {
+        true => ("by how many times they occur in arrays", "all strings, numbers and booleans"),
+        false => ("by entities", "all entities"),
+    };
+    let estimated = if record.top_estimated { ", estimated" } else { "" };
+    format!("Frequent values, {by}{estimated}: % of {of}")
 }
 
 /// The strings of a path by their length, from the shortest to the longest; none where they were not counted. A filter

@@ -260,7 +260,10 @@ impl Visit {
             HttpError::MethodNotAllowed { .. } => {
                 Some("There is no page here: programs and forms send something to this address.")
             }
-            HttpError::Call(CallError::Unauthenticated) => Some("Sign in as the owner to see this page."),
+            HttpError::Call(CallError::Unauthenticated) => Some(match is_of_owner(self.head.uri.path()) {
+                true => "Sign in as the owner to see this page.",
+                false => "Sign in to see this page.",
+            }),
             _ => None,
         };
         let visit::Told { status, text, headers } = visit::told(error, &self.head);
@@ -285,6 +288,12 @@ impl Visit {
         let page = ErrorPage { shell, status: status_code, heading, text: &text, tells_what_there_is, typed, versions };
         (render(status, &page).unwrap_or(Reply::Page(status, String::new())), headers)
     }
+}
+
+/// Whether a page below `/ui/` that takes a session is for the owner of its dataset: one of an account is not, nor is
+/// that of a clone, which every user makes.
+fn is_of_owner(path: &str) -> bool {
+    DatasetPlace::parse(path).is_ok() && path.split('/').nth(4) != Some("clone")
 }
 
 /// Most bytes of an address to which signing in leads back.

@@ -20,7 +20,7 @@
 //! where they do not fit. In memory, and accounted to the engine's pool, are 4 bytes per entity of both versions, 16
 //! for each change, the names of the fields, and 16 for each field of the entities of the sources that are matched
 //! together: as many as have about 256 MiB of documents, or one source where that is larger. What the pool refuses ends
-//! the diff with [`QueryError::OutOfMemory`].
+//! the diff with [`QueryError::OutOfMemory`], or with [`QueryError::TooMuchMemory`] where nobody else held any.
 //!
 //! DataFusion sorts, because keys of all shapes of versions sort alike: all of one source, each of its own, all equal.
 //! The other parts are loops of their own: a join on values would have to write every pair that shares one, although
@@ -64,8 +64,8 @@ const CHUNK_ENTITIES: u64 = 1 << 19;
 /// Finds what two versions differ in. Dropping the future stops the work.
 ///
 /// # Errors
-/// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when a version cannot be
-/// read.
+/// [`QueryError::Timeout`], [`QueryError::OutOfMemory`] and [`QueryError::TooMuchMemory`] by the engine's bounds,
+/// others when a version cannot be read.
 pub async fn compare(
     engine: &Engine,
     v1: VersionReader,
@@ -74,7 +74,7 @@ pub async fn compare(
 ) -> Result<Diff, QueryError> {
     let of_work = engine.clone();
     let work = async move { run([v1, v2], &bounds, of_work).await };
-    engine.run_within(engine.diff_timeout(), work).await
+    engine.run_query_within(engine.diff_timeout(), work).await
 }
 
 /// The differences of two versions.

@@ -165,6 +165,9 @@ pub(super) const BATCH_ROWS: usize = 2_048;
 /// smaller.
 const STACK_BYTES: usize = 4 << 20;
 
+/// How long the tasks of a query that failed may take to give back what they hold, before it counts as another's.
+const GIVING_BACK: Duration = Duration::from_millis(500);
+
 /// Memory that a sort reserves for merging its spilled runs, where there is much memory.
 const MERGE_BYTES: usize = 10 << 20;
 
@@ -390,15 +393,33 @@ impl Engine {
     ) -> Result<T, QueryError> {
         let (held_bytes, spilled_bytes) = (self.memory_bytes(), self.spilled_bytes());
         match self.run_in_company(limit, query).await {
-            // What it held itself is given back.
-            (Err(QueryError::OutOfMemory(cause)), true) if held_bytes == 0 && self.memory_bytes() == 0 => {
-                Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause })
+            (Err(QueryError::OutOfMemory(cause)), true) if held_bytes == 0 => {
+                match self.all_is_given_back(|engine| engine.memory_bytes() == 0).await {
+                    true => Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause }),
+                    false => Err(QueryError::OutOfMemory(cause)),
+                }
             }
-            (Err(QueryError::OutOfDisk(_)), true) if spilled_bytes == 0 && self.spilled_bytes() == 0 => {
-                Err(QueryError::TooMuchDisk { limit_bytes: self.most_spilled_bytes() })
+            (Err(QueryError::OutOfDisk(cause)), true) if spilled_bytes == 0 => {
+                match self.all_is_given_back(|engine| engine.spilled_bytes() == 0).await {
+                    true => Err(QueryError::TooMuchDisk { limit_bytes: self.most_spilled_bytes() }),
+                    false => Err(QueryError::OutOfDisk(cause)),
+                }
             }
             (outcome, _) => outcome,
         }
+    }
+
+    /// Whether all memory, or all disk, is free after a query that was alone has failed. Its tasks are stopped, and
+    /// give back what they hold at their next point of waiting. They get a moment for it.
+    async fn all_is_given_back(&self, is_free: impl Fn(&Engine) -> bool) -> bool {
+        let until = Instant::now() + GIVING_BACK;
+        while !is_free(self) {
+            if Instant::now() >= until {
+                return false;
+            }
+            tokio::time::sleep(GIVING_BACK / 100).await;
+        }
+        true
     }
 
     /// Runs a query, and tells whether it was the only one.
@@ -483,5 +504,50 @@ impl Drop for Spilled {
             own + plan.children().into_iter().map(bytes).sum::<usize>()
         }
         metrics().spilled_bytes.increment(bytes(&self.0) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_query_that_had_all_memory_to_itself_can_never_have_enough() {
+        const MEMORY_BYTES: usize = 1 << 20;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let long = Duration::from_secs(600);
+        let engine = Engine::try_new(&EngineOptions {
+            threads: 2,
+            memory_bytes: MEMORY_BYTES,
+            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            timeout: long,
+            diff_timeout: long,
+            spill_directory: Some(directory.path().to_owned()),
+            spill_bytes: 1 << 20,
+            disk_reserve: None,
+        });
+        let engine = engine.expect("an engine");
+        let refused = async || {
+            let of_query = engine.clone();
+            let query = async move {
+                let held = of_query.reserve("a task", 1 << 10)?;
+                // A task that is stopped gives its memory back a little later.
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    drop(held);
+                });
+                of_query.reserve("a list", MEMORY_BYTES).map(drop)
+            };
+            engine.run_query_within(long, query).await
+        };
+        let alone = refused().await;
+        assert!(
+            matches!(alone, Err(QueryError::TooMuchMemory { limit_bytes, .. }) if limit_bytes == 1 << 20),
+            "{alone:?}"
+        );
+        let others = engine.reserve("another", 1 << 10).expect("room");
+        let beside = refused().await;
+        assert!(matches!(beside, Err(QueryError::OutOfMemory(_))), "{beside:?}");
+        drop(others);
     }
 }

@@ -9,6 +9,7 @@ use datafusion::error::DataFusionError;
 use crate::query::tenants::DiskShareUsed;
 use crate::storage::StorageError;
 use crate::storage::shortage::Shortage;
+use crate::storage::temporary;
 
 /// A query failed.
 #[derive(Debug, thiserror::Error)]
@@ -105,10 +106,10 @@ fn copy_of(error: &io::Error) -> QueryError {
     if let Some(used) = DiskShareUsed::of(error) {
         return QueryError::OutOfDisk(used.to_string());
     }
-    let copy = match error.raw_os_error() {
+    let copy = temporary::copy_of(error).unwrap_or_else(|| match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
-    };
+    });
     QueryError::Storage(copy.into())
 }
 

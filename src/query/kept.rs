@@ -8,7 +8,7 @@ use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::kept_groups::kept_firsts;
-use crate::query::scan::kept_index::{self, EqualColumn};
+use crate::query::scan::kept_index::{self, EqualColumn, Named};
 use crate::query::scan::kept_order::{Kept, kept_order};
 use crate::query::scan::predicate::{Compare, Comparison};
 use crate::query::scan::sort_key::OrderSpec;
@@ -86,11 +86,32 @@ pub(super) async fn found_by_index(
     }
     let Some(shredded) = reader.layout().shredded(filter.path.keys()) else { return Ok(None) };
     let compare = Compare::new(Comparison::Equal, filter.path.clone(), &filter.value, request.denull);
-    let Some(candidates) = kept_index::candidates(reader, shredded, &compare, POSITIONS).await else { return Ok(None) };
+    let Some(named) = kept_index::named_by_index(reader, shredded, &compare, POSITIONS).await? else { return Ok(None) };
+    let found = match named {
+        Named::Matching(positions) => positions.into_iter().map(u64::from).collect(),
+        Named::Candidates(candidates) => match equal(reader, (request, &compare), shredded, &candidates).await? {
+            Some(found) => found,
+            None => return Ok(None),
+        },
+    };
+    let offset = found.len().min(usize::try_from(request.offset).unwrap_or(usize::MAX));
+    let limit = usize::try_from(request.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let window: Vec<u64> = found[offset..].iter().copied().take(limit).collect();
+    Ok(Some(if request.count { ReadOff::Count(window.len() as u64) } else { ReadOff::List(window) }))
+}
+
+/// Those of some entities that match a comparison, ascending, as many as a request wants: by their values. `None` where
+/// the cache does not hold these.
+async fn equal(
+    reader: &VersionReader,
+    (request, compare): (&ReadRequest, &Compare),
+    shredded: usize,
+    candidates: &[u32],
+) -> Result<Option<Vec<u64>>, StorageError> {
     let with_numbers = compare.number().is_some();
     let wanted =
         usize::try_from(request.limit.unwrap_or(u64::MAX).saturating_add(request.offset)).unwrap_or(usize::MAX);
-    let (mut found, mut left, mut turn) = (Vec::new(), candidates.as_slice(), STRETCH_ELEMENTS);
+    let (mut found, mut left, mut turn) = (Vec::new(), candidates, STRETCH_ELEMENTS);
     while let Some(first) = left.first()
         && found.len() < wanted
     {
@@ -103,7 +124,7 @@ pub(super) async fn found_by_index(
         let column = EqualColumn::open(reader, row_group, shredded, with_numbers).await?;
         let mut rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
         loop {
-            let equal = column.next_equal_rows(rows.by_ref(), &mut turn, &compare);
+            let equal = column.next_equal_rows(rows.by_ref(), &mut turn, compare);
             found.extend(equal.into_iter().map(|row| group.first + row as u64));
             if found.len() >= wanted {
                 break;
@@ -118,9 +139,7 @@ pub(super) async fn found_by_index(
         }
         left = &left[here..];
     }
-    found.truncate(wanted);
-    found.drain(..found.len().min(usize::try_from(request.offset).unwrap_or(usize::MAX)));
-    Ok(Some(if request.count { ReadOff::Count(found.len() as u64) } else { ReadOff::List(found) }))
+    Ok(Some(found))
 }
 
 impl fmt::Display for ReadOff {

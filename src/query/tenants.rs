@@ -24,8 +24,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool
 use datafusion::execution::{SpillFile, SpillWriter, TaskContext, TempFileFactory};
 use futures::Stream;
 
-use crate::storage::durable;
 use crate::storage::free_space::DiskReserve;
+use crate::storage::{durable, temporary};
 
 /// For whom a query runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -254,17 +254,29 @@ pub(super) struct DiskShare {
 /// once.
 const LOOK_BYTES: u64 = 1 << 20;
 
-impl TempFileFactory for TenantFiles {
-    fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
-        let file = match self.all.create_tmp_file(description) {
-            // Somebody has removed the directory.
+impl TenantFiles {
+    /// A file of the engine's, in a directory that is made again when somebody has removed it.
+    fn file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
+        match self.all.create_tmp_file(description) {
             Err(DataFusionError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {
                 let again = |path: &PathBuf| durable::restore_directory(path, ABOVE);
                 self.all.temp_dir_paths().iter().try_for_each(again)?;
-                self.all.create_tmp_file(description)?
+                self.all.create_tmp_file(description)
             }
-            outcome => outcome?,
-        };
+            outcome => outcome,
+        }
+    }
+}
+
+impl TempFileFactory for TenantFiles {
+    fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
+        let file = self.file(description).map_err(|error| match error {
+            DataFusionError::IoError(error) => {
+                let directory = self.all.temp_dir_paths().into_iter().next().unwrap_or_default();
+                DataFusionError::IoError(temporary::refused(&directory, error))
+            }
+            other => other,
+        })?;
         let used = Used { share: self.share.clone(), bytes: AtomicU64::new(0) };
         Ok(Arc::new(TenantFile { file, used: Arc::new(used) }))
     }
@@ -476,6 +488,14 @@ mod tests {
             std::fs::remove_dir_all(path).expect("removed");
         }
         drop(honest.create_temp_file("spilled").expect("a file, all the same"));
+        for path in all.temp_dir_paths() {
+            std::fs::remove_dir_all(&path).expect("removed");
+            std::fs::write(&path, "no directory").expect("written");
+            let refused = honest.create_temp_file("spilled").err().expect("no file").to_string();
+            assert!(refused.contains("the directory of temporary files"), "{refused}");
+            std::fs::remove_file(&path).expect("removed");
+        }
+        drop(honest.create_temp_file("spilled").expect("a file again"));
         assert_eq!(all.used_disk_space(), 0);
         assert!(budget.taken().by_tenant.is_empty());
     }

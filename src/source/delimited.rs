@@ -29,6 +29,9 @@ const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f
 /// Characters of a name that a warning quotes.
 const NAME_CHARACTERS: usize = 60;
 
+/// Columns without a name that a warning numbers.
+const NUMBERED_COLUMNS: usize = 5;
+
 /// The decoder for [`crate::model::source::SourceFormat::Csv`] and `Tsv`.
 pub(super) struct DelimitedDecoder {
     window: Window,
@@ -39,7 +42,7 @@ pub(super) struct DelimitedDecoder {
     columns: Vec<Column>,
     /// The cells that no entity shows, because a later column has the same name.
     hidden: Vec<usize>,
-    warning: Option<String>,
+    warnings: Vec<String>,
     width: usize,
     rows: u64,
     /// The line on which the unread part of the window begins, from 1.
@@ -49,10 +52,13 @@ pub(super) struct DelimitedDecoder {
     entity: Vec<u8>,
 }
 
-/// One key of the entities: its JSON text with the colon, and which cell of the row is its value.
+/// One key of the entities: its JSON text with the colon, and which cell of the row is its value. Where types are
+/// inferred, how many of its cells are numbers, and how many texts.
 struct Column {
     key: Vec<u8>,
     cell: usize,
+    numbers: u64,
+    texts: u64,
 }
 
 /// Where a cell's text lies in its row, without the quotes around it.
@@ -82,7 +88,7 @@ impl DelimitedDecoder {
             infers,
             columns: Vec::new(),
             hidden: Vec::new(),
-            warning: None,
+            warnings: Vec::new(),
             width: 0,
             rows: 0,
             line: 1,
@@ -105,9 +111,13 @@ impl DelimitedDecoder {
         }
         let bytes = &self.window.unread()[..row.length];
         let mut columns_by_key: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut nameless = Vec::new();
         for (index, cell) in self.cells.iter().enumerate() {
             let name = cell_text(bytes, cell, &mut self.cell_text)
                 .ok_or_else(|| SourceError::document(format!("the header line is not UTF-8{CONVERT}")))?;
+            if name.is_empty() {
+                nameless.push(index + 1);
+            }
             let mut key = Vec::with_capacity(name.len() + 3);
             write_string(name, &mut key);
             key.push(b':');
@@ -115,7 +125,7 @@ impl DelimitedDecoder {
                 Some(&column) => self.hidden.push(std::mem::replace(&mut self.columns[column].cell, index)),
                 None => {
                     columns_by_key.insert(key.clone(), self.columns.len());
-                    self.columns.push(Column { key, cell: index });
+                    self.columns.push(Column { key, cell: index, numbers: 0, texts: 0 });
                 }
             }
         }
@@ -124,17 +134,19 @@ impl DelimitedDecoder {
         {
             let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
             let more = if beginning.len() < name.len() { "…" } else { "" };
-            self.warning = Some(format!(
+            self.warnings.push(format!(
                 "Several columns of the table have the name {beginning:?}{more}: entities have the last one's cells alone."
             ));
         }
+        self.warnings.extend(without_names(&nameless));
         if let [_] = self.cells.as_slice()
             && let Some(name) = cell_text(bytes, &self.cells[0], &mut self.cell_text)
             && let Some(found) = foreign_delimiter(name)
         {
             let wanted = if self.delimiter == b'\t' { "tabs" } else { "commas" };
-            self.warning =
-                Some(format!("The table has one column, whose name holds {found}: only {wanted} separate cells here."));
+            self.warnings.push(format!(
+                "The table has one column, whose name holds {found}: only {wanted} separate cells here."
+            ));
         }
         self.consume(row);
         Ok(())
@@ -177,12 +189,15 @@ impl DelimitedDecoder {
 }
 
 impl Decode for DelimitedDecoder {
-    fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         let Some(row) = self.next_row()? else {
+            // Asked again, it has no more to say.
+            let columns = std::mem::take(&mut self.columns);
+            self.warnings.extend(of_two_types(&columns));
             return Ok(false);
         };
         self.rows += 1;
@@ -203,7 +218,7 @@ impl Decode for DelimitedDecoder {
         }
         self.entity.clear();
         self.entity.push(b'{');
-        for (index, column) in self.columns.iter().enumerate() {
+        for (index, column) in self.columns.iter_mut().enumerate() {
             if index > 0 {
                 self.entity.push(b',');
             }
@@ -211,7 +226,11 @@ impl Decode for DelimitedDecoder {
             let cell = &self.cells[column.cell];
             let text = cell_text(bytes, cell, &mut self.cell_text).ok_or_else(|| not_utf8(column.cell))?;
             match self.infers {
-                true => write_inferred(text, &mut self.entity),
+                true => match write_inferred(text, &mut self.entity) {
+                    Inferred::Number => column.numbers += 1,
+                    Inferred::Text => column.texts += 1,
+                    Inferred::Other => {}
+                },
                 false => write_string(text, &mut self.entity),
             }
         }
@@ -341,14 +360,63 @@ fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option
     std::str::from_utf8(scratch).ok()
 }
 
+/// The type of a cell.
+enum Inferred {
+    Number,
+    Text,
+    /// A boolean, or null.
+    Other,
+}
+
 /// Appends a cell as the JSON value that its text is, or else as a string.
-fn write_inferred(text: &str, out: &mut Vec<u8>) {
+fn write_inferred(text: &str, out: &mut Vec<u8>) -> Inferred {
     match text {
-        "" => out.extend_from_slice(b"null"),
-        "true" | "false" => out.extend_from_slice(text.as_bytes()),
-        _ if is_number(text) => out.extend_from_slice(text.as_bytes()),
-        _ => write_string(text, out),
+        "" => {
+            out.extend_from_slice(b"null");
+            Inferred::Other
+        }
+        "true" | "false" => {
+            out.extend_from_slice(text.as_bytes());
+            Inferred::Other
+        }
+        _ if is_number(text) => {
+            out.extend_from_slice(text.as_bytes());
+            Inferred::Number
+        }
+        _ => {
+            write_string(text, out);
+            Inferred::Text
+        }
     }
+}
+
+/// A warning for each of the first few columns of which some cells are numbers and others texts, as postal codes that
+/// begin with 0 are.
+fn of_two_types(columns: &[Column]) -> impl Iterator<Item = String> {
+    let mixed = columns.iter().filter(|column| column.numbers > 0 && column.texts > 0);
+    mixed.take(NUMBERED_COLUMNS).map(|Column { key, numbers, texts, .. }| {
+        let name: String = String::from_utf8_lossy(key).trim_end_matches(':').chars().take(NAME_CHARACTERS).collect();
+        format!(
+            "Of the column {name}, {numbers} {} and {texts} {}: ranges and sorts take them for two types.",
+            if *numbers == 1 { "cell is a number" } else { "cells are numbers" },
+            if *texts == 1 { "is a text" } else { "are texts" },
+        )
+    })
+}
+
+/// The warning for columns whose header is empty, by their numbers from 1. An empty key alone is no path.
+fn without_names(columns: &[usize]) -> Option<String> {
+    let (subject, verb, object) = match columns {
+        [] => return None,
+        [_] => ("Column", "has", "it"),
+        _ => ("Columns", "have", "them"),
+    };
+    let numbers: Vec<String> = columns.iter().take(NUMBERED_COLUMNS).map(ToString::to_string).collect();
+    let (numbers, more) = (numbers.join(", "), if columns.len() > NUMBERED_COLUMNS { ", …" } else { "" });
+    Some(format!(
+        "{subject} {numbers}{more} of the table {verb} no name: filters and sorts cannot name {object}. Give {object} a \
+         name in the header line, or leave {object} out (in pandas, to_csv with index=False)."
+    ))
 }
 
 /// An error in the header line has no item.

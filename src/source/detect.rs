@@ -1,12 +1,33 @@
 //! Decides which format a source has.
 //!
 //! In this order: the format that was asked for; the file name's extension (without `.gz` or `.zst`); the
-//! `Content-Type`; the content. An ambiguous source is an error that says how to name the format.
+//! `Content-Type`; the content. An ambiguous source is an error that says how to name the format. So is one that begins
+//! as something that is no source, or as Parquet where another format is named.
 
 use super::envelope::ENTITIES;
 use super::error::SourceError;
 use crate::document::{self, Cursor, Token, ValueScanner};
 use crate::model::source::SourceFormat;
+
+/// Bytes of the content after its first blanks that tell whether it is foreign: more than the longest magic number has.
+const HEAD_BYTES: usize = 32;
+
+/// Bytes of the content, with its first blanks, beyond which that is not looked for.
+const LOOKED_AT_BYTES: usize = 1024;
+
+const HTML: &str = "it is an HTML page, perhaps a log-in page or an error page; valid: json, jsonl, csv, tsv, parquet";
+
+const XML: &str = "it is XML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
+
+const PARQUET: &str = "it is Parquet; name it by `format`: parquet";
+
+/// Files that are no sources, by the bytes that they begin with.
+const FOREIGN: [(&[u8], &str); 4] = [
+    (b"PK\x03\x04", "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv"),
+    (b"\xd0\xcf\x11\xe0", "it is a spreadsheet or another document of old Office (xls): export the sheet as csv"),
+    (b"SQLite format 3\0", "it is an SQLite database: export a table of it as csv or jsonl"),
+    (b"ARROW1\0", "it is an Arrow file (Feather): write it as parquet"),
+];
 
 /// The facts about a source before its first entity is decoded.
 pub(super) struct Evidence<'a> {
@@ -18,18 +39,26 @@ pub(super) struct Evidence<'a> {
     pub(super) content_type: Option<&'a str>,
     /// Whether a path to the array of records was given, which only json has.
     pub(super) has_records_path: bool,
-    /// The start of the decompressed content without its byte order mark: all of it, or at least its
-    /// first line and one character after it, or as much of that as an entity may have.
+    /// The start of the decompressed content without its byte order mark: all of it, or at least what [`has_head`] asks
+    /// for; where no format was asked for, its first line and one character after it, too, or as much of that as an
+    /// entity may have.
     pub(super) content: &'a [u8],
 }
 
 /// The source's format.
 ///
 /// # Errors
-/// [`SourceError::BadDocument`] when the evidence fits none or several.
+/// [`SourceError::BadDocument`] when the evidence fits none or several, or the content begins as something else.
 pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceError> {
     let announced =
         evidence.name.and_then(by_name).or_else(|| evidence.content_type.and_then(SourceFormat::of_content_type));
+    let named = evidence.asked.or(announced);
+    if let Some(what) = foreign(evidence.content, named) {
+        return Err(SourceError::document(match named {
+            Some(named) => format!("the source cannot be read as {named}: {what}"),
+            None => format!("the format cannot be told from the content: {what}"),
+        }));
+    }
     let format =
         match (evidence.asked, announced) {
             (Some(asked), _) => asked,
@@ -63,6 +92,49 @@ pub(super) fn by_name(name: &str) -> Option<SourceFormat> {
     }
 }
 
+/// Whether the content that has come is enough to tell whether it is foreign.
+pub(super) fn has_head(content: &[u8]) -> bool {
+    let text = content.trim_ascii_start();
+    content.len() >= LOOKED_AT_BYTES || text.len() >= HEAD_BYTES || matches!(text.first(), Some(b'{' | b'['))
+}
+
+/// What the content is by its beginning, and what to do, where that is none of the formats, or Parquet although another
+/// one is named. A table that is named one may begin with any text but markup's own; a tag counts where none is named.
+fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> {
+    // However much has come, the same bytes decide.
+    let content = &content[..content.len().min(LOOKED_AT_BYTES)];
+    let text = content.trim_ascii_start();
+    let text = &text[..text.len().min(HEAD_BYTES)];
+    if begins_with_word(text, b"<!doctype html") || begins_with_word(text, b"<html") {
+        return Some(HTML);
+    }
+    if begins_with_word(text, b"<?xml") || (named.is_none() && begins_with_tag(text)) {
+        return Some(XML);
+    }
+    let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace();
+    if !matches!(named, None | Some(SourceFormat::Parquet))
+        && content.starts_with(b"PAR1")
+        && content.get(4).is_some_and(|byte| !is_text(byte))
+    {
+        return Some(PARQUET);
+    }
+    FOREIGN.iter().find_map(|(magic, what)| content.starts_with(magic).then_some(*what))
+}
+
+/// Whether a text begins with this word of markup, in any case, and the word ends there.
+fn begins_with_word(text: &[u8], word: &[u8]) -> bool {
+    text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+        && text.get(word.len()).is_none_or(|end| end.is_ascii_whitespace() || matches!(end, b'>' | b'/'))
+}
+
+/// Whether a text begins with a tag: a name that markup ends, and no delimiter of a table.
+fn begins_with_tag(text: &[u8]) -> bool {
+    let [b'<', first, rest @ ..] = text else { return false };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'-' | b'.');
+    let end = rest.iter().copied().find(|byte| !is_name(*byte));
+    first.is_ascii_alphabetic() && end.is_none_or(|end| matches!(end, b'>' | b'/' | b' ' | b'\r' | b'\n'))
+}
+
 fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, SourceError> {
     if content.starts_with(b"PAR1") {
         return Ok(SourceFormat::Parquet);
@@ -77,9 +149,6 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
         // So is the lone body of a push: as a line it would become one entity.
         Some(b'{') if is_lone(content) && is_push(first_line(content)) => Ok(SourceFormat::Json),
         Some(b'{') => Ok(SourceFormat::Jsonl),
-        _ if content.starts_with(b"PK\x03\x04") => {
-            Err(ambiguous("it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv"))
-        }
         _ if first_line(content).contains(&0) => Err(ambiguous("it is binary, and not Parquet")),
         Some(_) => by_delimiter(first_line(content)),
     }
@@ -118,10 +187,10 @@ fn ambiguous(reason: &str) -> SourceError {
     ))
 }
 
-/// Whether the first line is an object, and what follows, if anything, begins with another one: then
-/// each line is an object of its own. A lone object on one line does not count, for a document that
-/// holds its records in an array somewhere looks the same.
-fn has_objects_as_lines(content: &[u8]) -> bool {
+/// Whether the first line is an object, and what follows begins with another one: then each line is an object of its
+/// own. A lone object on one line does not count, for a document that holds its records in an array somewhere looks the
+/// same.
+pub(crate) fn has_objects_as_lines(content: &[u8]) -> bool {
     let content = content.trim_ascii_start();
     let line = first_line(content);
     is_object(line) && content[line.len()..].trim_ascii_start().starts_with(b"{")

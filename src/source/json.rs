@@ -18,6 +18,12 @@ use super::input::Window;
 use crate::document::{self, Cursor, Scalar, ValueScanner};
 use crate::model::path::Path;
 
+/// Arrays of objects that an error names, in place of the document that is none.
+const NAMED_ARRAYS: usize = 3;
+
+/// Most bytes of the path to one. Longer ones are left out, and those that are no line of text.
+const NAMED_PATH_BYTES: usize = 60;
+
 /// The decoder for [`crate::model::source::SourceFormat::Json`].
 pub(super) struct JsonDecoder {
     window: Window,
@@ -325,10 +331,14 @@ impl JsonDecoder {
             );
         }
         if self.path.is_empty() && byte == b'{' {
-            return SourceError::document(
-                "the document is an object, not an array: give the path to the array of records in it (`records_path`), or \
-                 the format jsonl if every line is an object",
-            );
+            const OBJECT: &str =
+                "the document is an object, not an array: give the path to the array of records in it (`records_path`)";
+            const LINES: &str = "the format jsonl if every line is an object";
+            let meant = arrays_of_objects(self.window.unread());
+            return SourceError::document(match meant.as_slice() {
+                [] => format!("{OBJECT}, or {LINES}"),
+                meant => format!("{OBJECT}, did you mean {}? Or give {LINES}", meant.join(" or ")),
+            });
         }
         SourceError::document(format!("the document is {kind}, not {wanted}"))
     }
@@ -411,6 +421,37 @@ impl Decode for JsonDecoder {
         self.state = State::NextItem;
         Ok(true)
     }
+}
+
+/// The paths of the first arrays of objects among the members of an object, as far as its text goes. Nothing is checked
+/// that their decoder would check.
+fn arrays_of_objects(object: &[u8]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut rest = object.strip_prefix(b"{").unwrap_or_default();
+    while found.len() < NAMED_ARRAYS {
+        let Some((key, after)) = split_value(rest) else { break };
+        let Some(after) = after.trim_ascii_start().strip_prefix(b":") else { break };
+        let items = after.trim_ascii_start().strip_prefix(b"[");
+        let is_meant = items.is_some_and(|items| items.trim_ascii_start().starts_with(b"{"));
+        let path = serde_json::from_slice::<String>(key).ok().and_then(|key| Path::from_keys([key]).ok());
+        if let (true, Some(path)) = (is_meant, path.map(|path| path.to_string()))
+            && path.len() <= NAMED_PATH_BYTES
+            && !path.contains(char::is_control)
+            && !found.contains(&path)
+        {
+            found.push(path);
+        }
+        let Some((_, after)) = split_value(after) else { break };
+        let Some(after) = after.trim_ascii_start().strip_prefix(b",") else { break };
+        rest = after;
+    }
+    found
+}
+
+/// The value that a text begins with, and the text after it; none where the value goes on beyond the text.
+fn split_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = ValueScanner::new().feed(text).ok()??;
+    text.split_at_checked(end)
 }
 
 /// What kind of JSON value begins with `byte`, with its article.

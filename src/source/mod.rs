@@ -41,6 +41,9 @@ use tokio_util::sync::CancellationToken;
 use crate::model::path::Path;
 use crate::model::source::{Compression, SourceFormat};
 use crate::storage::budget::{SpoolAccount, SpoolCharge};
+use crate::storage::temporary;
+
+pub(crate) use self::detect::has_objects_as_lines;
 
 pub use self::client::{FetchLimits, Fetched, ObjectSources, Opened, SourceClient};
 pub use self::envelope::EnvelopeFields;
@@ -64,9 +67,9 @@ pub trait Decode: Send {
     /// a source gives a whole version or none (docs/semantics.md, A version or nothing).
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError>;
 
-    /// What whoever sends the source should know of it, although it can be decoded. Known from the beginning.
-    fn warning(&self) -> Option<&str> {
-        None
+    /// What whoever sends the source should know of it, although it can be decoded. All of it is known at the end.
+    fn warnings(&self) -> &[String] {
+        &[]
     }
 }
 
@@ -212,19 +215,24 @@ fn open_as(
     let (unpacked, compression) = compression::decompress(Box::new(counted), options, &expansion)?;
     let mut window = Window::new(Box::new(unpacked), options.window_bytes);
     skip_mark(&mut window)?;
+    while !detect::has_head(window.unread()) && window.fill()? {}
     if options.format.is_none() {
         read_for_detection(&mut window, options.entity_limit_bytes)?;
     }
-    let format = detect::detect(&detect::Evidence {
+    let detected = detect::detect(&detect::Evidence {
         asked: options.format,
         name: name.as_deref(),
         content_type: content_type.as_deref(),
         has_records_path: options.records_path.is_some(),
         content: window.unread(),
+    });
+    let format = detected.map_err(|error| match (error, &envelope) {
+        (SourceError::BadDocument { reason, .. }, Some(_)) => SourceError::BadBody { reason },
+        (error, _) => error,
     })?;
 
     if options.infer_types == InferTypes::TablesOnly && !matches!(format, SourceFormat::Csv | SourceFormat::Tsv) {
-        let reason = format!("infer_types is for csv and tsv, and this is {}; leave it out", format.name());
+        let reason = format!("`infer_types` is for csv and tsv, and this is {}; leave it out", format.name());
         return Err(SourceError::BadBody { reason });
     }
     let infers = options.infer_types != InferTypes::No;
@@ -270,8 +278,6 @@ fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
 /// Reads as much as detection looks at: the first line and one character after it, unless the first byte decides or the
 /// line is longer than an entity may be.
 fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
-    // As many bytes as the longest magic number has.
-    while window.unread().len() < 4 && window.fill()? {}
     while !window.has_ended() && window.unread().len() <= entity_limit_bytes {
         let content = window.unread().trim_ascii_start();
         if content.starts_with(b"[") || content.starts_with(b"PAR1") {
@@ -289,7 +295,7 @@ fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<
 /// Copies the rest of a stream to a temporary file without a name, and charges the disk that it takes.
 fn spool(mut window: Window, options: &DecodeOptions) -> Result<(File, SpoolCharge), SourceError> {
     let mut charge = options.spool_account.charge();
-    let mut file = tempfile::tempfile_in(&options.spool_directory).map_err(SourceError::Io)?;
+    let mut file = temporary::file_in(&options.spool_directory).map_err(SourceError::Io)?;
     loop {
         let chunk = window.unread();
         charge.add(chunk.len() as u64)?;

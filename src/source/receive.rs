@@ -4,7 +4,6 @@
 //! The first [`MEMORY_BYTES`] are kept in memory, enough for most pushes. A longer document goes to a temporary file,
 //! charged to its user. Dropping a [`Receiver`] ends the receiving and removes the received bytes.
 
-use std::fs::File;
 use std::io::{self, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use super::error::SourceError;
 use super::input::{Body, Progress, SourceInput};
 use super::reader::Chunks;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolFull};
+use crate::storage::temporary;
 
 /// Bytes of a document that are kept in memory.
 const MEMORY_BYTES: usize = 256 << 10;
@@ -152,9 +152,8 @@ impl Receiver {
             let file = match &mut self.file {
                 Some(file) => file,
                 None => {
-                    let directory = self.directory.clone();
-                    // Two system calls.
-                    let file: File = tempfile::tempfile_in(directory)?;
+                    // A few system calls.
+                    let file = temporary::file_in(&self.directory)?;
                     self.file.insert(tokio::fs::File::from_std(file))
                 }
             };

@@ -1,7 +1,7 @@
 //! One cache for all decoded parts of version files, bounded in bytes.
 
 use std::future::Future;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use moka::future::Cache;
 use tokio::sync::mpsc;
@@ -82,8 +82,8 @@ pub struct PartCache {
     parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
     /// The metrics of the look-ups of this clone alone.
     reader_metrics: Option<Arc<ReaderMetrics>>,
-    /// Who is told of files that cannot be read.
-    damage: Option<mpsc::Sender<DamageReport>>,
+    /// Who is told of files that cannot be read, until [`PartCache::end_reports`].
+    damage: Arc<Mutex<Option<mpsc::Sender<DamageReport>>>>,
     /// Who keeps what is fetched from a remote store.
     disk: Option<DiskCache>,
 }
@@ -95,12 +95,18 @@ impl PartCache {
             .max_capacity(capacity_bytes)
             .weigher(|_, part: &Part| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        PartCache { parts, reader_metrics: None, damage: None, disk: None }
+        PartCache { parts, reader_metrics: None, damage: Arc::default(), disk: None }
     }
 
-    /// The same cache; files that cannot be read through this clone of it are reported there.
+    /// The same cache; files that cannot be read through this clone of it, and clones of this one, are reported there.
     pub fn reporting(self, damage: mpsc::Sender<DamageReport>) -> PartCache {
-        PartCache { damage: Some(damage), ..self }
+        PartCache { damage: Arc::new(Mutex::new(Some(damage))), ..self }
+    }
+
+    /// Nothing more is reported, by whatever clone. Who is told hears the reports that wait, and then that there are no
+    /// more.
+    pub fn end_reports(&self) {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// The same cache; what is not in this clone of it is looked for on this disk before it is fetched from a remote
@@ -127,7 +133,7 @@ impl PartCache {
     /// Reports a file that cannot be read. A report that nobody has time for is dropped: the read ends all the same.
     pub(super) fn report(&self, path: &str, cause: String, loss: Loss) {
         metrics().damaged_parts.increment(1);
-        if let Some(damage) = &self.damage {
+        if let Some(damage) = &*self.damage.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = damage.try_send(DamageReport { path: path.to_owned(), cause, loss });
         }
     }
@@ -279,6 +285,18 @@ mod tests {
             assert!(cache.memory_bytes() <= CAPACITY, "after part {number}: {}", cache.memory_bytes());
         }
         assert!(cache.memory_bytes() > CAPACITY / 2, "some are kept");
+    }
+
+    #[tokio::test]
+    async fn reports_that_wait_are_heard_before_the_end_of_all() {
+        let (damage, mut reports) = mpsc::channel(8);
+        let cache = PartCache::new(8 << 20).reporting(damage);
+        let other = cache.clone();
+        other.report("versions/a.parquet", "it ends early".to_owned(), Loss::Answers);
+        cache.end_reports();
+        other.report("versions/b.parquet", "it ends early".to_owned(), Loss::Answers);
+        assert_eq!(reports.recv().await.map(|report| report.path), Some("versions/a.parquet".to_owned()));
+        assert_eq!(reports.recv().await, None);
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! The errors of version files and their store.
 
 use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::task::JoinError;
 
@@ -67,7 +69,7 @@ pub enum StorageError {
     Worker,
     /// Another reader of the same part failed; the cache shares its error.
     #[error("{0}")]
-    Shared(#[source] std::sync::Arc<StorageError>),
+    Shared(#[source] Arc<StorageError>),
 }
 
 /// A directory that is not mounted, or another one in its place. A cause of its own, so that it is found behind errors
@@ -92,6 +94,24 @@ pub struct DirectoryGone;
 impl From<DirectoryGone> for io::Error {
     fn from(gone: DirectoryGone) -> io::Error {
         io::Error::new(io::ErrorKind::NotFound, gone)
+    }
+}
+
+/// The directory of temporary files takes none: it cannot be made again, or does not let this process. Carried by an
+/// [`io::Error`].
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the directory of temporary files, {}, cannot be used: {cause}", .directory.display())]
+pub struct NoTemporaryFiles {
+    /// Its path.
+    pub directory: PathBuf,
+    /// What the system says. Several may wait for one file.
+    pub cause: Arc<io::Error>,
+}
+
+impl From<NoTemporaryFiles> for io::Error {
+    fn from(refused: NoTemporaryFiles) -> io::Error {
+        // Not of the cause's kind, which would be taken for a file's own.
+        io::Error::other(refused)
     }
 }
 

@@ -2,15 +2,19 @@
 //! when reads have looked through it often, and kept as what is [derived](super::derived) from a file.
 //!
 //! Values are hashed, and the positions of a hash's bucket are listed together. So an answer names all entities that
-//! hold the value, and may name others: who asks compares their values.
+//! hold the value, and may name others: who asks compares their values. Most buckets are of one value alone, which the
+//! index knows: there one of them tells of all.
 
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState as SipState};
 
 use foldhash::quality::RandomState;
 
 /// Bytes that an index takes for each element of its column, at most: its position, and two buckets.
-pub const ELEMENT_BYTES: u64 = 3 * size_of::<u32>() as u64;
+pub const ELEMENT_BYTES: u64 = 3 * size_of::<u32>() as u64 + 1;
+
+/// Bytes that making an index takes for each element: its entry, the index, and the fingerprints of two buckets.
+pub const MAKING_BYTES: u64 = size_of::<Entry>() as u64 + ELEMENT_BYTES + 2 * size_of::<u64>() as u64;
 
 /// A value that equality compares.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,21 +25,65 @@ pub enum IndexedValue<'a> {
     Number(f64, i64),
 }
 
-/// Hashes values, with a seed of its own: nobody outside can choose values that share a bucket.
+/// A value, hashed: the same for values that are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashedValue {
+    bucket: u32,
+    /// Of another hash, with 64 bits and a key: values of one bucket that have the same one are taken to be equal.
+    fingerprint: u64,
+}
+
+/// A value of an entity.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The value.
+    pub value: HashedValue,
+    /// The entity's position.
+    pub position: u32,
+}
+
+/// Hashes values, with seeds of its own: nobody outside can choose values that share a bucket.
 #[derive(Clone, Default)]
-pub struct ValueHasher(RandomState);
+pub struct ValueHasher {
+    buckets: RandomState,
+    fingerprints: SipState,
+}
 
 impl ValueHasher {
-    /// The hash of a value: the same for values that are equal.
+    /// Which bucket a value is in.
     #[inline]
-    pub fn hash(&self, value: IndexedValue<'_>) -> u32 {
+    fn bucket(&self, value: IndexedValue<'_>) -> u32 {
         let hash = match value {
-            IndexedValue::Text(text) => self.0.hash_one(text),
-            // Both zeros are equal.
-            IndexedValue::Number(double, remainder) => self.0.hash_one(((double + 0.0).to_bits(), remainder)),
+            IndexedValue::Text(text) => self.buckets.hash_one(text),
+            IndexedValue::Number(double, remainder) => self.buckets.hash_one((bits(double), remainder)),
         };
         (hash >> 32) as u32
     }
+
+    /// A value, hashed.
+    pub fn hash(&self, value: IndexedValue<'_>) -> HashedValue {
+        let fingerprint = match value {
+            IndexedValue::Text(text) => self.fingerprints.hash_one((true, text)),
+            IndexedValue::Number(double, remainder) => self.fingerprints.hash_one((false, bits(double), remainder)),
+        };
+        // 0 is none.
+        HashedValue { bucket: self.bucket(value), fingerprint: fingerprint.max(1) }
+    }
+}
+
+/// Both zeros are equal.
+fn bits(double: f64) -> u64 {
+    (double + 0.0).to_bits()
+}
+
+/// Entities that hold a value, and perhaps others.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'i> {
+    /// Their positions, ascending; some stand there more than once.
+    pub positions: &'i [u32],
+    /// Whether they are listed for one and the same value: then all of them hold the value that is looked for, or none
+    /// does.
+    pub are_of_one_value: bool,
 }
 
 /// The index. Bounded by [`ELEMENT_BYTES`] an element.
@@ -47,19 +95,21 @@ pub struct HashIndex {
     starts: Vec<u32>,
     /// The positions of each bucket, ascending. One that holds several such values stands there as often.
     positions: Vec<u32>,
+    /// A bit for each bucket: whether it has several values.
+    mixed: Vec<u64>,
 }
 
 impl HashIndex {
-    /// The index of these hashes and positions, of which the latter ascend. Each is looked at twice, so the work is
-    /// done in stretches: `give_way` is called between them.
-    pub async fn build(hasher: ValueHasher, entries: &[(u32, u32)], mut give_way: impl AsyncFnMut()) -> HashIndex {
+    /// The index of these entries, whose positions ascend. Each is looked at twice, so the work is done in stretches:
+    /// `give_way` is called between them.
+    pub async fn build(hasher: ValueHasher, entries: &[Entry], mut give_way: impl AsyncFnMut()) -> HashIndex {
         /// Entries that are worked on between two points of giving way.
         const STRETCH: usize = 1 << 16;
         let bits = entries.len().max(2).next_power_of_two().trailing_zeros().min(31);
         let shift = 32 - bits;
         let mut starts = vec![0_u32; (1 << bits) + 1];
         for stretch in entries.chunks(STRETCH) {
-            stretch.iter().for_each(|(hash, _)| starts[(hash >> shift) as usize + 1] += 1);
+            stretch.iter().for_each(|entry| starts[(entry.value.bucket >> shift) as usize + 1] += 1);
             give_way().await;
         }
         for stretch in 0..starts.len().div_ceil(STRETCH) {
@@ -70,28 +120,40 @@ impl HashIndex {
             give_way().await;
         }
         let mut positions = vec![0_u32; entries.len()];
+        let mut fingerprints = vec![0_u64; 1 << bits];
+        let mut mixed = vec![0_u64; (1_usize << bits).div_ceil(64)];
         // Each bucket's start moves to its end, which is the start of the next one.
         for stretch in entries.chunks(STRETCH) {
-            for (hash, position) in stretch {
-                let place = &mut starts[(hash >> shift) as usize];
+            for Entry { value, position } in stretch {
+                let bucket = (value.bucket >> shift) as usize;
+                let place = &mut starts[bucket];
                 positions[*place as usize] = *position;
                 *place += 1;
+                let fingerprint = &mut fingerprints[bucket];
+                if *fingerprint == 0 {
+                    *fingerprint = value.fingerprint;
+                } else if *fingerprint != value.fingerprint {
+                    mixed[bucket / 64] |= 1 << (bucket % 64);
+                }
             }
             give_way().await;
         }
         starts.rotate_right(1);
         starts[0] = 0;
-        HashIndex { hasher, shift, starts, positions }
+        HashIndex { hasher, shift, starts, positions, mixed }
     }
 
-    /// The positions of all entities that hold a value, and perhaps of others: ascending, some of them more than once.
-    pub fn candidates(&self, value: IndexedValue<'_>) -> &[u32] {
-        let bucket = (self.hasher.hash(value) >> self.shift) as usize;
-        &self.positions[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
+    /// All entities that hold a value, and perhaps others.
+    pub fn candidates(&self, value: IndexedValue<'_>) -> Listed<'_> {
+        let bucket = (self.hasher.bucket(value) >> self.shift) as usize;
+        Listed {
+            positions: &self.positions[self.starts[bucket] as usize..self.starts[bucket + 1] as usize],
+            are_of_one_value: self.mixed[bucket / 64] >> (bucket % 64) & 1 == 0,
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        (self.starts.capacity() + self.positions.capacity()) * size_of::<u32>()
+        (self.starts.capacity() + self.positions.capacity()) * size_of::<u32>() + size_of_val(&self.mixed[..])
     }
 }
 
@@ -103,12 +165,15 @@ impl fmt::Debug for HashIndex {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     async fn index(values: &[Vec<u8>]) -> HashIndex {
         let hasher = ValueHasher::default();
         let hash = |value: &Vec<u8>| hasher.hash(IndexedValue::Text(value));
-        let entries: Vec<(u32, u32)> = values.iter().map(hash).zip(0..).collect();
+        let entries: Vec<Entry> =
+            values.iter().map(hash).zip(0..).map(|(value, position)| Entry { value, position }).collect();
         HashIndex::build(hasher, &entries, async || {}).await
     }
 
@@ -119,7 +184,10 @@ mod tests {
             let index = index(&values).await;
             let mut listed = 0;
             for number in (0..5_000).step_by(97) {
-                let candidates = index.candidates(IndexedValue::Text(format!("value {number}").as_bytes()));
+                let found = index.candidates(IndexedValue::Text(format!("value {number}").as_bytes()));
+                let candidates = found.positions;
+                let values: HashSet<u32> = candidates.iter().map(|position| position % 5_000).collect();
+                assert_eq!(found.are_of_one_value, values.len() <= 1, "{number} of {count}");
                 assert!(candidates.is_sorted());
                 listed += candidates.len();
                 let holding: Vec<u32> = (number..count).step_by(5_000).collect();

@@ -4,7 +4,9 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`store`] | opening the object store that `store.url` names |
+//! | [`directory`] | requests to a directory that may never answer |
 //! | [`durable`] | directories and files whose names outlive a power failure |
+//! | [`temporary`] | temporary files, and what is wrong with their directory |
 //! | [`unfinished`] | what writers leave in a directory when they are killed |
 //! | [`shortage`] | whether an error passes when something is back |
 //! | [`checksums`] | what tells a damaged part of a version file from a sound one |
@@ -41,6 +43,7 @@ pub mod budget;
 pub mod cache;
 pub mod checksums;
 pub mod derived;
+pub(crate) mod directory;
 pub mod disk_cache;
 pub mod document_page;
 pub mod durable;
@@ -67,9 +70,10 @@ pub mod shortage;
 pub mod shred;
 pub mod spool;
 pub mod store;
+pub mod temporary;
 pub mod tree;
 pub mod unfinished;
 pub mod verify;
 pub mod writer;
 
-pub use error::{DirectoryGone, StorageError, StoreGone, StoreSilent};
+pub use error::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilent};

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::{DirectoryGone, StorageError, StoreGone, StoreSilent};
+use super::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilent};
 
 /// What is missing at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub enum Shortage {
     Gone,
     /// The directory of all local files is not there.
     NoDirectory,
+    /// The directory of temporary files cannot be used, for another reason than those above.
+    NoTemporaryFiles(io::ErrorKind),
 }
 
 /// `ENFILE` and `EMFILE`; the library has no kind for them.
@@ -61,7 +63,11 @@ impl Shortage {
             | Shortage::Unreachable
             | Shortage::Gone
             | Shortage::NoDirectory => 5,
-            Shortage::DiskFull | Shortage::Denied | Shortage::Forbidden(_) | Shortage::Credentials => 30,
+            Shortage::DiskFull
+            | Shortage::Denied
+            | Shortage::Forbidden(_)
+            | Shortage::Credentials
+            | Shortage::NoTemporaryFiles(_) => 30,
         }
     }
 }
@@ -85,6 +91,16 @@ impl fmt::Display for Shortage {
             Shortage::Unreachable => "the store of the version files does not answer",
             Shortage::Gone => "the store of the version files is missing",
             Shortage::NoDirectory => "the data directory is missing",
+            Shortage::NoTemporaryFiles(kind) => {
+                let reason = match kind {
+                    io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": something else is in its place",
+                    io::ErrorKind::PermissionDenied => ": the disk refuses access",
+                    io::ErrorKind::ReadOnlyFilesystem => ": the disk takes no writes",
+                    // The log tells the cause.
+                    _ => "",
+                };
+                return write!(formatter, "the directory of temporary files cannot be used{reason}");
+            }
         })
     }
 }
@@ -115,6 +131,9 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<Shortage> {
     if error.is::<DirectoryGone>() {
         return Some(Shortage::NoDirectory);
     }
+    if let Some(NoTemporaryFiles { cause, .. }) = error.downcast_ref::<NoTemporaryFiles>() {
+        return Some(of_temporary_files(cause));
+    }
     match error.downcast_ref::<object_store::Error>()? {
         // A server's answers that say what is wrong have variants of their own. The rest is a connection that fails, an
         // answer that does not come, or a server that cannot (5xx), after all retries.
@@ -122,6 +141,14 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<Shortage> {
         object_store::Error::PermissionDenied { source, .. } => Some(of_refusal(&source.to_string())),
         object_store::Error::Unauthenticated { .. } => Some(Shortage::Credentials),
         _ => None,
+    }
+}
+
+/// What it means that the directory of temporary files takes none: any error of it passes when it is put right.
+fn of_temporary_files(cause: &io::Error) -> Shortage {
+    match Shortage::of(cause) {
+        Some(shortage) if shortage != Shortage::Denied => shortage,
+        _ => Shortage::NoTemporaryFiles(cause.kind()),
     }
 }
 
@@ -185,6 +212,8 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -206,16 +235,36 @@ mod tests {
                 StorageError::Store(object_store::Error::Generic { store: "S3", source: "refused".into() }),
                 Some(Shortage::Unreachable),
             ),
-            (StorageError::Shared(std::sync::Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
+            (StorageError::Shared(Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
             (StorageError::gone("another"), Some(Shortage::Gone)),
             (StorageError::silent(), Some(Shortage::Unreachable)),
-            (StorageError::Shared(std::sync::Arc::new(StorageError::silent())), Some(Shortage::Unreachable)),
+            (StorageError::Shared(Arc::new(StorageError::silent())), Some(Shortage::Unreachable)),
             (io::Error::from(DirectoryGone).into(), Some(Shortage::NoDirectory)),
-            (StorageError::Shared(std::sync::Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
+            (StorageError::Shared(Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
             (StorageError::Worker, None),
             (StorageError::Io(io::ErrorKind::PermissionDenied.into()), Some(Shortage::Denied)),
         ] {
             assert_eq!(Shortage::of(&error), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_wrong_with_temporary_files_is_a_shortage() {
+        const UNUSABLE: &str = "the directory of temporary files cannot be used";
+        for (code, expected) in [
+            (1, format!("{UNUSABLE}: the disk refuses access")),
+            (2, UNUSABLE.to_owned()),
+            (5, UNUSABLE.to_owned()),
+            (13, format!("{UNUSABLE}: the disk refuses access")),
+            (17, format!("{UNUSABLE}: something else is in its place")),
+            (20, format!("{UNUSABLE}: something else is in its place")),
+            (24, "there are no file descriptors left".to_owned()),
+            (28, "a disk is full".to_owned()),
+            (30, format!("{UNUSABLE}: the disk takes no writes")),
+        ] {
+            let cause = Arc::new(io::Error::from_raw_os_error(code));
+            let error = StorageError::Io(NoTemporaryFiles { directory: "tmp".into(), cause }.into());
+            assert_eq!(Shortage::of(&error).expect("a shortage").to_string(), expected, "{error:?}");
         }
     }
 

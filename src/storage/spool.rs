@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::budget::SpoolCharge;
 use super::checksums::Running;
 use super::profile::ProfileBuilder;
-use super::{StorageError, durable};
+use super::{StorageError, temporary};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -47,13 +47,12 @@ pub struct Spooled {
 }
 
 impl Spool {
-    /// An empty spool in `directory`, which is made when missing, alone. Its bytes are added to `charge`.
+    /// An empty spool in `directory`, which is made when missing ([`temporary`]). Its bytes are added to `charge`.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn create(directory: &Path, charge: SpoolCharge) -> Result<Spool, StorageError> {
-        durable::restore_directory(directory, 0)?;
-        let file = tempfile::tempfile_in(directory)?;
+        let file = temporary::file_in(directory)?;
         Ok(Spool {
             charge,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),

@@ -62,6 +62,7 @@ struct EditorPage {
     most_bytes: usize,
     most: String,
     lines: usize,
+    /// What is wrong with the text. Beside it, the script says nothing: it would tell the same in other words.
     problem: Option<String>,
     /// Why nothing is saved.
     alert: Option<String>,
@@ -176,10 +177,23 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
         let there = of_version(visit, &target.place, named).await?;
         let is_other = there.text().is_some_and(|there| list.entity.text() != Some(there));
         let is_known = matches!(place, Some(InAlternate::Changed(_) | InAlternate::Replaced(_)));
-        let other = "The version has another entity at this position than its alternate.".to_owned();
-        said.notes.extend(if is_other && !is_known { Some(other) } else { note });
+        said.notes.extend(if is_other && !is_known { Some(differs(target, &list)) } else { note });
     }
     edit_at(visit, target, &list, position, said)
+}
+
+/// That an entity of the alternate is not the one of the version at its position, and why.
+fn differs(target: &Target, list: &List) -> String {
+    let number = target.version.number;
+    match list.length == target.version.file.entity_count {
+        true => format!(
+            "The alternate was changed here: this entity differs from the one of version {number} at the same position."
+        ),
+        false => format!(
+            "This entity differs from the one of version {number} at the same position: it was changed in the \
+             alternate, or others before it were added or removed."
+        ),
+    }
 }
 
 /// The editor of an entity as it is in the list.

@@ -115,6 +115,8 @@ pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequ
     };
     let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect();
     hints.extend(of_ranges(visit, opened, request, links, &unknown).await);
+    let sort = reads.sort_hint(admitted, request).await.unwrap_or_default();
+    hints.extend(sort.map(|text| Hint { text: Sentence::new(&text), meant: None }));
     hints
 }
 

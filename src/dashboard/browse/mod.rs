@@ -107,6 +107,8 @@ struct BrowsePage {
     as_table: String,
     as_json: String,
     downloads: Vec<Download>,
+    /// Whether downloads and programs keep a limit.
+    is_limited: bool,
     snippets: Vec<Snippet>,
     /// For the owner: what this read does.
     explain: Option<String>,
@@ -114,7 +116,7 @@ struct BrowsePage {
     private: bool,
 }
 
-/// All that match, in one format.
+/// What is downloaded, in one format.
 struct Download {
     format: &'static str,
     href: String,
@@ -168,18 +170,19 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     }
     let private = opened.dataset.is_private();
     let read = read_query(&links.query);
-    // Programs want all that match, unless a page of them was asked for.
-    let pasted = match links.query.first("limit") {
-        Some(_) => read.clone(),
-        None => read.without(&["limit", "offset"]),
+    // Programs and downloads want all that match, unless a part of them was asked for.
+    let is_limited = links.query.first("limit").is_some();
+    let wanted = match is_limited {
+        true => read.clone(),
+        false => read.without(&["limit", "offset"]),
     };
     let base = BaseUrl::of(&visit.head, &visit.app);
     let api = read.at(&place.api());
     let heading = Heading::of(visit, &opened, &place, Tab::Data);
-    let all = read.without(&["offset", "limit", "count", "format", "typed", "pretty", "total"]);
+    let downloaded = wanted.without(&["count", "format", "typed", "pretty", "total"]);
     let download = if private { place.download() } else { place.api() };
     let download = |format: Format| {
-        let query = all.clone().and("format", format.name());
+        let query = downloaded.clone().and("format", format.name());
         let query = if format == Format::Parquet { query.and("typed", true) } else { query };
         let Admitted { name_slug, version, alt, .. } = &opened.admitted;
         let file = read::file_name(name_slug, *version, *alt, format);
@@ -203,7 +206,8 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         as_table: links.here(&links.query.without(&[VIEW])),
         as_json: links.here(&links.query.with(VIEW, "json")),
         downloads: Format::ALL.map(download).into(),
-        snippets: snippets::of(&base, &place, &pasted, private),
+        is_limited,
+        snippets: snippets::of(&base, &place, &wanted, private),
         explain: heading.settings.is_some().then(|| read.at(&place.explain())),
         all_columns: links.here(&links.query.without(&[COLUMNS])),
         heading,

@@ -17,7 +17,7 @@ use crate::model::path::Path;
 /// Columns of a table. Others are counted.
 pub(super) const TABLE_COLUMNS: usize = 60;
 
-/// So many digits are in sight in a narrow window.
+/// So many digits are in sight in a window of a usual width.
 const IN_SIGHT: usize = 60;
 
 /// Characters of an entity as JSON.
@@ -63,6 +63,8 @@ pub(super) struct Column {
     pub(super) order: &'static str,
     /// The class that makes it as wide as it needs to be.
     pub(super) width: &'static str,
+    /// Whether it has numbers, which stand right, and nothing else but nulls.
+    pub(super) is_number: bool,
 }
 
 pub(super) struct Row {
@@ -161,7 +163,8 @@ impl Table {
         let column = |(place, name): (usize, &String)| {
             let cells = rows.iter().filter_map(|row| row.cells.get(place));
             Column {
-                width: widths::of_column(name, cells),
+                width: widths::of_column(name, cells.clone()),
+                is_number: are_numbers(cells),
                 ..Column::new(name, nested.contains(name) && !scalar.contains(name), look.links)
             }
         };
@@ -198,6 +201,12 @@ impl Table {
     }
 }
 
+/// Whether a column has numbers, and nothing else but nulls.
+fn are_numbers<'a>(cells: impl Iterator<Item = &'a Cell>) -> bool {
+    let mut values = cells.filter(|cell| !matches!(cell, Cell::Missing | Cell::Null)).peekable();
+    values.peek().is_some() && values.all(|cell| matches!(cell, Cell::Number(_)))
+}
+
 impl Column {
     /// A column, of nested values alone perhaps.
     fn new(name: &str, is_nested: bool, links: &Links<'_>) -> Column {
@@ -219,7 +228,7 @@ impl Column {
             true => name.to_owned(),
             false => hex::encode(Sha256::digest(name)),
         };
-        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order, width: "" }
+        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order, width: "", is_number: false }
     }
 }
 

@@ -47,8 +47,9 @@ pub(super) enum Paths {
 #[template(path = "compared.html")]
 pub(super) struct Compared {
     caption: String,
-    old: String,
-    new: String,
+    /// What each side is called; none for one that lacks the entity, which has no column.
+    old: Option<String>,
+    new: Option<String>,
     rows: Vec<Row>,
     left_out: usize,
     /// In how many paths they differ.
@@ -107,9 +108,14 @@ impl Compared {
             room.bytes = room.bytes.saturating_sub(bytes);
             rows.push(Row { path, kind, old, new });
         });
-        let Titles { caption, old, new } = titles;
-        let [caption, old, new] = [caption, old, new].map(|text| (*text).to_owned());
-        Compared { caption, old, new, rows, left_out, changed }
+        Compared {
+            caption: titles.caption.to_owned(),
+            old: old.map(|_| titles.old.to_owned()),
+            new: new.map(|_| titles.new.to_owned()),
+            rows,
+            left_out,
+            changed,
+        }
     }
 
     /// Whether there is nothing to show.

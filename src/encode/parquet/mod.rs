@@ -41,7 +41,6 @@ use crate::document::Columns;
 /// Memory of the cells of a row group, besides [`COLUMN_BYTES`] for each column: enough that a table of many columns is
 /// not cut into row groups of a few rows.
 const ROW_GROUP_BYTES: usize = 18 << 20;
-const LEAST_ROW_GROUP_BYTES: usize = 4 << 20;
 const COLUMN_BYTES: usize = 8 << 10;
 
 /// How many copies of a row group's bytes may exist at once: as cells and encoded, then encoded and as bytes of the
@@ -114,11 +113,6 @@ impl ParquetStream {
     /// A good size of a row group's cells for readers, in bytes, for this many columns.
     pub fn row_group_bytes(columns: usize) -> usize {
         ROW_GROUP_BYTES + columns * COLUMN_BYTES
-    }
-
-    /// The least size where memory is short. Readers take longer for many small row groups.
-    pub fn least_row_group_bytes(columns: usize) -> usize {
-        LEAST_ROW_GROUP_BYTES + columns * COLUMN_BYTES
     }
 
     /// A file without rows, whose row groups will hold about this many bytes of cells. Without any batch it is still a

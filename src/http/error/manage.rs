@@ -87,16 +87,35 @@ pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
         DiffError::Manage(error) => public(error),
         DiffError::VersionNotFound { number, there_are } => (StatusCode::NOT_FOUND, no_version_of(*number, there_are)),
         DiffError::Read(ReadError::Timeout { seconds }) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("The diff was stopped after {seconds} s."))
+            let text = format!(
+                "The diff was stopped after {seconds} s. A diff of versions with fewer changes between them may finish in \
+                 time."
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, text)
         }
-        DiffError::Read(ReadError::OutOfMemory) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The diff needed more memory than is free for it now. Try again later.".into(),
-        ),
-        DiffError::Read(ReadError::OutOfDisk(_)) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The diff needed more disk than is free for it now. Try again later.".into(),
-        ),
+        DiffError::Read(ReadError::OutOfMemory) => (StatusCode::SERVICE_UNAVAILABLE, no_room("memory")),
+        DiffError::Read(ReadError::OutOfDisk(_)) => (StatusCode::SERVICE_UNAVAILABLE, no_room("disk")),
+        // No other time helps.
+        DiffError::Read(ReadError::QueryTooLarge { limit_bytes }) => {
+            (StatusCode::BAD_REQUEST, too_large("memory", "query.memory_bytes", *limit_bytes))
+        }
+        DiffError::Read(ReadError::SpillTooLarge { limit_bytes }) => {
+            (StatusCode::BAD_REQUEST, too_large("disk", "query.spill_bytes", *limit_bytes))
+        }
         DiffError::Read(error) => read::public(error),
     }
+}
+
+/// The text for a diff that may find room later.
+fn no_room(what: &str) -> String {
+    let seconds = Refused::RETRY_AFTER_S;
+    format!("The diff needed more {what} than is free for it now. Try again in {seconds} s.")
+}
+
+/// The text for a diff that never finds room.
+fn too_large(what: &str, option: &str, limit_bytes: u64) -> String {
+    format!(
+        "The diff needs more than {limit_bytes} bytes of {what}, which is what {option} allows one client. Compare \
+         versions with fewer changes between them, or ask the operator for more {option}."
+    )
 }

@@ -377,7 +377,7 @@ impl IntoResponse for HttpError {
             }
             HttpError::Busy(_)
             | HttpError::Inspect(ReadError::Busy(_))
-            | HttpError::Diff(DiffError::Read(ReadError::Busy(_)))
+            | HttpError::Diff(DiffError::Read(ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::OutOfDisk(_)))
             | HttpError::Manage(ManageError::Refused(_))
             | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
@@ -506,6 +506,9 @@ mod tests {
     fn management_that_is_refused_for_a_while_says_for_how_long() {
         for (error, seconds) in [
             (HttpError::Manage(ManageError::LoginsBusy), "5"),
+            // These two said "Try again later" and not when.
+            (HttpError::Diff(DiffError::Read(ReadError::OutOfMemory)), "5"),
+            (HttpError::Diff(DiffError::Read(ReadError::OutOfDisk(String::new()))), "5"),
             (HttpError::Refresh(RefreshError::LeaseLost), "10"),
             (HttpError::Refresh(RefreshError::Stopping), "10"),
         ] {

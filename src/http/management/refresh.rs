@@ -32,8 +32,8 @@ use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, 
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::source::SourceFormat;
-use crate::service::{App, Push, Refreshed};
-use crate::source::InferTypes;
+use crate::service::{App, Push, RefreshError, Refreshed};
+use crate::source::{InferTypes, SourceError, has_objects_as_lines};
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = 64 << 10;
@@ -147,14 +147,29 @@ async fn refresh(
     let Refreshed { record, warnings } = match fetched {
         Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
         None => {
+            let are_lines = enveloped && has_objects_as_lines(&taken.head);
             let (content_type, body) = (announced.content_type, taken.into_stream());
             let infer_types = infer_types.map(|infers| if infers { InferTypes::TablesOnly } else { InferTypes::No });
-            app.refreshes()
-                .push(user.id, Push { dataset, body, content_type, name: None, format, infer_types, enveloped })
-                .await?
+            let push = Push { dataset, body, content_type, name: None, format, infer_types, enveloped };
+            let pushed = app.refreshes().push(user.id, push).await;
+            pushed.map_err(|error| if are_lines { refused_lines(error) } else { error })?
         }
     };
     Ok(Json(RefreshAnswer { ok: true, version: (&record).into(), warnings }))
+}
+
+/// The error for JSON lines that are announced as JSON, and were taken for the object with `entities`.
+fn refused_lines(error: RefreshError) -> RefreshError {
+    match error {
+        RefreshError::Source(SourceError::BadBody { reason }) => {
+            let reason = format!(
+                "{reason}. This looks like JSON lines: send it with Content-Type: application/x-ndjson, and dataset_id in \
+                 the query string"
+            );
+            RefreshError::Source(SourceError::BadBody { reason })
+        }
+        other => other,
+    }
 }
 
 /// What the headers say of the body.

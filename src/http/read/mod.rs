@@ -359,12 +359,13 @@ fn describe(headers: &mut HeaderMap, served: &Admitted) {
 /// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate (docs/semantics.md,
 /// Content types and file names).
 ///
-/// A header's text is ASCII by rights: a slug that is not stands there as UTF-8, which many clients show as it is, and
-/// once more in the extended notation (RFC 6266), which the others understand and all prefer. `None` if a header
+/// A header's text is ASCII, and some clients refuse one that is not: of a slug with other characters it has `_` in
+/// their place, and the whole once more in the extended notation (RFC 6266), which browsers prefer. `None` if a header
 /// cannot hold the slug, which no slug that was made from a name does: it has no control characters and no `"`.
 fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> Option<HeaderValue> {
     let file_name = file_name(name_slug, version, alt, format);
-    let mut value = format!("attachment; filename=\"{file_name}\"");
+    let ascii: String = file_name.chars().map(|char| if char.is_ascii() { char } else { '_' }).collect();
+    let mut value = format!("attachment; filename=\"{ascii}\"");
     if !file_name.is_ascii() {
         value.push_str("; filename*=UTF-8''");
         value.extend(utf8_percent_encode(&file_name, ESCAPED));
@@ -484,7 +485,7 @@ mod tests {
         check(
             "köln-東京",
             true,
-            "attachment; filename=\"köln-東京-v3-alt.csv\"; \
+            "attachment; filename=\"k_ln-__-v3-alt.csv\"; \
              filename*=UTF-8''k%C3%B6ln-%E6%9D%B1%E4%BA%AC-v3-alt.csv",
         );
     }

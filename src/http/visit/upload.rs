@@ -24,6 +24,9 @@ use crate::source::SourceError;
 /// Bytes of a field that is no file.
 const FIELD_BYTES: u64 = 4 << 10;
 
+/// Most bytes of a boundary (RFC 2046, 5.1.1).
+const BOUNDARY_BYTES: usize = 70;
+
 /// Bytes that the parser gets at a time before the file begins.
 const PIECE_BYTES: usize = 1 << 10;
 
@@ -61,7 +64,7 @@ impl Upload {
     /// A form whose fields are these texts and then this file.
     ///
     /// # Errors
-    /// 415 for a body that is none, 413 for one that is announced as too long.
+    /// 415 for a body that is none, 400 for one without a usable boundary, 413 for one that is announced as too long.
     pub(crate) fn begin(
         app: &App,
         headers: &HeaderMap,
@@ -70,10 +73,7 @@ impl Upload {
     ) -> Result<Upload, HttpError> {
         body::check_announced(app, &body)?;
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let boundary = multer::parse_boundary(content_type).map_err(|_| HttpError::Invalid {
-            status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            text: "The body must be a form with a file, with Content-Type: multipart/form-data.".to_owned(),
-        })?;
+        let boundary = boundary_of(content_type)?;
         let limits = texts.iter().fold(SizeLimit::new(), |limits, text| limits.for_field(*text, FIELD_BYTES));
         let constraints = Constraints::new().size_limit(limits);
         let file_begun = Arc::new(AtomicBool::new(false));
@@ -92,7 +92,7 @@ impl Upload {
     /// The next part.
     ///
     /// # Errors
-    /// 400 for what is no such form, 408 for one that comes too slowly.
+    /// 400 for what is no such form, 408 for one that comes too slowly, 413 for too much beside the file.
     pub(crate) async fn next(mut self) -> Result<Part, HttpError> {
         let patience = self.patience;
         let next = async {
@@ -118,7 +118,15 @@ impl Upload {
         let next = next.map_err(|_| CallError::TooSlow { seconds: patience.as_secs() })?;
         match next {
             Ok(part) => part.map_err(|problem| invalid(&problem)),
-            Err(multer::Error::StreamReadFailed(_) | multer::Error::IncompleteStream) => Err(CallError::Cut.into()),
+            Err(multer::Error::StreamReadFailed(cause)) if cause.is::<TooMuch>() => Err(HttpError::Invalid {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                text: format!("The body is too long: {cause}."),
+            }),
+            Err(multer::Error::StreamReadFailed(_)) => Err(CallError::Cut.into()),
+            // All of the body has come.
+            Err(multer::Error::IncompleteStream) => {
+                Err(invalid(&"the boundary that its Content-Type names does not separate and end its fields"))
+            }
             Err(error) => Err(invalid(&error)),
         }
     }
@@ -135,11 +143,11 @@ impl Upload {
     /// Whether nothing comes after the file.
     ///
     /// # Errors
-    /// [`SourceError::BadBody`], and those of the parser.
+    /// [`SourceError::BadBody`], [`SourceError::TooLarge`], and those of the parser.
     async fn ended(&mut self) -> Result<(), BoxError> {
         // What follows is bounded as what came before.
         self.file_begun.store(false, Ordering::Relaxed);
-        let Some(field) = self.form.next_field().await? else { return Ok(()) };
+        let Some(field) = self.form.next_field().await.map_err(of_file)? else { return Ok(()) };
         let name = field.name().unwrap_or_default();
         let reason = match self.problem_of(name) {
             Some(problem) => problem,
@@ -158,9 +166,45 @@ impl File {
         let (field, mut rest) = (self.field, self.rest);
         // The field is dropped by then: the parser reads one at a time.
         let end = stream::once(async move { rest.ended().await.map(|()| None) });
-        field.map(|bytes| bytes.map(Some).map_err(BoxError::from)).chain(end).try_filter_map(future::ok)
+        field.map(|bytes| bytes.map(Some).map_err(of_file)).chain(end).try_filter_map(future::ok)
     }
 }
+
+/// The boundary that a content type names.
+///
+/// # Errors
+/// 415 for another type than that of a form with a file, 400 for a boundary that is missing or cannot be used.
+fn boundary_of(content_type: &str) -> Result<String, HttpError> {
+    let invalid = |status, text: String| HttpError::Invalid { status, text };
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("multipart/form-data") {
+        let text = "The body must be a form with a file, with Content-Type: multipart/form-data.";
+        return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.to_owned()));
+    }
+    let boundary = multer::parse_boundary(content_type).ok();
+    boundary.filter(|boundary| (1..=BOUNDARY_BYTES).contains(&boundary.len())).ok_or_else(|| {
+        let text = format!(
+            "Content-Type names no boundary that can be used; valid: multipart/form-data; boundary=…, of 1 to \
+             {BOUNDARY_BYTES} characters."
+        );
+        invalid(StatusCode::BAD_REQUEST, text)
+    })
+}
+
+/// What an error of the parser means for whoever receives the file.
+fn of_file(error: multer::Error) -> BoxError {
+    match error {
+        multer::Error::StreamReadFailed(cause) if cause.is::<TooMuch>() => {
+            SourceError::TooLarge { place: None, reason: cause.to_string() }.into()
+        }
+        other => other.into(),
+    }
+}
+
+/// That a form has more beside its file than it may have.
+#[derive(Debug, thiserror::Error)]
+#[error("more than {} bytes stand beside the file", FORM_BYTES)]
+struct TooMuch;
 
 /// A body, of which little may come before the file. The parser takes all that is there before it looks at any of it,
 /// so it gets one piece at a time, and small ones until the file begins.
@@ -195,9 +239,40 @@ impl Stream for Chunks {
         let piece_bytes = self.left.len().min(PIECE_BYTES);
         self.taken_bytes += piece_bytes;
         if self.taken_bytes > FORM_BYTES {
-            return Poll::Ready(Some(Err("too much stands beside the file".into())));
+            return Poll::Ready(Some(Err(TooMuch.into())));
         }
         let piece = self.left.split_to(piece_bytes);
         Poll::Ready(Some(Ok(piece)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boundary_is_named_and_neither_empty_nor_too_long() {
+        let longest = "b".repeat(BOUNDARY_BYTES);
+        for (content_type, expected) in [
+            ("multipart/form-data; boundary=XyZ".to_owned(), Ok("XyZ")),
+            ("Multipart/Form-Data; boundary=\"Xy Z\"".to_owned(), Ok("Xy Z")),
+            (format!("multipart/form-data; boundary={longest}"), Ok(&*longest)),
+            (format!("multipart/form-data; boundary={longest}b"), Err(400)),
+            ("multipart/form-data; boundary=".to_owned(), Err(400)),
+            ("multipart/form-data; boundary=Xy@Z".to_owned(), Err(400)),
+            ("multipart/form-data".to_owned(), Err(400)),
+            ("multipart/mixed; boundary=XyZ".to_owned(), Err(415)),
+            ("text/plain".to_owned(), Err(415)),
+            (String::new(), Err(415)),
+        ] {
+            match (boundary_of(&content_type), expected) {
+                (Ok(boundary), Ok(expected)) => assert_eq!(boundary, expected),
+                (Err(HttpError::Invalid { status, text }), Err(expected)) => {
+                    assert_eq!(status.as_u16(), expected, "{content_type}: {text}");
+                    assert_eq!(text.contains("boundary"), expected == 400, "{content_type}: {text}");
+                }
+                (told, _) => panic!("{content_type}: {told:?}"),
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! An index is made in the background once filters have looked through as much of its column as making it is worth, one
 //! at a time in the process. Until then, and where none is kept, filters look through the column. An index names
-//! candidates; their values in the column decide.
+//! candidates; their values in the column decide: that of one of them, where all are listed for one value.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -18,7 +18,7 @@ use crate::query::scan::kernels::Elements;
 use crate::query::scan::predicate::{Compare, Comparison, Predicate};
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived};
-use crate::storage::hash_index::{self, HashIndex, IndexedValue, ValueHasher};
+use crate::storage::hash_index::{self, Entry, HashIndex, HashedValue, IndexedValue, Listed, ValueHasher};
 use crate::storage::layout::ShreddedPart;
 use crate::storage::reader::VersionReader;
 
@@ -37,9 +37,6 @@ const FEW: u64 = 64;
 
 /// Only the first of so many filters of a request are looked up.
 const FILTERS: usize = 16;
-
-/// Bytes that making an index takes for each element: its entry, and the index.
-const MAKING_BYTES: u64 = 8 + hash_index::ELEMENT_BYTES;
 
 /// One index is made at a time.
 static MAKING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
@@ -67,20 +64,52 @@ async fn kept(reader: &VersionReader, shredded: usize) -> Kept {
     }
 }
 
-/// The entities that may match a comparison with a shredded column, ascending, by an index that is kept. `None` where
-/// there is none, or where it leaves more than `most`.
-pub(in crate::query) async fn candidates(
+/// The entities that may match a comparison with a shredded column, by an index that is kept.
+pub(in crate::query) enum Named {
+    /// Those that match, ascending.
+    Matching(Vec<u32>),
+    /// Those that may, ascending: values in the column decide.
+    Candidates(Vec<u32>),
+}
+
+/// What an index that is kept names for a comparison with a shredded column. `None` where there is none, where it
+/// leaves more than `most`, or where the cache does not hold the values that are to be looked at.
+///
+/// # Errors
+/// When the column is damaged.
+pub(in crate::query) async fn named_by_index(
     reader: &VersionReader,
     shredded: usize,
     compare: &Compare,
     most: usize,
-) -> Option<Vec<u32>> {
+) -> Result<Option<Named>, StorageError> {
     if !is_served(compare) {
-        return None;
+        return Ok(None);
     }
-    let Kept::Index(index) = kept(reader, shredded).await else { return None };
-    let (texts, numbers) = lists(reader, &index, compare)?;
-    (texts.len() + numbers.len() <= most).then(|| ascending(texts, numbers))
+    let Kept::Index(index) = kept(reader, shredded).await else { return Ok(None) };
+    let Some((texts, numbers)) = lists(reader, &index, compare) else { return Ok(None) };
+    if texts.positions.len() + numbers.positions.len() > most {
+        return Ok(None);
+    }
+    if !(texts.are_of_one_value && numbers.are_of_one_value) {
+        return Ok(Some(Named::Candidates(ascending(texts, numbers))));
+    }
+    let mut matching = [texts, numbers];
+    for (listed, is_number) in matching.iter_mut().zip([false, true]) {
+        let Some(first) = listed.positions.first().copied() else { continue };
+        let row_group = reader.row_group_of(u64::from(first));
+        if !EqualColumn::is_cached(reader, row_group, shredded, is_number) {
+            return Ok(None);
+        }
+        let column = EqualColumn::open(reader, row_group, shredded, is_number).await?;
+        let row = (u64::from(first) - reader.row_groups()[row_group].first) as usize;
+        let holds = if is_number { column.holds_number(row, compare) } else { column.holds_text(row, compare) };
+        if !holds {
+            listed.positions = &[];
+        }
+    }
+    let [texts, numbers] = matching;
+    Ok(Some(Named::Matching(ascending(texts, numbers))))
 }
 
 /// How many these are, or a few more. Costs one look-up in the cache and no look at an entity: the request may not have
@@ -95,7 +124,7 @@ pub(in crate::query) async fn candidate_count(
     }
     let Kept::Index(index) = kept(reader, shredded).await else { return None };
     let (texts, numbers) = lists(reader, &index, compare)?;
-    Some((texts.len() + numbers.len()) as u64)
+    Some((texts.positions.len() + numbers.positions.len()) as u64)
 }
 
 /// What an index names.
@@ -104,22 +133,23 @@ fn named(reader: &VersionReader, index: &HashIndex, compare: &Compare) -> Option
     Some(ascending(texts, numbers))
 }
 
-/// What is in either of two ascending lists, once.
-fn ascending(texts: &[u32], numbers: &[u32]) -> Vec<u32> {
-    let mut positions = [texts, numbers].concat();
-    if !numbers.is_empty() {
+/// What is in either of two lists, once.
+fn ascending(texts: Listed<'_>, numbers: Listed<'_>) -> Vec<u32> {
+    let mut positions = [texts.positions, numbers.positions].concat();
+    if !numbers.positions.is_empty() {
         positions.sort_unstable();
     }
     positions.dedup();
     positions
 }
 
-/// The positions that an index lists for a value as a text and as a number. `None` where they are many.
-fn lists<'i>(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) -> Option<(&'i [u32], &'i [u32])> {
+/// What an index lists for a value as a text and as a number. `None` where they are many.
+fn lists<'i>(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) -> Option<(Listed<'i>, Listed<'i>)> {
     let texts = index.candidates(IndexedValue::Text(compare.folded()));
     let number = compare.number().and_then(|number| Some(IndexedValue::Number(number.double(), number.remainder()?)));
-    let numbers = number.map_or(&[][..], |number| index.candidates(number));
-    let are_few = (texts.len() + numbers.len()) as u64 <= FEW.max(reader.entity_count() / ONE_IN);
+    let none = Listed { positions: &[], are_of_one_value: true };
+    let numbers = number.map_or(none, |number| index.candidates(number));
+    let are_few = (texts.positions.len() + numbers.positions.len()) as u64 <= FEW.max(reader.entity_count() / ONE_IN);
     are_few.then_some((texts, numbers))
 }
 
@@ -244,7 +274,7 @@ async fn make(
     memory: &MemoryReservation,
 ) -> Result<Option<Derived>, StorageError> {
     let hasher = ValueHasher::default();
-    let mut entries: Vec<(u32, u32)> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     for (number, group) in reader.row_groups().iter().enumerate() {
         tokio::task::yield_now().await;
         let column = EqualColumn::open(reader, number, shredded, true).await?;
@@ -254,7 +284,7 @@ async fn make(
         {
             return Ok(Some(Derived::HashIndex(None)));
         }
-        let bytes = usize::try_from(more.saturating_mul(MAKING_BYTES)).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(more.saturating_mul(hash_index::MAKING_BYTES)).unwrap_or(usize::MAX);
         if memory.try_grow(bytes).is_err() || entries.try_reserve(more as usize).is_err() {
             return Ok(None);
         }
@@ -337,21 +367,8 @@ impl EqualColumn {
         compare: &Compare,
     ) -> Vec<usize> {
         let texts = Elements::of(&self.text);
-        let folded = compare.folded();
-        let has_text = !(folded.is_empty() && compare.ignores_empty());
-        let number = compare.number().and_then(|number| Some((number.double(), number.remainder()?)));
-        let numbers =
-            self.numbers.as_ref().map(|(doubles, remainders)| (Elements::of(doubles), Elements::of(remainders)));
-        let is_equal = |element: usize| {
-            let by_text = has_text && texts.bytes_at(element) == Some(folded);
-            by_text
-                || match (&numbers, number) {
-                    (Some((doubles, remainders)), Some(number)) => {
-                        number_at(doubles, remainders, element) == Some(number)
-                    }
-                    _ => false,
-                }
-        };
+        let (has_text, has_number) = (self.texts_that_equal(&texts, compare), self.numbers_that_equal(compare));
+        let is_equal = |element: usize| has_text(element) || has_number(element);
         let mut equal = Vec::new();
         while *left > 0
             && let Some(row) = rows.next()
@@ -365,11 +382,40 @@ impl EqualColumn {
         equal
     }
 
-    /// Appends the hash and the position of all texts and numbers.
-    fn entries(&self, hasher: &ValueHasher, first: u32, entries: &mut Vec<(u32, u32)>) {
+    /// Whether a row has a text that is equal to a value.
+    fn holds_text(&self, row: usize, compare: &Compare) -> bool {
+        let texts = Elements::of(&self.text);
+        texts.elements_of(row).any(self.texts_that_equal(&texts, compare))
+    }
+
+    /// Whether a row has a number that is equal to a value.
+    fn holds_number(&self, row: usize, compare: &Compare) -> bool {
+        Elements::of(&self.text).elements_of(row).any(self.numbers_that_equal(compare))
+    }
+
+    /// Whether an element is a text that is equal to a value.
+    fn texts_that_equal<'c>(&self, texts: &'c Elements<'c>, compare: &'c Compare) -> impl Fn(usize) -> bool + use<'c> {
+        let folded = compare.folded();
+        let has_text = !(folded.is_empty() && compare.ignores_empty());
+        move |element| has_text && texts.bytes_at(element) == Some(folded)
+    }
+
+    /// Whether an element is a number that is equal to a value.
+    fn numbers_that_equal(&self, compare: &Compare) -> impl Fn(usize) -> bool {
+        let number = compare.number().and_then(|number| Some((number.double(), number.remainder()?)));
+        let numbers =
+            self.numbers.as_ref().map(|(doubles, remainders)| (Elements::of(doubles), Elements::of(remainders)));
+        move |element| match (&numbers, number) {
+            (Some((doubles, remainders)), Some(number)) => number_at(doubles, remainders, element) == Some(number),
+            _ => false,
+        }
+    }
+
+    /// Appends an entry for each text and number.
+    fn entries(&self, hasher: &ValueHasher, first: u32, entries: &mut Vec<Entry>) {
         let texts = Elements::of(&self.text);
         let dictionary = texts.values().as_dictionary_opt::<Int32Type>();
-        let hashes: Vec<u32> = dictionary.map_or_else(Vec::new, |dictionary| {
+        let hashes: Vec<HashedValue> = dictionary.map_or_else(Vec::new, |dictionary| {
             let values = dictionary.values().as_binary::<i32>();
             (0..values.len()).map(|value| hasher.hash(IndexedValue::Text(values.value(value)))).collect()
         });
@@ -387,9 +433,8 @@ impl EqualColumn {
         };
         for (row, position) in (0..self.text.len()).zip(first..) {
             for element in texts.elements_of(row) {
-                entries.extend(
-                    [text_hash(element), number_hash(element)].into_iter().flatten().map(|hash| (hash, position)),
-                );
+                let values = [text_hash(element), number_hash(element)].into_iter().flatten();
+                entries.extend(values.map(|value| Entry { value, position }));
             }
         }
     }

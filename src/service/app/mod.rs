@@ -59,7 +59,7 @@ impl App {
     /// Closes the catalog when the work is done, and waits a moment for what still uses it. An SQLite file is whole
     /// then, without a log beside it: it may be copied alone, and another one may be put in its place.
     ///
-    /// What was counted and not yet recorded is recorded first.
+    /// What was counted and not yet recorded is recorded first, and damage that was noticed is logged.
     pub async fn close(&self) {
         match tokio::time::timeout(CLOSING, self.rooms.usage.flush()).await {
             Ok(Ok(())) => {}
@@ -73,6 +73,9 @@ impl App {
             // What is not written in time is fetched again.
             let _ = tokio::time::timeout(CLOSING, disk.close()).await;
         }
+        // Who needs a damaged file is looked up in the catalog.
+        self.rooms.cache.end_reports();
+        let _ = tokio::time::timeout(CLOSING, self.rooms.damage_log.wait()).await;
         // What does not end in time ends with the process, and the log stays beside the file.
         let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
     }

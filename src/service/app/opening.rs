@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use super::App;
@@ -254,7 +255,9 @@ impl App {
             let (catalog, reports) = (reported.clone(), reports.clone());
             async move { damage::log_reports(&catalog, &mut *reports.lock().await).await }
         };
-        tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
+        let damage_log = TaskTracker::new();
+        damage_log.spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
+        damage_log.close();
         let is_kept = purpose == Purpose::Work && config.cache.disk_bytes > 0 && !store.is_local();
         let kept =
             is_kept.then(|| DiskCache::open(directory.join(RANGES_FOLDER), config.cache.disk_bytes, disk.clone()));
@@ -267,6 +270,7 @@ impl App {
             catalog,
             store,
             cache,
+            damage_log,
             memory,
             capacity,
             scratch: Arc::new(scratch),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio_util::task::TaskTracker;
+
 use crate::catalog::{Catalog, Clock, NewNode};
 use crate::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
 use crate::cluster::hand_over::HandOver;
@@ -59,6 +61,7 @@ pub(super) struct Rooms {
     pub(super) memory: MemoryPlan,
     pub(super) catalog: Catalog,
     pub(super) cache: PartCache,
+    pub(super) damage_log: TaskTracker,
     pub(super) capacity: Capacity,
     pub(super) catalog_gates: Arc<CatalogGates>,
     pub(super) rate_limiter: Arc<dyn RateLimiter>,
@@ -97,6 +100,8 @@ pub(super) struct Parts {
     pub(super) catalog: Catalog,
     pub(super) store: Store,
     pub(super) cache: PartCache,
+    /// Who logs the files that the cache reports.
+    pub(super) damage_log: TaskTracker,
     pub(super) memory: MemoryPlan,
     pub(super) capacity: Capacity,
     pub(super) scratch: Arc<Scratch>,
@@ -115,7 +120,7 @@ impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     pub(super) fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
         let Parts { config, catalog, store, cache, memory, capacity, .. } = parts;
-        let Parts { scratch, exports, disk, outgoing, redis, node, tls, .. } = parts;
+        let Parts { damage_log, scratch, exports, disk, outgoing, redis, node, tls, .. } = parts;
         let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
@@ -200,6 +205,7 @@ impl Rooms {
             config,
             catalog,
             cache,
+            damage_log,
             memory,
             capacity,
             catalog_gates,

@@ -320,7 +320,7 @@ impl Diffs {
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `AltNotFound`, `Busy`,
-    /// `Timeout` by `query.diff_timeout_s`, `OutOfMemory` and `Unreadable`.
+    /// `Timeout` by `query.diff_timeout_s`, `OutOfMemory`, `QueryTooLarge` and `Unreadable`.
     pub async fn compare(&self, owner: &User, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
         self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, sides).await

@@ -14,7 +14,7 @@ use crate::query::scan::access::{self, Access};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::AccessName;
 use crate::service::read::hints::{self, Comparable, deep_sort_hint};
-use crate::storage::profile::{StoredProfile, TypeCounts};
+use crate::storage::profile::{PathRecord, StoredProfile, are_numerals};
 use crate::storage::reader::VersionReader;
 
 /// How a path gets a shredded column.
@@ -160,13 +160,15 @@ fn conditions(
     profile: Option<&StoredProfile>,
     absent: &[Path],
 ) -> Vec<String> {
-    // Only range filters ask for types.
-    let profile = profile.filter(|_| request.ranges.iter().any(|filters| !filters.is_empty()));
-    let paths = profile.into_iter().flat_map(|profile| &profile.paths);
-    let types: HashMap<&str, &TypeCounts> = paths.map(|record| (record.path.as_str(), &record.types)).collect();
+    // Only range filters and sorts ask for types.
+    let asks = request.sort.is_some() || request.ranges.iter().any(|filters| !filters.is_empty());
+    let paths = profile.filter(|_| asks).into_iter().flat_map(|profile| &profile.paths);
+    let records: HashMap<&str, &PathRecord> = paths.map(|record| (record.path.as_str(), record)).collect();
     hints::of_conditions(request, explanation.answer.total == 0, |path| {
-        let types = types.get(path.to_string().as_str()).filter(|_| !absent.contains(path))?;
-        Some(Comparable { numbers: types.number > 0, texts: types.string > 0 })
+        let record = records.get(path.to_string().as_str()).filter(|_| !absent.contains(path))?;
+        let (numbers, texts) = (record.types.number > 0, record.types.string > 0);
+        let numerals = are_numerals(record.string_min.as_ref(), record.string_max.as_ref());
+        Some(Comparable { numbers, texts, numerals })
     })
 }
 

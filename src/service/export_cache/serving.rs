@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -19,6 +20,7 @@ use crate::service::export_cache::making::{Make, Taker};
 use crate::service::export_cache::progress::{Head, Progress, Totals, unreadable, vanished};
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
+use crate::storage::directory;
 use crate::storage::shortage::Shortage;
 
 /// An export as a caller gets it: its bytes are in the cache, or on their way there. They stay as long as this does.
@@ -148,6 +150,14 @@ impl Reading {
                         self.at += chunk.len() as u64;
                         return Ok(Some((Step::Chunk(chunk), self)));
                     }
+                    // Who reads next makes another one, or waits for no longer.
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        if let Progress::Made(file) = &progress {
+                            tracing::warn!(%error, path = %file.path.display(), "a file of the exports is made again");
+                            self.export.files.index().forget_damaged(&self.export.key, file);
+                        }
+                        return Ok(Some(self.give_up()));
+                    }
                     Err(error) => match &progress {
                         // It is not the file's fault.
                         Progress::Made(_) if Shortage::of(&error).is_some() => return Err(unreadable(error)),
@@ -178,16 +188,17 @@ impl Reading {
 }
 
 /// The block of a file that holds a byte, from that byte on, once all of it verifies. The file has one name or, later,
-/// the other. It is opened for each block: readers may be many and slow, and descriptors are few.
+/// the other. It is opened for each block: readers may be many and slow, and descriptors are few. A file that does not
+/// answer is [`io::ErrorKind::TimedOut`], and its thread takes no turn from others any more.
 pub(super) async fn read_block(
-    turn: OwnedSemaphorePermit,
+    _turn: OwnedSemaphorePermit,
     first: Arc<Path>,
     second: Arc<Path>,
     sums: Sums,
     at: u64,
 ) -> io::Result<Bytes> {
+    let name = first.to_path_buf();
     let read = move || {
-        let _turn = turn;
         let file = match fs::File::open(&first) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs::File::open(&second)?,
             other => other?,
@@ -201,7 +212,8 @@ pub(super) async fn read_block(
         }
         Ok(Bytes::from(bytes).slice(length(at - block.start)..))
     };
-    blocking(read).await?
+    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the system does not answer");
+    directory::ask(name, blocking(read).boxed()).await.map_err(silent)??
 }
 
 /// A range of an export's bytes, made once more.

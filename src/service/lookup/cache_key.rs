@@ -15,7 +15,7 @@ use crate::service::rate_limit::ExportId;
 
 /// Raise it when any encoder writes other bytes for the same entities, or a seed draws others: what clients and caches
 /// hold is void then.
-const ENCODER_VERSION: u32 = 3;
+const ENCODER_VERSION: u32 = 4;
 
 /// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version.
 /// Known before anything is planned or read.

@@ -152,12 +152,21 @@ impl Damage {
     /// # Errors
     /// When the store, or this process, cannot read at the moment.
     pub(in crate::service) fn lasting(self) -> Result<Damage, StorageError> {
-        use Shortage::{Credentials, Descriptors, Gone, Memory, NoDirectory, Threads, Unreachable};
+        use Shortage::{Credentials, Descriptors, Gone, Memory, NoDirectory, NoTemporaryFiles, Threads, Unreachable};
         match self {
             Damage::Unreadable(error)
                 if matches!(
                     Shortage::of(&error),
-                    Some(Unreachable | Credentials | Descriptors | Memory | Threads | Gone | NoDirectory)
+                    Some(
+                        Unreachable
+                            | Credentials
+                            | Descriptors
+                            | Memory
+                            | Threads
+                            | Gone
+                            | NoDirectory
+                            | NoTemporaryFiles(_)
+                    )
                 ) =>
             {
                 Err(error)

@@ -4,7 +4,7 @@
 //! - filters whose value looks like a comparison, where nothing is found;
 //! - range filters that find nothing in a version whatever their limit: they compare with a type that no value at their
 //!   path has (docs/semantics.md, Range filters). `strict` does not refuse them, because their fields exist;
-//! - a sort by a path.
+//! - a sort by a path, or by texts that look like numbers.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -30,7 +30,12 @@ const SHOWN_CHARACTERS: usize = 80;
 pub(in crate::service) struct Comparable {
     pub numbers: bool,
     pub texts: bool,
+    /// Whether the texts look like numbers of several lengths.
+    pub numerals: bool,
 }
+
+/// What to do with texts that are meant as numbers.
+const TYPED: &str = "With `infer_types`, another import of a csv or tsv has numbers there.";
 
 /// What is said of a range filter that finds nothing, because it compares with a type that its path does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,16 +64,31 @@ pub fn deep_sort_hint(nearest: impl Display) -> String {
     format!("sort takes one top-level field, and {nearest} is a path.")
 }
 
+/// A sentence for a sort by texts that look like numbers; `None` where it sorts by nothing of that kind.
+fn numerals_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Option<String> {
+    let sort = request.sort.as_ref()?;
+    let field = Path::from_keys([sort.field.as_str()]).ok()?;
+    types(&field).filter(|held| held.texts && held.numerals)?;
+    Some(format!(
+        "`{field}` holds texts that look like numbers, and texts are sorted by code point: `9` comes after `10`. {TYPED}"
+    ))
+}
+
 /// A sentence for each filter that looks like a comparison, of a read that finds nothing, and for each range filter
-/// whose path holds no value of its limit's type. `types` tells what a path holds, and nothing of one that it does not
-/// know.
+/// whose path holds no value of its limit's type, and one for a sort by texts that look like numbers. `types` tells
+/// what a path holds, and nothing of one that it does not know.
 pub(in crate::service) fn of_conditions(
     request: &ReadRequest,
     finds_nothing: bool,
     types: impl Fn(&Path) -> Option<Comparable>,
 ) -> Vec<String> {
     let comparisons = request.filters.iter().filter(|_| finds_nothing).filter_map(comparison);
-    comparisons.take(HINTS).chain(ranges(request, types).iter().map(RangeHint::to_string)).collect()
+    let ranges = ranges(request, &types);
+    comparisons
+        .take(HINTS)
+        .chain(ranges.iter().map(RangeHint::to_string))
+        .chain(numerals_hint(request, &types))
+        .collect()
 }
 
 /// What is said of a filter whose value looks like a comparison.
@@ -102,7 +122,15 @@ fn hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option
     let PathValue { path, value } = filter;
     let shown = shorten(value);
     let (reason, advice, meant) = match (RangeLimit::of(value), held) {
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: true }) => (
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: true, numerals: true }) => (
+            format!(
+                "`{path}` holds texts that look like numbers, and `{parameter}={path}:{shown}` compares numbers alone, \
+                 so it finds nothing."
+            ),
+            Some(format!("{TYPED} Texts are compared by code point: `9` comes after `10`.")),
+            None,
+        ),
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: true, .. }) => (
             format!(
                 "`{path}` holds texts and no numbers, and `{parameter}={path}:{shown}` compares numbers alone, so it \
                  finds nothing."
@@ -110,10 +138,10 @@ fn hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option
             Some(format!("`{parameter}={path}:\"{shown}\"` compares texts, by code point.")),
             Some(format!("\"{value}\"")),
         ),
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: false }) => {
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: false, .. }) => {
             (format!("`{path}` holds no numbers, so `{parameter}={path}:{shown}` finds nothing."), None, None)
         }
-        (RangeLimit::Text(_), Comparable { numbers: true, texts: false }) => {
+        (RangeLimit::Text(_), Comparable { numbers: true, texts: false, .. }) => {
             let meant = number_meant(value);
             let advice = match &meant {
                 Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(number)),
@@ -125,7 +153,7 @@ fn hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option
             );
             (reason, Some(advice), meant)
         }
-        (RangeLimit::Text(_), Comparable { numbers: false, texts: false }) => {
+        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => {
             (format!("`{path}` holds no texts, so `{parameter}={path}:{shown}` finds nothing."), None, None)
         }
         _ => return None,
@@ -155,12 +183,12 @@ fn shorten(value: &str) -> String {
 
 impl Reads {
     /// What is to be said of the conditions of a read that finds nothing. Nothing of types where the profile does not
-    /// tell them. Reads the paths of the profile for range filters. Waits for nobody: a hint is not worth it.
+    /// tell them. Reads the paths of the profile for range filters and sorts. Waits for nobody: a hint is not worth it.
     ///
     /// # Errors
     /// [`ReadError`], of the file.
     pub async fn hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<String>, ReadError> {
-        let paths = self.paths_for_ranges(admitted, request).await?;
+        let paths = self.paths_for_types(admitted, request).await?;
         Ok(of_conditions(request, true, |path| comparable(paths.as_deref()?, path)))
     }
 
@@ -169,17 +197,27 @@ impl Reads {
     /// # Errors
     /// [`ReadError`], of the file.
     pub async fn range_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<RangeHint>, ReadError> {
-        let paths = self.paths_for_ranges(admitted, request).await?;
+        let paths = self.paths_for_types(admitted, request).await?;
         Ok(ranges(request, |path| comparable(paths.as_deref()?, path)))
     }
 
-    /// The paths of the profile, where the read has range filters and they are at hand or there is a permit at once.
-    async fn paths_for_ranges(
+    /// What is to be said of the sort of a read by a field that is there. As [`Reads::hints`] otherwise.
+    ///
+    /// # Errors
+    /// [`ReadError`], of the file.
+    pub async fn sort_hint(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Option<String>, ReadError> {
+        let paths = self.paths_for_types(admitted, request).await?;
+        Ok(numerals_hint(request, |path| comparable(paths.as_deref()?, path)))
+    }
+
+    /// The paths of the profile, where the read has range filters or a sort, and they are at hand or there is a permit
+    /// at once.
+    async fn paths_for_types(
         &self,
         admitted: &Admitted,
         request: &ReadRequest,
     ) -> Result<Option<Arc<PathIndex>>, ReadError> {
-        if request.ranges.iter().all(|filters| filters.is_empty()) {
+        if request.sort.is_none() && request.ranges.iter().all(|filters| filters.is_empty()) {
             return Ok(None);
         }
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
@@ -196,16 +234,18 @@ impl Reads {
 /// What a path holds, where the profile tells it.
 fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
     let facts = paths.get(&path.to_string())?;
-    Some(Comparable { numbers: facts.has_number?, texts: facts.has_string? })
+    let numerals = facts.has_numerals.unwrap_or_default();
+    Some(Comparable { numbers: facts.has_number?, texts: facts.has_string?, numerals })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::request::Sort;
 
     #[test]
     fn a_limit_of_the_other_type_is_named_with_what_to_write() {
-        let held = |numbers, texts| Comparable { numbers, texts };
+        let held = |numbers, texts| Comparable { numbers, texts, numerals: false };
         for (value, holds, words) in [
             ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares texts, by code point.")),
             ("60", held(false, false), Some("`a.b` holds no numbers, so")),
@@ -229,6 +269,21 @@ mod tests {
             }
         }
         assert_eq!(shorten(&"ä".repeat(100)).chars().count(), SHOWN_CHARACTERS + 1);
+    }
+
+    #[test]
+    fn texts_that_look_like_numbers_are_told_and_lead_to_no_comparison_of_texts() {
+        let numerals = |_: &Path| Some(Comparable { numbers: false, texts: true, numerals: true });
+        let path = Path::parse("a").expect("a path");
+        let filter = PathValue { path: path.clone(), value: "60".to_owned() };
+        let hint = hint("filter_gt", &filter, numerals(&path).expect("known")).expect("a hint");
+        assert!(hint.to_string().contains("`infer_types`") && hint.meant.is_none(), "{hint}");
+        let sort = Some(Sort { field: "a".to_owned(), descending: true });
+        let request = ReadRequest { sort, ..ReadRequest::default() };
+        let hints = of_conditions(&request, false, numerals);
+        assert!(hints.len() == 1 && hints[0].starts_with("`a` holds texts that look like numbers"), "{hints:?}");
+        let others = |_: &Path| Some(Comparable { numbers: true, texts: true, numerals: false });
+        assert!(of_conditions(&request, false, others).is_empty());
     }
 
     #[test]

@@ -167,19 +167,14 @@ pub(in crate::service) async fn body(
     let long = source.document_bytes() > SHORT_BYTES;
     let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
     let engine = capacity.engine().clone();
+    // Whatever memory there is: the same bytes are made everywhere, for everybody.
+    let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
     // One part waits to be taken.
-    let needed_bytes = |row_group_bytes, encoders| {
-        ParquetStream::held_bytes(&columns, row_group_bytes, encoders) + PART_MEMORY * (encoders + 2)
-    };
-    // What others hold makes the share of each smaller: also their footers, which stay.
+    let needed_bytes =
+        |encoders| ParquetStream::held_bytes(&columns, row_group_bytes, encoders) + PART_MEMORY * (encoders + 2);
+    // What others hold makes the share of each smaller: also their footers, which stay. More than one only where memory
+    // is not short.
     let spare_bytes = engine.most_memory_bytes() / 2;
-    let least_bytes = ParquetStream::least_row_group_bytes(columns.len());
-    let mut row_group_bytes = ParquetStream::row_group_bytes(columns.len());
-    while row_group_bytes > least_bytes && needed_bytes(row_group_bytes, 1) as u64 > spare_bytes {
-        row_group_bytes = least_bytes.max(row_group_bytes / 4 * 3);
-    }
-    // More than one only where memory is not short.
-    let needed_bytes = |encoders| needed_bytes(row_group_bytes, encoders);
     let most_encoders = engine.threads().min(ENCODERS).min(columns.len());
     let encoders =
         (2..=most_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);

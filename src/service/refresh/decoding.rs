@@ -170,7 +170,6 @@ fn decode(
         Ok(())
     };
     let (mut decoder, begin) = open(input)?;
-    let mut warnings: Vec<String> = decoder.warning().map(str::to_owned).into_iter().collect();
     let mut first = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
     let more = decoder.next(&mut first);
     if let Some((begin, fields)) = begin {
@@ -185,14 +184,15 @@ fn decode(
     // What ends in its first block is not worth a further thread.
     if !more {
         add(&first, Spool::add_lines)?;
+        let mut warnings = decoder.warnings().to_vec();
         warnings.extend(no_entities(&spool));
         return Ok(Decoded { spooled: spool.finish()?, warnings });
     }
     let (blocks, received) = sync_channel::<Vec<u8>>(2);
-    let hash = std::thread::scope(|scope| {
+    let (hash, warnings) = std::thread::scope(|scope| {
         let first = &first;
         // Decoding and hashing take about as long as the profile.
-        let work = move || -> Result<ContentHash, SourceError> {
+        let work = move || -> Result<(ContentHash, Vec<String>), SourceError> {
             let (mut work, mut hash) = (Work::default(), ContentHash::default());
             hash.update(first);
             loop {
@@ -202,15 +202,15 @@ fn decode(
                 hash.update(&block);
                 // The other side is gone only when it failed; its error is the one that is reported.
                 if blocks.send(block).is_err() || !more {
-                    return Ok(hash);
+                    return Ok((hash, decoder.warnings().to_vec()));
                 }
             }
         };
         let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
         let mut add = |block: &[u8]| add(block, Spool::add_hashed_lines);
         let spooled = add(first).and_then(|()| received.into_iter().try_for_each(|block| add(&block)));
-        let hash = decoding.join().map_err(|_| RefreshError::Worker)??;
-        spooled.map(|()| hash)
+        let decoded = decoding.join().map_err(|_| RefreshError::Worker)??;
+        spooled.map(|()| decoded)
     })?;
     Ok(Decoded { spooled: spool.finish_with(hash)?, warnings })
 }

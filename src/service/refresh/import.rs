@@ -52,7 +52,7 @@ pub struct ImportRequest {
     /// that is created says so if this does.
     pub publish_query: bool,
     /// Whether cells of csv and tsv become numbers, booleans and nulls; so they do where the dataset says so. A dataset
-    /// that is created says so if this does.
+    /// that is created says so if this does. A source of another format is refused then.
     pub infer_types: bool,
 }
 
@@ -211,7 +211,7 @@ impl Imports {
         progress: &Arc<ImportProgress>,
     ) -> Result<(WrittenFile, Vec<String>), RefreshError> {
         let permit = self.ingest.permit(owner).await?;
-        let document = self.ingest.open_import(owner, request).await?;
+        let document = self.ingest.open_import(owner, request, InferTypes::No).await?;
         let Decoded { spooled, warnings } = self.ingest.decode(document, &permit, progress).finish().await?;
         let file = self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await?;
         Ok((file, warnings))
@@ -252,11 +252,12 @@ impl Imports {
 }
 
 impl Ingest {
-    /// Opens what is to be imported.
+    /// Opens what is to be imported. Where the request does not say what cells of tables become, the dataset does.
     pub(in crate::service) async fn open_import(
         &self,
         owner: UserId,
         request: &ImportRequest,
+        of_dataset: InferTypes,
     ) -> Result<Document, RefreshError> {
         let (input, fetched_from) = match local_path(&request.source) {
             Some(path) => (SourceInput::open_file(&path)?, None),
@@ -270,7 +271,7 @@ impl Ingest {
         };
         let records_path = request.records_path.clone();
         let charge = self.budget().charge(owner.get());
-        let infer_types = if request.infer_types { InferTypes::Tables } else { InferTypes::No };
+        let infer_types = if request.infer_types { InferTypes::TablesOnly } else { of_dataset };
         let format = request.format;
         Ok(Document { input, format, records_path, infer_types, fetched_from, charge, envelope: None })
     }

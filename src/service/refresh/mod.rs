@@ -265,10 +265,9 @@ impl Refreshes {
                 // A command has the process to itself, and reads while it decodes.
                 let permit = self.ingest.permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
-                let infers = request.infer_types || lease.dataset.infer_types;
-                let request = ImportRequest { infer_types: infers, publish_query, ..*request };
+                let request = ImportRequest { publish_query, ..*request };
                 progress.stage.set(RefreshStage::Decoding);
-                let document = self.ingest.open_import(owner, &request).await?;
+                let document = self.ingest.open_import(owner, &request, infer_types(&lease.dataset)).await?;
                 let decoding = self.ingest.decode(document, &permit, progress);
                 return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::stored::{Distinct, STORED_BYTES, TypeCounts, ValueRecord};
-use crate::document::Columns;
+use crate::document::{Columns, NumericValue};
 use crate::storage::StorageError;
 
 /// Which paths the entities of a version have. Made from the stored profile, and some tens of times smaller.
@@ -31,6 +31,9 @@ pub struct PathFacts {
     pub has_number: Option<bool>,
     /// Whether a string stands at it somewhere.
     pub has_string: Option<bool>,
+    /// Whether the strings at it look like numbers that another order than theirs sorts: those of one length are
+    /// ordered as numbers are.
+    pub has_numerals: Option<bool>,
     /// Whether `denull` leaves any value at it.
     pub survives_denull: Option<bool>,
     /// How many distinct values there are, nearly.
@@ -50,6 +53,7 @@ struct Slim {
 struct SlimPath {
     path: Box<str>,
     types: TypeCounts,
+    string_min: Option<ValueRecord>,
     string_max: Option<ValueRecord>,
     distinct: Option<Distinct>,
 }
@@ -65,7 +69,8 @@ impl PathIndex {
         let Slim { entities, paths_left_out, paths, columns } = serde_json::from_slice(&json).map_err(|_| damaged())?;
         let paths = paths.into_iter().map(|path| {
             let distinct = path.distinct.map(|distinct| distinct.count);
-            let facts = PathFacts { distinct, ..facts(&path.types, path.string_max.as_ref()) };
+            let facts =
+                PathFacts { distinct, ..facts(&path.types, path.string_min.as_ref(), path.string_max.as_ref()) };
             (path.path, facts)
         });
         let columns = columns.map(Arc::new);
@@ -106,7 +111,7 @@ impl PathIndex {
     }
 }
 
-fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
+fn facts(types: &TypeCounts, string_min: Option<&ValueRecord>, string_max: Option<&ValueRecord>) -> PathFacts {
     // The last string by code point is empty only if all are.
     let holds_text = string_max.is_some_and(|last| last.value != "");
     let survives_denull = if types.boolean + types.number + types.object > 0 || holds_text {
@@ -123,8 +128,23 @@ fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
         has_text: Some(types.string + types.boolean > 0),
         has_number: Some(types.number > 0),
         has_string: Some(types.string > 0),
+        has_numerals: Some(are_numerals(string_min, string_max)),
         survives_denull,
         distinct: None,
+    }
+}
+
+/// Whether strings look like numbers, as far as the first and the last of them by code point tell.
+pub(crate) fn are_numerals(first: Option<&ValueRecord>, last: Option<&ValueRecord>) -> bool {
+    let text = |record: Option<&ValueRecord>| record.filter(|record| !record.cut)?.value.as_str().map(str::to_owned);
+    let is_number = |text: &str| NumericValue::parse(text).is_some();
+    match (text(first), text(last)) {
+        (Some(first), Some(last)) => {
+            let is_in_order =
+                first.len() == last.len() && first.bytes().chain(last.bytes()).all(|b| b.is_ascii_digit());
+            is_number(&last) && (first.is_empty() || is_number(&first)) && !is_in_order
+        }
+        _ => false,
     }
 }
 
@@ -140,6 +160,27 @@ mod tests {
         let index = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
         PathIndex::decode(&described.encode(profile.columns().as_ref()).expect("a profile")).expect("an index")
+    }
+
+    #[test]
+    fn texts_that_look_like_numbers_are_told_from_others() {
+        let index = index(&[
+            r#"{"amount":"9.5","none":"","year":"1999","zip":"01003","date":"2024-01-01","mixed":"1","word":"1"}"#,
+            r#"{"amount":"-1000","year":"2024","zip":"99501","date":"2023","mixed":2,"word":"one"}"#,
+            r#"{"amount":"","mixed":"10"}"#,
+        ]);
+        let numerals = |path: &str| index.get(path).expect(path).has_numerals;
+        for (path, expected) in [
+            ("amount", true),
+            ("mixed", true),
+            ("none", false),
+            ("year", false),
+            ("zip", false),
+            ("date", false),
+            ("word", false),
+        ] {
+            assert_eq!(numerals(path), Some(expected), "{path}");
+        }
     }
 
     #[test]

@@ -20,7 +20,6 @@ mod base_place;
 mod columns;
 mod derived;
 mod description;
-mod directory;
 mod documents;
 mod end;
 mod file;

@@ -9,11 +9,11 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
 use super::ahead::ReadAhead;
-use super::directory;
 use crate::blocking::with_blocking_calls;
 use crate::metrics::metrics;
 use crate::storage::StorageError;
 use crate::storage::cache::{Loss, PartCache};
+use crate::storage::directory;
 use crate::storage::disk_cache::{DiskCache, FileId};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;

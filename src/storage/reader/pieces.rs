@@ -251,8 +251,7 @@ impl VersionReader {
         most_bytes: usize,
         indented: bool,
     ) -> Option<Vec<HeldDocuments>> {
-        let (mut parts, mut keys) = (Vec::with_capacity(stretches.size_hint().0), Vec::new());
-        let (mut bytes, mut page_bytes) = (0, 0);
+        let mut found = Vec::with_capacity(stretches.size_hint().0);
         for stretch in stretches {
             let mut position = stretch.start;
             while position < stretch.end {
@@ -266,24 +265,34 @@ impl VersionReader {
                     Some(held) => held,
                     None => place.reader.page_in_cache(place.row_group, page).await?,
                 };
-                let key = place.reader.page_key(place.row_group, page);
-                if keys.last() != Some(&key) {
-                    keys.push(key);
-                    page_bytes += held.memory_bytes() as u64;
-                }
                 let rows = start + row..start + end;
-                let stored = held.clone().within(&rows);
-                bytes += stored.document_bytes();
-                if stored.is_empty() || bytes > most_bytes {
+                let count = held.rows().end.min(rows.end).saturating_sub(held.rows().start.max(rows.start));
+                if count == 0 {
                     return None;
                 }
-                position += stored.len() as u64;
+                position += count as u64;
                 let indented = match indented {
-                    true => place.reader.indented_page(place.row_group, page, (&held, stored.len())).await,
+                    true => place.reader.indented_page(place.row_group, page, (&held, count)).await,
                     false => None,
                 };
-                parts.push(HeldDocuments { stored, indented: indented.map(|page| page.within(&rows)) });
+                let key = place.reader.page_key(place.row_group, page);
+                found.push((key, rows, HeldDocuments { stored: held, indented }));
             }
+        }
+        // Apart from the look-ups, which wait for each other: so memory far away is fetched for several at once.
+        let (mut parts, mut keys) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        let (mut bytes, mut page_bytes) = (0, 0);
+        for (key, rows, HeldDocuments { stored, indented }) in found {
+            if keys.last() != Some(&key) {
+                page_bytes += stored.memory_bytes() as u64;
+                keys.push(key);
+            }
+            let stored = stored.within(&rows);
+            bytes += stored.document_bytes();
+            parts.push(HeldDocuments { stored, indented: indented.map(|page| page.within(&rows)) });
+        }
+        if bytes > most_bytes {
+            return None;
         }
         self.own.file.cache.found_pages(&keys, page_bytes);
         Some(parts)

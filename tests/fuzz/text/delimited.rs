@@ -24,6 +24,10 @@ pub fn check(bytes: &[u8]) {
     };
     let found = decode(table, 1 + usize::from(choice / 32 % 4), &options);
     found.is_sound(&options);
+    // It begins as something that is no table. The reference does not look for that.
+    if found.error.as_ref().is_some_and(|error| error.starts_with("the source cannot be read as")) {
+        return;
+    }
 
     let table = table.strip_prefix(b"\xef\xbb\xbf").unwrap_or(table);
     let expected = delimited::entities(table, delimiter, infers);

@@ -324,6 +324,26 @@ fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
     assert_eq!(one_json_line(&machine.import("good.jsonl", &[]))["version"], json!(2));
 }
 
+/// Errors named the fields of the API.
+#[test]
+fn errors_of_an_import_name_its_flags() {
+    let machine = Machine::with_user();
+    machine.write("places.geojson", "{\"type\":\"FeatureCollection\",\"features\":[{\"type\":\"Feature\"}]}");
+    machine.write("nested.jsonl", "{\"a\":{\"b\":\"1\"}}\n");
+    machine.write("table.csv", "a\n1\n");
+    let message = failed(&machine.import("places.geojson", &[]));
+    assert!(message.contains("(`--records-path`), did you mean features?"), "{message}");
+    let line = one_json_line(&machine.import("places.geojson", &["--records-path", "features"]));
+    assert_eq!(line["entity_count"], json!(1));
+    // It was taken, and did nothing. So it is for a dataset that is there, and for one that is not.
+    let told = "strata: importing nested.jsonl: `--infer-types` is for csv and tsv, and this is jsonl; leave it out";
+    assert_eq!(failed(&machine.import("nested.jsonl", &["--infer-types"])), told);
+    let new = ["import", "nested.jsonl", "--name", "New", "--owner", "ada@example.test", "--infer-types"];
+    assert_eq!(failed(&machine.run(&new)), told);
+    one_json_line(&machine.import("table.csv", &["--infer-types"]));
+    one_json_line(&machine.import("nested.jsonl", &[]));
+}
+
 #[test]
 fn a_server_ends_with_0_on_either_signal_and_logs_as_configured() {
     let machine = Machine::new();

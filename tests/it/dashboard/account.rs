@@ -30,18 +30,21 @@ async fn a_token_is_shown_once_and_opens_until_it_is_deleted() {
     let page = owner.page("/ui/account").await;
     assert!(!page.text.contains(&token), "it is shown once");
     assert_eq!(page.words("section[aria-labelledby=tokens] tbody th"), "ci <b>");
+    assert_eq!(page.words("form[action='/ui/account/create-token'] button"), "Make token");
+    assert_eq!(page.words("label[for=old]"), "Current password");
     let again = Page::of(&sent(&owner, "create-token", &[("name", "ci <b>")]).await, 409);
     assert_eq!(again.words("[role=alert]"), "You already have an API token of this name.");
     let asked = owner.page(&page.link("Delete the token ci <b> …")).await;
     assert_eq!(asked.words("h2"), "Delete the token \"ci <b>\"?");
     assert_eq!(asked.one("form.line input[name=name]").attr("value"), Some("ci <b>"));
+    assert_eq!(asked.link("Cancel"), "/ui/account");
     owner.error("/ui/account/delete-token?name=other", 404).await;
     leads_to(&sent(&owner, "delete-token", &[("name", "ci <b>")]).await, "/ui/account?done=delete-token");
     assert_eq!(service.send("GET", "/dataset/list", Some(&bearer)).await.status, 401);
     Page::of(&sent(&owner, "delete-token", &[("name", "ci <b>")]).await, 404);
     Page::of(&sent(&owner, "nothing", &[]).await, 404);
     let visitor = Browser::visitor(&service);
-    visitor.error("/ui/account", 401).await;
+    assert_eq!(visitor.error("/ui/account", 401).await.words("[role=alert]"), "Sign in to see this page.");
     Page::of(&visitor.post("/ui/account/create-token", &[("name", "x")]).await, 401);
 }
 

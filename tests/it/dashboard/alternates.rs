@@ -102,9 +102,13 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     for link in done.links().iter().filter(|link| link.starts_with("/ui/")) {
         assert_eq!(owner.get(link).await.status, 200, "{link}");
     }
-    // The next edit is of the alternate, and says that the version has another entity there.
+    // The next edit is of the alternate, and says that it differs from the version.
     let page = owner.page(&edit).await;
-    assert!(page.words(".note").contains("The version has another entity at this position"));
+    assert_eq!(
+        page.words(".note"),
+        "The alternate was changed here: this entity differs from the one of version 1 at the same position."
+    );
+    assert_eq!(page.link("Cancel"), format!("{base}/alt/entity/0"));
     assert!(text(&page).contains("\"b\": 1.0"));
     let same = Page::of(&send(&owner, &page, &[("do", "save")]).await, 200);
     assert!(same.words("[role=alert]").starts_with("Nothing has changed"));
@@ -189,13 +193,16 @@ async fn entities_are_added_and_removed() {
     assert_eq!(add.one("#position").attr("value"), Some("3"));
     let list = "[{\"x\":1},\r\n {\"y\":1,\"y\":2}]";
     let preview = Page::of(&send(&owner, &add, &[("text", list), ("do", "preview")]).await, 200);
-    assert_eq!(compared(&preview), ["x added missing 1", "y added missing 2"]);
+    assert_eq!(compared(&preview), ["x added 1", "y added 2"]);
     leads_to(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}?done=saved"));
     // As the API treats them: the last of equal keys counts.
     assert_eq!(alternate(&owned, id).await[3..], ["{\"x\":1}", "{\"y\":2}"]);
     let add = owner.page(&format!("{base}/add?position=0")).await;
     leads_to(&send(&owner, &add, &[("text", "{\"first\":true}"), ("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await[0], "{\"first\":true}");
+    let moved = owner.page(&format!("{base}/edit?position=0")).await;
+    let told = "it was changed in the alternate, or others before it were added or removed.";
+    assert!(moved.words(".note").ends_with(told), "{}", moved.words(".note"));
     for (position, told) in [("7", "valid: 0 to 6"), ("x", "This is no position"), ("", "This is no position")] {
         let add = owner.page(&format!("{base}/add")).await;
         let refused = send(&owner, &add, &[("text", "{\"kept\":1}"), ("position", position), ("do", "save")]).await;
@@ -210,7 +217,7 @@ async fn entities_are_added_and_removed() {
         checked.all_words(".editor h4"),
         ["Entity at position 0", "Entity at position 4", "Entity at position 5"]
     );
-    assert_eq!(compared(&checked)[0], "first removed true missing");
+    assert_eq!(compared(&checked)[0], "first removed true");
     // What was looked at goes, and nothing else.
     let other = send(&owner, &checked, &[("positions", "1"), ("do", "save")]).await;
     assert!(Page::of(&other, 200).words("[role=alert]").contains("Look at the entities again"));
@@ -405,7 +412,7 @@ async fn what_has_moved_is_found_and_what_is_gone_is_said() {
     assert_eq!((text(&stale).as_str(), stale.one("#position").attr("value")), ("{\"z\":2}", Some("1")));
     let stale = Page::of(&send(&owner, &remove, &[("do", "save")]).await, 409);
     assert!(stale.words("[role=alert]").contains("nothing is removed"));
-    assert_eq!(compared(&stale), ["a removed 2 missing"]);
+    assert_eq!(compared(&stale), ["a removed 2"]);
 
     let edit = owner.page(&format!("{base}/edit?position=4")).await;
     assert_eq!(owned.save(id, 1, "[{\"only\":1}]").await.status, 200);
@@ -436,6 +443,7 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
             let problem = refused.words("#problem");
             assert!(problem.contains(told), "{typed}: {problem}");
             assert_eq!(refused.one("textarea").attr("aria-describedby"), Some("problem"));
+            assert!(refused.select("[data-json]").is_empty(), "the script would tell it once more");
             assert_eq!(text(&refused).replace('\r', ""), typed.replace('\r', ""));
         }
     }
@@ -654,7 +662,7 @@ async fn alternates_are_edited_while_a_dataset_is_frozen() {
     let hub = owner.page(&base).await;
     assert!(hub.words(".editor .facts").contains("The alternate has 3 entities"));
     let diff = owner.page(&hub.link("See what it differs in")).await;
-    assert_eq!(compared(&diff), ["n removed 1 missing", "n added missing 7"]);
+    assert_eq!(compared(&diff), ["n removed 1", "n added 7"]);
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ async fn a_page_is_bounded_in_entities() {
     assert_eq!((firsts(&next)[0].as_str(), firsts(&next).len()), ("200", 200));
     let last = visitor.page(&page.link("Last")).await;
     assert_eq!((firsts(&last)[0].as_str(), firsts(&last).len()), ("400", 50));
-    // Downloads hold all that match.
+    // Downloads hold more than a page.
     let csv = service.get(&page.link("csv")).await;
     assert_eq!(csv.text().lines().count(), 451);
 }
@@ -324,7 +324,8 @@ async fn an_entity_has_a_page() {
 #[tokio::test]
 async fn every_download_holds_all_that_match() {
     let service = ten().await;
-    let page = Browser::visitor(&service).page(&format!("{TEN}?filter=k:1&limit=1&view=json")).await;
+    let page = Browser::visitor(&service).page(&format!("{TEN}?filter=k:1&view=json")).await;
+    assert!(page.all_words(".panel h3").contains(&"Download all that match".to_owned()));
     for (format, bytes) in [("json", 60), ("jsonl", 50), ("csv", 10), ("tsv", 10), ("xml", 50), ("parquet", 200)] {
         let href = page.link(format);
         let file = page.one(&format!(".downloads a[href='{href}']")).attr("download");
@@ -395,6 +396,9 @@ async fn the_same_query_is_there_for_other_tools() {
     assert_eq!(page.link("csv"), "/ui/2/secret/v1/download?format=csv");
     let csv = owner.get(&page.link("csv")).await;
     assert_eq!((csv.text(), csv.header("cache-control")), ("n\n1\n", Some("no-store")));
+    let limited = owner.page("/ui/2/secret/v1/?limit=0").await.link("csv");
+    assert_eq!(limited, "/ui/2/secret/v1/download?limit=0&format=csv");
+    assert!(!owner.get(&limited).await.text().contains('1'));
     assert!(csv.header("content-disposition").expect("a file").contains("secret-v1.csv"));
 }
 
@@ -567,12 +571,24 @@ async fn nested_fields_become_columns_and_a_sort_by_a_path_is_explained() {
     assert_eq!(page.words(".hints"), "sort takes one top-level field, and \"in.x\" is a path.");
 }
 
+/// Downloads left out a limit that programs kept.
 #[tokio::test]
-async fn programs_get_all_that_match_unless_a_limit_was_chosen() {
+async fn programs_and_downloads_get_all_that_match_unless_a_limit_was_chosen() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
-    for (query, has) in [("filter_gt=n:3&offset=1", false), ("limit=3&offset=1", true)] {
+    for (query, has, entities, heading) in [
+        ("filter_gt=n:3&offset=1", false, 6, "Download all that match"),
+        ("limit=3&offset=1", true, 3, "Download up to the limit"),
+    ] {
         let page = visitor.page(&format!("{TEN}?{query}")).await;
+        let downloads: Vec<_> = page.select(".downloads a").iter().filter_map(|link| link.attr("href")).collect();
+        assert_eq!(downloads.len(), 6);
+        for href in downloads {
+            assert_eq!((href.contains("limit=3"), href.contains("offset=1")), (has, has), "{href}");
+        }
+        let lines = service.get(&page.link("jsonl")).await;
+        assert_eq!(lines.text().lines().count(), entities, "{query}");
+        assert!(page.all_words(".panel h3").contains(&heading.to_owned()), "{query}");
         for text in page.all_words(".snippet pre") {
             assert_eq!((text.contains("limit"), text.contains("offset")), (has, has), "{text}");
         }
@@ -595,7 +611,28 @@ async fn counts_of_values_say_what_they_count() {
     assert!(visitor.page(&page.link("x")).await.words("#result").ends_with("of 2 entities"));
     let profile = visitor.page("/ui/1/tags/active/profile").await;
     let captions: Vec<String> = profile.all_words(".path > table caption");
-    assert_eq!(captions, ["Frequent values, by how many times they occur in arrays", "Frequent values, by entities"]);
+    assert_eq!(
+        captions,
+        [
+            "Frequent values, by how many times they occur in arrays: % of all strings, numbers and booleans",
+            "Frequent values, by entities: % of all entities"
+        ]
+    );
+}
+
+/// The names of columns stood left above numbers that stand right.
+#[tokio::test]
+async fn the_head_of_a_column_of_numbers_stands_above_them() {
+    let service = TestService::start().await;
+    let text = r#"[{"n":1,"gaps":null,"mixed":1,"none":null,"text":"1"},{"n":2.5,"gaps":7,"mixed":"x"},{"n":3}]"#;
+    service.import("Kinds", text).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/kinds/active/").await;
+    assert_eq!(page.all_words("thead th[data-column].number"), ["n", "gaps"]);
+    assert_eq!(page.all_words("tbody td.number"), ["1", "1", "2.5", "7", "3"]);
+    let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
+    let sheet = service.get(&style).await;
+    assert!(sheet.text().contains("td.number, th.number { text-align: end; }"));
 }
 
 /// Hints wrote `\u{202e}` where cells write `U+202E`.

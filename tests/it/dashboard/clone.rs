@@ -19,6 +19,7 @@ async fn a_user_clones_what_everybody_reads_and_an_owner_all_of_theirs() {
     let other = Browser::user(&owned.service, "other@strata.test").await;
     let asked = other.page(&other.page(&format!("/ui/{id}/ten/versions")).await.link("Clone the dataset…")).await;
     assert_eq!(asked.one("#name").attr("value"), Some("Clone of Ten"));
+    assert_eq!(asked.link("Cancel"), format!("/ui/{id}/ten/versions"));
     let effects = asked.words(".effects");
     assert!(effects.contains("Its version 1 is version 2 of this one") && effects.contains("not listed"), "{effects}");
     let uri = format!("/ui/{id}/ten/clone");

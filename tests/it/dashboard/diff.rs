@@ -45,7 +45,18 @@ async fn a_diff_has_totals_a_summary_and_entities_side_by_side() {
     assert_eq!(found[0], "born changed 1815 1816");
     assert_eq!(found[1], "tags[1] added missing \"c\"");
     assert_eq!(found[2], "at.zip removed \"1\" missing");
-    assert_eq!(found[3..], ["name removed \"Bob\" missing", "x removed 1 missing", "title added missing \"New\""]);
+    assert_eq!(found[3..], ["name removed \"Bob\"", "x removed 1", "title added \"New\""]);
+    // A version that lacks an entity has no column in its table.
+    for (kind, heads) in [
+        ("modified", &["Path", "Version 1", "Version 2"][..]),
+        ("subtracted", &["Path", "Version 1"]),
+        ("added", &["Path", "Version 2"]),
+    ] {
+        assert_eq!(page.all_words(&format!(".record.{kind} thead th[scope=col]")), heads, "{kind}");
+        for row in page.select(&format!(".record.{kind} tbody tr")) {
+            assert_eq!(row.child_elements().count(), heads.len(), "{kind}: {}", row.html());
+        }
+    }
     assert_eq!(page.all_words("del"), ["1815", "1", "Bob", "1"]);
     assert_eq!(page.all_words("ins"), ["1816", "c", "New"]);
     for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {

@@ -165,6 +165,10 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
         ("/ui/1/ten/v1/entity/%3Cscript%3E", 400, "The position is"),
         ("/ui/9/ten/versions", 404, "There is no dataset with this dataset_id and name_slug."),
         ("/ui/1/ten/manage/pin?version=1", 401, "Sign in as the owner to see this page."),
+        ("/ui/1/ten/settings", 401, "Sign in as the owner to see this page."),
+        ("/ui/1/ten/clone", 401, "Sign in to see this page."),
+        ("/ui/account", 401, "Sign in to see this page."),
+        ("/ui/new", 401, "Sign in to see this page."),
         ("/ui/1/ten/manage/nothing", 404, "There is no such page."),
     ] {
         let page = visitor.error(uri, status).await;

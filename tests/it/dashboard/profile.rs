@@ -35,6 +35,39 @@ async fn a_profile_shows_what_was_found_and_its_values_filter() {
     assert_eq!(none.words(".result h2"), "No path has this text.");
 }
 
+/// Shares of the values that are there stood below “by entities”.
+#[tokio::test]
+async fn shares_are_of_what_their_caption_says() {
+    let service = TestService::start().await;
+    let entities: Vec<String> = (0..1_000)
+        .map(|n| {
+            let number = if n % 2 == 0 { (n / 2).to_string() } else { "\"x\"".to_owned() };
+            let rest = match n {
+                n if n % 4 == 0 => ",\"flag\":true,\"tag\":[\"a\",\"a\",\"b\",null]",
+                n if n % 10 == 1 => ",\"flag\":false",
+                _ => "",
+            };
+            format!("{{\"n\":{number}{rest}}}")
+        })
+        .collect();
+    service.import("Shares", &entities.join("\n")).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/shares/active/profile").await;
+    let by_entities = "Frequent values, by entities: % of all entities";
+    let in_arrays = "Frequent values, by how many times they occur in arrays: % of all strings, numbers and booleans";
+    assert_eq!(page.all_words(".path > table caption"), [by_entities, by_entities, in_arrays]);
+    let rows = page.all_words(".path > table tbody tr");
+    assert_eq!(rows, ["x 500 50 %", "true 250 25 %", "false 100 10 %", "a 500 67 %", "b 250 33 %"]);
+    // Bars are relative to the most frequent value.
+    let bars = page.select("section[aria-labelledby=p1] > table rect");
+    assert_eq!(bars.iter().filter_map(|bar| bar.attr("width")).collect::<Vec<_>>(), ["1000", "400"]);
+    let page = visitor.page("/ui/1/shares/active/profile?histogram=n").await;
+    let captions = page.all_words(".path > table caption");
+    assert!(captions.contains(&"Entities by the number: % of all entities".to_owned()), "{captions:?}");
+    let rows = page.all_words(".path > table tbody tr");
+    assert!(rows.contains(&"0 to 50 50 5 %".to_owned()), "{rows:?}");
+}
+
 #[tokio::test]
 async fn paths_are_paged() {
     let service = TestService::start().await;

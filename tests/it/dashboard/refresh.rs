@@ -53,8 +53,12 @@ fn end() -> String {
 }
 
 async fn sent(browser: &Browser<'_>, body: Body) -> Answer {
+    sent_as(browser, &format!("multipart/form-data; boundary={BOUNDARY}"), body).await
+}
+
+async fn sent_as(browser: &Browser<'_>, content_type: &str, body: Body) -> Answer {
     let request = Request::post(UPLOAD).header("origin", ORIGIN).header("sec-fetch-site", "same-origin");
-    browser.send(request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}")), body).await
+    browser.send(request.header("content-type", content_type), body).await
 }
 
 /// Sends the form with a file.
@@ -144,9 +148,44 @@ async fn an_upload_with_more_than_its_form_has_is_refused_by_name() {
     }
     // A header without an end is not kept in memory without an end.
     let endless = format!("\r\n--{BOUNDARY}\r\nx: {}", "x".repeat(4 << 20));
-    Page::of(&sent(&owner, [one(), endless].concat().into()).await, 400);
+    let told = Page::of(&sent(&owner, [one(), endless].concat().into()).await, 413).words("#file-problem");
+    assert!(told.contains("more than 65536 bytes stand beside the file"), "{told}");
     assert_eq!(owned.versions(1).await.len(), 1);
     leads_to(&sent(&owner, [one(), end()].concat().into()).await, "/ui/1/ten/refresh?done=made");
+}
+
+/// The page said that the body broke off, though all of it had come.
+#[tokio::test]
+async fn a_form_that_came_whole_did_not_break_off() {
+    let owned = pushed().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let token = owner.token(REFRESH).await;
+    let whole = [field("token", &token), file("a.json"), "[{\"n\":2}]".to_owned(), end()].concat();
+    let long = "x".repeat(1 << 20);
+    let header = format!("--{BOUNDARY}\r\nx: {long}\r\n\r\n\r\n");
+    let beside = "more than 65536 bytes stand beside the file";
+    let ours: &str = &format!("multipart/form-data; boundary={BOUNDARY}");
+    let long_boundary: &str = &format!("multipart/form-data; boundary={}", "b".repeat(71));
+    let (absent, unusable) =
+        ("the boundary that its Content-Type names does not", "names no boundary that can be used");
+    for (content_type, body, status, told) in [
+        (ours, format!("{long}\r\n{whole}"), 413, beside),
+        (ours, header + &whole, 413, beside),
+        (ours, String::new(), 400, absent),
+        ("multipart/form-data; boundary=another", whole.clone(), 400, absent),
+        ("multipart/form-data", whole.clone(), 400, unusable),
+        ("multipart/form-data; boundary=", whole.clone(), 400, unusable),
+        (long_boundary, whole.clone(), 400, unusable),
+    ] {
+        let page = Page::of(&sent_as(&owner, content_type, body.into()).await, status);
+        assert!(page.text.contains(told) && !page.text.contains("broke off"), "{content_type}: {}", page.text);
+        assert_eq!(owned.versions(1).await.len(), 1, "nothing is made: {told}");
+    }
+    // One that does break off.
+    let cut = futures::stream::iter([Ok(field("token", &token)), Err(std::io::Error::other("reset"))]);
+    let page = Page::of(&sent(&owner, Body::from_stream(cut)).await, 400);
+    assert!(page.text.contains("The body broke off."), "{}", page.text);
+    leads_to(&sent_as(&owner, ours, whole.into()).await, "/ui/1/ten/refresh?done=made");
 }
 
 #[tokio::test]
@@ -192,7 +231,7 @@ async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
         ([field("token", &"x".repeat(5_000)), end()].concat(), 400),
         ([field("token", &token), field("other", "x"), end()].concat(), 400),
         (field("token", &token), 400),
-        ("x".repeat(1 << 20), 400),
+        ("x".repeat(1 << 20), 413),
     ] {
         Page::of(&sent(&owner, body.into()).await, status);
     }

@@ -96,7 +96,7 @@ struct Resource {
 
 use Operation::{Alternate, Backup, Create, Diff, Export, Fetch, Push, Read, Sweep};
 
-const RESOURCES: [Resource; 7] = [
+const RESOURCES: [Resource; 8] = [
     Resource {
         name: "the disk of the data directory is full",
         means: Means::Rules(&["quota strata-data 0", "quota copies 0"]),
@@ -120,6 +120,14 @@ const RESOURCES: [Resource; 7] = [
         says: "a disk is full",
         refused: &[Push, Fetch, Alternate],
         // Commands have a temporary directory of their own.
+        either: &[Backup, Sweep],
+        ready: true,
+    },
+    Resource {
+        name: "the directory of temporary files takes no files",
+        means: Means::Rules(&["fail open,create strata-data/tmp/* 1 0 EACCES"]),
+        says: "the directory of temporary files cannot be used: the disk refuses access",
+        refused: &[Push, Fetch, Alternate],
         either: &[Backup, Sweep],
         ready: true,
     },

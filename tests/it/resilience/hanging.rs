@@ -1,7 +1,10 @@
 //! A directory that does not answer, such as that of a network: a pipe in place of a version file is one.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+
+use futures::future::join_all;
 
 use crate::support::entities::entities;
 use crate::support::eventually;
@@ -52,5 +55,35 @@ async fn a_file_that_does_not_answer_is_given_up_and_read_again_when_it_does() {
     drop(fs::OpenOptions::new().write(true).open(&pipe).expect("somebody reads it"));
     eventually("it is read again", async || asked("1/silent", later).await == whole).await;
     assert_eq!(asked("1/silent", "limit=1").await, first);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+}
+
+/// It waited for ever, and eight such requests stopped all others of exports until a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_whose_file_does_not_answer_is_made_again() {
+    let machine = Machine::with_user();
+    machine.write("many.json", &entities(2 << 20));
+    succeeded(&machine.run(&["import", "many.json", "--name", "Kept", "--owner", "ada@example.test"]));
+    let server = Server::start(&machine, &[], &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
+    let client = http_client().build().expect("a client");
+    let asked = async |query: &str| {
+        let answer = client.get(format!("{}/api/1/kept/active/?format=parquet&{query}", server.base_url)).send().await;
+        let answer = answer.expect("an answer");
+        (answer.status().as_u16(), answer.bytes().await.expect("all of it"))
+    };
+    let whole = asked("").await;
+    assert_eq!(whole.0, 200);
+    let is_export = |file: &PathBuf| {
+        file.components().any(|part| part.as_os_str() == "exports")
+            && file.extension().is_some_and(|end| end == "parquet")
+    };
+    let silent = machine.data_files().into_iter().find(is_export).expect("the file of the export");
+    fs::remove_file(&silent).expect("removed");
+    assert!(Command::new("mkfifo").arg(&silent).status().expect("mkfifo").success());
+    let clients = join_all((0..12).map(|_| asked("")));
+    assert!(clients.await.iter().all(|answer| *answer == whole), "it is made again");
+    let another = asked("sort=id").await;
+    assert_eq!(another.0, 200, "others are made");
+    assert!(asked("").await == whole);
     assert_eq!(server.stop("-TERM").0, Some(0));
 }

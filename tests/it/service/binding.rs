@@ -245,6 +245,36 @@ async fn temporary_directories_that_somebody_removes_are_made_anew() {
     assert!(owned.service.directory().join("exports").read_dir().expect("readable").count() > 0);
 }
 
+/// Large pushes and saves failed with 500, and small ones said that the data directory is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_the_place_of_temporary_files_is_told_until_it_is_removed() {
+    let owned = owned().await;
+    let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
+    let folder = owned.service.directory().join("tmp");
+    let told = "the directory of temporary files cannot be used: something else is in its place";
+    for (place, is_link) in [false, true].into_iter().enumerate() {
+        // Large ones need a file before all of them have come.
+        let sizes = [10, 600_000].map(|size| format!(r#"[{{"place": {place}, "text": "{}"}}]"#, "x".repeat(size)));
+        fs::remove_dir_all(&folder).expect("removed");
+        match is_link {
+            true => std::os::unix::fs::symlink("nowhere", &folder).expect("linked"),
+            false => fs::write(&folder, "no directory").expect("written"),
+        }
+        let before = owned.versions(id).await.len();
+        for entities in &sizes {
+            unavailable(&try_push(&owned, id, entities).await, told);
+            unavailable(&owned.save(id, 1, entities).await, told);
+        }
+        assert_eq!(owned.versions(id).await.len(), before);
+        assert_eq!(owned.service.get(&format!("/api/{id}/things/v1/?x={place}")).await.status, 200);
+        fs::remove_file(&folder).expect("removed");
+        for entities in &sizes {
+            assert_eq!(try_push(&owned, id, entities).await.status, 200);
+            assert_eq!(owned.save(id, 1, entities).await.status, 200);
+        }
+    }
+}
+
 /// An export made the data directory anew, and everything went on half-way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_data_directory_that_goes_is_not_made_anew() {
@@ -273,9 +303,12 @@ async fn a_data_directory_that_goes_is_not_made_anew() {
             export.is_error(503);
             assert!(export.text().contains("the data directory is missing"), "{}", export.text());
         }
-        let push = try_push(&owned, id, r#"[{"b":1}]"#).await;
-        push.is_error(503);
-        assert!(push.header("retry-after").is_some(), "{}", push.text());
+        let large = format!(r#"[{{"text": "{}"}}]"#, "x".repeat(600_000));
+        for entities in [r#"[{"b":1}]"#, &large] {
+            let push = try_push(&owned, id, entities).await;
+            push.is_error(503);
+            assert!(push.header("retry-after").is_some(), "{}", push.text());
+        }
         assert!(!data.exists(), "it is not made anew");
         fs::rename(&away, data).expect("moved");
         for query in ["format=parquet", "format=parquet&limit=1", "format=parquet&sample=1"] {

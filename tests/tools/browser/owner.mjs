@@ -98,7 +98,7 @@ async function versions(page, home) {
   await act("Unfreeze…", "Unfreeze", "unfreeze");
   // A page that says what would happen can be left.
   await page.getByRole("link", { name: "Freeze at version 1" }).click();
-  await page.getByRole("link", { name: "Leave it as it is" }).click();
+  await page.getByRole("link", { name: "Cancel" }).click();
   assert.equal((await fetch(baseUrl + home.replace("/ui/", "/api/") + "/active/")).status, 200);
 }
 
@@ -129,7 +129,7 @@ async function settings(page, home) {
 async function account(page, password, next) {
   await page.goto("/ui/account");
   await page.getByLabel("New token").fill("from a browser");
-  await page.getByRole("button", { name: "Make" }).click();
+  await page.getByRole("button", { name: "Make token" }).click();
   const made = await page.locator(".done input").inputValue();
   const list = await fetch(`${baseUrl}/dataset/list`, { headers: { Authorization: `Bearer ${made.trim()}` } });
   assert.equal(list.status, 200);
@@ -138,7 +138,7 @@ async function account(page, password, next) {
   await page.locator(".done").waitFor();
   await page.getByRole("button", { name: /^End the session/ }).first().click();
   await page.locator(".done").waitFor();
-  await page.getByLabel("Password so far").fill(password);
+  await page.getByLabel("Current password").fill(password);
   await page.getByLabel("New password").fill(next);
   await page.getByRole("button", { name: "Change the password" }).click();
   await page.locator(".done").waitFor();

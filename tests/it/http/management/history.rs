@@ -36,6 +36,13 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
         "Several columns of the table have the name \"{}\"…: entities have the last one's cells alone.",
         "ä".repeat(60)
     );
+    // pandas writes its index so. It became a field that nothing can name, and nobody was told.
+    let nameless = "Column 1 of the table has no name: filters and sorts cannot name it. Give it a name in the header \
+                    line, or leave it out (in pandas, to_csv with index=False).";
+    let nameless_twice = "Several columns of the table have the name \"\": entities have the last one's cells alone.";
+    let several = "Columns 2, 4 of the table have no name: filters and sorts cannot name them. Give them a name in the \
+                   header line, or leave them out (in pandas, to_csv with index=False).";
+    let many = several.replace("2, 4", "1, 2, 3, 4, 5, …");
     let nothing = json!(["The source holds no entities, so the version has none."]);
     let told = [
         ("csv", "name;age\nAda;36\n", one_column),
@@ -49,6 +56,9 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
         ("csv", "name,age;years\nAda,36\n", Value::Null),
         ("csv", "name\nAda;36\n", Value::Null),
         ("jsonl", "{\"name;age\":1}\n", Value::Null),
+        ("csv", ",name,v\n0,Ada,1\n", json!([nameless])),
+        ("tsv", "a\t\tb\t\"\"\n1\t2\t3\t4\n", json!([nameless_twice, several])),
+        ("csv", ",,,,,\n1,2,3,4,5,6\n", json!([nameless_twice, many])),
     ];
     for (version, (format, text, warnings)) in told.iter().enumerate() {
         let answer = push(format, text).await;
@@ -61,6 +71,16 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
         assert_eq!(attempt["warnings"], *warnings, "{format} {text:?}");
         assert_eq!((&attempt["ok"], &attempt["error"]), (&json!(true), &Value::Null));
     }
+    // Postal codes became numbers, but for those that begin with 0, and nobody was told.
+    let mixed = push("csv&infer_types=true", "zip,n,t\n34432,1,a\n01003,,b\n01004,2,c\n").await;
+    let words = "Of the column \"zip\", 1 cell is a number and 2 are texts: ranges and sorts take them for two types.";
+    assert_eq!(mixed["warnings"], json!([words]));
+    // The same where the source does not end in its first block.
+    let long = "12345,1,a\n".repeat(200_000);
+    let mixed = push("csv&infer_types=true", &format!("zip,n,t\n{long}01003,2,b\n")).await;
+    let words =
+        "Of the column \"zip\", 200000 cells are numbers and 1 is a text: ranges and sorts take them for two types.";
+    assert_eq!(mixed["warnings"], json!([words]));
     // The empty one that shares the file of the version before is told, too.
     push("json", "[]").await;
     assert_eq!(push("jsonl", "").await["warnings"][0], told[4].2[0]);

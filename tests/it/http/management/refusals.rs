@@ -91,6 +91,22 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
     ] {
         refused(&push("", body).await, 400, "unknown field \"more\"; valid: dataset_id, entities");
     }
+    // Lines that are announced as one object were told that their first key is no field.
+    let lines = "This looks like JSON lines: send it with Content-Type: application/x-ndjson, and dataset_id in the query \
+                 string.";
+    for query in [String::new(), format!("?dataset_id={id}")] {
+        let told = format!("unknown field \"id\"; valid: dataset_id, entities. {lines}");
+        refused(&push(&query, "{\"id\":1}\n{\"id\":2}\n".to_owned()).await, 400, &told);
+        let told = format!("the member entities is missing: the array of entities. {lines}");
+        refused(&push(&query, format!("\n{{\"dataset_id\":{id}}}\r\n {{\"a\"\n")).await, 400, &told);
+        // A comma is missing between two entities.
+        let answer = push(&query, format!("{{\"dataset_id\":{id},\"entities\":[{{}}\n{{}}]}}")).await;
+        refused(&answer, 400, "after item 1 where a comma or a closing bracket should be");
+        assert!(!answer.text().contains("JSON lines"), "{}", answer.text());
+        // Parquet that is announced as JSON.
+        let status = if query.is_empty() { 400 } else { 422 };
+        refused(&push(&query, "PAR1\u{15}\u{4}".to_owned()).await, status, "it is Parquet; name it by `format`");
+    }
     let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
     assert_eq!(versions, json!([]), "nothing is done");
     // An object where the document is asked for.

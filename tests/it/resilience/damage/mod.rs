@@ -530,6 +530,29 @@ async fn the_log_names_the_file_and_all_that_need_it_once() {
 }
 
 #[test]
+fn a_command_that_ends_at_a_damaged_file_names_its_versions_first() {
+    let machine = Machine::with_user();
+    for text in ["{\"a\":1}\n", "{\"a\":1}\n{\"a\":2}\n"] {
+        machine.write("small.jsonl", text);
+        assert_eq!(machine.import("small.jsonl", &[]).status.code(), Some(0));
+    }
+    let files = crate::support::files(&machine.path("strata-data/store/versions"));
+    assert_eq!(files.len(), 2);
+    for file in files {
+        fs::OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(100)).expect("cut");
+    }
+    // Most runs closed the catalog before the versions were looked up, and blamed a database server.
+    for _ in 0..5 {
+        let output = machine.run(&["diff", "1", "1", "2"]);
+        assert_eq!(output.status.code(), Some(1));
+        let told = String::from_utf8(output.stderr).expect("text");
+        let line = told.lines().find(|line| line.contains("a version file cannot be read")).unwrap_or(&told);
+        assert!(line.contains("versions=") && line.contains("Small Things") && line.contains(" v1"), "{told}");
+        assert!(!told.contains("not known"), "{told}");
+    }
+}
+
+#[test]
 fn the_command_scrub_exits_with_1_and_says_what_to_restore() {
     let machine = Machine::with_user();
     machine.write("small.jsonl", "{\"a\":1}\n{\"a\":2}\n");

@@ -59,10 +59,79 @@ fn the_format_is_detected() {
                       tabs (tsv) separate cells; replace the semicolons by commas or tabs";
     check_detected("", "", "name;age\nx;1\n", Err(semicolons));
     check_detected("", "", "\"name;age\"\nx;1\n", Err(&unknown("its first line has neither a comma nor a tab")));
-    let archive = "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv";
-    check_detected("book.xlsx", "", "PK\u{3}\u{4}\u{14}\0,", Err(&unknown(archive)));
     check_detected("", "", "a,b\0\n", Err(&unknown("it is binary, and not Parquet")));
     check_detected("", "", " \n", Err(&unknown("it begins with blanks alone")));
+}
+
+/// Their errors were about the delimiter, the number of cells, or the encoding of the header line.
+#[test]
+fn what_is_no_source_is_named() {
+    use SourceFormat::{Csv, Json, Jsonl, Parquet, Tsv};
+    let html = "it is an HTML page, perhaps a log-in page or an error page; valid: json, jsonl, csv, tsv, parquet";
+    let xml = "it is XML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
+    let archive = "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv";
+    let office = "it is a spreadsheet or another document of old Office (xls): export the sheet as csv";
+    let database = "it is an SQLite database: export a table of it as csv or jsonl";
+    let arrow = "it is an Arrow file (Feather): write it as parquet";
+    let blanks = " \n".repeat(500);
+    let pages = [
+        "<!DOCTYPE html>\n<html></html>\n".to_owned(),
+        "<!doctype HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\">\n".to_owned(),
+        "<html>".to_owned(),
+        "\u{feff}\r\n <HTML lang=\"en\">a,b".to_owned(),
+        format!("{blanks}<html\n>"),
+    ];
+    let mut contents: Vec<(Vec<u8>, &str)> = pages.map(|page| (page.into_bytes(), html)).into();
+    for (bytes, what) in [
+        (&b"<?xml version=\"1.0\"?><dataset><entity><a>1,2</a></entity></dataset>"[..], xml),
+        (b"\xef\xbb\xbf\n<?XML version=\"1.1\"?>", xml),
+        (b"PK\x03\x04\x14\0,", archive),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", office),
+        (b"SQLite format 3\0\x10\0", database),
+        (b"ARROW1\0\0", arrow),
+    ] {
+        contents.push((bytes.to_vec(), what));
+    }
+    let unnamed = |what: &str| format!("! the format cannot be told from the content: {what}");
+    let texts = [(Csv, "a.csv"), (Tsv, "a.tsv"), (Json, "a.json"), (Jsonl, "a.jsonl")];
+    for (bytes, what) in &contents {
+        check_with(&DecodeOptions::default(), "", bytes, &unnamed(what));
+        for (format, name) in texts.into_iter().chain([(Parquet, "a.parquet")]) {
+            let told = format!("! the source cannot be read as {format}: {what}");
+            check_with(&DecodeOptions::default(), name, bytes, &told);
+            for window_bytes in [1, 7, 512] {
+                let options = DecodeOptions { window_bytes, ..as_format(format) };
+                check_with(&options, "", bytes, &told);
+            }
+        }
+    }
+    // A tag is XML where nothing says that the source is a table.
+    for tag in ["<a>1,2</a>", "<svg xmlns=\"x\">", "<x:y-z.0/>", "<a\n", "<dataset"] {
+        check_with(&DecodeOptions::default(), "", tag, &unnamed(xml));
+    }
+    let parquet = b"PAR1\x15\x04\x15\x10";
+    for (format, name) in texts {
+        let told = format!("! the source cannot be read as {format}: it is Parquet; name it by `format`: parquet");
+        check_with(&DecodeOptions::default(), name, parquet, &told);
+        check_with(&as_format(format), "", parquet, &told);
+    }
+}
+
+#[test]
+fn tables_whose_first_name_is_like_markup_are_tables() {
+    for (name, content, expected) in [
+        ("a.csv", "<a>,b\n1,2\n", r#"{"<a>":"1","b":"2"}"#),
+        ("a.csv", "<html_id,b\n1,2\n", r#"{"<html_id":"1","b":"2"}"#),
+        ("a.csv", "<!DOCTYPE,b\n1,2\n", r#"{"<!DOCTYPE":"1","b":"2"}"#),
+        ("a.csv", "<?xmlns\n1\n", r#"{"<?xmlns":"1"}"#),
+        ("a.csv", "PAR1,b\n1,2\n", r#"{"PAR1":"1","b":"2"}"#),
+        ("a.csv", "<", ""),
+        ("", "<5,b\n1,2\n", r#"{"<5":"1","b":"2"}"#),
+        ("", "<a,b\n1,2\n", r#"{"<a":"1","b":"2"}"#),
+        ("", "<a\tb\n1\t2\n", r#"{"<a":"1","b":"2"}"#),
+    ] {
+        check_with(&DecodeOptions::default(), name, content, expected);
+    }
 }
 
 #[test]

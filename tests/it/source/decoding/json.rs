@@ -94,7 +94,7 @@ fn json_documents_that_are_cut_or_go_on_are_bad() {
         "! not a JSON document: there is '[' where the end of the document should be (line 1, column 4)",
     );
     check("a.json", "[,]", "! not a JSON document: there is ',' where an item should be (line 1, column 2)");
-    check("a.json", "<html>", "! not a JSON document: there is '<' where an array should be (line 1, column 1)");
+    check("a.json", "<a>", "! not a JSON document: there is '<' where an array should be (line 1, column 1)");
 }
 
 #[test]
@@ -180,10 +180,31 @@ fn json_records_paths_that_lead_nowhere() {
 fn a_json_object_without_a_records_path_is_refused_with_advice() {
     let advice = "! the document is an object, not an array: give the path to the array of records in it (`records_path`), \
                   or the format jsonl if every line is an object";
-    check("a.json", r#"{"items":[{"a":1}]}"#, advice);
-    check("a.json", "{\n  \"items\": [\n    {\"a\": 1}\n  ]\n}\n", advice);
     check("", "{\n  \"items\": []\n}\n", advice);
     check_with(&as_format(SourceFormat::Json), "a.jsonl", "{}\n{}\n", advice);
+    // Nor is an array named that holds no objects, lies deeper, or has no path.
+    check("a.json", r#"{"a":[1],"b":[[{}]],"c":{"d":[{}]},"":[{}],"e":"[{"}"#, advice);
+    check("a.json", format!("{{\"{}\":[{{}}]}}", "x".repeat(61)), advice);
+    check("a.json", r#"{"a\nb":[{}]}"#, advice);
+    check("a.json", r#"{"a" [{}]}"#, advice);
+}
+
+#[test]
+fn a_json_object_without_a_records_path_names_its_arrays_of_objects() {
+    let advice = |arrays: &str| {
+        format!(
+            "! the document is an object, not an array: give the path to the array of records in it (`records_path`), did \
+             you mean {arrays}? Or give the format jsonl if every line is an object"
+        )
+    };
+    check("a.json", r#"{"items":[{"a":1}]}"#, &advice("items"));
+    check("a.json", "{\n  \"items\": [\n    {\"a\": 1}\n  ]\n}\n", &advice("items"));
+    let collection = r#"{"type":"FeatureCollection","bbox":[1,2.5],"crs":{"a":[{}]},"features":[{"type":"Feature"}]}"#;
+    check("a.geojson", collection, &advice("features"));
+    check("a.json", r#" { "a.b" : [ {} ] , "\u00e9":[{}], "n":null}"#, &advice(r"a\.b or é"));
+    check("a.json", r#"{"a":[{}],"a":[{}],"b":[{}],"c":[{}],"d":[{}]}"#, &advice("a or b or c"));
+    // As far as it goes.
+    check("a.json", r#"{"rows":[{"a":"#, &advice("rows"));
 }
 
 #[test]

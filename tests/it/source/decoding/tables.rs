@@ -131,7 +131,7 @@ fn other_formats_have_their_own_types() {
     let only = DecodeOptions { infer_types: InferTypes::TablesOnly, ..DecodeOptions::default() };
     check_with(&only, "a.csv", "a\n1\n", r#"{"a":1}"#);
     for (name, format) in [("a.json", "json"), ("a.jsonl", "jsonl")] {
-        let told = format!("! infer_types is for csv and tsv, and this is {format}; leave it out");
+        let told = format!("! `infer_types` is for csv and tsv, and this is {format}; leave it out");
         check_with(&only, name, "[]\n", &told);
     }
 }

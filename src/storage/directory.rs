@@ -1,4 +1,4 @@
-//! Requests to a directory, which may never be answered.
+//! Requests to a directory, which may never be answered: for version files, and for exports.
 //!
 //! The read of a file takes a thread, and nothing ends it: at a network file system that hangs, or at a pipe in place
 //! of a file, it keeps the thread for ever. So whoever asks is told after a while. The file is asked again when that
@@ -40,7 +40,7 @@ pub(super) async fn place() -> Option<SemaphorePermit<'static>> {
 ///
 /// # Errors
 /// [`StorageError::Silent`] after 20 s, or at once while the file is not asked, since it did not answer.
-pub(super) async fn ask<T: Send + 'static>(file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T, StorageError> {
+pub(crate) async fn ask<T: Send + 'static>(file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T, StorageError> {
     ask_within(PATIENCE, file, asked).await
 }
 
