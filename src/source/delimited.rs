@@ -394,14 +394,20 @@ fn write_inferred(text: &str, out: &mut Vec<u8>) -> Inferred {
 /// begin with 0 are.
 fn of_two_types(columns: &[Column]) -> impl Iterator<Item = String> {
     let mixed = columns.iter().filter(|column| column.numbers > 0 && column.texts > 0);
-    mixed.take(NUMBERED_COLUMNS).map(|Column { key, numbers, texts, .. }| {
-        let name: String = String::from_utf8_lossy(key).trim_end_matches(':').chars().take(NAME_CHARACTERS).collect();
+    let others = mixed.clone().count().saturating_sub(NUMBERED_COLUMNS);
+    let others = (others > 0).then(|| format!("Columns that have numbers and texts, too: {others} more."));
+    let told = mixed.take(NUMBERED_COLUMNS).map(|Column { key, numbers, texts, .. }| {
+        // A JSON text and a colon.
+        let name = String::from_utf8_lossy(key.get(1..key.len().saturating_sub(2)).unwrap_or_default());
+        let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
+        let more = if beginning.len() < name.len() { "…" } else { "" };
         format!(
-            "Of the column {name}, {numbers} {} and {texts} {}: ranges and sorts take them for two types.",
+            "Of the column \"{beginning}\"{more}, {numbers} {} and {texts} {}: ranges and sorts take them for two types.",
             if *numbers == 1 { "cell is a number" } else { "cells are numbers" },
             if *texts == 1 { "is a text" } else { "are texts" },
         )
-    })
+    });
+    told.chain(others)
 }
 
 /// The warning for columns whose header is empty, by their numbers from 1. An empty key alone is no path.

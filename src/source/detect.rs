@@ -17,7 +17,7 @@ const LOOKED_AT_BYTES: usize = 1024;
 
 const HTML: &str = "it is an HTML page, perhaps a log-in page or an error page; valid: json, jsonl, csv, tsv, parquet";
 
-const XML: &str = "it is XML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
+const XML: &str = "it is XML or HTML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
 
 const PARQUET: &str = "it is Parquet; name it by `format`: parquet";
 
@@ -99,7 +99,8 @@ pub(super) fn has_head(content: &[u8]) -> bool {
 }
 
 /// What the content is by its beginning, and what to do, where that is none of the formats, or Parquet although another
-/// one is named. A table that is named one may begin with any text but markup's own; a tag counts where none is named.
+/// one is named. A tag or a comment of markup counts where none is named, and where a table is named but no delimiter
+/// comes on its line, as far as this looks.
 fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> {
     // However much has come, the same bytes decide.
     let content = &content[..content.len().min(LOOKED_AT_BYTES)];
@@ -108,7 +109,15 @@ fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> 
     if begins_with_word(text, b"<!doctype html") || begins_with_word(text, b"<html") {
         return Some(HTML);
     }
-    if begins_with_word(text, b"<?xml") || (named.is_none() && begins_with_tag(text)) {
+    let is_delimited = |delimiter| first_line(text).contains(&delimiter);
+    let is_markup = begins_with_tag(text) || text.starts_with(b"<!--");
+    let may_be_markup = match named {
+        None => true,
+        Some(SourceFormat::Csv) => !is_delimited(b','),
+        Some(SourceFormat::Tsv) => !is_delimited(b'\t'),
+        Some(_) => false,
+    };
+    if begins_with_word(text, b"<?xml") || (may_be_markup && is_markup) {
         return Some(XML);
     }
     let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace();

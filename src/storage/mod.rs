@@ -4,7 +4,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`store`] | opening the object store that `store.url` names |
-//! | [`directory`] | requests to a directory that may never answer |
+//! | `directory` | requests to a directory that may never answer |
 //! | [`durable`] | directories and files whose names outlive a power failure |
 //! | [`temporary`] | temporary files, and what is wrong with their directory |
 //! | [`unfinished`] | what writers leave in a directory when they are killed |

@@ -55,8 +55,19 @@ fn shared(one: &str, other: &str) -> (usize, usize) {
     (before, behind.map(|(character, _)| character.len_utf8()).sum())
 }
 
+/// An empty text, whose quotes have the mark: there is nothing else of it.
+fn empty(mark: Mark) -> String {
+    let mut html = "<span class=\"string\">".to_owned();
+    push(&mut html, "\"\"", mark);
+    html.push_str("</span>");
+    html
+}
+
 /// A text that shares so many bytes at both ends with the one beside it.
 fn part(text: &str, before: usize, behind: usize, mark: Mark) -> String {
+    if text.is_empty() {
+        return empty(mark);
+    }
     let (start, end) = (&text[..before], &text[text.len() - behind..]);
     let between = &text[before..text.len() - behind];
     let from = start.char_indices().rev().nth(AROUND - 1).map_or(0, |(at, _)| at);
@@ -75,6 +86,7 @@ fn part(text: &str, before: usize, behind: usize, mark: Mark) -> String {
 /// All of a value.
 fn whole(value: &[u8], mark: Mark) -> String {
     let (class, text) = match Scalar::read(value) {
+        Some(Scalar::String(text)) if text.raw().is_empty() => return empty(mark),
         Some(Scalar::String(text)) => ("string", text.unescape()),
         Some(Scalar::Number(text)) => ("number", text.into()),
         Some(Scalar::Bool(value)) => ("boolean", value.to_string().into()),
@@ -125,6 +137,12 @@ mod tests {
         check("1", "\"1\"", (number("<del>1</del>"), string("<ins>1</ins>")));
         check(r#""abc""#, r#""axc""#, (string("a<del>b</del>c"), string("a<ins>x</ins>c")));
         check(r#""aa""#, r#""aaa""#, (string("aa"), string("aa<ins>a</ins>")));
+        // Nothing showed that a text which is gone, or has come, was empty.
+        let quotes = |tag: &str| format!("<span class=\"string\"><{tag}>&quot;&quot;</{tag}></span>");
+        check("\"\"", "null", (quotes("del"), "<span class=\"null\"><bdi><ins>null</ins></bdi></span>".to_owned()));
+        check("\"a\"", "\"\"", (string("<del>a</del>"), quotes("ins")));
+        let (old, _) = different(Some(b"\"\""), None);
+        assert_eq!(old, Some(quotes("del")));
         check(r#""é""#, r#""è""#, (string("<del>é</del>"), string("<ins>è</ins>")));
         check(r#""<i>""#, r#""<b>""#, (string("&lt;<del>i</del>&gt;"), string("&lt;<ins>b</ins>&gt;")));
         let long = |middle: &str| format!("\"{}{middle}{}\"", "x".repeat(500), "y".repeat(500));

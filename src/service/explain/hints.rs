@@ -168,7 +168,8 @@ fn conditions(
         let record = records.get(path.to_string().as_str()).filter(|_| !absent.contains(path))?;
         let (numbers, texts) = (record.types.number > 0, record.types.string > 0);
         let numerals = are_numerals(record.string_min.as_ref(), record.string_max.as_ref());
-        Some(Comparable { numbers, texts, numerals })
+        let nested = record.types.array + record.types.object > 0;
+        Some(Comparable { numbers, texts, numerals, nested })
     })
 }
 

@@ -32,6 +32,8 @@ pub(in crate::service) struct Comparable {
     pub texts: bool,
     /// Whether the texts look like numbers of several lengths.
     pub numerals: bool,
+    /// Whether arrays or objects stand there, which no sort orders by, nor by what is in them.
+    pub nested: bool,
 }
 
 /// What to do with texts that are meant as numbers.
@@ -68,7 +70,7 @@ pub fn deep_sort_hint(nearest: impl Display) -> String {
 fn numerals_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Option<String> {
     let sort = request.sort.as_ref()?;
     let field = Path::from_keys([sort.field.as_str()]).ok()?;
-    types(&field).filter(|held| held.texts && held.numerals)?;
+    types(&field).filter(|held| held.texts && held.numerals && !held.nested)?;
     Some(format!(
         "`{field}` holds texts that look like numbers, and texts are sorted by code point: `9` comes after `10`. {TYPED}"
     ))
@@ -122,7 +124,7 @@ fn hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option
     let PathValue { path, value } = filter;
     let shown = shorten(value);
     let (reason, advice, meant) = match (RangeLimit::of(value), held) {
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: true, numerals: true }) => (
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: true, numerals: true, .. }) => (
             format!(
                 "`{path}` holds texts that look like numbers, and `{parameter}={path}:{shown}` compares numbers alone, \
                  so it finds nothing."
@@ -235,7 +237,8 @@ impl Reads {
 fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
     let facts = paths.get(&path.to_string())?;
     let numerals = facts.has_numerals.unwrap_or_default();
-    Some(Comparable { numbers: facts.has_number?, texts: facts.has_string?, numerals })
+    let nested = facts.has_array? || facts.has_object?;
+    Some(Comparable { numbers: facts.has_number?, texts: facts.has_string?, numerals, nested })
 }
 
 #[cfg(test)]
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_the_other_type_is_named_with_what_to_write() {
-        let held = |numbers, texts| Comparable { numbers, texts, numerals: false };
+        let held = |numbers, texts| Comparable { numbers, texts, numerals: false, nested: false };
         for (value, holds, words) in [
             ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares texts, by code point.")),
             ("60", held(false, false), Some("`a.b` holds no numbers, so")),
@@ -273,7 +276,7 @@ mod tests {
 
     #[test]
     fn texts_that_look_like_numbers_are_told_and_lead_to_no_comparison_of_texts() {
-        let numerals = |_: &Path| Some(Comparable { numbers: false, texts: true, numerals: true });
+        let numerals = |_: &Path| Some(Comparable { numbers: false, texts: true, numerals: true, nested: false });
         let path = Path::parse("a").expect("a path");
         let filter = PathValue { path: path.clone(), value: "60".to_owned() };
         let hint = hint("filter_gt", &filter, numerals(&path).expect("known")).expect("a hint");
@@ -282,8 +285,10 @@ mod tests {
         let request = ReadRequest { sort, ..ReadRequest::default() };
         let hints = of_conditions(&request, false, numerals);
         assert!(hints.len() == 1 && hints[0].starts_with("`a` holds texts that look like numbers"), "{hints:?}");
-        let others = |_: &Path| Some(Comparable { numbers: true, texts: true, numerals: false });
-        assert!(of_conditions(&request, false, others).is_empty());
+        for (numerals, nested) in [(false, false), (true, true)] {
+            let others = |_: &Path| Some(Comparable { numbers: true, texts: true, numerals, nested });
+            assert!(of_conditions(&request, false, others).is_empty());
+        }
     }
 
     #[test]

@@ -75,6 +75,13 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
     let mixed = push("csv&infer_types=true", "zip,n,t\n34432,1,a\n01003,,b\n01004,2,c\n").await;
     let words = "Of the column \"zip\", 1 cell is a number and 2 are texts: ranges and sorts take them for two types.";
     assert_eq!(mixed["warnings"], json!([words]));
+    // No more than five are told one by one, and of their names the beginning.
+    let long = "ä".repeat(61);
+    let mixed = push("csv&infer_types=true", &format!("{long},b,c,d,e,f,g\n1,1,1,1,1,1,1\nx,x,x,x,x,x,x\n")).await;
+    let warnings = mixed["warnings"].as_array().expect("warnings");
+    let beginning = format!("Of the column \"{}\"…, 1 cell is a number and 1 is a text: ", "ä".repeat(60));
+    assert!(warnings[0].as_str().is_some_and(|words| words.starts_with(&beginning)), "{}", warnings[0]);
+    assert_eq!((warnings.len(), &warnings[5]), (6, &json!("Columns that have numbers and texts, too: 2 more.")));
     // The same where the source does not end in its first block.
     let long = "12345,1,a\n".repeat(200_000);
     let mixed = push("csv&infer_types=true", &format!("zip,n,t\n{long}01003,2,b\n")).await;

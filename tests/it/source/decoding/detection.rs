@@ -68,7 +68,7 @@ fn the_format_is_detected() {
 fn what_is_no_source_is_named() {
     use SourceFormat::{Csv, Json, Jsonl, Parquet, Tsv};
     let html = "it is an HTML page, perhaps a log-in page or an error page; valid: json, jsonl, csv, tsv, parquet";
-    let xml = "it is XML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
+    let xml = "it is XML or HTML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
     let archive = "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv";
     let office = "it is a spreadsheet or another document of old Office (xls): export the sheet as csv";
     let database = "it is an SQLite database: export a table of it as csv or jsonl";
@@ -106,8 +106,16 @@ fn what_is_no_source_is_named() {
         }
     }
     // A tag is XML where nothing says that the source is a table.
-    for tag in ["<a>1,2</a>", "<svg xmlns=\"x\">", "<x:y-z.0/>", "<a\n", "<dataset"] {
+    for tag in ["<a>1,2</a>", "<svg xmlns=\"x\">", "<x:y-z.0/>", "<a\n", "<dataset", "<!-- saved -->\n<html>"] {
         check_with(&DecodeOptions::default(), "", tag, &unnamed(xml));
+    }
+    // So it is in place of a table whose first line has no delimiter. It was a version of one column.
+    for markup in ["<rss version=\"2.0\">\n<a>1,2</a>\n", "<Error>\n<Code>\tAccessDenied,", "<!-- saved -->\n<html>\n"]
+    {
+        for (format, name) in [(Csv, "a.csv"), (Tsv, "a.tsv")] {
+            let told = format!("! the source cannot be read as {format}: {xml}");
+            check_with(&DecodeOptions::default(), name, markup, &told);
+        }
     }
     let parquet = b"PAR1\x15\x04\x15\x10";
     for (format, name) in texts {
@@ -121,6 +129,7 @@ fn what_is_no_source_is_named() {
 fn tables_whose_first_name_is_like_markup_are_tables() {
     for (name, content, expected) in [
         ("a.csv", "<a>,b\n1,2\n", r#"{"<a>":"1","b":"2"}"#),
+        ("a.tsv", "<a>\tb\n1\t2\n", r#"{"<a>":"1","b":"2"}"#),
         ("a.csv", "<html_id,b\n1,2\n", r#"{"<html_id":"1","b":"2"}"#),
         ("a.csv", "<!DOCTYPE,b\n1,2\n", r#"{"<!DOCTYPE":"1","b":"2"}"#),
         ("a.csv", "<?xmlns\n1\n", r#"{"<?xmlns":"1"}"#),
