@@ -188,6 +188,13 @@ impl Form {
     pub(super) fn is_wrong(&self, name: &str) -> bool {
         self.problem.is_some() && self.wrong == name
     }
+
+    /// Whether the fields below the first are folded away. Those that hold nothing are then for browsers without
+    /// scripts alone: others make them once the page is there, since a browser looks at each field before it is ready.
+    /// One that holds something is there at once, so that nothing is lost when the form is sent before.
+    pub(super) fn folded(&self) -> bool {
+        !self.open
+    }
 }
 
 /// The query string that a sent form stands for; `None` where it is none.

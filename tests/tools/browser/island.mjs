@@ -108,6 +108,37 @@ async function lightness() {
   await page.setViewportSize(WIDE);
 }
 
+/** Fields that are folded away: those that hold something are there before the script, the others after it. */
+async function folded() {
+  const fields = (shown) =>
+    shown.locator("details.more :is(input, select)").evaluateAll((all) => all.map(({ name }) => name));
+  const query = "filter=region:Europe&sort=area:desc&dedup=true";
+  await page.route("**/*.js", (route) => route.fulfill({ contentType: "text/javascript", body: "" }));
+  await page.goto(`${countries}?${query}`);
+  assert.deepEqual(await fields(page), ["filter", "sort", "dedup"]);
+  // A form that is sent before the script has come loses nothing.
+  await page.locator("#keywords").fill("land");
+  await page.locator("#keywords").press("Enter");
+  const sent = new URLSearchParams({ keywords: "land", filter: "region:Europe", sort: "area:desc", dedup: "true" });
+  const isSent = (url) => [...sent].every(([name, value]) => url.searchParams.get(name) === value);
+  await page.waitForURL((url) => isSent(url) && url.searchParams.size === 4);
+  await page.unroute("**/*.js");
+
+  // With scripts and without, a form has the same fields in the same places.
+  const plain = await browser.session({ javaScriptEnabled: false });
+  const forms = [];
+  for (const shown of [page, await plain.newPage()]) {
+    await shown.goto(`${countries}?${query}`);
+    await openQuery(shown);
+    await shown.locator("#seed").waitFor();
+    const { width, height } = await shown.locator("details.more").boundingBox();
+    forms.push([width, height, ...(await fields(shown))]);
+  }
+  await plain.close();
+  assert.ok(forms[0].length > 15, `${forms[0]}`);
+  assert.deepEqual(forms[1], forms[0]);
+}
+
 async function copying() {
   await page.goto(`${countries}?limit=2`);
   const call = page.locator(".call + .copy");
@@ -233,7 +264,7 @@ async function events() {
   await page.unroute("**/ui/sign-in");
 }
 
-for (const part of [keys, columns, fields, lightness, counts, copying, tooLong, json, events]) await part();
+for (const part of [keys, columns, fields, folded, lightness, counts, copying, tooLong, json, events]) await part();
 await context.close();
 await browser.end();
 console.log("done");

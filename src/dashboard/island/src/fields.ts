@@ -1,5 +1,7 @@
 // The paths beside a page of entities, `details.fields`: open where they stand beside the entities, unless somebody has
 // closed them in this browser. They are made when they are opened, and the paths that a field completes when it is used.
+// The fields of the form that are folded away, `details.more`, are made once the page is there, or sooner if somebody
+// unfolds them.
 
 import { later } from "./later";
 import { unfold } from "./unfold";
@@ -35,10 +37,15 @@ function open(fields: HTMLDetailsElement): void {
 }
 
 export function openFields(): void {
-  document.querySelector("#add_path")?.addEventListener("focus", ({ target }) => {
-    const { list } = target as HTMLInputElement;
-    if (list) unfold(list);
-  });
+  const more = document.querySelector("details.more");
+  if (more) {
+    more.addEventListener("focusin", ({ target }) => {
+      if (target instanceof HTMLInputElement && target.list) unfold(target.list);
+    });
+    const make = () => unfold(more);
+    more.addEventListener("click", make, { once: true });
+    later(make);
+  }
   const fields = document.querySelector<HTMLDetailsElement>("details.fields");
   if (!fields) return;
   fields.addEventListener("toggle", () => unfold(fields));
