@@ -21,8 +21,13 @@ const XML: &str = "it is XML or HTML, which cannot be imported; valid: json, jso
 
 const PARQUET: &str = "it is Parquet; name it by `format`: parquet";
 
+const UTF_16: &str = "it is UTF-16: save it as UTF-8, or convert it, as by `iconv -f utf-16 -t utf-8`";
+
 /// Files that are no sources, by the bytes that they begin with.
-const FOREIGN: [(&[u8], &str); 4] = [
+const FOREIGN: [(&[u8], &str); 7] = [
+    (b"\xff\xfe", UTF_16),
+    (b"\xfe\xff", UTF_16),
+    (b"PK\x05\x06", "it is a ZIP archive with nothing in it"),
     (b"PK\x03\x04", "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv"),
     (b"\xd0\xcf\x11\xe0", "it is a spreadsheet or another document of old Office (xls): export the sheet as csv"),
     (b"SQLite format 3\0", "it is an SQLite database: export a table of it as csv or jsonl"),
@@ -95,7 +100,13 @@ pub(super) fn by_name(name: &str) -> Option<SourceFormat> {
 /// Whether the content that has come is enough to tell whether it is foreign.
 pub(super) fn has_head(content: &[u8]) -> bool {
     let text = content.trim_ascii_start();
-    content.len() >= LOOKED_AT_BYTES || text.len() >= HEAD_BYTES || matches!(text.first(), Some(b'{' | b'['))
+    let is_enough = match text.first() {
+        Some(b'{' | b'[') => true,
+        // A delimiter of a table may come anywhere on the line.
+        Some(b'<') => text.len() >= HEAD_BYTES && text.contains(&b'\n'),
+        _ => text.len() >= HEAD_BYTES,
+    };
+    content.len() >= LOOKED_AT_BYTES || is_enough
 }
 
 /// What the content is by its beginning, and what to do, where that is none of the formats, or Parquet although another
@@ -104,12 +115,12 @@ pub(super) fn has_head(content: &[u8]) -> bool {
 fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> {
     // However much has come, the same bytes decide.
     let content = &content[..content.len().min(LOOKED_AT_BYTES)];
-    let text = content.trim_ascii_start();
-    let text = &text[..text.len().min(HEAD_BYTES)];
+    let whole = content.trim_ascii_start();
+    let text = &whole[..whole.len().min(HEAD_BYTES)];
     if begins_with_word(text, b"<!doctype html") || begins_with_word(text, b"<html") {
         return Some(HTML);
     }
-    let is_delimited = |delimiter| first_line(text).contains(&delimiter);
+    let is_delimited = |delimiter| first_line(whole).contains(&delimiter);
     let is_markup = begins_with_tag(text) || text.starts_with(b"<!--");
     let may_be_markup = match named {
         None => true,

@@ -73,6 +73,7 @@ fn what_is_no_source_is_named() {
     let office = "it is a spreadsheet or another document of old Office (xls): export the sheet as csv";
     let database = "it is an SQLite database: export a table of it as csv or jsonl";
     let arrow = "it is an Arrow file (Feather): write it as parquet";
+    let utf_16 = "it is UTF-16: save it as UTF-8, or convert it, as by `iconv -f utf-16 -t utf-8`";
     let blanks = " \n".repeat(500);
     let pages = [
         "<!DOCTYPE html>\n<html></html>\n".to_owned(),
@@ -86,6 +87,9 @@ fn what_is_no_source_is_named() {
         (&b"<?xml version=\"1.0\"?><dataset><entity><a>1,2</a></entity></dataset>"[..], xml),
         (b"\xef\xbb\xbf\n<?XML version=\"1.1\"?>", xml),
         (b"PK\x03\x04\x14\0,", archive),
+        (b"PK\x05\x06\0\0", "it is a ZIP archive with nothing in it"),
+        (b"\xff\xfea\0,\0b\0\n\0", utf_16),
+        (b"\xfe\xff\0a\0,\0b\0\n", utf_16),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", office),
         (b"SQLite format 3\0\x10\0", database),
         (b"ARROW1\0\0", arrow),
@@ -140,6 +144,13 @@ fn tables_whose_first_name_is_like_markup_are_tables() {
         ("", "<a\tb\n1\t2\n", r#"{"<a":"1","b":"2"}"#),
     ] {
         check_with(&DecodeOptions::default(), name, content, expected);
+    }
+    // The delimiter may come late on the line, and the line in parts.
+    let long = format!("<{}>", "name ".repeat(100));
+    let content = format!("{long},b\n1,2\n");
+    for window_bytes in [1, 7, 512, 4096] {
+        let options = DecodeOptions { window_bytes, ..DecodeOptions::default() };
+        check_with(&options, "a.csv", &content, &format!(r#"{{"{long}":"1","b":"2"}}"#));
     }
 }
 
