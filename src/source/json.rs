@@ -325,9 +325,9 @@ impl JsonDecoder {
         }
         if self.path.is_empty() && byte == b'{' && self.begins_as_a_push() {
             return SourceError::document(
-                "the document is an object that holds `entities`, not an array: push it as application/json without format, \
-                 or the array alone; for a source give the path to its array (`records_path`), or the format jsonl if every \
-                 line is an entity",
+                "the document is an object that holds `entities`, not an array: give the path to that array \
+                 (`records_path`), the array alone, or the format jsonl if every line is an entity. Over HTTP, such an \
+                 object is pushed as application/json without a format",
             );
         }
         if self.path.is_empty() && byte == b'{' {

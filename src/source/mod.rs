@@ -181,11 +181,13 @@ pub fn open_push(
     Ok((decoder, fields))
 }
 
+/// How far the beginning of a document is unpacked: callers do not wait for bombs.
+const HEAD_EXPANSION: ExpansionLimits = ExpansionLimits { times: 1, free_bytes: 1 << 20 };
+
 /// The members `fields` in the beginning of a pushed JSON body. Later members, and those behind an error, are left out.
 pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields {
-    // Callers of this do not wait for bombs.
-    let expansion = ExpansionLimits { times: 1, free_bytes: 1 << 20 };
-    let options = DecodeOptions { entity_limit_bytes: head.len(), expansion, ..DecodeOptions::default() };
+    let options =
+        DecodeOptions { entity_limit_bytes: head.len(), expansion: HEAD_EXPANSION, ..DecodeOptions::default() };
     let input = SourceInput::stream(io::Cursor::new(head.to_vec()));
     let Ok((mut decoder, found)) = open_push(input, &options, fields) else { return EnvelopeFields::new(fields) };
     let mut entities = Vec::new();
@@ -194,6 +196,23 @@ pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields 
         entities.clear();
     }
     found
+}
+
+/// Whether a document begins with an object, by its beginning: behind a byte order mark, and unpacked.
+pub fn begins_with_object(head: &[u8]) -> bool {
+    let expansion = Expansion::new(HEAD_EXPANSION);
+    let input = Box::new(io::Cursor::new(head.to_vec()));
+    let Ok((unpacked, _)) = compression::decompress(input, &DecodeOptions::default(), &expansion) else { return false };
+    let mut window = Window::new(unpacked, head.len().max(1));
+    if skip_mark(&mut window).is_err() {
+        return false;
+    }
+    while window.unread().trim_ascii().is_empty() && window.unread().len() <= head.len() {
+        if !matches!(window.fill(), Ok(true)) {
+            break;
+        }
+    }
+    window.unread().trim_ascii_start().starts_with(b"{")
 }
 
 fn open_as(

@@ -39,7 +39,13 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     visit::check_origin(&visit.app, &visit.head)?;
     let place = own(visit).await?.place;
     let fields: (&[&str], _) = (&[forms::TOKEN, FORMAT, INFER_TYPES], FILE);
-    let mut upload = Upload::begin(&visit.app, &visit.head.headers, body, fields)?;
+    let mut upload = match Upload::begin(&visit.app, &visit.head.headers, body, fields) {
+        Ok(upload) => upload,
+        Err(error) => {
+            let (status, problem) = told(visit, error, FILE)?;
+            return refresh(visit, Said { status, problem, ..Said::default() }).await;
+        }
+    };
     let (mut is_ours, mut format, mut infers) = (false, String::new(), false);
     let file = loop {
         upload = match upload.next().await? {

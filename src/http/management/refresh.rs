@@ -33,7 +33,7 @@ use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::source::SourceFormat;
 use crate::service::{App, Push, RefreshError, Refreshed};
-use crate::source::{InferTypes, SourceError, has_objects_as_lines};
+use crate::source::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = 64 << 10;
@@ -138,7 +138,7 @@ async fn refresh(
         Some(dataset) => {
             taken.read_until(|head| !head.trim_ascii().is_empty()).await?;
             let nothing = announced.content_type.is_none() && taken.ended && taken.head.is_empty();
-            (nothing.then_some(dataset), may_be_enveloped && taken.head.trim_ascii_start().starts_with(b"{"))
+            (nothing.then_some(dataset), may_be_enveloped && taken.begins_with_object().await?)
         }
     };
     if infer_types == Some(true) && (fetched.is_some() || enveloped) {
@@ -269,6 +269,21 @@ impl Taken {
                 Err(CallError::Body { problem: format!("it is empty; valid: {OBJECT_FORM}") })
             }
             Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether the body begins with an object, if need be behind a byte order mark or unpacked.
+    ///
+    /// # Errors
+    /// [`CallError::Cut`], [`CallError::TooSlow`].
+    async fn begins_with_object(&mut self) -> Result<bool, CallError> {
+        match self.head.trim_ascii_start().first() {
+            Some(b'{') => Ok(true),
+            Some(b'[') | None => Ok(false),
+            Some(_) => {
+                self.read_until(|head| head.len() >= HEAD_BYTES).await?;
+                Ok(begins_with_object(&self.head))
+            }
         }
     }
 

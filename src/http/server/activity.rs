@@ -105,6 +105,8 @@ struct State {
     reader: Option<Waker>,
     /// Until when [`Activity::due`] sleeps.
     armed: Option<Instant>,
+    /// Requests so far when it last began to.
+    begun_when_armed: u64,
 }
 
 struct Request {
@@ -208,6 +210,7 @@ impl Activity {
             told: None,
             reader: None,
             armed: None,
+            begun_when_armed: 0,
         };
         Arc::new(Activity { patience, state: Mutex::new(state), earlier: Notify::new() })
     }
@@ -360,7 +363,12 @@ impl Activity {
                     state.wake_reader();
                     continue;
                 }
-                state.armed = next.map(|(at, _)| at).into_iter().chain(drained).min();
+                // A connection in use has a time at any rate. What its next answer makes due comes later: that wakes
+                // nobody.
+                let in_use = state.begun != state.begun_when_armed;
+                state.begun_when_armed = state.begun;
+                let anyway = in_use.then(|| now + self.patience.write_stall);
+                state.armed = next.map(|(at, _)| at).into_iter().chain(drained).chain(anyway).min();
                 state.armed
             };
             match armed {
@@ -421,7 +429,10 @@ impl Drop for InFlight {
             state.requests.remove(&self.request);
             if state.requests.is_empty() {
                 state.idle_since = Instant::now();
-                state.wake_reader();
+                // Otherwise it has nothing to tell.
+                if state.is_over() {
+                    state.wake_reader();
+                }
             }
         });
     }
@@ -453,9 +464,46 @@ impl Turn {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::task::{ArcWake, waker};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(600);
+
+    /// How often a task was woken.
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl ArcWake for Wakes {
+        fn wake_by_ref(wakes: &Arc<Self>) {
+            wakes.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_on_a_connection_in_use_wake_nobody() {
+        let activity = Activity::new(Patience { head: LONG, write_stall: LONG, answer: LONG, drain_idle: LONG });
+        let wakes = Arc::new(Wakes::default());
+        let waker = waker(wakes.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut due = pin!(activity.due());
+        for number in 0..5 {
+            assert!(due.as_mut().poll(&mut context).is_pending());
+            assert!(!activity.is_over(&context));
+            let request = activity.begin();
+            request.answers();
+            request.works();
+            drop(request);
+            // The first one arms it.
+            assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "{number}");
+        }
+        assert!(!activity.is_over(&context));
+        activity.release();
+        assert!(wakes.0.load(Ordering::Relaxed) > 1 && activity.is_over(&context));
+    }
 
     #[tokio::test]
     async fn a_released_connection_is_cut_when_it_becomes_its_clients_turn() {

@@ -1,9 +1,8 @@
 //! The order of all entities by a shredded column, made when a query first needs it and kept in the cache
 //! ([`ColumnOrder`]): the first of an order are then read off, whatever the version's size.
 //!
-//! 1. Each row group's ranks ([`SortColumn::ranks`]) are sorted with their positions.
-//! 2. The row groups are merged, two by two.
-//! 3. Entities of one rank are sorted by their whole values.
+//! 1. All ranks ([`SortColumn::ranks`]) are sorted with their positions.
+//! 2. Entities of one rank are sorted by their whole values.
 //!
 //! All of it gives way often, so it ends with its query. There is no such order where a document has to tell one, and
 //! where millions of values share a rank without being equal, as texts with one beginning do: sorting them would take
@@ -14,6 +13,8 @@ use std::sync::Arc;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
+use crate::query::scan::radix_sort::{ByRank, by_rank};
+use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::sort_key::{OrderSpec, Ranks, SortColumn, order_column};
 use crate::storage::StorageError;
 use crate::storage::derived::{ColumnOrder, Derivation, Derived};
@@ -23,8 +24,11 @@ use crate::storage::reader::VersionReader;
 /// the numbers of the column.
 const MAKING_BYTES: u64 = 64;
 
-/// Entities that are worked on between two points of giving way.
+/// Entities that are compared between two points of giving way.
 const STRETCH: usize = 16_384;
+
+/// What a comparison counts, where an entity that is alone with its rank counts one.
+const COMPARISON: usize = 16;
 
 /// So many entities may share their rank with another value, or one in four of all if that is more.
 const UNEQUAL: usize = 2_000_000;
@@ -101,12 +105,12 @@ async fn make(reader: &VersionReader, spec: &OrderSpec, memory: &MemoryReservati
     }
 }
 
-/// A rank and the position that has it.
-type Entry = (u64, u32);
-
-/// The entities of a version, by rank and position, and what tells those of one rank apart.
+/// The entities of a version by rank, and what tells those of one rank apart.
 struct Ranked {
-    entries: Vec<Entry>,
+    order: ByRank,
+    /// How many have a value to sort by. The others come last.
+    sortable: usize,
+    holds_empty: bool,
     /// By row group: its first position, and the column.
     columns: Vec<(u32, SortColumn)>,
 }
@@ -114,60 +118,62 @@ struct Ranked {
 impl Ranked {
     /// All entities; `None` where a document has to tell the order of some.
     async fn read(reader: &VersionReader, spec: &OrderSpec) -> Result<Option<Ranked>, StorageError> {
-        let mut entries = Vec::with_capacity(usize::try_from(reader.entity_count()).unwrap_or_default());
-        let (mut columns, mut ends) = (Vec::new(), Vec::new());
+        let mut all = Vec::with_capacity(usize::try_from(reader.entity_count()).unwrap_or_default());
+        let (mut columns, mut sortable, mut holds_empty) = (Vec::new(), 0, false);
         for (number, group) in reader.row_groups().iter().enumerate() {
             tokio::task::yield_now().await;
             let Some(column) = SortColumn::open(reader, number, spec).await? else { return Ok(None) };
-            let Ranks { ranks, undecided } = column.ranks(spec);
+            let Ranks { ranks, undecided } = column.ranks(spec, &RowSelection::Range(0..group.rows));
             if undecided {
                 return Ok(None);
             }
-            let start = entries.len();
-            entries.extend(ranks.into_iter().zip(group.first as u32..));
-            entries[start..].sort_unstable();
-            ends.push(entries.len());
+            sortable += ranks.iter().filter(|rank| **rank < u64::MAX).count();
+            holds_empty |= ranks.contains(&EMPTY_RANK);
+            all.extend(ranks);
             columns.push((group.first as u32, column));
         }
-        Ok(Some(Ranked { entries: merged(entries, ends).await, columns }))
+        Ok(Some(Ranked { order: by_rank(all).await, sortable, holds_empty, columns }))
     }
 
     /// The order by values; `None` where too many share a rank.
     async fn order(mut self) -> Option<ColumnOrder> {
-        let mut entries = std::mem::take(&mut self.entries);
-        let most_unequal = UNEQUAL.max(entries.len() / 4);
-        let sortable = entries.partition_point(|(rank, _)| *rank < u64::MAX);
-        let holds_empty = entries.binary_search_by_key(&EMPTY_RANK, |(rank, _)| *rank).is_ok();
-        let mut starts = vec![0_u64; entries.len().div_ceil(64)];
-        let mut mark = |place: usize| starts[place / 64] |= 1 << (place % 64);
+        let (sortable, holds_empty) = (self.sortable, self.holds_empty);
+        let ByRank { mut positions, mut starts } = std::mem::take(&mut self.order);
+        let most_unequal = UNEQUAL.max(positions.len() / 4);
         let (mut unequal, mut stretch) = (0, 0);
         let mut start = 0;
         while start < sortable {
-            let (mut end, mut is_one_value) = (start + 1, true);
-            while end < sortable && entries[end].0 == entries[start].0 {
-                is_one_value = is_one_value && self.compare(entries[end - 1].1, entries[end].1) == Ordering::Equal;
-                end += 1;
-                give_way(&mut stretch, 1).await;
+            let end = next_start(&starts, start + 1).min(sortable);
+            give_way(&mut stretch, 1).await;
+            let mut is_one_value = true;
+            for place in start + 1..end {
+                is_one_value = self.compare(positions[place - 1], positions[place]) == Ordering::Equal;
+                if !is_one_value {
+                    break;
+                }
+                give_way(&mut stretch, COMPARISON).await;
             }
-            mark(start);
             if !is_one_value {
                 unequal += end - start;
                 if unequal > most_unequal {
                     return None;
                 }
                 // Stable: equal values keep the order of their positions.
-                sort(&mut entries[start..end], |one, other| self.compare(one.1, other.1)).await;
+                sort(&mut positions[start..end], |one, other| self.compare(*one, *other)).await;
+                give_way(&mut stretch, (end - start) * COMPARISON).await;
                 for place in start + 1..end {
-                    if self.compare(entries[place - 1].1, entries[place].1) != Ordering::Equal {
-                        mark(place);
+                    if self.compare(positions[place - 1], positions[place]) != Ordering::Equal {
+                        starts[place / 64] |= 1 << (place % 64);
                     }
-                    give_way(&mut stretch, 1).await;
+                    give_way(&mut stretch, COMPARISON).await;
                 }
             }
-            give_way(&mut stretch, 1).await;
             start = end;
         }
-        let positions = entries.iter().map(|(_, position)| *position).collect();
+        if sortable < positions.len() {
+            // Those without a value have no start.
+            starts[sortable / 64] &= !(1 << (sortable % 64));
+        }
         Some(ColumnOrder::new(positions, starts, sortable, holds_empty))
     }
 
@@ -183,39 +189,43 @@ impl Ranked {
     }
 }
 
-/// Gives way after every [`STRETCH`] of work.
+/// The first place from this one on at which another rank begins; `usize::MAX` where none does.
+fn next_start(starts: &[u64], place: usize) -> usize {
+    let (mut word, from) = (place / 64, u64::MAX << (place % 64));
+    let Some(mut bits) = starts.get(word).map(|bits| bits & from) else { return usize::MAX };
+    while bits == 0 {
+        word += 1;
+        let Some(next) = starts.get(word) else { return usize::MAX };
+        bits = *next;
+    }
+    word * 64 + bits.trailing_zeros() as usize
+}
+
+/// Gives way after so much work.
 #[inline]
 async fn give_way(stretch: &mut usize, worked: usize) {
     *stretch += worked;
-    if *stretch >= STRETCH {
+    if *stretch >= COMPARISON * STRETCH {
         *stretch = 0;
         tokio::task::yield_now().await;
     }
 }
 
 /// Sorts by stretches, which it then merges; equal entries keep their order.
-async fn sort(entries: &mut [Entry], compare: impl Fn(&Entry, &Entry) -> Ordering) {
+async fn sort<T: Copy>(entries: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+    let mut worked = 0;
     for stretch in entries.chunks_mut(STRETCH) {
         stretch.sort_by(&compare);
-        tokio::task::yield_now().await;
+        give_way(&mut worked, stretch.len() * COMPARISON).await;
     }
     if entries.len() > STRETCH {
         let ends = (1..=entries.len().div_ceil(STRETCH)).map(|end| entries.len().min(end * STRETCH)).collect();
-        entries.copy_from_slice(&merged_by(entries.to_vec(), ends, compare).await);
+        entries.copy_from_slice(&merged(entries.to_vec(), ends, compare).await);
     }
 }
 
 /// Sorted runs as one; `ends` says where each ends.
-async fn merged(runs: Vec<Entry>, ends: Vec<usize>) -> Vec<Entry> {
-    merged_by(runs, ends, Entry::cmp).await
-}
-
-/// The same, of runs in another order.
-async fn merged_by(
-    mut runs: Vec<Entry>,
-    mut ends: Vec<usize>,
-    compare: impl Fn(&Entry, &Entry) -> Ordering,
-) -> Vec<Entry> {
+async fn merged<T: Copy>(mut runs: Vec<T>, mut ends: Vec<usize>, compare: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
     let mut next = Vec::with_capacity(if ends.len() > 1 { runs.len() } else { 0 });
     while ends.len() > 1 {
         next.clear();
@@ -233,12 +243,7 @@ async fn merged_by(
 }
 
 /// Appends two sorted runs as one.
-async fn merge(
-    mut one: &[Entry],
-    mut other: &[Entry],
-    compare: &impl Fn(&Entry, &Entry) -> Ordering,
-    merged: &mut Vec<Entry>,
-) {
+async fn merge<T: Copy>(mut one: &[T], mut other: &[T], compare: &impl Fn(&T, &T) -> Ordering, merged: &mut Vec<T>) {
     let mut stretch = 0;
     while let (Some(first), Some(second)) = (one.first(), other.first()) {
         if compare(first, second) != Ordering::Greater {
@@ -248,7 +253,7 @@ async fn merge(
             merged.push(*second);
             other = &other[1..];
         }
-        give_way(&mut stretch, 1).await;
+        give_way(&mut stretch, COMPARISON).await;
     }
     merged.extend_from_slice(one);
     merged.extend_from_slice(other);
@@ -257,6 +262,19 @@ async fn merge(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A rank and a position.
+    type Entry = (u64, u32);
+
+    #[test]
+    fn the_next_start_is_found_across_words() {
+        let starts = [1 << 63 | 1, 0, 0, 1 << 5];
+        for (place, expected) in
+            [(0, 0), (1, 63), (63, 63), (64, 197), (197, 197), (198, usize::MAX), (256, usize::MAX)]
+        {
+            assert_eq!(next_start(&starts, place), expected, "{place}");
+        }
+    }
 
     #[tokio::test]
     async fn stretches_are_sorted_as_a_whole_and_equal_entries_keep_their_order() {
@@ -285,7 +303,7 @@ mod tests {
             }
             let mut expected = runs.clone();
             expected.sort_unstable();
-            assert_eq!(merged(runs, ends).await, expected);
+            assert_eq!(merged(runs, ends, Entry::cmp).await, expected);
         }
     }
 }

@@ -19,6 +19,7 @@
 //! | `kept_groups` | the first entities of all groups, kept in the cache |
 //! | `kept_index` | which entities may match an exact filter, by a hash index of a column in the cache |
 //! | `kept_order` | the order of a column, kept in the cache |
+//! | `radix_sort` | how it is made |
 //! | `schema` | the columns that a scan gives |
 //! | `row_selection` | the selected rows of a row group |
 //! | `top_k` | the threshold below which a row may be among the first of an order |
@@ -48,6 +49,7 @@ mod metrics;
 pub(crate) mod part;
 mod path_codes;
 pub mod predicate;
+mod radix_sort;
 mod range;
 mod range_statistics;
 pub mod report;

@@ -79,7 +79,7 @@ impl ScanSpec {
             }
             _ => None,
         };
-        let ranked = column.as_ref().zip(order).map(|(column, order)| (column, order, column.ranks(order)));
+        let ranked = column.as_ref().zip(order).map(|(column, order)| (column, order, column.ranks(order, &selected)));
         let ranked = ranked.filter(|(_, _, ranks)| !ranks.undecided);
         if let (Some(threshold), Some((column, order, ranks))) = (&self.threshold, &ranked) {
             let compare = |one, other| column.compare(order, one, other);

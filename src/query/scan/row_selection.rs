@@ -35,6 +35,15 @@ impl RowSelection {
         }
     }
 
+    /// Calls `visit` with each row: faster than [`RowSelection::iter`] for many.
+    pub(super) fn for_each(&self, visit: impl FnMut(usize)) {
+        match self {
+            RowSelection::Range(range) => range.clone().for_each(visit),
+            RowSelection::Bits(bits) => bits.set_indices().for_each(visit),
+            RowSelection::List(list) => list.iter().copied().for_each(visit),
+        }
+    }
+
     /// Those that are selected in both.
     pub(super) fn and(self, rows: BooleanBuffer) -> RowSelection {
         match self {

@@ -10,6 +10,7 @@ use crate::document;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::Reshape;
+use crate::query::scan::row_selection::RowSelection;
 use crate::storage::StorageError;
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
 use crate::storage::reader::VersionReader;
@@ -113,12 +114,32 @@ impl<'a> OrderKeys<'a> {
     }
 }
 
+/// The parts of a shredded column that a sort reads in any of these row groups: not the texts of what can only be
+/// numbers.
+pub(super) fn order_parts(
+    reader: &VersionReader,
+    mut row_groups: std::ops::Range<usize>,
+    shredded: usize,
+) -> Vec<ShreddedPart> {
+    let mut parts = vec![ShreddedPart::Kind, ShreddedPart::Number, ShreddedPart::Remainder];
+    let is_numbers = |(min, max): (i32, i32)| min >= ShreddedKind::Number as i32 || max <= ShreddedKind::Nothing as i32;
+    if row_groups.any(|row_group| !reader.kind_range(row_group, shredded).is_some_and(is_numbers)) {
+        parts.extend([ShreddedPart::Text, ShreddedPart::Exact]);
+    }
+    parts
+}
+
 /// The parts of a shredded column that a sort needs.
 pub(crate) struct SortColumn {
     kind: ArrayRef,
-    text: ArrayRef,
-    exact: Option<ArrayRef>,
+    /// Not read where no row has a string or a boolean: the texts of numbers may be most of a column.
+    texts: Option<Texts>,
     number: Option<(ArrayRef, ArrayRef)>,
+}
+
+struct Texts {
+    folded: ArrayRef,
+    exact: Option<ArrayRef>,
 }
 
 impl SortColumn {
@@ -132,13 +153,20 @@ impl SortColumn {
         spec: &OrderSpec,
     ) -> Result<Option<SortColumn>, StorageError> {
         let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Ok(None) };
-        let kind = reader.shredded(row_group, shredded, ShreddedPart::Kind).await?;
-        let text = reader.shredded(row_group, shredded, ShreddedPart::Text).await?;
-        let exact = reader.shredded(row_group, shredded, ShreddedPart::Exact).await?;
+        let Some(kind) = reader.shredded(row_group, shredded, ShreddedPart::Kind).await? else { return Ok(None) };
+        let kinds = kind.as_primitive::<UInt8Type>().values();
+        let is_text = |kind: u8| kind == ShreddedKind::Boolean as u8 || kind == ShreddedKind::String as u8;
+        let mut texts = None;
+        // All of them are looked at, many at once.
+        if kinds.iter().fold(false, |found, kind| found | is_text(*kind)) {
+            let folded = reader.shredded(row_group, shredded, ShreddedPart::Text).await?;
+            let exact = reader.shredded(row_group, shredded, ShreddedPart::Exact).await?;
+            let Some(folded) = folded else { return Ok(None) };
+            texts = Some(Texts { folded, exact });
+        }
         let number = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
         let remainder = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
-        let (Some(kind), Some(text)) = (kind, text) else { return Ok(None) };
-        Ok(Some(SortColumn { kind, text, exact, number: number.zip(remainder) }))
+        Ok(Some(SortColumn { kind, texts, number: number.zip(remainder) }))
     }
 
     /// Appends the key of a row; false when the document has to tell.
@@ -153,7 +181,7 @@ impl SortColumn {
             let double = number.as_primitive::<Float64Type>().value(row);
             document::write_order_double(double, remainder, spec.descending, key);
         } else if kind == ShreddedKind::Boolean as u8 {
-            document::write_order_boolean(bytes_at(&self.text, row) == b"true", spec.descending, key);
+            document::write_order_boolean(self.is_true(row), spec.descending, key);
         } else if kind == ShreddedKind::String as u8 {
             let text = self.string(row);
             if spec.denull && text.is_empty() {
@@ -173,10 +201,15 @@ impl SortColumn {
     }
 
     fn string(&self, row: usize) -> &[u8] {
-        match &self.exact {
+        let Some(Texts { folded, exact }) = &self.texts else { return b"" };
+        match exact {
             Some(exact) if exact.is_valid(row) => bytes_at(exact, row),
-            _ => bytes_at(&self.text, row),
+            _ => bytes_at(folded, row),
         }
+    }
+
+    fn is_true(&self, row: usize) -> bool {
+        self.texts.as_ref().is_some_and(|texts| bytes_at(&texts.folded, row) == b"true")
     }
 
     /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
@@ -205,46 +238,52 @@ impl SortColumn {
         Some((document::ordered_bits(doubles.as_primitive::<Float64Type>().value(row)), remainder))
     }
 
-    /// A number for every row that orders no worse than its key: rows of a lower rank come first, rows of one rank are
-    /// told apart by their keys. `u64::MAX` is for rows that come last or whose document has to tell.
-    pub(crate) fn ranks(&self, spec: &OrderSpec) -> Ranks {
+    /// A number for every selected row that orders no worse than its key: rows of a lower rank come first, rows of one
+    /// rank are told apart by their keys. `u64::MAX` is for rows that come last or whose document has to tell.
+    pub(super) fn ranks(&self, spec: &OrderSpec, selected: &RowSelection) -> Ranks {
         let kinds = self.kind.as_primitive::<UInt8Type>().values();
         let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
+        let mut ranks = vec![u64::MAX; kinds.len()];
+        let is_number = |kind: u8| kind == ShreddedKind::Number as u8 || kind <= ShreddedKind::Nothing as u8;
         if let Some(doubles) = doubles
-            && kinds.iter().all(|kind| *kind == ShreddedKind::Number as u8 || *kind <= ShreddedKind::Nothing as u8)
+            && kinds.iter().fold(true, |all, kind| all & is_number(*kind))
         {
-            let rank = |(kind, double): (&u8, &f64)| {
-                if *kind <= ShreddedKind::Nothing as u8 {
-                    u64::MAX
-                } else {
-                    directed(number_rank(*double), spec.descending)
-                }
+            let rank = |kind: u8, double: f64| {
+                let is_last = kind <= ShreddedKind::Nothing as u8;
+                if is_last { u64::MAX } else { directed(number_rank(double), spec.descending) }
             };
-            return Ranks { ranks: kinds.iter().zip(doubles.iter()).map(rank).collect(), undecided: false };
+            match selected {
+                RowSelection::Range(range) => {
+                    let values = kinds[range.clone()].iter().zip(&doubles[range.clone()]);
+                    let ranks = ranks[range.clone()].iter_mut().zip(values);
+                    ranks.for_each(|(place, (kind, double))| *place = rank(*kind, *double));
+                }
+                _ => selected.for_each(|row| ranks[row] = rank(kinds[row], doubles[row])),
+            }
+            return Ranks { ranks, undecided: false };
         }
-        let texts = TextRanks::of(&self.text);
-        let exacts = self.exact.as_ref().map(TextRanks::of);
+        let folded = self.texts.as_ref().map(|texts| TextRanks::of(&texts.folded));
+        let exacts = self.texts.as_ref().and_then(|texts| texts.exact.as_ref()).map(TextRanks::of);
         let mut undecided = false;
-        let mut ranks = Vec::with_capacity(kinds.len());
-        for (row, kind) in kinds.iter().enumerate() {
-            let rank = if *kind == ShreddedKind::Number as u8 {
+        selected.for_each(|row| {
+            let kind = kinds[row];
+            let rank = if kind == ShreddedKind::Number as u8 {
                 doubles.map_or(0, |doubles| number_rank(doubles[row]))
-            } else if *kind == ShreddedKind::String as u8 {
-                if spec.denull && texts.is_empty(row) {
-                    ranks.push(u64::MAX);
-                    continue;
+            } else if kind == ShreddedKind::String as u8 {
+                if spec.denull && folded.as_ref().is_some_and(|folded| folded.is_empty(row)) {
+                    return;
                 }
                 let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
-                2 << 61 | exact.or_else(|| texts.get(row)).unwrap_or_default() >> 3
-            } else if *kind == ShreddedKind::Boolean as u8 {
-                3 << 61 | u64::from(bytes_at(&self.text, row) == b"true")
+                let text = exact.or_else(|| folded.as_ref().and_then(|folded| folded.get(row)));
+                2 << 61 | text.unwrap_or_default() >> 3
+            } else if kind == ShreddedKind::Boolean as u8 {
+                3 << 61 | u64::from(self.is_true(row))
             } else {
-                undecided |= *kind == ShreddedKind::LongInteger as u8;
-                ranks.push(u64::MAX);
-                continue;
+                undecided |= kind == ShreddedKind::LongInteger as u8;
+                return;
             };
-            ranks.push(directed(rank, spec.descending));
-        }
+            ranks[row] = directed(rank, spec.descending);
+        });
         Ranks { ranks, undecided }
     }
 }
@@ -323,11 +362,11 @@ fn prefix(text: &[u8]) -> u64 {
 }
 
 /// What [`SortColumn::ranks`] gives.
-pub(crate) struct Ranks {
-    /// By row.
-    pub ranks: Vec<u64>,
-    /// Whether some row's document has to tell.
-    pub undecided: bool,
+pub(super) struct Ranks {
+    /// By row; those of rows that are not selected tell nothing.
+    pub(super) ranks: Vec<u64>,
+    /// Whether some selected row's document has to tell.
+    pub(super) undecided: bool,
 }
 
 fn bytes_at(array: &ArrayRef, row: usize) -> &[u8] {

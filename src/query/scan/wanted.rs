@@ -67,7 +67,8 @@ impl ScanSpec {
         if let Some(order) = self.computed.order.as_ref().filter(|_| self.threshold.is_some() || self.gives(ORDER))
             && let Some(shredded) = sort_key::order_column(reader.layout(), &order.field)
         {
-            add(&mut wanted, reader.columns_of(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
+            let parts = sort_key::order_parts(reader, row_groups.clone(), shredded);
+            add(&mut wanted, reader.columns_of(shredded, &parts), self.predicates.is_empty());
         }
         if let Some(group) = self.computed.group.as_ref().filter(|_| self.gives(GROUP)) {
             if group.is_stored() {

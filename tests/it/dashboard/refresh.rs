@@ -68,6 +68,25 @@ async fn uploaded(browser: &Browser<'_>, format: &str, name: &str, text: &str) -
         .await
 }
 
+/// A body that announces a terabyte, and of which nobody may ask anything.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        panic!("what is too long is read");
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(1 << 40)
+    }
+}
+
 #[tokio::test]
 async fn a_file_of_any_format_becomes_the_next_version() {
     let owned = pushed().await;
@@ -230,10 +249,16 @@ async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
         ([field("token", &"x".repeat(5_000)), end()].concat(), 400),
         ([field("token", &token), field("other", "x"), end()].concat(), 400),
         (field("token", &token), 400),
+        // No field of the form is as long.
         ("x".repeat(1 << 20), 413),
     ] {
         Page::of(&sent(&owner, body.into()).await, status);
     }
+    let announced = Request::post(UPLOAD).header("origin", ORIGIN).header("content-length", (1_u64 << 40).to_string());
+    let announced = announced.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
+    let announced = Page::of(&owner.send(announced, Body::new(Endless)).await, 413);
+    let told = announced.words("#file-problem");
+    assert!(told.starts_with("The body is longer than ") && announced.select("form[enctype]").len() == 1, "{told}");
     let other_type = owner.post(UPLOAD, &[("token", &token)]).await;
     Page::of(&other_type, 415);
     let foreign = Request::post(UPLOAD).header("origin", "http://evil.test");

@@ -1,7 +1,6 @@
 //! How versions come to be, as owners, pings, schedules and receivers of webhooks meet it. Every case runs on an SQLite
 //! file and on a PostgreSQL database, each of its own.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::databases::{Database, on_both_databases};
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use crate::support::metrics::value;
+use crate::support::packed::gzip;
 use crate::support::{Answer, PASSWORD, TestService, eventually, files};
 
 on_both_databases! {
@@ -287,11 +287,6 @@ async fn what_was_known_of_a_source_is_forgotten_when_it_changes(owner: Owner) {
 async fn entities_are_pushed_in_every_form(owner: Owner) {
     let dataset = owner.create("Pushed", json!({"source": "push"})).await;
     let id = dataset["dataset_id"].as_u64().expect("an id");
-    let gzip = |bytes: &[u8]| {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(bytes).expect("packed");
-        encoder.finish().expect("packed")
-    };
     let json_type = [("content-type", "application/json")];
     let plain = format!("/dataset/refresh?dataset_id={id}");
     let filler = "x".repeat(200_000);
@@ -346,6 +341,12 @@ async fn entities_are_pushed_in_every_form(owner: Owner) {
     let parquet = owner.service.get(&format!("/api/{id}/pushed/v9/?format=parquet")).await;
     let kind = [("content-type", "application/vnd.apache.parquet")];
     check(&plain, &kind, parquet.body.to_vec(), json!([{"a": "1", "b": "x"}])).await;
+    // An object with entities is told by its first bracket, wherever that comes.
+    let object = b"{\"entities\":[{\"a\":1},{\"a\":null}]}".to_vec();
+    let marked = [&b"\xef\xbb\xbf\r\n "[..], &object].concat();
+    for body in [gzip(&object), gzip(&marked), marked, gzip(b"\n [{\"a\":1},{\"a\":null}]")] {
+        check(&plain, &json_type, body, one.clone()).await;
+    }
     // Nothing is something.
     check("/dataset/refresh", &json_type, format!("{{\"dataset_id\":{id},\"entities\":[]}}").into_bytes(), json!([]))
         .await;

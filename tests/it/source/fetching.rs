@@ -6,9 +6,10 @@ use strata::source::{DecodeOptions, FetchLimits, Fetched, Opened, SourceError, S
 
 use crate::support::loopback_client;
 use crate::support::loopback_server::{LoopbackServer, Reply, ok, redirect};
+use crate::support::packed::gzip;
 
+use super::decoding::decode;
 use super::decoding::parquet::{mixed_batch, parquet_bytes};
-use super::decoding::{decode, gzip};
 
 /// Answers each request with what `answer` gives for its path.
 fn serve(answer: impl Fn(&str) -> Reply + Send + 'static) -> LoopbackServer {

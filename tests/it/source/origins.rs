@@ -25,6 +25,7 @@ use tokio_util::io::ReaderStream;
 
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, redirect, with_status};
 use crate::support::machine::without_configuration;
+use crate::support::packed::gzip;
 use crate::support::{loopback, loopback_client};
 
 const PATIENT: Duration = Duration::from_secs(60);
@@ -195,14 +196,8 @@ async fn redirects_are_counted() {
 
 #[tokio::test]
 async fn a_source_is_bounded_before_and_after_decompression() {
-    let bomb = {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        let line = format!("{{\"a\":\"{}\"}}\n", "0".repeat(1000));
-        for _ in 0..2000 {
-            encoder.write_all(line.as_bytes()).expect("memory takes all");
-        }
-        encoder.finish().expect("memory takes all")
-    };
+    let line = format!("{{\"a\":\"{}\"}}\n", "0".repeat(1000));
+    let bomb = gzip(line.repeat(2000).as_bytes());
     let limit = 100_000;
     assert!((bomb.len() as u64) < limit);
     let large = b"{}\n".repeat(50_000);
@@ -337,15 +332,11 @@ async fn push(input: SourceInput) -> Result<(String, EnvelopeFields), SourceErro
 #[tokio::test]
 async fn a_body_in_any_format_is_a_source() {
     let lines = b"{\"a\":1}\n{\"a\":\"\xc3\xa9\"}\n";
-    let gzip = {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(lines).expect("memory takes all");
-        encoder.finish().expect("memory takes all")
-    };
+    let packed = gzip(lines);
     for piece_bytes in [1, 3, 1000] {
         let text = decode(pieces(lines, piece_bytes), DecodeOptions::default()).await.expect("entities");
         assert_eq!(text.as_bytes(), lines, "no _source is added");
-        let text = decode(pieces(&gzip, piece_bytes), DecodeOptions::default()).await.expect("entities");
+        let text = decode(pieces(&packed, piece_bytes), DecodeOptions::default()).await.expect("entities");
         assert_eq!(text.as_bytes(), lines);
         let table = pieces(b"a\tb\n1\t2\n", piece_bytes).with_content_type("text/tab-separated-values");
         let text = decode(table, DecodeOptions::default()).await.expect("entities");

@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod network;
 pub mod openapi;
 pub mod owned;
+pub mod packed;
 pub mod pages;
 pub mod postgres;
 pub mod reads;

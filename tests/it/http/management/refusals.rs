@@ -113,7 +113,7 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
     let whole = format!("{{\"dataset_id\":{id},\"entities\":[]}}");
     refused(&push("?format=json", whole.clone()).await, 400, "Leave format out to send");
     let query = format!("?dataset_id={id}&format=json");
-    refused(&push(&query, whole.clone()).await, 422, "push it as application/json without format");
+    refused(&push(&query, whole.clone()).await, 422, "pushed as application/json without a format");
     ok(&push("", whole).await);
 }
 

@@ -5,6 +5,8 @@ use std::io::Write;
 use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
 
+use crate::support::packed::gzip;
+
 /// Decodes all of it; gives the number of entities and the bytes of their text.
 pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<(u64, u64), SourceError> {
     let (mut decoder, _) = open(SourceInput::stream(std::io::Cursor::new(bytes.to_vec())), options)?;
@@ -24,12 +26,6 @@ pub fn too_large<T: std::fmt::Debug>(result: Result<T, SourceError>, option: &st
         Err(error @ SourceError::TooLarge { .. }) => assert!(error.to_string().contains(option), "{error}"),
         other => panic!("{other:?}, not too large by {option}"),
     }
-}
-
-pub fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(bytes).expect("packed");
-    encoder.finish().expect("packed")
 }
 
 fn zstd(bytes: &[u8]) -> Vec<u8> {
@@ -57,11 +53,7 @@ fn what_becomes_of_a_compressed_source_is_bounded_by_what_came() {
         assert_eq!(decode(&pack(&small), &tight()).expect("decoded").0, 1);
     }
     // By default, too.
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    for _ in 0..10 {
-        encoder.write_all(&blank).expect("packed");
-    }
-    let bomb = encoder.finish().expect("packed");
+    let bomb = gzip(&blank.repeat(10));
     let lines = DecodeOptions { format: Some(SourceFormat::Jsonl), ..DecodeOptions::default() };
     too_large(decode(&bomb, &lines), "sources.max_expansion (500)");
     // Nobody looks so far to find out what it is.

@@ -11,10 +11,10 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
-use super::bombs::gzip;
 use super::forge::{self, Column, Page};
 use crate::support::http_client;
 use crate::support::machine::{Machine, Server};
+use crate::support::packed::gzip;
 
 /// The memory of one Parquet source, in the configuration of this test.
 const PARQUET_MIB: u64 = 64;

@@ -13,8 +13,10 @@ use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, o
 use strata::storage::budget::{SpoolBudget, SpoolLimits};
 use strata::storage::free_space::DiskReserve;
 
-use super::bombs::{decode, gzip, tight, too_large};
+use super::bombs::{decode, tight, too_large};
 use super::forge::{self, Column, Page, Struct, varint, zigzag};
+
+use crate::support::packed::gzip;
 
 const MEMORY: &str = "sources.parquet_memory_bytes";
 

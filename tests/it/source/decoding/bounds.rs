@@ -8,7 +8,9 @@ use strata::model::source::{Compression, SourceFormat};
 use strata::source::{DecodeOptions, Detected, SourceError, SourceInput, open};
 
 use super::parquet::parquet_bytes;
-use super::{check, check_with, decode, decode_and_detect, gzip, zstandard};
+use super::{check, check_with, decode, decode_and_detect, zstandard};
+
+use crate::support::packed::gzip;
 
 #[test]
 fn an_entity_larger_than_its_limit_is_refused_in_every_format() {

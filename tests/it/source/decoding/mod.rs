@@ -1,11 +1,13 @@
 //! From a source's bytes to its entities: every format and compression, what is detected, what is refused and where.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 use strata::model::path::Path;
 use strata::model::source::SourceFormat;
 use strata::source::{DecodeOptions, Detected, SourceInput, open};
+
+use crate::support::packed::gzip;
 
 mod bounds;
 mod cuts;
@@ -69,12 +71,6 @@ fn check_with(options: &DecodeOptions, name: &str, content: impl AsRef<[u8]>, ex
         let input = SourceInput::stream(io::Cursor::new(bytes)).with_name(name);
         assert_eq!(decode(input, options), expected, "{packing}");
     }
-}
-
-pub fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).expect("memory takes all");
-    encoder.finish().expect("memory takes all")
 }
 
 fn zstandard(bytes: &[u8]) -> Vec<u8> {
