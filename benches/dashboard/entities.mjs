@@ -28,7 +28,7 @@ import puppeteer from "puppeteer-core";
 
 const [binary, number] = process.argv.slice(2);
 const entities = Number(number);
-const FIRSTS = 5;
+const FIRSTS = 15;
 const ROUNDS = 15;
 /** Milliseconds after which a browser has all that it loads for a window. */
 const SETTLED = 2500;

@@ -13,7 +13,7 @@ use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::DatasetView;
-use crate::http::error::{CallError, HttpError};
+use crate::http::error::HttpError;
 use crate::http::visit::{self, quoted};
 use crate::model::text::with_names;
 use crate::model::version::VersionSelector;
@@ -270,8 +270,7 @@ pub(super) fn problem(
             | ManageError::TokenNotFound
             | ManageError::SessionNotFound,
         )
-        | HttpError::Refresh(_)
-        | HttpError::Call(CallError::TooLarge { .. })) => {
+        | HttpError::Refresh(_)) => {
             let told = visit::told(error, &visit.head);
             visit.headers.extend(told.headers);
             Ok((told.status, Problem(Some((None, told.text)))))

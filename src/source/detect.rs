@@ -224,16 +224,34 @@ fn is_lone(content: &[u8]) -> bool {
 
 /// Whether an object is the body of a push: it has a `dataset_id` and a list of `entities`.
 fn is_push(object: &[u8]) -> bool {
+    members_of_push(object).is_some_and(|Members { has_id, has_entities, .. }| has_id && has_entities)
+}
+
+/// Whether an object holds a list of `entities` and nothing else.
+pub(super) fn is_list_of_entities(object: &[u8]) -> bool {
+    // Most objects have no such key, and are not looked at as a whole.
+    memchr::memmem::find(object, ENTITIES.as_bytes()).is_some()
+        && members_of_push(object).is_some_and(|Members { has_entities, count, .. }| has_entities && count == 1)
+}
+
+/// The members of an object that the body of a push has, and how many there are.
+struct Members {
+    has_id: bool,
+    has_entities: bool,
+    count: usize,
+}
+
+/// `None` for what is no object.
+fn members_of_push(object: &[u8]) -> Option<Members> {
     let mut canonical = Vec::new();
-    if document::canonicalize(object, &mut canonical).is_err() {
-        return false;
-    }
+    document::canonicalize(object, &mut canonical).ok()?;
     let (mut depth, mut before) = (0_usize, None);
-    let (mut has_id, mut has_entities) = (false, false);
+    let mut members = Members { has_id: false, has_entities: false, count: 0 };
     for token in Cursor::new(&canonical) {
         if let (Some(Token::Key(key)), 1) = (before, depth) {
-            has_id |= key.eq_str("dataset_id");
-            has_entities |= key.eq_str(ENTITIES) && matches!(token, Token::ArrayStart);
+            members.count += 1;
+            members.has_id |= key.eq_str("dataset_id");
+            members.has_entities |= key.eq_str(ENTITIES) && matches!(token, Token::ArrayStart);
         }
         match token {
             Token::ObjectStart | Token::ArrayStart => depth += 1,
@@ -242,7 +260,7 @@ fn is_push(object: &[u8]) -> bool {
         }
         before = Some(token);
     }
-    has_id && has_entities
+    Some(members)
 }
 
 /// Whether a line is one object by its brackets; its decoder checks the rest.

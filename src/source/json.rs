@@ -327,7 +327,7 @@ impl JsonDecoder {
             return SourceError::document(
                 "the document is an object that holds `entities`, not an array: give the path to that array \
                  (`records_path`), the array alone, or the format jsonl if every line is an entity. Over HTTP, such an \
-                 object is pushed as application/json without a format",
+                 object is pushed as application/json without a format, its first bracket in the first 65,536 bytes",
             );
         }
         if self.path.is_empty() && byte == b'{' {

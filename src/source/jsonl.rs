@@ -4,9 +4,14 @@
 //! for the two differ once a line is blank.
 
 use super::Decode;
+use super::detect::is_list_of_entities;
 use super::entity::EntityWriter;
 use super::error::{Place, SourceError};
 use super::input::Window;
+
+/// The warning of a source that is one object around a list.
+const LONE_LIST: &str = "The one entity is an object that holds the list `entities` and nothing else. If what is in the list \
+                         should be the entities, give its path (`records_path`), or push the object as application/json.";
 
 /// The decoder for [`crate::model::source::SourceFormat::Jsonl`].
 pub(super) struct JsonlDecoder {
@@ -14,11 +19,14 @@ pub(super) struct JsonlDecoder {
     writer: EntityWriter,
     items: u64,
     lines: u64,
+    /// The first line holds a list of entities, and nothing else.
+    begins_with_list: bool,
+    warnings: Vec<String>,
 }
 
 impl JsonlDecoder {
     pub(super) fn new(window: Window, writer: EntityWriter) -> Self {
-        Self { window, writer, items: 0, lines: 0 }
+        Self { window, writer, items: 0, lines: 0, begins_with_list: false, warnings: Vec::new() }
     }
 
     /// Makes the window hold a whole line; gives its length without and with the line end, or none at
@@ -53,6 +61,10 @@ fn without_blanks(line: &[u8]) -> &[u8] {
 }
 
 impl Decode for JsonlDecoder {
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         while let Some((length, length_with_end)) = self.next_line()? {
             self.lines += 1;
@@ -62,10 +74,16 @@ impl Decode for JsonlDecoder {
                 continue;
             }
             self.items += 1;
+            if self.items == 1 {
+                self.begins_with_list = is_list_of_entities(text);
+            }
             let place = Place { item: self.items, line: Some(self.lines), column: None };
             self.writer.write_json(text, place, out)?;
             self.window.consume(length_with_end);
             return Ok(true);
+        }
+        if self.items == 1 && std::mem::take(&mut self.begins_with_list) {
+            self.warnings.push(LONE_LIST.to_owned());
         }
         Ok(false)
     }

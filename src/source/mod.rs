@@ -198,21 +198,21 @@ pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields 
     found
 }
 
-/// Whether a document begins with an object, by its beginning: behind a byte order mark, and unpacked.
+/// Bytes of a document, as it is and unpacked, in which [`begins_with_object`] looks for its first bracket.
+pub const BRACKET_WITHIN_BYTES: usize = 64 << 10;
+
+/// Whether a document begins with an object, by its first [`BRACKET_WITHIN_BYTES`] or all of it: behind blanks and a
+/// byte order mark, and unpacked. What comes later tells nothing.
 pub fn begins_with_object(head: &[u8]) -> bool {
     let expansion = Expansion::new(HEAD_EXPANSION);
+    let head = &head[..head.len().min(BRACKET_WITHIN_BYTES)];
     let input = Box::new(io::Cursor::new(head.to_vec()));
     let Ok((unpacked, _)) = compression::decompress(input, &DecodeOptions::default(), &expansion) else { return false };
-    let mut window = Window::new(unpacked, head.len().max(1));
-    if skip_mark(&mut window).is_err() {
-        return false;
-    }
-    while window.unread().trim_ascii().is_empty() && window.unread().len() <= head.len() {
-        if !matches!(window.fill(), Ok(true)) {
-            break;
-        }
-    }
-    window.unread().trim_ascii_start().starts_with(b"{")
+    let mut text = Vec::new();
+    // What is cut, or damaged behind its beginning, has given what comes before that.
+    let _ = unpacked.take(BRACKET_WITHIN_BYTES as u64).read_to_end(&mut text);
+    let text = text.strip_prefix(MARK).unwrap_or(&text);
+    text.trim_ascii_start().starts_with(b"{")
 }
 
 fn open_as(
@@ -284,9 +284,11 @@ fn open_as(
     Ok((decoder, Detected { format, compression }))
 }
 
+/// A byte order mark.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Skips a byte order mark.
 fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
-    const MARK: &[u8] = b"\xef\xbb\xbf";
     while window.unread().len() < MARK.len() && window.fill()? {}
     if window.unread().starts_with(MARK) {
         window.consume(MARK.len());

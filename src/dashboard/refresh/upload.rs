@@ -41,10 +41,12 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     let fields: (&[&str], _) = (&[forms::TOKEN, FORMAT, INFER_TYPES], FILE);
     let mut upload = match Upload::begin(&visit.app, &visit.head.headers, body, fields) {
         Ok(upload) => upload,
-        Err(error) => {
-            let (status, problem) = told(visit, error, FILE)?;
+        Err(HttpError::Call(CallError::TooLarge { limit })) => {
+            let problem = format!("the file is too large: it may have {limit} bytes (sources.max_bytes)");
+            let (status, problem) = (StatusCode::PAYLOAD_TOO_LARGE, Problem::at(FILE, &problem));
             return refresh(visit, Said { status, problem, ..Said::default() }).await;
         }
+        Err(error) => return Err(error),
     };
     let (mut is_ours, mut format, mut infers) = (false, String::new(), false);
     let file = loop {

@@ -45,7 +45,7 @@ async fn save(Caller(user): Caller, State(app): State<App>, request: Request) ->
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
-    body::check_announced(&app, request.body())?;
+    body::check_announced(&app, request.body(), 0)?;
     body::check_query(request.uri())?;
     let chunks = request.into_body().into_data_stream();
     let pushed = app.ingest().receive(user.id, chunks, &BESIDE).await.map_err(AlternateError::from)?;

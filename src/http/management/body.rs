@@ -163,12 +163,17 @@ pub(in crate::http) fn is_json(headers: &HeaderMap) -> bool {
 const SMALL_BYTES: u64 = 16 << 10;
 
 /// Refuses a body of entities that says it is larger than one may be, before any of it is asked for (`100 Continue`).
+/// So many bytes may stand beside the entities.
 ///
 /// # Errors
 /// [`CallError::TooLarge`].
-pub(in crate::http) fn check_announced(app: &App, body: &Body) -> Result<(), CallError> {
+pub(in crate::http) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(), CallError> {
     let limit = app.config().sources.max_bytes;
-    if http_body::Body::size_hint(body).lower() > limit { Err(CallError::TooLarge { limit }) } else { Ok(()) }
+    if http_body::Body::size_hint(body).lower() > limit.saturating_add(beside) {
+        Err(CallError::TooLarge { limit })
+    } else {
+        Ok(())
+    }
 }
 
 /// All of a body within `limits.body_timeout_s`, or `server.header_timeout_s` where `limit` allows small ones only, and

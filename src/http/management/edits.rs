@@ -212,7 +212,7 @@ async fn push_alt_version(
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
-    body::check_announced(&app, request.body())?;
+    body::check_announced(&app, request.body(), 0)?;
     body::check_query(request.uri())?;
     Ok(Json(push(&app, &user, request.into_body().into_data_stream()).await?))
 }

@@ -33,10 +33,10 @@ use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::source::SourceFormat;
 use crate::service::{App, Push, RefreshError, Refreshed};
-use crate::source::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
+use crate::source::{BRACKET_WITHIN_BYTES, InferTypes, SourceError, begins_with_object, has_objects_as_lines};
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
-const HEAD_BYTES: usize = 64 << 10;
+const HEAD_BYTES: usize = BRACKET_WITHIN_BYTES;
 
 /// The parameter that says what cells of tables become.
 const INFER_TYPES: &str = "infer_types";
@@ -98,7 +98,7 @@ async fn refresh(
     request: Request,
 ) -> Result<Json<RefreshAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
-    body::check_announced(&app, request.body())?;
+    body::check_announced(&app, request.body(), 0)?;
     let query = query.of(&REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
@@ -277,14 +277,11 @@ impl Taken {
     /// # Errors
     /// [`CallError::Cut`], [`CallError::TooSlow`].
     async fn begins_with_object(&mut self) -> Result<bool, CallError> {
-        match self.head.trim_ascii_start().first() {
-            Some(b'{') => Ok(true),
-            Some(b'[') | None => Ok(false),
-            Some(_) => {
-                self.read_until(|head| head.len() >= HEAD_BYTES).await?;
-                Ok(begins_with_object(&self.head))
-            }
+        if !matches!(self.head.trim_ascii_start().first(), Some(b'{' | b'[') | None) {
+            // Packed, perhaps: it takes more to tell.
+            self.read_until(|head| head.len() >= HEAD_BYTES).await?;
         }
+        Ok(begins_with_object(&self.head))
     }
 
     /// The whole body.

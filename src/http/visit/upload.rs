@@ -71,7 +71,7 @@ impl Upload {
         body: Body,
         (texts, file): (&'static [&'static str], &'static str),
     ) -> Result<Upload, HttpError> {
-        body::check_announced(app, &body)?;
+        body::check_announced(app, &body, FORM_BYTES as u64)?;
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let boundary = boundary_of(content_type)?;
         let limits = texts.iter().fold(SizeLimit::new(), |limits, text| limits.for_field(*text, FIELD_BYTES));

@@ -1,8 +1,9 @@
 //! The order of all entities by a shredded column, made when a query first needs it and kept in the cache
 //! ([`ColumnOrder`]): the first of an order are then read off, whatever the version's size.
 //!
-//! 1. All ranks ([`SortColumn::ranks`]) are sorted with their positions.
-//! 2. Entities of one rank are sorted by their whole values.
+//! 1. The columns of row groups are read and their ranks computed ([`SortColumn::ranks`]), on several at once.
+//! 2. All ranks are sorted with their positions.
+//! 3. Entities of one rank are sorted by their whole values.
 //!
 //! All of it gives way often, so it ends with its query. There is no such order where a document has to tell one, and
 //! where millions of values share a rank without being equal, as texts with one beginning do: sorting them would take
@@ -12,7 +13,11 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::physical_plan::metrics::Time;
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
 
+use crate::query::scan::metrics::timed;
 use crate::query::scan::radix_sort::{ByRank, by_rank};
 use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::sort_key::{OrderSpec, Ranks, SortColumn, order_column};
@@ -66,27 +71,18 @@ impl Kept {
     }
 }
 
-/// The order that serves a sort, made if the cache does not hold it. `None` where there is none, or no memory to make
-/// it.
+/// Makes the order that serves a sort, of the columns of all row groups ([`ranked_column`]). [`Kept::NotYet`] where
+/// there is no memory to make it. Adds the time that this keeps a thread busy, besides that of the columns.
 ///
 /// # Errors
-/// When the column cannot be read.
-pub(super) async fn made_order(
+/// When a column cannot be read.
+pub(super) async fn make(
     reader: &VersionReader,
     spec: &OrderSpec,
+    columns: BoxStream<'_, Result<Option<RankedColumn>, StorageError>>,
     memory: &MemoryReservation,
-) -> Result<Option<Arc<ColumnOrder>>, StorageError> {
-    let kept = match kept_order(reader, spec).await {
-        Kept::NotYet => make(reader, spec, memory).await?,
-        kept => kept,
-    };
-    Ok(match kept {
-        Kept::Order(order) => Some(order),
-        Kept::NotYet | Kept::Never => None,
-    })
-}
-
-async fn make(reader: &VersionReader, spec: &OrderSpec, memory: &MemoryReservation) -> Result<Kept, StorageError> {
+    time: &Time,
+) -> Result<Kept, StorageError> {
     let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Ok(Kept::Never) };
     let size_bytes = reader.entity_count().saturating_mul(MAKING_BYTES) + reader.shredded_bytes(shredded);
     let size_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
@@ -95,9 +91,8 @@ async fn make(reader: &VersionReader, spec: &OrderSpec, memory: &MemoryReservati
         return Ok(Kept::NotYet);
     }
     let order = async {
-        let ascending = OrderSpec { field: spec.field.clone(), descending: false, denull: false };
-        let Some(ranked) = Ranked::read(reader, &ascending).await? else { return Ok(Derived::Order(None)) };
-        Ok(Derived::Order(ranked.order().await.map(Arc::new)))
+        let Some(ranked) = Ranked::read(reader, columns).await? else { return Ok(Derived::Order(None)) };
+        Ok(Derived::Order(timed(time, ranked.order()).await.map(Arc::new)))
     };
     match reader.derive(Derivation::Order(shredded as u32), Box::pin(order)).await? {
         Derived::Order(order) => Ok(Kept::of(order, spec)),
@@ -105,10 +100,33 @@ async fn make(reader: &VersionReader, spec: &OrderSpec, memory: &MemoryReservati
     }
 }
 
-/// The entities of a version by rank, and what tells those of one rank apart.
+/// The column of a row group, and the rank of each row, ascending.
+pub(super) struct RankedColumn {
+    column: SortColumn,
+    ranks: Vec<u64>,
+}
+
+/// The column of a row group by which a sort orders; `None` where a document has to tell the order of some row.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) async fn ranked_column(
+    reader: &VersionReader,
+    row_group: usize,
+    spec: &OrderSpec,
+) -> Result<Option<RankedColumn>, StorageError> {
+    let ascending = OrderSpec { field: spec.field.clone(), descending: false, denull: false };
+    let Some(column) = SortColumn::open(reader, row_group, &ascending).await? else { return Ok(None) };
+    let rows = RowSelection::Range(0..reader.row_groups()[row_group].rows);
+    let Ranks { ranks, undecided } = column.ranks(&ascending, &rows);
+    Ok((!undecided).then_some(RankedColumn { column, ranks }))
+}
+
+/// The ranks of all entities, and what tells those of one rank apart.
 struct Ranked {
-    order: ByRank,
-    /// How many have a value to sort by. The others come last.
+    /// By position.
+    ranks: Vec<u64>,
+    /// How many entities have a value to sort by. The others come last.
     sortable: usize,
     holds_empty: bool,
     /// By row group: its first position, and the column.
@@ -116,29 +134,28 @@ struct Ranked {
 }
 
 impl Ranked {
-    /// All entities; `None` where a document has to tell the order of some.
-    async fn read(reader: &VersionReader, spec: &OrderSpec) -> Result<Option<Ranked>, StorageError> {
-        let mut all = Vec::with_capacity(usize::try_from(reader.entity_count()).unwrap_or_default());
-        let (mut columns, mut sortable, mut holds_empty) = (Vec::new(), 0, false);
-        for (number, group) in reader.row_groups().iter().enumerate() {
-            tokio::task::yield_now().await;
-            let Some(column) = SortColumn::open(reader, number, spec).await? else { return Ok(None) };
-            let Ranks { ranks, undecided } = column.ranks(spec, &RowSelection::Range(0..group.rows));
-            if undecided {
-                return Ok(None);
-            }
-            sortable += ranks.iter().filter(|rank| **rank < u64::MAX).count();
-            holds_empty |= ranks.contains(&EMPTY_RANK);
-            all.extend(ranks);
-            columns.push((group.first as u32, column));
+    /// `None` where a document has to tell the order of some entity.
+    async fn read(
+        reader: &VersionReader,
+        mut columns: BoxStream<'_, Result<Option<RankedColumn>, StorageError>>,
+    ) -> Result<Option<Ranked>, StorageError> {
+        let entities = usize::try_from(reader.entity_count()).unwrap_or_default();
+        let mut all =
+            Ranked { ranks: Vec::with_capacity(entities), sortable: 0, holds_empty: false, columns: Vec::new() };
+        while let Some(ranked) = columns.try_next().await? {
+            let Some(RankedColumn { column, ranks }) = ranked else { return Ok(None) };
+            all.sortable += ranks.iter().filter(|rank| **rank < u64::MAX).count();
+            all.holds_empty |= ranks.contains(&EMPTY_RANK);
+            all.columns.push((all.ranks.len() as u32, column));
+            all.ranks.extend(ranks);
         }
-        Ok(Some(Ranked { order: by_rank(all).await, sortable, holds_empty, columns }))
+        Ok(Some(all))
     }
 
     /// The order by values; `None` where too many share a rank.
     async fn order(mut self) -> Option<ColumnOrder> {
         let (sortable, holds_empty) = (self.sortable, self.holds_empty);
-        let ByRank { mut positions, mut starts } = std::mem::take(&mut self.order);
+        let ByRank { mut positions, mut starts } = by_rank(std::mem::take(&mut self.ranks)).await;
         let most_unequal = UNEQUAL.max(positions.len() / 4);
         let (mut unequal, mut stretch) = (0, 0);
         let mut start = 0;

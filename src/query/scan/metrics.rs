@@ -1,7 +1,10 @@
 //! The metrics of a scan, counted by row group, so that counting costs nothing beside the work.
 
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::physical_plan::metrics::Time;
 
 use crate::query::scan::access::PrunedBy;
 
@@ -17,6 +20,16 @@ impl Counter {
     pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Runs work and adds the time that it keeps a thread busy, which its waiting for the store is no part of.
+pub(super) async fn timed<F: Future>(time: &Time, work: F) -> F::Output {
+    let mut work = pin!(work);
+    std::future::poll_fn(|context| {
+        let _timer = time.timer();
+        work.as_mut().poll(context)
+    })
+    .await
 }
 
 /// Rows before and after something that selects among them.

@@ -10,7 +10,6 @@ const BUCKETS: usize = 1 << DIGIT_BITS;
 const STRETCH: usize = 1 << 16;
 
 /// The positions of ranks, in their order.
-#[derive(Default)]
 pub(super) struct ByRank {
     /// By rank, then ascending.
     pub positions: Vec<u32>,

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::array::BooleanBufferBuilder;
@@ -37,11 +36,12 @@ use crate::query::scan::kept_groups;
 use crate::query::scan::kept_index::Indexes;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::keyword_index::KeywordQuestions;
-use crate::query::scan::metrics::{KeySource, ScanMetrics};
+use crate::query::scan::metrics::{KeySource, ScanMetrics, timed};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::ScanUse;
 use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::schema::{Computed, GROUP, POSITION};
+use crate::query::scan::sort_key::OrderSpec;
 use crate::query::scan::spec::ScanSpec;
 use crate::query::scan::top_k::TopKThreshold;
 use crate::query::tenants::SharedMemory;
@@ -390,9 +390,7 @@ impl Running {
         }
         let k = threshold.k();
         if spec.is_whole() {
-            let making = kept_order::made_order(&spec.reader, order, &self.memory);
-            let made = timed(&self.time, Box::pin(making)).await;
-            let Some(kept) = made.map_err(through_engine)? else { return Ok(None) };
+            let Kept::Order(kept) = Box::pin(self.made_order(order)).await? else { return Ok(None) };
             spec.metrics.top_k.add(kept.len(), k.min(kept.len()));
             return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, None)));
         }
@@ -431,6 +429,28 @@ impl Running {
             spec.selected_batches(row_group, RowSelection::Bits(rows)).await
         };
         Ok(Some(self.on_row_groups(row_groups.into_iter(), false, |given| given.entities, batches)))
+    }
+
+    /// The order that serves a sort, made if the cache does not hold it.
+    async fn made_order(&self, order: &OrderSpec) -> Result<Kept> {
+        let reader = &self.spec.reader;
+        match kept_order::kept_order(reader, order).await {
+            Kept::NotYet => {}
+            kept => return Ok(kept),
+        }
+        let by = Arc::new(order.clone());
+        let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
+        let columns = self.on_row_groups(
+            row_groups,
+            false,
+            |_| 0,
+            move |spec, row_group, ()| {
+                let by = by.clone();
+                async move { kept_order::ranked_column(&spec.reader, row_group, &by).await.map_err(through_engine) }
+            },
+        );
+        let columns = columns.map_err(out_of_engine).boxed();
+        kept_order::make(reader, order, columns, &self.memory, &self.time).await.map_err(through_engine)
     }
 
     /// The first `k` of an order, or the first `k` of it that are selected.
@@ -514,14 +534,4 @@ fn out_of_engine(error: DataFusionError) -> StorageError {
         QueryError::Storage(error) => error,
         _ => StorageError::Worker,
     }
-}
-
-/// Runs work and adds the time that it keeps a thread busy, which its waiting for the store is no part of.
-async fn timed<F: Future>(time: &Time, work: F) -> F::Output {
-    let mut work = pin!(work);
-    std::future::poll_fn(|context| {
-        let _timer = time.timer();
-        work.as_mut().poll(context)
-    })
-    .await
 }

@@ -114,6 +114,19 @@ async fn a_file_of_any_format_becomes_the_next_version() {
 }
 
 #[tokio::test]
+async fn a_file_may_be_as_long_as_a_source_whatever_its_form_takes() {
+    const MOST: usize = 3_000;
+    let owned = Owned::start(|config| config.sources.max_bytes = MOST as u64).await;
+    owned.dataset("Ten", json!({}), &["[{\"n\":1}]"]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let csv = |bytes: usize| format!("a\n{}\n", "x".repeat(bytes - 3));
+    leads_to(&uploaded(&owner, "", "a.csv", &csv(MOST)).await, "/ui/1/ten/refresh?done=made");
+    let longer = Page::of(&uploaded(&owner, "", "a.csv", &csv(MOST + 1)).await, 413);
+    assert!(longer.words("#file-problem").contains("sources.max_bytes"), "{}", longer.words("#file-problem"));
+    assert_eq!(owned.versions(1).await.len(), 2);
+}
+
+#[tokio::test]
 async fn cells_of_a_table_become_numbers_where_the_box_is_ticked() {
     let owned = pushed().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
@@ -258,7 +271,10 @@ async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
     let announced = announced.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
     let announced = Page::of(&owner.send(announced, Body::new(Endless)).await, 413);
     let told = announced.words("#file-problem");
-    assert!(told.starts_with("The body is longer than ") && announced.select("form[enctype]").len() == 1, "{told}");
+    assert!(
+        told.starts_with("The file is too large: it may have ") && announced.select("form[enctype]").len() == 1,
+        "{told}"
+    );
     let other_type = owner.post(UPLOAD, &[("token", &token)]).await;
     Page::of(&other_type, 415);
     let foreign = Request::post(UPLOAD).header("origin", "http://evil.test");

@@ -344,8 +344,20 @@ async fn entities_are_pushed_in_every_form(owner: Owner) {
     // An object with entities is told by its first bracket, wherever that comes.
     let object = b"{\"entities\":[{\"a\":1},{\"a\":null}]}".to_vec();
     let marked = [&b"\xef\xbb\xbf\r\n "[..], &object].concat();
-    for body in [gzip(&object), gzip(&marked), marked, gzip(b"\n [{\"a\":1},{\"a\":null}]")] {
+    let behind = |blanks: usize, text: &[u8]| [" ".repeat(blanks).as_bytes(), text].concat();
+    let late = behind(60_000, &object);
+    for body in [gzip(&object), gzip(&marked), marked, gzip(b"\n [{\"a\":1},{\"a\":null}]"), gzip(&late), late] {
         check(&plain, &json_type, body, one.clone()).await;
+    }
+    // Later than that, it is refused, however the bytes come.
+    let later = behind(70_000, &object);
+    for (body, piece) in [(later.clone(), 70_100), (later.clone(), 30_000), (later.clone(), 1_000), (gzip(&later), 10)]
+    {
+        let pieces: Vec<Result<Bytes, std::io::Error>> =
+            body.chunks(piece).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        let answer = owner.send("POST", &plain, &json_type, Body::from_stream(futures::stream::iter(pieces))).await;
+        answer.is_error(422);
+        assert!(answer.text().contains("its first bracket in the first 65,536 bytes"), "{}", answer.text());
     }
     // Nothing is something.
     check("/dataset/refresh", &json_type, format!("{{\"dataset_id\":{id},\"entities\":[]}}").into_bytes(), json!([]))

@@ -43,6 +43,8 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
     let several = "Columns 2, 4 of the table have no name: filters and sorts cannot name them. Give them a name in the \
                    header line, or leave them out (in pandas, to_csv with index=False).";
     let many = several.replace("2, 4", "1, 2, 3, 4, 5, …");
+    let lone_list = "The one entity is an object that holds the list `entities` and nothing else. If what is in the list \
+                     should be the entities, give its path (`records_path`), or push the object as application/json.";
     let nothing = json!(["The source holds no entities, so the version has none."]);
     let told = [
         ("csv", "name;age\nAda;36\n", one_column),
@@ -59,6 +61,12 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
         ("csv", ",name,v\n0,Ada,1\n", json!([nameless])),
         ("tsv", "a\t\tb\t\"\"\n1\t2\t3\t4\n", json!([nameless_twice, several])),
         ("csv", ",,,,,\n1,2,3,4,5,6\n", json!([nameless_twice, many])),
+        // One object around the list, under another type than JSON's, was one entity without a word.
+        ("jsonl", "\n{\"entities\":[{\"a\":1}]}\r\n\n", json!([lone_list])),
+        ("jsonl", "{\"entities\":[{\"a\":1}]}\n{\"entities\":[]}\n", Value::Null),
+        ("jsonl", "{\"entities\":[{\"a\":1}],\"b\":1}\n", Value::Null),
+        ("jsonl", "{\"entities\":{\"a\":[1]}}\n", Value::Null),
+        ("json", "[{\"entities\":[]}]", Value::Null),
     ];
     for (version, (format, text, warnings)) in told.iter().enumerate() {
         let answer = push(format, text).await;
