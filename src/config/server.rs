@@ -44,7 +44,8 @@ section! {
         keep_alive_s: u64 = 30, within 1..=3_600;
         /// Seconds in which a client must take all bytes that are ready for it, or 16 KiB of them. Otherwise it is cut.
         write_stall_s: u64 = 60, within 1..=3_600;
-        /// Seconds that a client may take to receive an answer, from its head to its last byte. Then it is cut.
+        /// Seconds that a client may take to receive an answer, from its head to its last byte. Then nothing more is
+        /// sent. What it was sent it must take within `server.write_stall_s`, or it is cut.
         answer_timeout_s: u64 = 3_600, within 1..=604_800;
         /// Seconds after SIGTERM or SIGINT in which requests are still accepted while `/readyz` answers 503, so that a
         /// load balancer can react.

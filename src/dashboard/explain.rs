@@ -98,7 +98,7 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     let page = ExplainPage {
         shell: visit.shell(format!("Why this long, {}", view.dataset.name.as_str())),
         heading: Heading {
-            version: Some(format!("v{}{}", found.version, if found.alt { ", alternate" } else { "" })),
+            version: Some(Heading::version(&view.dataset, found.version, found.alt)),
             ..Heading::around(visit, &view.dataset, &place, Tab::Data)
         },
         summary: format!(

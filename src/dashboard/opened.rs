@@ -98,20 +98,25 @@ impl Heading {
     /// That of a version.
     pub(super) fn of(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
         let Opened { dataset, version, admitted, .. } = opened;
-        let mut shown = format!("v{}", version.number);
-        if dataset.active_version() == Some(version.number) {
-            shown.push_str(if dataset.pinned_version.is_some() { ", active and pinned" } else { ", active" });
-        }
-        if admitted.alt {
-            shown.push_str(", alternate");
-        }
         let around = Heading::around(visit, dataset, place, tab);
         let compare = |[_, refresh, webhook, usage]: [String; 4]| {
             let query = Query::default().and(COMPARED, version.number);
             let query = if admitted.alt { query.and("alt", true) } else { query };
             [query.at(&place.dataset.diff()), refresh, webhook, usage]
         };
+        let shown = Heading::version(dataset, version.number.get(), admitted.alt);
         Heading { version: Some(shown), owners: around.owners.map(compare), ..around }
+    }
+
+    /// What it says of a version.
+    pub(super) fn version(dataset: &Dataset, number: u64, alt: bool) -> String {
+        let is_active = dataset.active_version().is_some_and(|active| active.get() == number);
+        let active = match dataset.pinned_version {
+            Some(_) if is_active => ", active and pinned",
+            None if is_active => ", active",
+            _ => "",
+        };
+        format!("v{number}{active}{}", if alt { ", alternate" } else { "" })
     }
 
     /// That of a dataset whose pages of a version are those of this place.

@@ -109,6 +109,8 @@ limits! {
     WEBHOOK_SECRET_BYTES = 1_024, Beyond::Status(400);
     /// Values in a JSON body of a management call, entities not counted; each bracket and brace counts as one more
     BODY_VALUES = 10_000, Beyond::Status(400);
+    /// Bytes of a pushed body, as it comes and unpacked, to the first bracket of an object with `entities`
+    BRACKET_WITHIN_BYTES = 64 << 10, Beyond::Status(422);
     /// Bytes of a body of `/session/login`
     LOGIN_BODY_BYTES = 16 << 10, Beyond::Status(413);
     /// Bytes of a password

@@ -38,6 +38,7 @@ use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::model::limits::BRACKET_WITHIN_BYTES;
 use crate::model::path::Path;
 use crate::model::source::{Compression, SourceFormat};
 use crate::storage::budget::{SpoolAccount, SpoolCharge};
@@ -197,9 +198,6 @@ pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields 
     }
     found
 }
-
-/// Bytes of a document, as it is and unpacked, in which [`begins_with_object`] looks for its first bracket.
-pub const BRACKET_WITHIN_BYTES: usize = 64 << 10;
 
 /// Whether a document begins with an object, by its first [`BRACKET_WITHIN_BYTES`] or all of it: behind blanks and a
 /// byte order mark, and unpacked. What comes later tells nothing.

@@ -296,7 +296,7 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
     };
     AttemptRow {
         trigger: match attempt.trigger.name() {
-            "manual" => "its owner",
+            "manual" => "you",
             "schedule" => "the schedule",
             "ping" => "a ping",
             other => other,

@@ -31,9 +31,10 @@ use super::{Caller, JsonBody, QueryString, body, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
+use crate::model::limits::BRACKET_WITHIN_BYTES;
 use crate::model::source::SourceFormat;
 use crate::service::{App, Push, RefreshError, Refreshed};
-use crate::source::{BRACKET_WITHIN_BYTES, InferTypes, SourceError, begins_with_object, has_objects_as_lines};
+use crate::source::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = BRACKET_WITHIN_BYTES;

@@ -15,6 +15,7 @@ async fn an_owner_sees_what_a_read_does() {
     let href = page.link("Why this long?");
     assert_eq!(href, format!("/ui/{id}/ten/v2/explain?filter_gt=n:1&sort=n:desc&limit=50"));
     let page = owner.page(&href).await;
+    assert_eq!(page.words(".heading .facts"), "Version v2, active", "as the page that it explains");
     assert!(page.words(".explain > h2").ends_with(" ms for 2 entities"), "{}", page.words("h2"));
     let stages = page.all_words(".stages th[scope=row]");
     assert_eq!(stages.first().map(String::as_str), Some("open the file"));

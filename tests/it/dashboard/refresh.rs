@@ -246,8 +246,10 @@ async fn what_is_wrong_with_a_file_is_told_beside_it_and_in_the_history() {
     let told = wrong.words("#file-problem");
     assert!(told.starts_with("No version was made: ") && told.contains("line 2"), "{told}");
     assert_eq!(wrong.words("#format option[selected]"), "jsonl", "what was chosen is kept");
-    let history = owner.page(REFRESH).await.words("tbody tr:first-child");
-    assert!(history.contains("its owner") && history.contains("line 2"), "{history}");
+    let history = owner.page(REFRESH).await;
+    assert_eq!(history.words("tbody tr:first-child [data-label=By]"), "you");
+    let outcome = history.words("tbody tr:first-child [data-label=Outcome]");
+    assert!(outcome.contains("line 2"), "{outcome}");
 
     let token = owner.token(REFRESH).await;
     let nothing = Page::of(&uploaded(&owner, "", "", "").await, 400);
@@ -360,7 +362,8 @@ async fn a_refresh_is_begun_and_what_failed_is_told() {
     assert!(!page.text.contains("secret"), "the query of a source may hold keys");
     leads_to(&owner.submit(&page, "/ui/1/ten/refresh/now").await, "/ui/1/ten/refresh?done=made");
     let page = owner.page(REFRESH).await;
-    assert!(page.words("tbody").contains("its owner") && page.words("tbody").contains("version 1"));
+    assert_eq!(page.words("tbody [data-label=By]"), "you");
+    assert!(page.words("tbody").contains("version 1"));
     assert!(page.select("input[type=file]").is_empty(), "what is fetched is not uploaded");
     Page::of(&uploaded(&owner, "", "a.json", "[]").await, 409);
 

@@ -93,7 +93,7 @@ async function progress(page, scripts) {
   }
   slow.end('{"n":3}\n');
   await running.waitFor({ state: "detached" });
-  assert.match(await history(page).innerText(), /its owner.*version 1/s);
+  assert.match(await history(page).innerText(), /you.*version 1/s);
 }
 
 async function ping(page) {

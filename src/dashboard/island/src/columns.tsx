@@ -3,8 +3,6 @@
 
 import { render } from "preact";
 
-import { later } from "./later";
-
 interface Choice {
   /** All columns that were seen, in the order that was chosen. */
   order: string[];
@@ -40,15 +38,14 @@ class Columns {
       this.shown.set(name, head.querySelector("bdi")?.textContent ?? "");
     });
     this.names = [...this.places.keys()];
+    // The first look into the storage waits for another process, for as long as a table takes to be laid out.
     try {
       const kept: unknown = JSON.parse(localStorage.getItem(this.key) ?? "null");
       if (isChoice(kept)) this.choice = kept;
     } catch {
       // What cannot be read is not remembered.
     }
-    // Columns that are seen move before they are seen. The choice of them can wait.
-    if (this.isAsSent()) later(this.show);
-    else this.show();
+    this.show();
   }
 
   private isHidden(name: string): boolean {

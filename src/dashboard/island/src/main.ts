@@ -11,7 +11,7 @@ import { listenToKeys } from "./keys";
 import { later } from "./later";
 import { keepPositions } from "./positions";
 
-chooseColumns();
+later(chooseColumns);
 openFields();
 checkJson();
 listenToKeys();

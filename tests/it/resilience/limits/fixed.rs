@@ -64,6 +64,7 @@ const CASES: &[(&str, Case)] = &[
     ("INDEX_PATH_BYTES", |world, limit| index_path_bytes(world, limit).boxed()),
     ("WEBHOOK_SECRET_BYTES", |world, limit| webhook_secret(world, limit).boxed()),
     ("BODY_VALUES", |world, limit| body_values(world, limit).boxed()),
+    ("BRACKET_WITHIN_BYTES", |world, limit| first_bracket(world, limit).boxed()),
     ("LOGIN_BODY_BYTES", |world, limit| login_body(world, limit).boxed()),
     ("PASSWORD_BYTES", |world, limit| password(world, limit).boxed()),
     ("EMAIL_BYTES", |world, limit| email(world, limit).boxed()),
@@ -449,6 +450,16 @@ async fn body_values(world: &World, limit: &Limit) {
         answer.is(&[400], "values of a body");
         assert!(answer.text().contains(expected), "{numbers}: {}", answer.text());
     }
+}
+
+async fn first_bracket(world: &World, limit: &Limit) {
+    let answer = world.post("/dataset/create", &json!({"name": "Late bracket"})).await;
+    let id = answer.json()["dataset"]["dataset_id"].as_u64().expect("an id");
+    let push = format!("/dataset/refresh?dataset_id={id}");
+    let object = r#"{"entities":[{"a":1}]}"#;
+    let at = |place: usize| format!("{}{object}", " ".repeat(place - 1));
+    world.call(Method::POST, &push, at(limit.most)).await.is(&[200], limit.name);
+    world.call(Method::POST, &push, at(limit.most + 1)).await.is(&[status(limit)], limit.name);
 }
 
 async fn index_path_bytes(world: &World, limit: &Limit) {
