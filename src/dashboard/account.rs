@@ -113,7 +113,7 @@ const DAY_S: u64 = 86_400;
 const DAYS: u64 = 30;
 
 /// The fields beside which their problems are said.
-const FIELDS: [&str; 4] = ["name", EXPIRES, "old", "new"];
+const FIELDS: [&str; 5] = ["name", EXPIRES, "old", "new", "again"];
 
 /// The field of the form in days, by its name in the operation, whose bound it has.
 const EXPIRES: &str = "expires_in_s";
@@ -337,7 +337,11 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
             return Ok(Some((form.name, token.expose().to_owned())));
         }
         "password" => {
-            sent.check(&["old", "new"], &[])?;
+            sent.check(&["old", "new", "again"], &[])?;
+            if field("again") != field("new") {
+                let problem = "it is not the new password above. Nothing was changed".to_owned();
+                return Err(ManageError::Invalid { field: "again", problem }.into());
+            }
             let current = visit.visitor.session().map(|id| id.expose());
             let (client, old, new) = (visit.visitor.client, field("old"), field("new"));
             app.logins().change_password(client, &user, old, new, current).await?;

@@ -20,13 +20,19 @@ use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
-use crate::service::{App, Bucket, DemoExample};
+use crate::service::{App, Bucket, DemoExample, ManageError};
 
 /// Listed datasets in a page.
 const PAGE: usize = 50;
 
 /// The visitor's datasets in a page.
 const OWN: usize = 50;
+
+/// The parameter that says how many of the visitor's datasets are left out before the page of them.
+const OWN_FROM: &str = "own";
+
+/// Pages of listed datasets that are looked at for one page.
+const LOOKS: usize = 20;
 
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
@@ -50,12 +56,21 @@ struct CataloguePage {
     shown_q: Shown,
     /// What is wrong with what was asked for.
     problem: Option<String>,
-    own: Option<Vec<Card>>,
-    /// How many of the visitor's are not shown.
-    own_left: usize,
+    own: Option<Own>,
+    /// Whether the visitor's own are somewhere else.
+    of_others: bool,
     listed: Vec<Card>,
     first: Option<String>,
     next: Option<String>,
+}
+
+/// A page of the visitor's datasets.
+struct Own {
+    cards: Vec<Card>,
+    previous: Option<String>,
+    next: Option<String>,
+    /// How many all of them are.
+    number: String,
 }
 
 /// A dataset in the list.
@@ -93,7 +108,7 @@ impl Card {
             name: Shown::whole(dataset.name.as_str()),
             href: if readable { active.browse() } else { place.versions() },
             versions: place.versions(),
-            description: dataset.about.description.as_deref().map(Shown::whole),
+            description: dataset.about.description.as_deref().map(Shown::lines),
             licence: dataset.about.licence.as_deref().map(Shown::whole),
             version: dataset.active_version().map(|version| version.get()),
             entities: None,
@@ -121,41 +136,34 @@ impl Card {
 
 async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
     let (app, client, now) = (visit.app.clone(), visit.visitor.client, Utc::now());
-    let query = visit.query(&["q", "after"])?;
+    let query = visit.query(&["q", "after", OWN_FROM])?;
     let q = query.first("q").unwrap_or_default().trim().to_owned();
     let after = query.number("after")?.map(DatasetId::new);
     visit::count(&app, client, Bucket::Public, &mut visit.headers).await?;
 
     let asked = (!q.is_empty()).then_some(q.as_str());
-    let (status, problem, mut found) = match app.listings().find(client, asked, after, PAGE as u32 + 1).await {
+    let from = query.number(OWN_FROM)?.unwrap_or(0);
+    let (status, problem, (found, next)) = match listed(visit, asked, after).await {
         Ok(found) => (StatusCode::OK, None, found),
         Err(error) => {
             let error = told(error.into(), &visit.head);
             visit.headers.extend(error.headers);
-            (error.status, Some(error.text), Vec::new())
+            (error.status, Some(error.text), (Vec::new(), None))
         }
     };
     // What is too long is not repeated.
     let base = if q.is_empty() || problem.is_some() { Query::default() } else { Query::default().and("q", &q) };
-    let next = (found.len() > PAGE).then(|| found[PAGE - 1].dataset.id);
-    found.truncate(PAGE);
-    if let Some(user) = &visit.visitor.user {
-        found.retain(|listing| listing.dataset.owner != user.id);
-    }
     let mut listed: Vec<Card> = found.iter().map(|listing| Card::listed(listing, now)).collect();
     let datasets: Vec<&Dataset> = found.iter().map(|listing| &listing.dataset).collect();
     add_examples(&app, &datasets, &mut listed).await?;
-    let (own, own_left) = match &visit.visitor.user {
-        Some(user) if after.is_none() => {
-            let (own, left) = own(visit, user, &q, now).await?;
-            (Some(own), left)
-        }
-        _ => (None, 0),
+    let own = match &visit.visitor.user {
+        Some(user) if after.is_none() => Some(own(visit, user, (&q, &base), from, now).await?),
+        _ => None,
     };
     let page = CataloguePage {
         shell: visit.shell("Datasets"),
         own,
-        own_left,
+        of_others: visit.visitor.user.is_some(),
         listed,
         first: after.map(|_| base.at("/")),
         next: next.map(|id| base.with("after", id).at("/")),
@@ -166,17 +174,62 @@ async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(status, &page)
 }
 
-/// The visitor's datasets whose name or description holds a text, and how many more there are.
-async fn own(visit: &Visit, user: &User, q: &str, now: DateTime<Utc>) -> Result<(Vec<Card>, usize), HttpError> {
+/// A page of the datasets that others list, and the one after which the next page begins. What the visitor lists stands
+/// among the visitor's own.
+async fn listed(
+    visit: &Visit,
+    asked: Option<&str>,
+    mut after: Option<DatasetId>,
+) -> Result<(Vec<Listing>, Option<DatasetId>), ManageError> {
+    let (user, mut found) = (visit.visitor.user.as_ref(), Vec::new());
+    // Where the visitor's fill whole pages, the next ones are looked at, but not without end.
+    for _ in 0..LOOKS {
+        let looked = visit.app.listings().find(visit.visitor.client, asked, after, PAGE as u32 + 1).await?;
+        let is_last = looked.len() <= PAGE;
+        for listing in looked.into_iter().take(PAGE) {
+            if found.len() == PAGE {
+                return Ok((found, after));
+            }
+            after = Some(listing.dataset.id);
+            if user.is_none_or(|user| listing.dataset.owner != user.id) {
+                found.push(listing);
+            }
+        }
+        if is_last {
+            return Ok((found, None));
+        }
+    }
+    Ok((found, after))
+}
+
+/// A page of the visitor's datasets whose name or description holds a text, with so many before it.
+async fn own(
+    visit: &Visit,
+    user: &User,
+    (q, base): (&str, &Query),
+    from: u64,
+    now: DateTime<Utc>,
+) -> Result<Own, HttpError> {
     let app = &visit.app;
-    let mut own = app.datasets().list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
+    let mut own = Vec::new();
+    loop {
+        let after = own.last().map(|dataset: &Dataset| dataset.id);
+        let more = app.datasets().list_bare(user, after, limits::LISTED_DATASETS as u32).await?;
+        let is_last = more.len() < limits::LISTED_DATASETS;
+        own.extend(more);
+        if is_last {
+            break;
+        }
+    }
     let wanted = q.to_lowercase();
     own.retain(|dataset| {
         let description = dataset.about.description.as_deref().unwrap_or_default();
         [dataset.name.as_str(), description].iter().any(|text| text.to_lowercase().contains(&wanted))
     });
-    let left = own.len().saturating_sub(OWN);
-    own.truncate(OWN);
+    let all = own.len();
+    let from = usize::try_from(from).unwrap_or(usize::MAX).min(all);
+    let own: Vec<Dataset> = own.into_iter().skip(from).take(OWN).collect();
+    let at = |from: usize| if from == 0 { base.at("/") } else { base.with(OWN_FROM, from).at("/") };
     let mut cards = Vec::new();
     for dataset in &own {
         let card = Card::new(dataset);
@@ -190,7 +243,12 @@ async fn own(visit: &Visit, user: &User, q: &str, now: DateTime<Utc>) -> Result<
         });
     }
     add_examples(app, &own.iter().collect::<Vec<_>>(), &mut cards).await?;
-    Ok((cards, left))
+    Ok(Own {
+        cards,
+        previous: (from > 0).then(|| at(from.saturating_sub(OWN))),
+        next: (all - from > OWN).then(|| at(from + OWN)),
+        number: figures::grouped(all as u64),
+    })
 }
 
 /// Gives the demo's datasets their queries.

@@ -90,6 +90,11 @@ pub(super) fn took(milliseconds: u64) -> String {
     }
 }
 
+/// As [`grouped`], for templates, which give references.
+pub(super) fn many(number: &(impl Copy + TryInto<u64>)) -> String {
+    grouped((*number).try_into().unwrap_or(u64::MAX))
+}
+
 /// What has changed, with its sign: `+12`, `−3`, `±0`.
 pub(super) fn change(before: u64, now: u64) -> String {
     match now.cmp(&before) {

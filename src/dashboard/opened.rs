@@ -7,7 +7,7 @@ use super::visit::Visit;
 use crate::http::error::HttpError;
 use crate::http::visit;
 use crate::model::dataset::Dataset;
-use crate::model::version::Version;
+use crate::model::version::{Version, VersionSelector};
 use crate::service::{Admitted, Authorization, Bucket, ReadError, UsageMeter};
 
 /// A version that the visitor may read.
@@ -70,6 +70,8 @@ pub(super) struct Heading {
     pub(super) frozen: bool,
     /// The version shown, where one is: `v3`, and what else is said of it.
     pub(super) version: Option<String>,
+    /// The active version, where another one is shown, and its page.
+    pub(super) active: Option<(u64, String)>,
     pub(super) browse: String,
     pub(super) profile: String,
     pub(super) versions: String,
@@ -105,7 +107,10 @@ impl Heading {
             [query.at(&place.dataset.diff()), refresh, webhook, usage]
         };
         let shown = Heading::version(dataset, version.number.get(), admitted.alt);
-        Heading { version: Some(shown), owners: around.owners.map(compare), ..around }
+        let active = dataset.active_version().filter(|active| *active != version.number && !dataset.frozen);
+        let active =
+            active.map(|active| (active.get(), place.dataset.version(VersionSelector::Active, false).browse()));
+        Heading { version: Some(shown), active, owners: around.owners.map(compare), ..around }
     }
 
     /// What it says of a version.
@@ -124,11 +129,12 @@ impl Heading {
         let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == dataset.owner);
         Heading {
             name: Shown::whole(dataset.name.as_str()),
-            description: dataset.about.description.as_deref().map(Shown::whole),
+            description: dataset.about.description.as_deref().map(Shown::lines),
             licence: dataset.about.licence.as_deref().map(Shown::whole),
             private: dataset.is_private(),
             frozen: dataset.frozen,
             version: None,
+            active: None,
             browse: place.browse(),
             profile: place.profile(),
             versions: place.dataset.versions(),

@@ -103,7 +103,8 @@ impl AboutForm {
     pub(super) fn sent(sent: &Sent) -> AboutForm {
         AboutForm {
             name: sent.trimmed("name").to_owned(),
-            description: sent.trimmed("description").to_owned(),
+            // Browsers send the line breaks of a text as CR LF.
+            description: sent.trimmed("description").replace("\r\n", "\n"),
             licence: sent.trimmed("licence").to_owned(),
             listed: sent.ticked("listed"),
             private: sent.ticked("private"),

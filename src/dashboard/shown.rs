@@ -68,6 +68,11 @@ impl Shown {
         }
     }
 
+    /// All of a text of lines, however they end.
+    pub(super) fn lines(text: &str) -> Shown {
+        Shown::whole(&text.replace("\r\n", "\n"))
+    }
+
     /// A text whose beginning is all there is of it.
     /// What nobody would see has a name, because a link needs one.
     pub(super) fn beginning(text: &str, characters: usize, is_cut: bool) -> Shown {

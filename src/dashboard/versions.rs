@@ -56,6 +56,17 @@ impl Action {
         }
     }
 
+    /// Whether the dataset is as it would be then.
+    fn is_in_force(self, version: Option<VersionNumber>, dataset: &Dataset) -> bool {
+        let is_pinned = dataset.pinned_version == version;
+        match self {
+            Action::Pin => is_pinned && !dataset.frozen,
+            Action::Unpin => dataset.pinned_version.is_none(),
+            Action::Freeze => is_pinned && dataset.frozen,
+            Action::Unfreeze => !dataset.frozen,
+        }
+    }
+
     /// Whether it is about a version.
     fn of_a_version(self) -> bool {
         matches!(self, Action::Pin | Action::Freeze)
@@ -289,6 +300,9 @@ async fn confirmation(visit: &mut Visit) -> Result<Reply, HttpError> {
     {
         let text = format!("There is no version {number}; {}.", there_are(dataset.latest_version));
         return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
+    }
+    if action.is_in_force(version, dataset) {
+        return Ok(Reply::SeeOther(place.versions()));
     }
     let (title, button, effects) = words(action, version, dataset);
     let question = Question {

@@ -126,6 +126,13 @@ impl Visit {
     pub(super) fn query(&mut self, names: &[&str]) -> Result<Query, HttpError> {
         visit::check_utf8(&self.head)?;
         let query = Query::parse(self.head.uri.query());
+        self.ignore_others(&query, names);
+        names.iter().try_for_each(|name| query.once(name).map(|_| ()))?;
+        Ok(query)
+    }
+
+    /// Names above the page what is none of its parameters.
+    pub(super) fn ignore_others(&mut self, query: &Query, names: &[&str]) {
         let others = query.others(names);
         self.ignored = (!others.is_empty()).then(|| {
             let named: Vec<String> = others.iter().take(NAMED).map(|name| quoted(name)).collect();
@@ -133,8 +140,6 @@ impl Visit {
             let valid = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             format!("This page ignores what is none of its parameters: {}{more}; valid: {valid}.", named.join(", "))
         });
-        names.iter().try_for_each(|name| query.once(name).map(|_| ()))?;
-        Ok(query)
     }
 
     /// What the page of this title has around it.

@@ -14,6 +14,7 @@ use super::address::AddressPolicy;
 use super::look_ups::{LookUpLimits, LookUps};
 use super::resolver::{LookUp, Resolver};
 use super::url::{AddressError, check_literal, check_scheme};
+use crate::model::causes::chain;
 
 /// Outgoing requests: a policy and a resolver, perhaps for one user. Clones share the resolver and its limits.
 #[derive(Clone)]
@@ -166,4 +167,17 @@ impl Resolve for Guarded {
             }
         })
     }
+}
+
+/// What a connection that was not made is owed to, with the host alone of the URL.
+pub fn connection_refused(error: &reqwest::Error) -> Option<String> {
+    let url = error.url().filter(|_| error.is_connect())?;
+    let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
+    let kinds = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let reason = |kind| match kind {
+        io::ErrorKind::ConnectionRefused => Some("refuses connections"),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("cannot be reached"),
+        _ => None,
+    };
+    kinds.filter_map(reason).map(|reason| format!("{host} {reason}")).next()
 }

@@ -7,7 +7,6 @@
 //! [`crate::net`] decides whether an address may be contacted. Its client resolves names only to permitted addresses.
 //! Addresses in URLs are checked here, once for the given URL and once for each redirect.
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{StreamExt, TryStreamExt};
@@ -26,7 +25,7 @@ use super::input::SourceInput;
 use super::reader::{Chunks, Patience};
 use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
-use crate::net::{AddressError, NameError};
+use crate::net::{AddressError, NameError, connection_refused};
 
 /// Longer validators are not kept, because they are sent with every request and stored in the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
@@ -211,19 +210,6 @@ fn last_segment(url: &Url) -> Option<String> {
     let segment = url.path_segments()?.next_back()?;
     let name = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
     (!name.is_empty()).then(|| name.into_owned())
-}
-
-/// What a connection that was not made is owed to, with the host alone of the URL.
-fn connection_refused(error: &reqwest::Error) -> Option<String> {
-    let url = error.url().filter(|_| error.is_connect())?;
-    let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
-    let kinds = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
-    let reason = |kind| match kind {
-        io::ErrorKind::ConnectionRefused => Some("refuses connections"),
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("cannot be reached"),
-        _ => None,
-    };
-    kinds.filter_map(reason).map(|reason| format!("{host} {reason}")).next()
 }
 
 /// Says what happened by the chain of causes, without the URL, which may hold secrets.

@@ -10,7 +10,7 @@ use super::payload::RefreshEvent;
 use super::signature::{SIGNATURE_HEADER, sign};
 use crate::model::causes::Causes;
 use crate::model::secret::Secret;
-use crate::net::{AddressError, Outgoing, parse_http_url};
+use crate::net::{AddressError, Outgoing, connection_refused, parse_http_url};
 
 /// How much of an answer's body is read, so that a receiver that writes a short body is not cut off.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -76,7 +76,11 @@ impl WebhookSender {
             let signature = sign(secret, &body).map_err(|error| error.to_string())?;
             request = request.header(SIGNATURE_HEADER, signature);
         }
-        request.body(body).send().await.map_err(|error| Causes(&error.without_url()).to_string())
+        request
+            .body(body)
+            .send()
+            .await
+            .map_err(|error| connection_refused(&error).unwrap_or_else(|| Causes(&error.without_url()).to_string()))
     }
 }
 

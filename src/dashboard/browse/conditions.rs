@@ -5,8 +5,8 @@ use std::fmt;
 
 use askama::filters::HtmlSafe;
 
-use super::VIEW;
 use super::links::Links;
+use super::{COLUMNS, VIEW};
 use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
 use crate::model::path::Path;
@@ -134,6 +134,7 @@ pub(super) fn in_force(links: &Links<'_>) -> InForce {
             "sample" => Words::of("random sample of", value),
             "keep_field" => Words::of("only the fields", value),
             "drop_field" => Words::of("without the fields", value),
+            COLUMNS => Words::of("only the columns", value),
             parameter => Words::condition("", parameter, value)?,
         };
         Some((place, words))
@@ -213,6 +214,7 @@ mod tests {
     #[test]
     fn each_part_in_force_can_be_taken_away() {
         check(linked, "view=json&limit=5&offset=10&keywords=a", &[]);
+        check(linked, "columns=a,b&sort=c", &[("only the columns a,b", "?sort=c"), ("sorted by c", "?columns=a,b")]);
         check(
             linked,
             r"filter=a\:b:x&filter_gt=n:3&sort=n:desc&offset=9",

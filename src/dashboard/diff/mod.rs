@@ -128,7 +128,16 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let dataset = &own.view.dataset;
     // The form sends empty fields.
     let sent = Query::parse(uri.query());
-    let query: Query = sent.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
+    // The dataset is the page's, and its answer has one format. Calls that are copied here may name both.
+    let names: Vec<&str> = DiffCall::parameters().chain([VIEW, COMPARED]).collect();
+    let shown: Vec<&str> = names.iter().copied().filter(|name| !["dataset_id", "format"].contains(name)).collect();
+    visit.ignore_others(&sent.without(&["dataset_id", "format"]), &shown);
+    let query: Query = sent
+        .pairs()
+        .iter()
+        .filter(|(name, value)| !value.is_empty() && names.contains(&name.as_str()))
+        .cloned()
+        .collect();
     let field = |name| query.first(name).unwrap_or_default().chars().take(FIELD_CHARACTERS).collect::<String>();
     // Until two are chosen: the version from whose page one came, or the last one, and the one before.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
@@ -300,6 +309,13 @@ async fn find(
             "{} of {} fit into this page. The next page goes on after them.",
             figures::grouped(shown),
             figures::counted(count, "record", "records")
+        ));
+    }
+    if page.offset > 0 && page.offset >= diff.count(page.change_type) {
+        notes.push(format!(
+            "{} behind all of them: the last record is at {}.",
+            figures::grouped(page.offset),
+            figures::grouped(diff.count(page.change_type).saturating_sub(1))
         ));
     }
     if shown == 0 && count > 0 {

@@ -33,6 +33,7 @@ use crate::model::ids::AttemptId;
 use crate::model::schedule::Schedule;
 use crate::model::source::SourceFormat;
 use crate::model::text::with_names;
+use crate::model::version::VersionNumber;
 use crate::service::{App, DatasetSettings, RefreshProgress, RefreshStage};
 
 /// How long a page waits for a refresh that it has begun. The refresh goes on.
@@ -63,6 +64,8 @@ struct RefreshPage {
     problem: Problem,
     action: String,
     settings: String,
+    /// The version that stays active, whatever is made.
+    pinned: Option<u64>,
     source: String,
     fetched: bool,
     frozen: bool,
@@ -221,6 +224,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         problem,
         action: place.refresh(),
         settings: place.settings(),
+        pinned: dataset.pinned_version.map(VersionNumber::get),
         source: source(dataset),
         fetched,
         frozen: dataset.frozen,

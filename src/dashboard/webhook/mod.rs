@@ -12,10 +12,11 @@ use chrono::{DateTime, Utc};
 
 use self::snippets::{SNIPPETS, Snippet};
 use super::acting::{Own, Problem, Question, Sent, asked, own, problem, received_of_owner};
-use super::figures::Time;
+use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
+use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::SentDelivery;
 use crate::http::error::HttpError;
@@ -191,8 +192,8 @@ fn row(delivery: SentDelivery, now: DateTime<Utc>) -> DeliveryRow {
     DeliveryRow {
         version: delivery.version.get(),
         at: Time::new(delivery.fired_at, now),
-        url: delivery.url,
-        took: duration.map(|duration| format!("{} ms", duration.as_millis())),
+        url: shown_url(&delivery.url),
+        took: duration.map(|duration| figures::took(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))),
         outcome,
         failed,
     }

@@ -82,6 +82,11 @@ impl DiffCall {
         Ok(DiffCall::of(QueryString::from(parameters))?)
     }
 
+    /// The names of the operation's parameters.
+    pub(crate) fn parameters() -> impl Iterator<Item = &'static str> {
+        DIFF.parameters().iter().map(|field| field.name)
+    }
+
     fn of(query: QueryString) -> Result<DiffCall, CallError> {
         let query = query.of(&DIFF)?;
         let dataset = query.dataset_id()?;

@@ -52,8 +52,8 @@ pub(crate) use explanation::Explanation as ExplanationAnswer;
 use query::QueryString;
 
 use axum::Router;
-use axum::http::HeaderValue;
 use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderValue, Method};
 use axum::middleware::map_response;
 use axum::response::Response;
 
@@ -89,6 +89,11 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
 /// Their routes.
 pub(super) fn routes() -> Router<App> {
     endpoint::routes(endpoints()).layer(map_response(private))
+}
+
+/// Whether a call goes on when its client has left: a refresh that has come whole, and a ping.
+pub(super) fn outlives_its_client(method: &Method, path: &str) -> bool {
+    (path == refresh::PATH && method == Method::POST) || path.starts_with(ping::PREFIX)
 }
 
 /// No cache may keep what owners see: keys and addresses among it.

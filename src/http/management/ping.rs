@@ -17,7 +17,7 @@ use crate::http::read::rate;
 use crate::service::{App, Bucket, RateLimitStatus, RefreshError, Refreshed};
 
 /// The path before the token.
-const PREFIX: &str = "/ping/";
+pub(super) const PREFIX: &str = "/ping/";
 
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&PING];

@@ -42,11 +42,14 @@ const HEAD_BYTES: usize = BRACKET_WITHIN_BYTES;
 /// The parameter that says what cells of tables become.
 const INFER_TYPES: &str = "infer_types";
 
+/// Its path.
+pub(super) const PATH: &str = "/dataset/refresh";
+
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&REFRESH];
 
 static REFRESH: Endpoint = Endpoint {
-    path: "/dataset/refresh",
+    path: PATH,
     operations: &[(HttpMethod::Post, "refreshDataset")],
     group: Group::Versions,
     summary: "Makes a version: fetches the source, or takes the entities of a `push` dataset",

@@ -42,6 +42,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderValue, Version, header};
 use axum::response::Response;
+use futures::future::Either;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, Connection};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,6 +54,7 @@ use tower::Service;
 use crate::config::{Config, TrustedProxies};
 use crate::http::layers::access_log::REQUEST_ID;
 use crate::http::layers::host;
+use crate::http::management::outlives_its_client;
 use crate::http::router::router;
 use crate::metrics::{self, metrics};
 use crate::model::causes::Causes;
@@ -555,7 +557,14 @@ where
         host::mark(&mut request);
         // HTTP/2 has GOAWAY for this.
         let http2 = request.version() == Version::HTTP_2;
-        let (answering, limit, activity) = (self.router.clone().call(request), self.answer, self.activity.clone());
+        let outlives = outlives_its_client(request.method(), request.uri().path());
+        let answering = self.router.clone().call(request);
+        // A connection whose client has left is dropped, before a call is looked at, too.
+        let answering = match outlives {
+            true => Either::Left(in_its_own_task(answering)),
+            false => Either::Right(answering),
+        };
+        let (limit, activity) = (self.answer, self.activity.clone());
         Box::pin(async move {
             let mut response = answering.await?;
             if !http2 && activity.is_leaving() {
@@ -564,5 +573,22 @@ where
             let id = response.headers().get(REQUEST_ID).cloned();
             Ok(response.map(|body| Body::new(TimedBody::new(body, limit, id, in_flight, http2))))
         })
+    }
+}
+
+/// Answers in a task that goes on when nobody waits for it, and is begun at once.
+fn in_its_own_task(
+    answering: impl Future<Output = Result<Response, Infallible>> + Send + 'static,
+) -> impl Future<Output = Result<Response, Infallible>> + Send {
+    let task = tokio::spawn(answering);
+    async move {
+        match task.await {
+            Ok(answer) => answer,
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime ends.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 }

@@ -91,12 +91,17 @@ async fn sessions_are_ended_and_a_new_password_ends_all_others() {
     assert!(owner.page("/ui/account").await.select("form[action='/ui/account/end-session']").is_empty());
 
     let third = Browser::user(&service, OWNER).await;
-    let wrong = Page::of(&sent(&owner, "password", &[("old", "wrong"), ("new", "another")]).await, 403);
+    let wrong =
+        Page::of(&sent(&owner, "password", &[("old", "wrong"), ("new", "another"), ("again", "another")]).await, 403);
     assert_eq!(wrong.words("#old-problem"), "This is not your password. Nothing was changed.");
     assert_eq!(wrong.select("[role=alert]").len(), 1);
-    let empty = Page::of(&sent(&owner, "password", &[("old", PASSWORD), ("new", "")]).await, 400);
+    let empty = Page::of(&sent(&owner, "password", &[("old", PASSWORD), ("new", ""), ("again", "")]).await, 400);
     assert_eq!(empty.words("#new-problem"), "The password must have 1 to 1024 bytes.");
-    leads_to(&sent(&owner, "password", &[("old", PASSWORD), ("new", "another")]).await, "/ui/account?done=password");
+    let differs = [("old", PASSWORD), ("new", "another"), ("again", "anther")];
+    let differs = Page::of(&sent(&owner, "password", &differs).await, 400);
+    assert!(differs.words("#again-problem").contains("not the new password"), "{}", differs.words("#again-problem"));
+    let changed = [("old", PASSWORD), ("new", "another"), ("again", "another")];
+    leads_to(&sent(&owner, "password", &changed).await, "/ui/account?done=password");
     assert!(
         owner.page("/ui/account?done=password").await.words("[role=status]").starts_with("The password is changed")
     );

@@ -1,9 +1,11 @@
 //! `/`: which datasets are listed for whom, and how they are searched and paged.
 
+use strata::model::user::Plan;
 use strata::service::DEMO_OWNER;
 
 use super::{Browser, leads_to};
 use crate::support::html::{Page, words};
+use crate::support::owned::{add_user, call, parsed};
 use crate::support::{OWNER, TestService};
 
 fn names(page: &Page) -> Vec<String> {
@@ -78,11 +80,23 @@ async fn the_list_is_paged_to_its_end() {
     assert_eq!(names(&last), ["Set 50", "Set 51", "Set 52"]);
     assert!(last.select("a[rel=next]").is_empty());
     assert_eq!(last.link("First page"), "/?q=set");
-    // Whoever owns them all has as many as a page holds, and is told of the others.
+    // Whoever owns them has pages of them, too, and finds those of others behind them.
+    let (_, token) = add_user(&owned.service, "eve@strata.test", Plan::Pro).await;
+    let post = async |path, body| parsed(&call(&owned.service, &token, "POST", path, body).await);
+    post("/dataset/create", r#"{"name":"Other","listed":true}"#).await;
+    post("/dataset/refresh", r#"{"dataset_id":54,"entities":[{}]}"#).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let page = owner.page("/").await;
-    assert_eq!(names(&page).len(), 50);
-    assert!(page.words("main").contains("And 3 more"));
+    assert_eq!(page.all_words("section[aria-labelledby=own] .card h3 a").len(), 50);
+    assert_eq!(page.all_words("section[aria-labelledby=listed] .card h3 a"), ["Other"]);
+    assert!(page.words("nav.pages").contains("53 in all"), "{}", page.words("nav.pages"));
+    let next = owner.page(&page.link("Next of yours")).await;
+    assert_eq!(next.all_words("section[aria-labelledby=own] .card h3 a"), ["Set 50", "Set 51", "Set 52"]);
+    assert_eq!(next.link("Previous of yours"), "/");
+    let found = owner.page("/?q=set&own=50").await;
+    assert_eq!((names(&found).len(), found.link("Previous of yours")), (3, "/?q=set".to_owned()));
+    assert!(owner.page("/?own=99").await.select("section[aria-labelledby=own] .card").is_empty());
+    owner.error("/?own=x", 400).await;
 }
 
 #[tokio::test]

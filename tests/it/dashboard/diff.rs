@@ -122,6 +122,11 @@ async fn records_are_filtered_by_kind_and_paged() {
     assert_eq!(before.select(".record").len(), 20);
     let past = owner.page(&format!("/ui/{id}/ten/diff?v1=1&v2=2&offset=99999999999999999999")).await;
     assert!(past.select(".record").is_empty());
+    assert!(
+        past.words(".note").ends_with("behind all of them: the last record is at 1,036."),
+        "{}",
+        past.words(".note")
+    );
     owner.page(&past.link("Previous")).await;
 }
 
@@ -168,7 +173,6 @@ async fn mistakes_are_said_in_the_form() {
         ("v1=1&v2=9", 404, "versions are 1 to 2"),
         ("v1=1&v2=2&limit=x", 400, "limit"),
         ("v1=1&v2=2&change_type=x", 400, "valid: added, subtracted, modified"),
-        ("v1=1&v2=2&odd=x", 400, "odd"),
         ("v1=1&v2=2&dataset_id=99", 400, "given twice"),
         ("v1=1&v2=%3Cscript%3E", 400, "<script>"),
     ] {
@@ -177,6 +181,15 @@ async fn mistakes_are_said_in_the_form() {
     }
     let same = owner.page(&format!("{uri}?v1=1&v2=1&dataset_id={id}")).await;
     assert_eq!(same.words(".note"), "Both have the same entities.");
+    // As other pages do, and the call of the page is without it.
+    let odd = owner.page(&format!("{uri}?v1=1&v2=2&odd=x")).await;
+    assert_eq!(
+        odd.words(".note.ignored"),
+        "This page ignores what is none of its parameters: \"odd\"; valid: v1, v2, change_type, alt, offset, limit, view, \
+         of."
+    );
+    assert_eq!(odd.select(".record").len(), 3);
+    assert!(!odd.words(".call").contains("odd"), "{}", odd.words(".call"));
 }
 
 #[tokio::test]

@@ -53,13 +53,16 @@ async fn settings_are_saved_and_what_is_wrong_is_said() {
     }
     owned.dataset("Eleven", json!({}), &[]).await;
     Page::of(&saved(&[("name", "Eleven")]).await, 409);
-    let fields = [("name", "Twelve"), ("description", " <b> "), ("licence", "MIT"), ("listed", "true")];
+    let fields = [("name", "Twelve"), ("description", " <b>\r\nof two lines "), ("licence", "MIT"), ("listed", "true")];
     leads_to(&saved(&fields).await, "/ui/1/twelve/settings?done=about");
     let page = Browser::visitor(&owned.service).page("/").await;
-    assert!(page.words(".card").starts_with("Twelve <b> 1 entity version 1 "), "{}", page.words(".card"));
+    let card = page.words(".card");
+    assert!(card.starts_with("Twelve <b> of two lines 1 entity version 1 "), "{card}");
+    let listed = owned.service.get("/datasets").await;
+    assert!(listed.text().contains(r#""description":"<b>\nof two lines""#), "{}", listed.text());
     let page = owner.page("/ui/1/twelve/settings?done=about").await;
     assert_eq!(page.words("[role=status]"), "The settings are saved.");
-    assert_eq!(page.words("#description"), "<b>");
+    assert_eq!(page.words("#description"), "<b> of two lines");
     assert!(page.one("input[name=listed]").attr("checked").is_some());
     assert!(page.one("input[name=private]").attr("checked").is_none());
     owner.error(SETTINGS, 404).await;

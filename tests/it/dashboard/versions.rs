@@ -59,11 +59,29 @@ async fn an_owner_pins_and_unpins_and_is_told_before_what_it_does() {
     assert!(page.words("[role=status]").starts_with("The version is pinned."));
     assert_eq!(page.all_words(".timeline h3"), ["Version 3 latest", "Version 2", "Version 1 active pinned"]);
     assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 2);
+    // Nothing is asked that changes nothing.
+    let versions = format!("/ui/{id}/ten/versions");
+    leads_to(&owner.get(&format!("/ui/{id}/ten/manage/pin?version=1")).await, &versions);
+    leads_to(&owner.get(&format!("/ui/{id}/ten/manage/unfreeze")).await, &versions);
+    // What others read is told where another version is shown, and where one is made.
+    let newest = owner.page(&format!("/ui/{id}/ten/v3/")).await;
+    assert_eq!(
+        (newest.words(".heading .facts"), newest.link("v1")),
+        ("Version v3 Active: v1".to_owned(), format!("/ui/{id}/ten/active/"))
+    );
+    assert_eq!(
+        owner.page(&format!("/ui/{id}/ten/v1/")).await.words(".heading .facts"),
+        "Version v1, active and pinned"
+    );
+    let refresh = owner.page(&format!("/ui/{id}/ten/refresh")).await;
+    assert!(refresh.words(".note").starts_with("Version 1 is pinned: it stays active"), "{}", refresh.words(".note"));
 
     let confirm = owner.page(&page.link("Unpin…")).await;
     assert!(confirm.all_words(".effects li")[0].contains("the newest version, 3."));
     let page = acts(&owner, id, "unpin", "").await;
     assert_eq!(page.all_words(".timeline h3")[0], "Version 3 active latest");
+    leads_to(&owner.get(&format!("/ui/{id}/ten/manage/unpin")).await, &versions);
+    assert!(!owner.page(&format!("/ui/{id}/ten/refresh")).await.text.contains("is pinned"));
     assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 3);
 }
 

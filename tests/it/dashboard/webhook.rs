@@ -120,14 +120,28 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
     assert!(page.words("section[aria-labelledby=receiver]").contains("Nothing is signed."));
     let rows = page.all_words("tbody tr");
     assert!(rows[0].starts_with("3 just now status 500 ") && rows[0].contains(" ms http"), "{rows:?}");
+    assert!(rows[0].ends_with("/bad?…"), "what may be a key is not shown: {rows:?}");
     assert!(rows[1].starts_with("2 just now status 200 "), "{rows:?}");
     assert_eq!(page.select("td.failed").len(), 1);
+
+    // Why nothing came is said as of a source.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|closed| closed.local_addr()).expect("a port");
+    let url = format!("http://ada:secret@{closed}/");
+    leads_to(&registered(&owner, &[("url", &url), ("signed", "no")]).await, "/ui/1/ten/webhook?done=register");
+    owned.push(1, "[{\"n\":4}]").await;
+    owned.service.app.deliveries().send_due().await.expect("sent");
+    let page = owner.page(WEBHOOK).await;
+    let row = page.words("tbody tr:first-child");
+    assert!(
+        row.contains(&format!("{closed} refuses connections")) && row.contains(&format!("http://…@{closed}/")),
+        "{row}"
+    );
 
     let confirm = owner.page(&page.link("Delete it…")).await;
     leads_to(&owner.submit(&confirm, "/ui/1/ten/webhook/delete").await, "/ui/1/ten/webhook?done=delete");
     let page = owner.page(WEBHOOK).await;
     assert!(page.words("section[aria-labelledby=receiver]").contains("None is registered."));
-    assert_eq!(page.select("tbody tr").len(), 2, "what was delivered stays listed");
+    assert_eq!(page.select("tbody tr").len(), 3, "what was delivered stays listed");
     Page::of(&owner.submit(&confirm, "/ui/1/ten/webhook/delete").await, 404);
 }
 

@@ -12,7 +12,8 @@ use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
-use strata::config::Config;
+use serde_json::json;
+use strata::config::{Config, Networks};
 use strata::http::server::{ServerLimits, serve};
 use strata::service::{App, Load};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +21,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
 use crate::support::binary::Binary;
+use crate::support::loopback_server::{LoopbackServer, ok};
+use crate::support::owned::{Owned, parsed};
 use crate::support::serving::{limits, slow, start};
 use crate::support::{Log, TestService, eventually};
 
@@ -101,6 +104,51 @@ async fn a_client_that_leaves_stops_the_work_and_gives_everything_back() {
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(listening.load(), Load::default());
+    }
+}
+
+/// A connection whose client leaves, wholly or by half, is dropped with what it works at, also before that is looked at. A
+/// refresh goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refresh_that_has_come_is_made_though_its_client_leaves_at_once() {
+    let source = LoopbackServer::start(|_| ok("content-type: application/json\r\n", b"[{\"n\":1}]"));
+    let owned = Owned::start(|config| {
+        config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
+    })
+    .await;
+    let pushed = owned.dataset("Pushed", json!({}), &[]).await;
+    let pinged = owned.dataset("Pinged", json!({"source": source.url("/data.json")}), &[]).await;
+    let view = owned.call("GET", &format!("/dataset/view?dataset_id={pinged}"), "").await;
+    let ping = parsed(&view)["dataset"]["ping_url"].as_str().expect("a URL").to_owned();
+    let ping = format!("GET {} HTTP/1.1\r\nHost: test\r\n\r\n", &ping[ping.find("/ping/").expect("a path")..]);
+    let push = |text_bytes: usize| {
+        let entity = format!("{{\"text\":\"{}\"}}\n", "x".repeat(text_bytes));
+        format!(
+            "POST /dataset/refresh?dataset_id={pushed} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n{entity}",
+            owned.token(),
+            entity.len()
+        )
+    };
+    let (address, _shutdown) = listen(owned.service.app.clone()).await;
+    for round in 0..10 {
+        for (id, request, before) in
+            [(pushed, push(10), 2 * round), (pushed, push(1 << 20), 2 * round + 1), (pinged, ping.clone(), round)]
+        {
+            let mut connection = TcpStream::connect(address).await.expect("a connection");
+            connection.write_all(request.as_bytes()).await.expect("sent");
+            let _half = match round % 2 {
+                0 => None,
+                _ => {
+                    connection.shutdown().await.expect("half closed");
+                    Some(connection)
+                }
+            };
+            eventually(&format!("version {before} of {id}, {} bytes, round {round}", request.len()), async || {
+                owned.versions(id).await.len() == before + 1
+            })
+            .await;
+        }
     }
 }
 

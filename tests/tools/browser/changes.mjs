@@ -88,7 +88,7 @@ async function progress(page, scripts) {
   const bytes = page.locator("[data-bytes]");
   if (scripts) {
     slow.write('{"n":2}\n'.repeat(50_000));
-    await until(async () => (await bytes.innerText()) === "480,000 bytes");
+    await until(async () => (await bytes.innerText()) === "480 kB");
     assert.match(await page.locator("[data-entities]").innerText(), /^[\d,]+$/);
   }
   slow.end('{"n":3}\n');

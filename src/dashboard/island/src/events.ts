@@ -20,6 +20,15 @@ const SENTENCES: Record<string, string> = {
   failed: "It has failed.",
 };
 
+/** A size as the page has it. */
+function size(bytes: number): string {
+  if (bytes < 1000) return `${bytes} ${bytes === 1 ? "byte" : "bytes"}`;
+  const units = ["kB", "MB", "GB", "TB", "PB"];
+  let [value, unit] = [bytes / 1000, 0];
+  while (value >= 999.5 && unit + 1 < units.length) [value, unit] = [value / 1000, unit + 1];
+  return `${value.toFixed(value < 9.95 ? 1 : 0)} ${units[unit]}`;
+}
+
 /** The stages after which nothing comes. */
 const LAST = ["done", "failed"];
 
@@ -52,7 +61,7 @@ class Progression {
     }
     const { stage, bytes, entities } = progress;
     if (stage !== undefined) this.show("[data-stage]", SENTENCES[stage] ?? stage);
-    if (bytes !== undefined) this.show("[data-bytes]", `${bytes.toLocaleString("en")} bytes`);
+    if (bytes !== undefined) this.show("[data-bytes]", size(bytes));
     if (entities !== undefined) this.show("[data-entities]", entities.toLocaleString("en"));
     if (stage !== undefined && LAST.includes(stage)) {
       this.source.close();
