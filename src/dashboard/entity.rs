@@ -5,8 +5,10 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::REFERER;
 use axum::http::request::Parts;
 use axum::response::Response;
+use url::Url;
 
 use super::alternates::OF_VERSION;
 use super::browse::{Entities, numbered};
@@ -29,6 +31,8 @@ use crate::service::App;
 struct EntityPage {
     shell: Shell,
     heading: Heading,
+    /// The page of entities from which one came.
+    back: Option<String>,
     position: String,
     of: String,
     /// `None` where it is too large.
@@ -87,6 +91,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     let page = EntityPage {
         shell: visit.shell(format!("Entity at {position}, {}", opened.dataset.name.as_str())),
         heading: Heading::of(visit, &opened, &place, Tab::Data),
+        back: came_from(visit, &place),
         position: figures::grouped(position),
         of: figures::counted(entities, "entity", "entities"),
         tree,
@@ -98,4 +103,14 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
         next: (position + 1 < entities).then(|| place.entity(position + 1)),
     };
     render(StatusCode::OK, &page)
+}
+
+/// The page of entities of this dataset from which one came, as the browser says, with what was asked for there.
+fn came_from(visit: &Visit, place: &Place) -> Option<String> {
+    let referer = visit.head.headers.get(REFERER)?.to_str().ok()?;
+    let url = Url::parse(referer).ok()?;
+    let (from, _) = Place::parse(url.path()).ok()?;
+    let is_of_it = from.dataset.id == place.dataset.id && from.dataset.slug == place.dataset.slug;
+    let query = url.query().filter(|query| !query.is_empty() && is_of_it && url.path() == from.browse())?;
+    Some(Query::parse(Some(query)).at(&from.browse()))
 }

@@ -311,17 +311,17 @@ async fn find(
             figures::counted(count, "record", "records")
         ));
     }
-    if page.offset > 0 && page.offset >= diff.count(page.change_type) {
+    let total = diff.count(page.change_type);
+    if let Some(last) = total.checked_sub(1).filter(|last| page.offset > *last) {
         notes.push(format!(
-            "{} behind all of them: the last record is at {}.",
+            "No record is at {}: the last one is at {}.",
             figures::grouped(page.offset),
-            figures::grouped(diff.count(page.change_type).saturating_sub(1))
+            figures::grouped(last)
         ));
     }
     if shown == 0 && count > 0 {
         notes.push("The first one is larger than a page. The API call below gives it.".to_owned());
     }
-    let total = diff.count(page.change_type);
     // What is too large for a page does not hold up the next one.
     let next = page.offset.saturating_add(shown.max(count.min(1)));
     let at = |offset: u64| match offset {

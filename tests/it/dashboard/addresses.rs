@@ -109,7 +109,7 @@ async fn parameters_that_a_page_does_not_have_are_named() {
     let owned = ten().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     for (uri, valid) in [
-        ("/", "q, after"),
+        ("/", "q, after, own"),
         ("/ui/sign-in", "next"),
         ("/ui/account", "done"),
         ("/ui/new", "none"),
@@ -117,7 +117,7 @@ async fn parameters_that_a_page_does_not_have_are_named() {
         ("/ui/1/ten/v1/entity/0", "none"),
         ("/ui/1/ten/versions", "before, done"),
         ("/ui/1/ten/manage/pin?version=1", "version"),
-        ("/ui/1/ten/manage/unpin", "none"),
+        ("/ui/1/ten/manage/freeze?version=1", "version"),
         ("/ui/1/ten/clone", "none"),
         ("/ui/1/ten/usage", "days"),
         ("/ui/1/ten/refresh", "done, ended, before"),

@@ -319,6 +319,22 @@ async fn an_entity_has_a_page() {
     assert_eq!(entity.one(".call a").attr("href"), Some("/api/1/ten/v1/?offset=5&limit=1"));
     assert!(visitor.page("/ui/1/ten/v1/entity/9").await.select("a[rel=next]").is_empty());
     assert!(visitor.page("/ui/1/ten/v1/entity/0").await.select("a[rel=prev]").is_empty());
+    // The way back to the query is the browser's word for it, of this dataset alone.
+    for (from, back) in [
+        ("http://any.test/ui/1/ten/active/?filter=k:2&sort=n:desc", Some("/ui/1/ten/active/?filter=k:2&sort=n:desc")),
+        ("http://any.test/ui/1/ten/v1/?keywords=%3Cb%3E%22", Some("/ui/1/ten/v1/?keywords=%3Cb%3E%22")),
+        ("http://any.test/ui/1/ten/v1/", None),
+        ("http://any.test/ui/1/ten/v1/profile?filter=k:2", None),
+        ("http://any.test/ui/2/ten/v1/?filter=k:2", None),
+        ("http://any.test/ui/1/other/v1/?filter=k:2", None),
+        ("javascript:alert(1)//ui/1/ten/v1/?filter=k:2", None),
+        ("/ui/1/ten/v1/?filter=k:2", None),
+    ] {
+        let request = axum::http::Request::get("/ui/1/ten/v1/entity/5").header("referer", from);
+        let entity = Page::of(&visitor.send(request, axum::body::Body::empty()).await, 200);
+        let shown = entity.select(".views a").first().and_then(|link| link.attr("href").map(str::to_owned));
+        assert_eq!(shown.as_deref(), back, "{from}");
+    }
 }
 
 #[tokio::test]

@@ -107,8 +107,8 @@ async fn a_client_that_leaves_stops_the_work_and_gives_everything_back() {
     }
 }
 
-/// A connection whose client leaves, wholly or by half, is dropped with what it works at, also before that is looked at. A
-/// refresh goes on.
+/// A connection whose client leaves, wholly or by half, is dropped with what it works at, also before that is looked
+/// at. A refresh goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refresh_that_has_come_is_made_though_its_client_leaves_at_once() {
     let source = LoopbackServer::start(|_| ok("content-type: application/json\r\n", b"[{\"n\":1}]"));

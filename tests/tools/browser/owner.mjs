@@ -139,7 +139,8 @@ async function account(page, password, next) {
   await page.getByRole("button", { name: /^End the session/ }).first().click();
   await page.locator(".done").waitFor();
   await page.getByLabel("Current password").fill(password);
-  await page.getByLabel("New password").fill(next);
+  await page.getByLabel("New password", { exact: true }).fill(next);
+  await page.getByLabel("New password, again").fill(next);
   await page.getByRole("button", { name: "Change the password" }).click();
   await page.locator(".done").waitFor();
 }

@@ -111,7 +111,7 @@ class Columns {
     const shown = order.filter((name) => !this.isHidden(name)).length;
     const isOpen = this.panel.querySelector("details")?.open ?? false;
     render(
-      <details onToggle={this.show}>
+      <details onToggle={this.show} onKeyDown={closeByKey}>
         <summary>
           Columns
           <span class="count">
@@ -156,6 +156,14 @@ class Columns {
       this.panel,
     );
   };
+}
+
+/** Closes the panel by a key, as browsers do with others. */
+function closeByKey(event: KeyboardEvent): void {
+  const panel = event.currentTarget;
+  if (event.key !== "Escape" || !(panel instanceof HTMLDetailsElement)) return;
+  panel.open = false;
+  panel.querySelector("summary")?.focus();
 }
 
 /** The cells of a row as the service sent them. */
