@@ -211,16 +211,9 @@ async fn own(
     now: DateTime<Utc>,
 ) -> Result<Own, HttpError> {
     let app = &visit.app;
-    let mut own = Vec::new();
-    loop {
-        let after = own.last().map(|dataset: &Dataset| dataset.id);
-        let more = app.datasets().list_bare(user, after, limits::LISTED_DATASETS as u32).await?;
-        let is_last = more.len() < limits::LISTED_DATASETS;
-        own.extend(more);
-        if is_last {
-            break;
-        }
-    }
+    // One look-up, however many there are: whoever owns more finds the others by the API.
+    let mut own = app.datasets().list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
+    let are_all = own.len() < limits::LISTED_DATASETS;
     let wanted = q.to_lowercase();
     own.retain(|dataset| {
         let description = dataset.about.description.as_deref().unwrap_or_default();
@@ -247,7 +240,7 @@ async fn own(
         cards,
         previous: (from > 0).then(|| at(from.saturating_sub(OWN))),
         next: (all - from > OWN).then(|| at(from + OWN)),
-        number: figures::grouped(all as u64),
+        number: figures::grouped(all as u64) + if are_all { "" } else { " or more" },
     })
 }
 
