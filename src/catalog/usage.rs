@@ -3,11 +3,14 @@
 //! Each process counts for itself and adds what it has counted, in batches, so several processes add up. A batch has a
 //! number: a process that did not hear of its commit sends the same batch again, and nothing is added twice.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::convert::{from_time, to_unsigned};
 use super::engine::Value;
 use super::{Catalog, CatalogError, DatasetId};
+use crate::model::ids::UserId;
 
 /// Rows that a sweep deletes in one transaction.
 const SWEPT_AT_ONCE: i64 = 10_000;
@@ -125,17 +128,29 @@ impl Catalog {
         let rows: Vec<(i64, i64, i64, i64, i64)> = self.engine.fetch_all(sql, values).await?;
         let usage = |(day, requests, not_modified, rate_limited, bytes): (i64, i64, i64, i64, i64)| {
             let corrupt = |_| CatalogError::Corrupt { column: "dataset_usage.day", value: day.to_string() };
-            Ok(DayUsage {
-                day: u32::try_from(day).map_err(corrupt)?,
-                counts: UsageCounts {
-                    requests: to_unsigned(requests, "dataset_usage.requests")?,
-                    not_modified: to_unsigned(not_modified, "dataset_usage.not_modified")?,
-                    rate_limited: to_unsigned(rate_limited, "dataset_usage.rate_limited")?,
-                    bytes: to_unsigned(bytes, "dataset_usage.bytes")?,
-                },
-            })
+            let counts = from_columns([requests, not_modified, rate_limited, bytes])?;
+            Ok(DayUsage { day: u32::try_from(day).map_err(corrupt)?, counts })
         };
         rows.into_iter().map(usage).collect()
+    }
+
+    /// How much each dataset of an owner was read from a day on. Datasets without a read are left out. One range of the
+    /// primary key for each dataset; rows are summed here, so that no sum is too large for a column.
+    pub async fn owned_usage(
+        &self,
+        owner: UserId,
+        first: u32,
+    ) -> Result<HashMap<DatasetId, UsageCounts>, CatalogError> {
+        let sql = "SELECT dataset_id, requests, not_modified, rate_limited, bytes
+                   FROM datasets JOIN dataset_usage USING (dataset_id) WHERE owner_id = $1 AND day >= $2";
+        let values = &[owner.into(), Value::Integer(first.into())];
+        let rows: Vec<(i64, i64, i64, i64, i64)> = self.engine.fetch_all(sql, values).await?;
+        let mut sums: HashMap<DatasetId, UsageCounts> = HashMap::new();
+        for (dataset, requests, not_modified, rate_limited, bytes) in rows {
+            let dataset = DatasetId::new(to_unsigned(dataset, "dataset_usage.dataset_id")?);
+            sums.entry(dataset).or_default().add(from_columns([requests, not_modified, rate_limited, bytes])?);
+        }
+        Ok(sums)
     }
 
     /// Forgets days before one, and processes that have added nothing for long. Costs what it deletes; each transaction
@@ -149,6 +164,16 @@ impl Catalog {
         self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await?;
         Ok(())
     }
+}
+
+/// The counts of a row: requests, not modified, rate limited, bytes.
+fn from_columns([requests, not_modified, rate_limited, bytes]: [i64; 4]) -> Result<UsageCounts, CatalogError> {
+    Ok(UsageCounts {
+        requests: to_unsigned(requests, "dataset_usage.requests")?,
+        not_modified: to_unsigned(not_modified, "dataset_usage.not_modified")?,
+        rate_limited: to_unsigned(rate_limited, "dataset_usage.rate_limited")?,
+        bytes: to_unsigned(bytes, "dataset_usage.bytes")?,
+    })
 }
 
 #[cfg(test)]

@@ -86,6 +86,8 @@ struct Card {
     size: Option<String>,
     time: Option<Time>,
     private: bool,
+    /// Public, but found by its address alone.
+    unlisted: bool,
     frozen: bool,
     pinned: bool,
     examples: Vec<Example>,
@@ -115,6 +117,7 @@ impl Card {
             size: None,
             time: None,
             private: dataset.is_private(),
+            unlisted: !dataset.is_private() && !dataset.about.listed,
             frozen: dataset.frozen,
             pinned: dataset.pinned_version.is_some(),
             examples: Vec::new(),

@@ -103,18 +103,42 @@ impl Shown {
         self
     }
 
-    /// As [`Shown::marking`], with a word on hits in the rest of the whole text.
-    pub(super) fn marking_all(self, whole: &str, marks: &Marks) -> Shown {
-        let shown = self.marking(marks);
-        let end = shown.text.len();
-        let has_more_hits = shown.is_cut() && marks.in_text(whole).iter().any(|part| part.end > end);
-        Shown { has_more_hits, ..shown }
+    /// With these parts of it marked, which are in order and do not touch.
+    pub(super) fn marked_at(self, marked: Vec<Range<usize>>) -> Shown {
+        Shown { marked, ..self }
     }
 
-    /// As [`Shown::marking`], of a text that is JSON.
-    pub(super) fn marking_json(mut self, marks: &Marks) -> Shown {
-        self.marked = marks.in_json(&self.text);
-        self
+    /// With the hits that the whole text has marked, and a word on those in the rest of it.
+    pub(super) fn marking_all(self, hits: &[Range<usize>]) -> Shown {
+        let end = self.text.len();
+        let marked: Vec<_> = hits.iter().take_while(|hit| hit.end <= end).cloned().collect();
+        let has_more_hits = self.is_cut() && marked.len() < hits.len();
+        Shown { marked, has_more_hits, ..self }
+    }
+
+    /// As [`Shown::marking_all`], of a text that is JSON, as the whole of it is.
+    pub(super) fn marking_json(self, whole: &str, marks: &Marks) -> Shown {
+        let marked = marks.in_json(&self.text);
+        let has_more_hits = self.is_cut() && marked.len() < marks.in_json(whole).len();
+        Shown { marked, has_more_hits, ..self }
+    }
+
+    /// A hit of a text, with what stands around it on its line, so many characters at most. All hits in that are marked.
+    pub(super) fn around(text: &str, hit: &Range<usize>, hits: &[Range<usize>], characters: usize) -> Shown {
+        let before = text[..hit.start].char_indices().rev().take(characters / 3).take_while(|(_, one)| *one != '\n');
+        let start = before.last().map_or(hit.start, |(place, _)| place);
+        let mut after = text[start..].char_indices().skip_while(|(place, one)| start + place < hit.end || *one != '\n');
+        let line = after.next().map_or(text.len(), |(place, _)| start + place);
+        let end = text[start..line].char_indices().nth(characters).map_or(line, |(place, _)| start + place);
+        let mut shown = Shown::whole(if start > 0 { "…" } else { "" });
+        let to = |place: usize| place.clamp(start, end) - start + shown.text.len();
+        let marked = hits.iter().filter(|hit| hit.start < end && hit.end > start);
+        let marked = marked.map(|hit| to(hit.start)..to(hit.end)).collect();
+        shown.text.push_str(&text[start..end]);
+        if end < text.len() {
+            shown.text.push('…');
+        }
+        shown.marked_at(marked)
     }
 
     /// Whether it is shortened.
@@ -266,8 +290,29 @@ mod tests {
     #[test]
     fn hits_in_what_is_left_out_are_told() {
         let marks = Marks::of(&["end".to_owned()]);
-        let told = |text: &str| Shown::new(text, 5).marking_all(text, &marks).to_string().contains("is in the rest");
+        let hits = |text: &str| marks.in_text(text);
+        let told = |text: &str| Shown::new(text, 5).marking_all(&hits(text)).to_string().contains("is in the rest");
         assert_eq!(["a long end", "end a long", "ab end", "end"].map(told), [true, false, true, false]);
+    }
+
+    #[test]
+    fn a_hit_is_shown_with_what_stands_around_it() {
+        let marks = Marks::of(&["hit".to_owned()]);
+        for (text, html) in [
+            ("hit", "<mark>hit</mark>"),
+            ("0123456789 hit 0123456789 HIT", "…56789 <mark>hit</mark> 0123456789…"),
+            ("ä ö ü\nß hit hit\nß", "…ß <mark>hit</mark> <mark>hit</mark>…"),
+            ("0123456789012345678hit", "…345678<mark>hit</mark>"),
+        ] {
+            let hits = marks.in_text(text);
+            assert_eq!(Shown::around(text, &hits[0], &hits, 20).alone().to_string(), html, "{text:?}");
+        }
+        // A hit that is longer than what is shown is marked as far as it goes.
+        let marks = Marks::of(&["x".repeat(50)]);
+        let text = "x".repeat(50);
+        let hits = marks.in_text(&text);
+        let shown = Shown::around(&text, &hits[0], &hits, 9).alone().to_string();
+        assert_eq!(shown, "<mark>xxxxxxxxx</mark>…");
     }
 
     #[test]

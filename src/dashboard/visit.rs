@@ -375,12 +375,19 @@ pub(super) async fn no_page(State(app): State<App>, head: Parts) -> Response {
 }
 
 /// A path or a method that neither a page nor an operation has. Programs get a text there, so that caches keep both
-/// apart.
+/// apart. An address that takes only what a form sends leads to the page of the form: a browser keeps it where the
+/// answer to the form was a page.
 pub(super) async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
     match Visit::begin(app, head).await {
         Ok(mut visit) => {
             visit.headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding, Cookie"));
-            visit.answer(Err(error)).await
+            let path = visit.head.uri.path();
+            let form = path.rsplit_once('/').filter(|_| path.starts_with("/ui/"));
+            let outcome = match (&error, form) {
+                (HttpError::MethodNotAllowed { .. }, Some((page, _))) => Ok(Reply::SeeOther(page.to_owned())),
+                _ => Err(error),
+            };
+            visit.answer(outcome).await
         }
         Err(response) => *response,
     }

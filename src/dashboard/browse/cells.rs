@@ -1,5 +1,7 @@
 //! A value as a cell of a table: all of it where it is short; otherwise its beginning, which unfolds.
 
+use std::ops::Range;
+
 use crate::dashboard::figures;
 use crate::dashboard::marks::Marks;
 use crate::dashboard::shown::Shown;
@@ -20,6 +22,9 @@ const NESTED_CHARACTERS: usize = 4_000;
 /// Characters of what is shown of a nested value before it unfolds.
 const PREVIEW_CHARACTERS: usize = 60;
 
+/// Characters of what is shown around the first hit of a keyword, where that is not in the beginning.
+const HIT_CHARACTERS: usize = 90;
+
 pub(super) enum Cell {
     Missing,
     Null,
@@ -28,9 +33,11 @@ pub(super) enum Cell {
     Text(Shown),
     /// An object or an array, all of it.
     Nested(Shown),
-    /// A long text, an object or an array, which unfolds; at once where something in it is marked.
+    /// A long text, an object or an array, which unfolds.
     Folded {
         beginning: Shown,
+        /// The first hit of a keyword and what stands around it, where the beginning has none.
+        hit: Option<Shown>,
         whole: Shown,
     },
 }
@@ -41,7 +48,7 @@ impl Cell {
         match self {
             Cell::Missing | Cell::Null | Cell::Boolean(_) => false,
             Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.is_marked(),
-            Cell::Folded { beginning, whole } => beginning.is_marked() || whole.is_marked(),
+            Cell::Folded { beginning, hit, .. } => beginning.is_marked() || hit.is_some(),
         }
     }
 }
@@ -57,7 +64,9 @@ pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
     };
     let weight = match &cell {
         Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.weight(),
-        Cell::Folded { beginning, whole } => beginning.weight() + whole.weight(),
+        Cell::Folded { beginning, hit, whole } => {
+            beginning.weight() + hit.as_ref().map_or(0, Shown::weight) + whole.weight()
+        }
         Cell::Missing | Cell::Null | Cell::Boolean(_) => 8,
     };
     (cell, weight)
@@ -65,34 +74,42 @@ pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
 
 fn text_cell(text: &str, marks: &Marks) -> Cell {
     let shown = Shown::linked(text, CELL_CHARACTERS);
-    match shown.is_cut() && !shown.is_link() {
-        false => Cell::Text(shown.marking(marks).alone()),
-        true => Cell::Folded {
-            beginning: Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone(),
-            whole: Shown::new(text, LONG_CHARACTERS).marking_all(text, marks).alone(),
-        },
+    if !shown.is_cut() || shown.is_link() {
+        return Cell::Text(shown.marking(marks).alone());
     }
+    let beginning = Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone();
+    let hits = marks.in_text(text);
+    let whole = Shown::new(text, LONG_CHARACTERS).marking_all(&hits).alone();
+    Cell::Folded { hit: hit(&beginning, text, &hits), beginning, whole }
 }
 
 fn nested_cell(value: &[u8], marks: &Marks) -> Cell {
-    let (beginning, is_whole) = preview(value);
-    let whole = pretty(value, NESTED_CHARACTERS).marking_json(marks).alone();
+    let (beginning, is_whole) = preview(value, marks);
     // What unfolds needs several elements in each cell. Where nothing more would be seen, it is left out.
-    match is_whole {
-        true if !whole.is_marked() => Cell::Nested(beginning.alone()),
-        true if value.first() == Some(&b'[') => Cell::Nested(beginning.marking_json(marks).alone()),
-        _ => Cell::Folded { beginning: beginning.alone(), whole },
+    if is_whole {
+        return Cell::Nested(beginning.alone());
     }
+    let json = String::from_utf8_lossy(value);
+    let hits = marks.in_json(&json);
+    let whole = pretty(value, NESTED_CHARACTERS).marking_json(&json, marks).alone();
+    Cell::Folded { hit: hit(&beginning, &json, &hits), beginning: beginning.alone(), whole }
 }
 
-/// The beginning of an object or an array on one line, `{common: "Aruba", … of 3 fields}`, and whether it is all of it.
-fn preview(value: &[u8]) -> (Shown, bool) {
+/// What stands around the first hit, unless the beginning has one.
+fn hit(beginning: &Shown, text: &str, hits: &[Range<usize>]) -> Option<Shown> {
+    let first = hits.first().filter(|_| !beginning.is_marked())?;
+    Some(Shown::around(text, first, hits, HIT_CHARACTERS).alone())
+}
+
+/// The beginning of an object or an array on one line, `{common: "Aruba", … of 3 fields}`, with its hits marked, and
+/// whether it is all of it.
+fn preview(value: &[u8], marks: &Marks) -> (Shown, bool) {
     let mut cursor = Cursor::new(value);
     let is_object = cursor.peek() == Some(JsonType::Object);
     cursor.enter();
     let mut text = String::from(if is_object { "{" } else { "[" });
     let (mut room, mut is_whole) = (PREVIEW_CHARACTERS, true);
-    let mut separator = "";
+    let (mut separator, mut marked) = ("", Vec::new());
     loop {
         let key = if is_object { cursor.next_key() } else { None };
         if key.is_none() && (is_object || !cursor.next_element()) {
@@ -105,7 +122,13 @@ fn preview(value: &[u8]) -> (Shown, bool) {
             [b'{', _, _, ..] => part.push_str("{…}"),
             [b'[', _, _, ..] => part.push_str("[…]"),
             // No more of a long text than may be shown.
-            value => part.push_str(&String::from_utf8_lossy(&value[..value.len().min(4 * PREVIEW_CHARACTERS)])),
+            value => {
+                let scalar = String::from_utf8_lossy(&value[..value.len().min(4 * PREVIEW_CHARACTERS)]);
+                let start = text.len() + separator.len() + part.len();
+                let hits = marks.in_json(&scalar).into_iter();
+                marked.extend(hits.map(|hit| start + hit.start..start + hit.end));
+                part.push_str(&scalar);
+            }
         }
         let characters = part.chars().count() + separator.len();
         text.push_str(separator);
@@ -114,6 +137,7 @@ fn preview(value: &[u8]) -> (Shown, bool) {
             if separator.is_empty() {
                 text.extend(part.chars().take(room));
             }
+            marked.retain(|hit: &Range<usize>| hit.end <= text.len());
             let all = summary(value);
             text.push_str(&format!("… of {}", all.trim_matches(['{', '}', '[', ']'])));
             is_whole = false;
@@ -124,7 +148,7 @@ fn preview(value: &[u8]) -> (Shown, bool) {
         separator = ", ";
     }
     text.push(if is_object { '}' } else { ']' });
-    (Shown::whole(&text), is_whole)
+    (Shown::whole(&text).marked_at(marked), is_whole)
 }
 
 /// What an object or an array holds, in a few words.
@@ -178,7 +202,7 @@ mod tests {
             (many.as_str(), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … of 100 items]", false),
             (long.as_str(), cut.as_str(), false),
         ] {
-            let (found, is_whole) = preview(value.as_bytes());
+            let (found, is_whole) = preview(value.as_bytes(), &Marks::default());
             assert_eq!((found.to_string(), is_whole), (Shown::whole(shown).to_string(), is_all));
         }
     }
@@ -187,20 +211,39 @@ mod tests {
     fn what_is_short_does_not_unfold() {
         let marks = |words: &[&str]| Marks::of(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         let long = format!("\"{}\"", "y".repeat(CELL_CHARACTERS + 1));
+        // What is looked for is behind all that unfolds.
+        let ending = format!("\"{}z\"", "y".repeat(LONG_CHARACTERS));
+        let cut = format!("{{\"a\":\"{}z\"}}", "y".repeat(NESTED_CHARACTERS));
         for (value, keywords, expected) in [
             ("\"x\"", &[][..], "text x"),
             ("[\"x\",1]", &[], "nested [&quot;x&quot;, 1]"),
             ("[\"x\",1]", &["X"], "nested [&quot;<mark>x</mark>&quot;, 1]"),
             ("{\"a\":{}}", &["a"], "nested {a: {}}"),
-            ("{\"a\":\"a\"}", &["a"], "folded {a: &quot;a&quot;}, open"),
+            ("{\"a\":\"a\"}", &["a"], "nested {a: &quot;<mark>a</mark>&quot;}"),
             ("[[1]]", &["2"], "folded [[…]]"),
+            ("[[1],2,[2]]", &["2"], "folded [[…], <mark>2</mark>, […]]"),
+            ("[[1],[12]]", &["2"], "folded [[…], […]], hit [[1],[1<mark>2</mark>]]"),
             (&long, &[], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
             (&long, &["z"], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
+            (
+                &ending,
+                &["Z"],
+                &format!("folded {}…, hit …{}<mark>z</mark>", "y".repeat(BEGINNING_CHARACTERS), "y".repeat(30)),
+            ),
+            (
+                &cut,
+                &["z"],
+                &format!(
+                    "folded {{a: &quot;{}… of 1 field}}, hit …{}<mark>z</mark>&quot;}}",
+                    "y".repeat(56),
+                    "y".repeat(30)
+                ),
+            ),
         ] {
             let told = match cell(value.as_bytes(), &marks(keywords)).0 {
                 Cell::Text(shown) => format!("text {shown}"),
                 Cell::Nested(shown) => format!("nested {shown}"),
-                Cell::Folded { beginning, whole } if whole.is_marked() => format!("folded {beginning}, open"),
+                Cell::Folded { beginning, hit: Some(hit), .. } => format!("folded {beginning}, hit {hit}"),
                 Cell::Folded { beginning, .. } => format!("folded {beginning}"),
                 _ => "another".to_owned(),
             };

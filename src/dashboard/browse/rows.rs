@@ -236,7 +236,7 @@ impl Column {
 pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     for (index, entity) in entities.iter().enumerate() {
-        let json = pretty(entity, JSON_CHARACTERS).marking_json(&look.marks);
+        let json = pretty(entity, JSON_CHARACTERS).marking_json(&String::from_utf8_lossy(entity), &look.marks);
         bytes += json.weight();
         rows.push(JsonRow { label: look.label(index), json });
         if bytes > SHOWN_BYTES {

@@ -58,7 +58,9 @@ fn needed(cell: &Cell) -> usize {
         Cell::Null | Cell::Boolean(_) => 5,
         Cell::Number(number) => number.columns(),
         Cell::Text(text) | Cell::Nested(text) => wrapped(text),
-        Cell::Folded { beginning, .. } => (wrapped(beginning) + MARK).max(LINE),
+        Cell::Folded { beginning, hit, .. } => {
+            (wrapped(beginning).max(hit.as_ref().map_or(0, wrapped)) + MARK).max(LINE)
+        }
     }
 }
 
@@ -94,7 +96,7 @@ mod tests {
             ("n", vec![text(80)], "w36"),
             ("n", vec![text(120)], "w46"),
             ("n", vec![Cell::Text(Shown::whole("日本語日本語"))], "w11"),
-            ("n", vec![Cell::Folded { beginning: Shown::whole("[[…]]"), whole: Shown::whole("") }], "w29"),
+            ("n", vec![Cell::Folded { beginning: Shown::whole("[[…]]"), hit: None, whole: Shown::whole("") }], "w29"),
         ] {
             assert_eq!(of_column(name, cells.iter()), expected, "{name}");
         }

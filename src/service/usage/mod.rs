@@ -14,7 +14,7 @@
 mod table;
 mod unwritten;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +22,9 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, CatalogError, Clock, DayUsage, UsageCounts};
+use crate::catalog::{Catalog, CatalogError, Clock, CountedUsage, DayUsage, UsageCounts};
 use crate::metrics::metrics;
+use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::user::User;
@@ -122,24 +123,63 @@ impl Usage {
     /// [`ManageError::DatasetNotFound`].
     pub async fn days(&self, owner: &User, id: DatasetId, days: u64) -> Result<Vec<DayUsage>, ManageError> {
         let dataset = self.catalog.owned_dataset(owner.id, id).await?;
-        let days = u32::try_from(days.min(limits::USAGE_DAYS as u64)).unwrap_or(u32::MAX);
-        let first = (DayUsage::day_of(self.clock.now()) + 1).saturating_sub(days);
+        let first = self.first(days);
         // Nothing moves to the catalog meanwhile, so nothing is counted twice.
         let unwritten = self.unwritten.lock().await;
         let written = self.catalog.usage(id, first).await?;
-        let tables = self.tables.load_full();
-        let memory = unwritten.of(id).chain(tables.found.counted()).chain(tables.named.counted());
-        let slug = dataset.name.slug();
-        let memory = memory
-            .filter(|counted| counted.dataset == id && counted.day >= first)
-            .filter(|counted| counted.name_slug.as_deref().is_none_or(|named| named == slug))
-            .map(|counted| DayUsage { day: counted.day, counts: counted.counts });
+        let memory = self.counted(unwritten.of(id), first, |asked| (asked == id).then_some(&dataset));
+        let memory = memory.into_iter().map(|CountedUsage { day, counts, .. }| DayUsage { day, counts });
         let mut sums: BTreeMap<u32, UsageCounts> = BTreeMap::new();
         for DayUsage { day, counts } in written.into_iter().chain(memory) {
             sums.entry(day).or_default().add(counts);
         }
         let usage = sums.into_iter().rev().map(|(day, counts)| DayUsage { day, counts });
         Ok(usage.filter(|usage| !usage.counts.is_zero()).collect())
+    }
+
+    /// How much each of an owner's datasets was read on the last `days` days, today among them, as of [`Usage::days`].
+    /// Datasets without a read may be left out. One look-up in the catalog.
+    ///
+    /// # Errors
+    /// What the catalog failed with.
+    pub async fn totals(
+        &self,
+        owner: &User,
+        datasets: &[Dataset],
+        days: u64,
+    ) -> Result<HashMap<DatasetId, UsageCounts>, ManageError> {
+        let first = self.first(days);
+        let by_id: HashMap<DatasetId, &Dataset> = datasets.iter().map(|dataset| (dataset.id, dataset)).collect();
+        let unwritten = self.unwritten.lock().await;
+        let mut sums = self.catalog.owned_usage(owner.id, first).await?;
+        let waiting = datasets.iter().flat_map(|dataset| unwritten.of(dataset.id));
+        for counted in self.counted(waiting, first, |asked| by_id.get(&asked).copied()) {
+            sums.entry(counted.dataset).or_default().add(counted.counts);
+        }
+        Ok(sums)
+    }
+
+    /// The first of so many days that end today.
+    fn first(&self, days: u64) -> u32 {
+        let days = u32::try_from(days.min(limits::USAGE_DAYS as u64)).unwrap_or(u32::MAX);
+        (DayUsage::day_of(self.clock.now()) + 1).saturating_sub(days)
+    }
+
+    /// What was counted in memory from a day on, of the datasets that are asked for; `waiting` is what of it is unwritten.
+    fn counted<'d>(
+        &self,
+        waiting: impl Iterator<Item = CountedUsage>,
+        first: u32,
+        asked: impl Fn(DatasetId) -> Option<&'d Dataset>,
+    ) -> Vec<CountedUsage> {
+        let tables = self.tables.load_full();
+        let memory = waiting.chain(tables.found.counted()).chain(tables.named.counted());
+        let is_asked = |counted: &CountedUsage| {
+            asked(counted.dataset).is_some_and(|dataset| {
+                counted.name_slug.as_deref().is_none_or(|named| named == dataset.name.slug()) && counted.day >= first
+            })
+        };
+        memory.filter(is_asked).collect()
     }
 
     /// Adds what was counted to the catalog: at most `BATCHES` batches, each a transaction.

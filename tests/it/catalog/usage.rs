@@ -1,9 +1,10 @@
 //! Usage: counts of several processes add up, each batch once.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use strata::catalog::{Catalog, CountedUsage, DayUsage, UsageCounts};
-use strata::model::ids::DatasetId;
+use strata::model::ids::{DatasetId, UserId};
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;
@@ -45,6 +46,13 @@ async fn a_batch_is_added_once(database: Database) {
     assert_eq!(usage(&catalog, dataset).await, [(7, counts(20)), (5, counts(2))]);
     assert_eq!(catalog.usage(dataset, 6).await.unwrap().len(), 1);
     assert_eq!(catalog.usage(dataset, 8).await.unwrap(), []);
+    let owner = catalog.dataset(dataset).await.unwrap().unwrap().owner;
+    for (first, requests) in [(0, 22), (6, 20)] {
+        assert_eq!(catalog.owned_usage(owner, first).await.unwrap(), HashMap::from([(dataset, counts(requests))]));
+    }
+    for (owner, first) in [(owner, 8), (UserId::new(owner.get() + 1), 0)] {
+        assert!(catalog.owned_usage(owner, first).await.unwrap().is_empty());
+    }
     catalog.add_usage("c", 1, &[]).await.unwrap();
     let mut told = Vec::new();
     catalog.check_integrity(false, &mut |finding| told.push(finding)).await.unwrap();

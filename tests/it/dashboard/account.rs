@@ -152,4 +152,11 @@ async fn the_plan_is_told_with_what_of_it_is_used() {
     let rows = page.all_words("section[aria-labelledby=plan] tbody tr");
     assert!(rows[0].starts_with("One <b> 3 0 0 ") && rows[1] == "Two 0 0 0 0 bytes", "{rows:?}");
     assert_eq!(page.link("Two"), "/ui/2/two/usage");
+    // Those that are read most come first.
+    for _ in 0..5 {
+        service.get("/api/2/two/active/").await;
+    }
+    let page = Browser::user(&service, OWNER).await.page("/ui/account").await;
+    let rows = page.all_words("section[aria-labelledby=plan] tbody tr");
+    assert!(rows[0].starts_with("Two 5 0 0 ") && rows[1].starts_with("One <b> 3 0 0 "), "{rows:?}");
 }

@@ -115,7 +115,7 @@ async fn an_owners_own_come_first_in_every_state() {
     }
     let page = owner.page("/").await;
     let heads = page.all_words("section[aria-labelledby=own] .card h3");
-    assert_eq!(heads, ["Mine pinned", "Secret private", "Cold frozen pinned"]);
+    assert_eq!(heads, ["Mine not listed pinned", "Secret private", "Cold not listed frozen pinned"]);
     assert_eq!(page.all_words("section[aria-labelledby=listed] .card h3").len(), 6);
     // A frozen one cannot be read.
     assert_eq!(page.link("Cold"), "/ui/10/cold/versions");

@@ -314,12 +314,19 @@ async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
     let misspelt = Page::of(&service.get_with("/dataset/lists", &[BROWSER]).await, 404);
     assert!(misspelt.words("[role=alert]").contains("Did you mean /dataset/list?"), "{}", misspelt.words("main"));
     // What takes only what a form sends tells a visitor, too.
-    for (path, allowed) in [("/ui/1/ten/refresh/upload", "POST"), ("/dataset/create", "POST")] {
+    let answer = service.get_with("/dataset/create", &[BROWSER]).await;
+    is_guarded(&answer);
+    assert_eq!(answer.header("allow"), Some("POST"));
+    let page = Page::of(&answer, 405);
+    assert!(page.words("[role=alert]").contains("There is no page here"), "{}", page.words("main"));
+    // An address of a form, which a browser keeps where a page answers it, leads to the form.
+    let forms = ["/ui/1/ten/refresh/upload", "/ui/1/ten/refresh/show-ping", "/ui/1/ten/settings/save"];
+    for path in forms.into_iter().chain(["/ui/account/create-token", "/ui/1/ten/webhook/save"]) {
         let answer = service.get_with(path, &[BROWSER]).await;
         is_guarded(&answer);
-        assert_eq!(answer.header("allow"), Some(allowed), "{path}");
-        let page = Page::of(&answer, 405);
-        assert!(page.words("[role=alert]").contains("There is no page here"), "{path}: {}", page.words("main"));
+        assert_eq!((answer.status, answer.header("location")), (303, path.rsplit_once('/').map(|(page, _)| page)));
+    }
+    for path in forms.into_iter().chain(["/dataset/create"]) {
         for program in [service.get(path).await, service.send_with("PUT", path, &[BROWSER]).await] {
             program.is_error(405);
             assert!(!program.text().contains('<'), "{path}: {}", program.text());

@@ -204,8 +204,8 @@ async function tooLong() {
   const state = page.locator(".json-state");
   const says = (wanted) =>
     page.waitForFunction((wanted) => document.querySelector(".json-state").textContent === wanted, wanted);
-  // 31 bytes, of 16 characters.
-  const text = `"${"é".repeat(14)}x"`;
+  // 31 bytes, of 20 characters.
+  const text = `{"a":"${"é".repeat(11)}x"}`;
   await page.locator("#json").fill(text);
   await says("The text has 31 bytes; the editor takes 30. It is not sent.");
   await page.getByRole("button", { name: "Send it" }).click();
@@ -229,11 +229,16 @@ async function json() {
     ['{"a" 1}', "Line 1, column 6: “:” is missing."],
     ["{'a': 1}", "Line 1, column 2: a key in double quotes is missing."],
     ['{"é🦀": tru}', "Line 1, column 8: this is no JSON value."],
-    ['["a\nb"]', "Line 1, column 4: a string holds no line breaks and control characters: write \\n."],
-    ['["\\x"]', "Line 1, column 3: there is no such escape."],
-    ["[1,]", "Line 1, column 4: this is no JSON value."],
-    ["[1] 2", "Line 1, column 5: there is more than one value."],
-    ["[".repeat(129) + "]".repeat(129), "Line 1, column 129: more than 128 levels."],
+    ['{"a": "a\nb"}', "Line 1, column 9: a string holds no line breaks and control characters: write \\n."],
+    ['{"a": "\\x"}', "Line 1, column 8: there is no such escape."],
+    ['{"a": "\\ud83e\\udd80 \\uD83E\\uDD80"}', ""],
+    ['{"a": "\\ud83e"}', "Line 1, column 8: this is half of a surrogate pair."],
+    ['{"a": "\\uDD80\\ud83e"}', "Line 1, column 8: this is half of a surrogate pair."],
+    ['{"a": [1,]}', "Line 1, column 10: this is no JSON value."],
+    ["{} 2", "Line 1, column 4: there is more than one value."],
+    ["[1, 2]", "Line 1, column 1: an entity is an object: “{” is missing."],
+    [`{"a":${"[".repeat(128)}${"]".repeat(128)}}`, "Line 1, column 133: more than 128 levels."],
+    [`{"a":${"[".repeat(127)}${"]".repeat(127)}}`, ""],
   ];
   for (const [text, expected] of cases) {
     await page.locator("#json").fill(text);

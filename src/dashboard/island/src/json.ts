@@ -1,4 +1,4 @@
-// Where a text stops being JSON. It only looks: numbers keep their text, however long.
+// Where a text stops being the JSON of an entity, which is an object. It only looks: numbers keep their text, however long.
 
 export interface JsonError {
   line: number;
@@ -70,6 +70,12 @@ class Reader {
       if (character === "\\") {
         const escape = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/.exec(this.text.slice(this.at, this.at + 6));
         if (!escape) this.fail("there is no such escape");
+        // Half of a pair is no character.
+        if (/^\\u[dD][89abAB]/.test(escape[0])) {
+          const pair = /^\\u[0-9a-fA-F]{4}\\u[dD][c-fC-F][0-9a-fA-F]{2}/.test(this.text.slice(this.at, this.at + 12));
+          if (!pair) this.fail("this is half of a surrogate pair");
+          this.at += 6;
+        } else if (/^\\u[dD][c-fC-F]/.test(escape[0])) this.fail("this is half of a surrogate pair");
         this.at += escape[0].length;
       } else this.at += 1;
     }
@@ -84,16 +90,22 @@ class Reader {
     this.at += word[0].length;
   }
 
+  /** The object that an entity is. */
+  entity(): void {
+    if (this.next() !== "{") this.fail("an entity is an object: “{” is missing");
+    this.value(1);
+  }
+
   end(): void {
     if (this.next() !== "") this.fail("there is more than one value");
   }
 }
 
-/** The first error of a text; null for JSON. */
+/** The first error of a text; null for the JSON of an entity. */
 export function jsonError(text: string): JsonError | null {
   const reader = new Reader(text);
   try {
-    reader.value(1);
+    reader.entity();
     reader.end();
     return null;
   } catch (error) {
