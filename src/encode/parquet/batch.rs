@@ -17,7 +17,7 @@ use crate::encode::row::Row;
 /// Bytes of a value's length.
 pub(super) const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a batch in the making that is kept for another one, most.
+/// Memory of a batch that is kept for another one, most.
 const KEPT_BYTES: usize = 2 << 20;
 
 /// The batches of one answer. They share what is learned of its entities, and the memory of those that are finished.
@@ -27,7 +27,24 @@ pub struct Batches {
     /// The types of the columns; none where all are text.
     types: Option<Arc<[ColumnType]>>,
     rows: Arc<Pool<Row>>,
-    spare: Arc<Mutex<Vec<Growing>>>,
+    spare: Spare,
+}
+
+/// Memory for batches to come: of those in the making, and of those that are gone. Fresh memory costs more than what is
+/// written to it.
+#[derive(Clone, Debug, Default)]
+struct Spare(Arc<Mutex<SpareMemory>>);
+
+#[derive(Debug, Default)]
+struct SpareMemory {
+    growing: Vec<Growing>,
+    finished: Vec<Finished>,
+}
+
+impl Spare {
+    fn memory(&self) -> MutexGuard<'_, SpareMemory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Finds the cells of the entities of one part.
@@ -66,8 +83,45 @@ pub struct Batch {
     rows: usize,
     /// The columns with cells, ascending.
     columns: Vec<BatchColumn>,
-    cell_rows: Vec<u32>,
+    cells: Finished,
+    spare: Spare,
+}
+
+/// The cells of a finished batch, column after column. Without any it is memory for another one.
+#[derive(Debug, Default)]
+struct Finished {
+    rows: Vec<u32>,
     values: Vec<u8>,
+}
+
+impl Finished {
+    /// Without cells, with room for so many rows and bytes of values.
+    fn with_room(self, rows: usize, values: usize) -> Finished {
+        Finished { rows: with_room(self.rows, rows), values: with_room(self.values, values) }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.values.capacity() + self.rows.capacity() * size_of::<u32>()
+    }
+}
+
+/// An empty vector with so much room: this one, if it has it. Otherwise a little more, as others may need.
+fn with_room<T>(mut kept: Vec<T>, room: usize) -> Vec<T> {
+    if kept.capacity() < room {
+        // What it holds need not be copied.
+        return Vec::with_capacity(room + room / 8);
+    }
+    kept.clear();
+    kept
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let cells = std::mem::take(&mut self.cells);
+        if cells.memory_bytes() <= KEPT_BYTES {
+            self.spare.memory().finished.push(cells);
+        }
+    }
 }
 
 /// A column's cells, and the ends of what it has of all rows and values. A part is far from 4 GiB, and an entity has at
@@ -94,28 +148,26 @@ pub(super) struct Cells<'b> {
 impl Batches {
     /// Batches of these columns.
     pub fn new(columns: Arc<Columns>) -> Batches {
-        Batches { columns, types: None, rows: Arc::default(), spare: Arc::default() }
+        Batches { columns, types: None, rows: Arc::default(), spare: Spare::default() }
     }
 
     /// Batches of these columns, of which each has a type. All values that they will hold must be of it.
     pub fn typed(columns: Arc<Columns>, types: Arc<[ColumnType]>) -> Batches {
-        Batches { columns, types: Some(types), rows: Arc::default(), spare: Arc::default() }
+        Batches { columns, types: Some(types), rows: Arc::default(), spare: Spare::default() }
     }
 
     /// A batch without rows.
     pub fn begin(&self) -> BatchBuilder {
-        let mut growing = self.spare().pop().unwrap_or_default();
+        let mut growing = self.spare.memory().growing.pop().unwrap_or_default();
         growing.places.resize(self.columns.len(), 0);
         BatchBuilder { batches: self.clone(), rows: 0, growing, cell_bytes: 0 }
     }
 
-    /// Frees the memory of finished batches: as much as of those that were made at once. Before work pauses.
+    /// Frees the memory that is kept for batches to come: as much as those had that were there at once. Before work
+    /// pauses.
     pub fn free_spare(&self) {
-        drop(std::mem::take(&mut *self.spare()));
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Vec<Growing>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        let memory = std::mem::take(&mut *self.spare.memory());
+        drop(memory);
     }
 }
 
@@ -164,24 +216,22 @@ impl BatchBuilder {
         let BatchBuilder { batches, rows, mut growing, .. } = self;
         let mut order: Vec<&Filled> = growing.filled.iter().filter(|filled| filled.cells > 0).collect();
         order.sort_unstable_by_key(|filled| filled.column);
-        let mut batch = Batch {
-            rows,
-            columns: Vec::with_capacity(order.len()),
-            cell_rows: Vec::with_capacity(order.iter().map(|filled| filled.rows.len()).sum()),
-            values: Vec::with_capacity(order.iter().map(|filled| filled.values.len()).sum()),
-        };
-        for Filled { column, cells, rows, values } in order {
-            batch.cell_rows.extend_from_slice(rows);
-            batch.values.extend_from_slice(values);
-            let (rows_end, values_end) = (batch.cell_rows.len() as u32, batch.values.len() as u32);
-            batch.columns.push(BatchColumn { column: *column, cells: *cells, rows_end, values_end });
+        let kept = batches.spare.memory().finished.pop().unwrap_or_default();
+        let sum = |of: fn(&Filled) -> usize| order.iter().map(|filled| of(filled)).sum();
+        let mut cells = kept.with_room(sum(|filled| filled.rows.len()), sum(|filled| filled.values.len()));
+        let mut columns = Vec::with_capacity(order.len());
+        for filled in order {
+            cells.rows.extend_from_slice(&filled.rows);
+            cells.values.extend_from_slice(&filled.values);
+            let (rows_end, values_end) = (cells.rows.len() as u32, cells.values.len() as u32);
+            columns.push(BatchColumn { column: filled.column, cells: filled.cells, rows_end, values_end });
         }
         // Growing anew for each batch costs fresh memory and copies.
         if growing.memory_bytes() <= KEPT_BYTES {
             growing.filled.iter_mut().for_each(Filled::clear);
-            batches.spare().push(growing);
+            batches.spare.memory().growing.push(growing);
         }
-        batch
+        Batch { rows, columns, cells, spare: batches.spare }
     }
 }
 
@@ -257,7 +307,7 @@ impl Batch {
 
     /// Bytes that it holds.
     pub fn size_bytes(&self) -> usize {
-        self.values.len() + size_of_val(&self.cell_rows[..]) + size_of_val(&self.columns[..])
+        self.cells.values.len() + size_of_val(&self.cells.rows[..]) + size_of_val(&self.columns[..])
     }
 
     /// The cells of a column, if there are any.
@@ -268,8 +318,8 @@ impl Batch {
             at.checked_sub(1).map_or((0, 0), |before| (self.columns[before].rows_end, self.columns[before].values_end));
         Some(Cells {
             count: found.cells as usize,
-            rows: &self.cell_rows[rows_start as usize..found.rows_end as usize],
-            values: &self.values[values_start as usize..found.values_end as usize],
+            rows: &self.cells.rows[rows_start as usize..found.rows_end as usize],
+            values: &self.cells.values[values_start as usize..found.values_end as usize],
         })
     }
 
@@ -344,7 +394,9 @@ mod tests {
             batch.push(entity.as_bytes());
             batch.size_bytes()
         });
-        (sizes.collect(), format!("{:?}", batch.finish()))
+        let sizes = sizes.collect();
+        let batch = batch.finish();
+        (sizes, format!("{} {:?} {:?} {}", batch.rows, batch.columns, batch.cells, batch.size_bytes()))
     }
 
     proptest! {
@@ -363,7 +415,8 @@ mod tests {
                     shared.free_spare();
                 }
             }
-            prop_assert_eq!(shared.spare().is_empty(), free);
+            let spare = shared.spare.memory();
+            prop_assert_eq!((spare.growing.is_empty(), spare.finished.is_empty()), (free, free));
         }
     }
 }

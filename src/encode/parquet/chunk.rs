@@ -68,6 +68,7 @@ pub struct ColumnEncoder {
     present: Vec<u32>,
     page: Vec<u8>,
     compressed: Vec<u8>,
+    chunk: Vec<u8>,
 }
 
 impl std::fmt::Debug for ColumnEncoder {
@@ -229,13 +230,14 @@ impl ColumnEncoder {
             present: Vec::new(),
             page: Vec::new(),
             compressed: Vec::new(),
+            chunk: Vec::new(),
         })
     }
 
     fn encode(&mut self, cells: &ColumnCells<'_>, descriptor: ColumnDescPtr) -> Result<ColumnChunk, EncodeError> {
         let rows = cells.rows;
         let index = cells.is_indexed().then(|| Index::new(&descriptor));
-        let mut chunk = Chunk { bytes: Vec::new(), uncompressed_bytes: 0, pages: 0, index };
+        let mut chunk = Chunk { bytes: mem::take(&mut self.chunk), uncompressed_bytes: 0, pages: 0, index };
         let mut bounds = Bounds::new(cells.column_type);
         // The format has none for booleans.
         let dictionary = if cells.column_type == ColumnType::Boolean { None } else { self.dictionary(cells) };
@@ -251,9 +253,10 @@ impl ColumnEncoder {
         } else {
             self.plain(cells, &mut bounds, &mut chunk)?;
         }
+        let Chunk { bytes: encoded, uncompressed_bytes, pages, index } = chunk;
+        let bytes = Bytes::copy_from_slice(&encoded);
+        self.chunk = encoded;
         self.forget_much();
-        let Chunk { mut bytes, uncompressed_bytes, pages, index } = chunk;
-        bytes.shrink_to_fit();
         let (encodings, page_stats) = match dictionary {
             Some(_) => (
                 vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY],
@@ -291,7 +294,7 @@ impl ColumnEncoder {
             column_index,
             offset_index,
         };
-        Ok(ColumnChunk { bytes: bytes.into(), close })
+        Ok(ColumnChunk { bytes, close })
     }
 
     /// The different values in order of first appearance, and in `codes` which of them each cell has; `None` where
@@ -451,7 +454,8 @@ impl ColumnEncoder {
 
     /// Frees what a large value has left.
     fn forget_much(&mut self) {
-        for buffer in [&mut self.page, &mut self.compressed] {
+        self.chunk.clear();
+        for buffer in [&mut self.page, &mut self.compressed, &mut self.chunk] {
             if buffer.capacity() > 4 * PAGE_BYTES {
                 drop(mem::take(buffer));
             }

@@ -75,6 +75,15 @@ impl Sink {
     fn take(&self) -> Bytes {
         mem::take(&mut *self.bytes()).into()
     }
+
+    /// Writes to the memory of these bytes from now on, if nobody else has them.
+    fn reuse(&self, taken: Bytes) {
+        let mut bytes = self.bytes();
+        if bytes.capacity() == 0 && taken.is_unique() {
+            *bytes = taken.into();
+            bytes.clear();
+        }
+    }
 }
 
 impl Write for Sink {
@@ -241,6 +250,11 @@ impl ParquetStream {
     pub fn take(&mut self) -> Result<Bytes, EncodeError> {
         self.writer.flush().map_err(ParquetError::from)?;
         Ok(self.sink.take())
+    }
+
+    /// Takes back bytes that are needed no more: their memory is used again.
+    pub fn reuse(&self, taken: Bytes) {
+        self.sink.reuse(taken);
     }
 
     /// The rest of the file. All pushed rows must be written before.

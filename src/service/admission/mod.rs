@@ -280,6 +280,11 @@ impl Admission {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
+    /// As [`Admission::parquet_again`], at once or not at all.
+    pub(in crate::service) fn try_parquet(&self, size_bytes: u64) -> Option<Permit> {
+        self.shared.parquet.try_acquire(self.holder, size_bytes)
+    }
+
     /// A permit to encode the first unit of a streamed body, or a large whole one, on a thread of its own. Waits for
     /// other units, which need nobody to go on.
     ///

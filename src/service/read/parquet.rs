@@ -7,8 +7,8 @@
 //!    given back when the row group is encoded.
 //! 2. Its columns are encoded by a few tasks at once, on the threads of long work if the answer is long.
 //! 3. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
-//!    then the work stops until the reader has taken one. Where the disk has only its reserve left, it waits in memory
-//!    that is accounted as that of other bodies.
+//!    then the work stops until the reader has taken one, and keeps no memory meanwhile. Where the disk has only its
+//!    reserve left, it waits in memory that is accounted as that of other bodies.
 //!
 //! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer. One is taken
 //! while the cells of the next one are found.
@@ -119,6 +119,13 @@ impl Memory {
         }
     }
 
+    /// For another one, if there is memory and nobody has to wait for it.
+    fn at_once(&self) -> Option<Held> {
+        let permit = self.capacity.admission().try_parquet(self.size_bytes as u64)?;
+        let memory = self.capacity.engine().reserve("parquet body", self.size_bytes).ok()?;
+        Some(Held { _memory: memory, _permit: permit })
+    }
+
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Held {
         let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
@@ -138,6 +145,20 @@ impl Memory {
             };
             return Held { _memory: memory, _permit: permit };
         }
+    }
+}
+
+/// What a row group leaves to the next one, which is part of the memory that each of them takes.
+struct Workspace {
+    batches: Batches,
+    encoders: Vec<ColumnEncoder>,
+}
+
+impl Workspace {
+    /// Frees it, while nothing is made.
+    fn free(&mut self) {
+        self.batches.free_spare();
+        self.encoders.clear();
     }
 }
 
@@ -198,8 +219,10 @@ pub(in crate::service) async fn body(
     let (held, footer) = memory.first().await?;
     let mut held = Some(held);
     let mut footer_taken = 0;
+    let mut workspace = Workspace { batches: batches.clone(), encoders: Vec::new() };
     let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
     let waiting = Waiting { capacity: memory.capacity.clone() };
+    let mut placing: Option<Placing> = None;
     let work = engine.clone();
     let room = match taker {
         Taker::Client => 1,
@@ -207,9 +230,15 @@ pub(in crate::service) async fn body(
     };
     let pieces = sent_by_task(&engine, room, async move |pieces| {
         loop {
-            let held = match held.take() {
+            let held = match held.take().or_else(|| memory.at_once()) {
                 Some(held) => held,
-                None => memory.again().await,
+                None => {
+                    if let Some(placing) = placing.take() {
+                        placing.done().await?;
+                    }
+                    workspace.free();
+                    memory.again().await
+                }
             };
             let mut over = false;
             while !writer.is_full() {
@@ -229,8 +258,16 @@ pub(in crate::service) async fn body(
             if taker == Taker::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
                 return Ok(());
             }
+            // Encoded as well, it would be a copy more than memory was taken for.
+            if let Some(placing) = placing.take() {
+                writer.reuse(placing.done().await?);
+            }
             if let Some(row_group) = writer.row_group() {
-                let encoded = encoded(&work, row_group, encoders).await?;
+                let encoded = encoded(&work, row_group, encoders, &mut workspace.encoders).await?;
+                // What it becomes in the file is another copy of it, and memory was taken for two of the row group.
+                if 2 * encoded.iter().map(ColumnChunk::size_bytes).sum::<usize>() > row_group_bytes {
+                    workspace.free();
+                }
                 writer.write(encoded).map_err(failed)?;
             }
             if over {
@@ -238,20 +275,32 @@ pub(in crate::service) async fn body(
                 let bytes = writer.finish().map_err(failed)?;
                 let piece = match taker {
                     Taker::Service => Piece::Memory(bytes),
-                    Taker::Client => waiting.place(bytes).await?,
+                    Taker::Client => {
+                        let piece = waiting.place(&bytes).await?;
+                        drop(bytes);
+                        piece
+                    }
                 };
-                drop((held, footer, parts));
+                drop((held, footer, parts, workspace));
                 // Whether the reader is there makes no difference any more.
                 let _ = pieces.send(piece).await;
                 return Ok(());
             }
             let bytes = writer.take().map_err(failed)?;
-            if taker == Taker::Client {
-                // Whom nobody hurries.
-                parts.batches.free_spare();
+            // Where nothing waits for the reader, the cells of the next row group are found meanwhile.
+            if taker == Taker::Client
+                && !bytes.is_empty()
+                && let Ok(place) = pieces.clone().try_reserve_owned()
+            {
+                let waiting = waiting.clone();
+                placing = Some(Placing(work.spawn(async move {
+                    place.send(waiting.place(&bytes).await?);
+                    Ok(bytes)
+                })));
+                continue;
             }
             // The reader is gone: so is the reason to write.
-            if !give(&waiting, bytes, taker, held, &pieces).await? {
+            if !give(&waiting, bytes, taker, held, &mut workspace, &pieces).await? {
                 return Ok(());
             }
         }
@@ -341,40 +390,50 @@ impl<U: Iterator<Item = Unit>> Parts<U> {
     }
 }
 
-/// The columns of a row group, encoded by so many tasks.
-async fn encoded(engine: &Engine, row_group: RowGroup, encoders: usize) -> Result<Vec<ColumnChunk>, ReadError> {
+/// The columns of a row group, encoded by so many tasks, with what these have used before.
+async fn encoded(
+    engine: &Engine,
+    row_group: RowGroup,
+    encoders: usize,
+    used: &mut Vec<ColumnEncoder>,
+) -> Result<Vec<ColumnChunk>, ReadError> {
     let order: Arc<[usize]> = row_group.largest_first().into();
     let (row_group, next) = (Arc::new(row_group), Arc::new(AtomicUsize::new(0)));
     let tasks: Vec<_> = (0..encoders)
         .map(|_| {
             let (row_group, order, next) = (row_group.clone(), order.clone(), next.clone());
+            let encoder = used.pop();
             engine.spawn(async move {
-                let mut encoder = ColumnEncoder::try_new()?;
+                let mut encoder = encoder.map_or_else(ColumnEncoder::try_new, Ok)?;
                 let mut chunks = Vec::new();
                 while let Some(&column) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     chunks.push((column, row_group.encode(column, &mut encoder)?));
                     // Between columns others get their turn, and who left stops the work.
                     tokio::task::yield_now().await;
                 }
-                Ok::<_, EncodeError>(chunks)
+                Ok::<_, EncodeError>((chunks, encoder))
             })
         })
         .collect();
     drop(row_group);
     let mut chunks = Vec::new();
     for task in tasks {
-        chunks.append(&mut task.await.map_err(QueryError::from)?.map_err(failed)?);
+        let (mut encoded, encoder) = task.await.map_err(QueryError::from)?.map_err(failed)?;
+        chunks.append(&mut encoded);
+        used.push(encoder);
     }
     chunks.sort_unstable_by_key(|(column, _)| *column);
     Ok(chunks.into_iter().map(|(_, chunk)| chunk).collect())
 }
 
-/// Gives bytes to who takes them, and lets go of what was held for them. Whether anybody is there.
+/// Gives bytes to who takes them, and lets go of what was held for them; also of the workspace, if they have to wait:
+/// nobody hurries a client. Whether anybody is there.
 async fn give(
     waiting: &Waiting,
     mut bytes: Bytes,
     taker: Taker,
     held: Held,
+    workspace: &mut Workspace,
     pieces: &mpsc::Sender<Piece>,
 ) -> Result<bool, ReadError> {
     if bytes.is_empty() {
@@ -389,12 +448,26 @@ async fn give(
         }
         return Ok(true);
     }
-    let piece = waiting.place(bytes).await?;
-    drop(held);
+    let piece = waiting.place(&bytes).await?;
+    drop((bytes, held));
+    if pieces.capacity() == 0 {
+        workspace.free();
+    }
     Ok(pieces.send(piece).await.is_ok())
 }
 
+/// Encoded bytes on their way to where they wait for their reader, which no others do.
+struct Placing(AbortOnDropHandle<Result<Bytes, ReadError>>);
+
+impl Placing {
+    /// Waits until they are there. Returns them.
+    async fn done(self) -> Result<Bytes, ReadError> {
+        self.0.await.map_err(QueryError::from)?
+    }
+}
+
 /// Where encoded bytes wait for their reader.
+#[derive(Clone)]
 struct Waiting {
     capacity: Capacity,
 }
@@ -402,24 +475,24 @@ struct Waiting {
 impl Waiting {
     /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
     /// there is neither, readers give some back before long.
-    async fn place(&self, bytes: Bytes) -> Result<Piece, ReadError> {
+    async fn place(&self, bytes: &Bytes) -> Result<Piece, ReadError> {
         let engine = self.capacity.engine();
         let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
         if needed_bytes <= WHOLE_BYTES {
-            return Ok(Piece::Memory(bytes));
+            return Ok(Piece::Memory(bytes.clone()));
         }
         if needed_bytes > limit_bytes {
             return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
         }
         let (mut patience, mut pause) = (engine.timeout(), PAUSE);
         loop {
-            let short = match engine.spill("parquet body", &bytes).await {
+            let short = match engine.spill("parquet body", bytes).await {
                 Ok(spilled) => return Ok(Piece::Disk(spilled)),
                 Err(error) if is_short(&error) => error,
                 Err(error) => return Err(error.into()),
             };
             match self.capacity.account(needed_bytes) {
-                Ok(account) => return Ok(Piece::Memory(accounted(bytes, account))),
+                Ok(account) => return Ok(Piece::Memory(accounted(bytes.clone(), account))),
                 Err(_) if patience.is_zero() => return Err(short.into()),
                 Err(_) => {}
             }
