@@ -324,6 +324,15 @@ pub(super) async fn check_limit(
     }
 }
 
+impl Catalog {
+    /// How many datasets an owner has, and how many of them are not frozen.
+    pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64), CatalogError> {
+        let sql = "SELECT COUNT(*), COUNT(CASE WHEN frozen THEN NULL ELSE 1 END) FROM datasets WHERE owner_id = $1";
+        let (all, active): (i64, i64) = self.engine.fetch_optional(sql, &[owner.into()]).await?.unwrap_or_default();
+        Ok((to_unsigned(all, "datasets count")?, to_unsigned(active, "datasets count")?))
+    }
+}
+
 /// Marks the next time of the dataset's schedule as to be computed, if it has a schedule that matters.
 pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
     let sql = "UPDATE datasets

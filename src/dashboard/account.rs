@@ -228,8 +228,24 @@ fn from(origin: &SessionOrigin) -> String {
 /// What of a user's plan is used.
 async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     let (config, datasets) = (app.config(), app.datasets());
-    let own = datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
+    let (all, active) = datasets.count(user).await?;
+    let mut own = datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
     let totals = app.usage().totals(user, &own, DAYS).await?;
+    // Where they are more than one look-up finds, those of the others that are read most.
+    if own.len() as u64 != all {
+        let mut others: Vec<_> = totals.iter().collect();
+        others.sort_by_key(|(_, counts)| Reverse(counts.requests));
+        others.truncate(DATASETS);
+        others.retain(|(id, _)| own.iter().all(|dataset| dataset.id != **id));
+        for (id, _) in others {
+            match datasets.owned(user, *id).await {
+                Ok(dataset) => own.push(dataset),
+                // Deleted meanwhile.
+                Err(ManageError::DatasetNotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
     let counts = |dataset: &Dataset| totals.get(&dataset.id).copied().unwrap_or_default();
     let mut most_read: Vec<&Dataset> = own.iter().collect();
     most_read.sort_by_key(|dataset| Reverse(counts(dataset).requests));
@@ -247,7 +263,7 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     };
     let a_minute = |reads: u64| (reads > 0).then(|| figures::grouped(reads));
     Ok(Used {
-        active: figures::grouped(own.iter().filter(|dataset| !dataset.frozen).count() as u64),
+        active: figures::grouped(active),
         active_most: figures::grouped(config.plans.active_datasets(user.plan)),
         has_webhooks: user.plan.has_webhooks(),
         public_reads: a_minute(config.limits.public_per_minute),
@@ -256,7 +272,7 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
         uploads: figures::size(config.sources.user_spool_bytes),
         days: DAYS,
         datasets: most_read.into_iter().take(DATASETS).map(row).collect(),
-        left_out: own.len().saturating_sub(DATASETS),
+        left_out: usize::try_from(all).unwrap_or(usize::MAX).saturating_sub(DATASETS),
     })
 }
 

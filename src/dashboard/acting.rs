@@ -15,15 +15,18 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::DatasetView;
 use crate::http::error::HttpError;
 use crate::http::visit::{self, quoted};
+use crate::model::limits::USER_FORM_BYTES;
 use crate::model::text::with_names;
 use crate::model::version::VersionSelector;
-use crate::service::{App, ManageError, ReadError};
+use crate::service::{App, BodyRoom, ManageError, ReadError};
 
 /// A form that a page of the session has made.
 pub(super) struct Sent {
     /// The last name of its path.
     pub(super) action: String,
     pub(super) fields: Query,
+    /// Of a large one, until it is dealt with.
+    pub(super) _room: Option<BodyRoom>,
 }
 
 impl Sent {
@@ -178,13 +181,13 @@ pub(super) async fn received(app: App, request: Request) -> Result<(Visit, Sent)
     let (head, body) = request.into_parts();
     let visit = Visit::begin(app, head).await?;
     let fields = match visit.user() {
-        Ok(_) => visit.form(body).await,
+        Ok(_) => visit.form_within(body, USER_FORM_BYTES).await,
         Err(error) => Err(error),
     };
     match fields {
-        Ok(fields) => {
+        Ok((fields, room)) => {
             let action = last_name(&visit);
-            Ok((visit, Sent { action, fields: fields.into_iter().collect() }))
+            Ok((visit, Sent { action, fields: fields.into_iter().collect(), _room: room }))
         }
         Err(error) => Err(Box::new(visit.answer(Err(error)).await)),
     }
@@ -253,6 +256,11 @@ pub(super) fn problem(
         HttpError::Manage(ManageError::Invalid { field, problem }) if fields.contains(&field) => {
             Ok((StatusCode::BAD_REQUEST, Problem::at(field, &problem)))
         }
+        // The field is the one that it speaks of.
+        error @ HttpError::Manage(ManageError::NameTaken | ManageError::TokenNameTaken) if fields.contains(&"name") => {
+            let told = visit::told(error, &visit.head);
+            Ok((told.status, Problem(Some((Some("name"), told.text)))))
+        }
         error @ (HttpError::Manage(
             ManageError::Invalid { .. }
             | ManageError::NameTaken
@@ -294,7 +302,7 @@ mod tests {
     #[test]
     fn a_form_has_each_of_its_fields_once_and_no_other() {
         let check = |body: &str| {
-            let sent = Sent { action: String::new(), fields: Query::parse(Some(body)) };
+            let sent = Sent { action: String::new(), fields: Query::parse(Some(body)), _room: None };
             sent.check(&["name", "source"], &["private"]).map_err(|error| match error {
                 HttpError::Invalid { status, text } => (status.as_u16(), text),
                 error => panic!("{error:?}"),

@@ -1,92 +1,233 @@
 //! Where the keywords of a read stand in what is shown, found as the read finds them: in the texts of scalars,
 //! regardless of case (docs/semantics.md, keywords). Keys are not searched.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
-use memchr::memmem::Finder;
+use memchr::memmem::{FindIter, Finder};
 
 use crate::document::{fold, fold_into};
 
 /// Keywords that are looked for. Texts are searched once for each.
 const KEYWORDS: usize = 20;
 
+/// Bytes behind the beginning of the first hit of a text up to which others are told.
+const NEAR_BYTES: usize = 1 << 10;
+
+/// Bytes after which a part that goes on is told: nobody waits for its end.
+const PART_BYTES: usize = 1 << 16;
+
 /// Keywords, folded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks(Vec<Finder<'static>>);
 
+/// What is found in a whole text, of which a part is shown.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The first hit, and those near it.
+    pub(super) near: Vec<Range<usize>>,
+    /// Whether more bytes of it are hits than were said to be shown.
+    pub(super) is_more: bool,
+}
+
 impl Marks {
     pub(super) fn of(keywords: &[String]) -> Marks {
-        Marks(keywords.iter().take(KEYWORDS).map(|word| Finder::new(&fold(word)).into_owned()).collect())
+        let mut folded: Vec<_> = keywords.iter().take(KEYWORDS).map(|word| fold(word)).collect();
+        folded.sort_unstable();
+        folded.dedup();
+        Marks(folded.iter().filter(|word| !word.is_empty()).map(|word| Finder::new(word).into_owned()).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The parts of a text that are to be marked: in order, none touching another.
     pub(super) fn in_text(&self, text: &str) -> Vec<Range<usize>> {
-        self.find(text.char_indices().map(|(start, character)| (start..start + character.len_utf8(), character)))
+        let mut parts = Vec::new();
+        let _ = self.visit_text(text, 0, &mut |part| {
+            parts.push(part);
+            ControlFlow::Continue(())
+        });
+        parts
     }
 
     /// Those of a JSON text that may end early. A part of a string with escapes begins and ends beside them.
     pub(super) fn in_json(&self, json: &str) -> Vec<Range<usize>> {
-        let (mut found, mut at) = (Vec::new(), 0);
-        while let Some(first) = json.as_bytes().get(at).filter(|_| !self.0.is_empty()) {
+        let mut parts = Vec::new();
+        let _ = self.visit_json(json, &mut |part| {
+            parts.push(part);
+            ControlFlow::Continue(())
+        });
+        parts
+    }
+
+    /// What is found in a text of which so many bytes of hits are shown. Costs the text up to where that is known.
+    pub(super) fn found_in_text(&self, text: &str, shown_bytes: usize) -> Found {
+        Found::by(shown_bytes, |each| self.visit_text(text, 0, each))
+    }
+
+    /// The same in a JSON text.
+    pub(super) fn found_in_json(&self, json: &str, shown_bytes: usize) -> Found {
+        Found::by(shown_bytes, |each| self.visit_json(json, each))
+    }
+
+    fn visit_text(
+        &self,
+        text: &str,
+        start: usize,
+        each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if self.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let mut folded = Vec::new();
+        fold_into(text, &mut folded);
+        let characters = text.char_indices();
+        let places = characters.map(|(at, one)| (start + at..start + at + one.len_utf8(), one));
+        self.visit(&folded, places, each)
+    }
+
+    fn visit_json(&self, json: &str, each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>) -> ControlFlow<()> {
+        // Whether each container that is open is an object, and whether a string that comes next is a key.
+        let (mut open, mut key_next) = (Vec::new(), false);
+        let mut at = 0;
+        while let Some(first) = json.as_bytes().get(at).filter(|_| !self.is_empty()) {
             let start = at;
+            at += 1;
             match first {
                 b'"' => {
                     let inside = start + 1..end_of_string(json, start + 1);
                     at = (inside.end + 1).min(json.len());
-                    if !json[at..].trim_start().starts_with(':') {
-                        found.extend(self.find(characters(json, inside)));
+                    if !key_next {
+                        self.visit_string(json, inside, each)?;
                     }
                 }
+                b'{' | b'[' => {
+                    key_next = *first == b'{';
+                    open.push(key_next);
+                }
+                b'}' | b']' => _ = open.pop(),
+                b',' => key_next = open.last() == Some(&true),
+                b':' => key_next = false,
                 b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                     let length = json[start..].find([',', ']', '}', '\n', ' ']).unwrap_or(json.len() - start);
                     at = start + length;
                     let scalar = &json[start..at];
                     if scalar != "null" {
-                        let parts = self.in_text(scalar).into_iter();
-                        found.extend(parts.map(|part| start + part.start..start + part.end));
+                        self.visit_text(scalar, start, each)?;
                     }
                 }
-                _ => at += 1,
+                _ => {}
             }
         }
-        found
+        ControlFlow::Continue(())
     }
 
-    /// The places of keywords in characters, each of which has a place of its own.
-    fn find(&self, characters: impl Iterator<Item = (Range<usize>, char)> + Clone) -> Vec<Range<usize>> {
-        if self.0.is_empty() {
-            return Vec::new();
+    /// The inside of a string of a JSON text.
+    fn visit_string(
+        &self,
+        json: &str,
+        inside: Range<usize>,
+        each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let raw = &json[inside.clone()];
+        if !raw.contains('\\') {
+            return self.visit_text(raw, inside.start, each);
         }
+        let text: String = characters(json, inside.clone()).map(|(_, one)| one).collect();
         let mut folded = Vec::new();
-        for (_, character) in characters.clone() {
-            fold_into(character.encode_utf8(&mut [0; 4]), &mut folded);
-        }
-        let mut found: Vec<Range<usize>> = Vec::new();
-        for finder in &self.0 {
-            found.extend(finder.find_iter(&folded).map(|at| at..at + finder.needle().len()));
-        }
-        found.sort_unstable_by_key(|part| part.start);
+        fold_into(&text, &mut folded);
+        self.visit(&folded, characters(json, inside), each)
+    }
+
+    /// The places of keywords in characters, each of which has a place of its own, in order. `folded` is their text.
+    fn visit(
+        &self,
+        folded: &[u8],
+        characters: impl Iterator<Item = (Range<usize>, char)>,
+        each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut hits = Hits::new(&self.0, folded).peekable();
         // From places in the folded text to places in the text: a character is marked when a part of it is.
-        let (mut parts, mut next, mut one) = (Vec::<Range<usize>>::new(), 0, Vec::new());
-        let mut found = found.into_iter().peekable();
-        let mut until = 0;
+        let (mut next, mut until, mut one) = (0, 0, Vec::new());
+        let mut part: Option<Range<usize>> = None;
         for (place, character) in characters {
-            one.clear();
-            fold_into(character.encode_utf8(&mut [0; 4]), &mut one);
-            let (start, end) = (next, next + one.len());
+            let length = match character.is_ascii() {
+                true => 1,
+                false => {
+                    one.clear();
+                    fold_into(character.encode_utf8(&mut [0; 4]), &mut one);
+                    one.len()
+                }
+            };
+            let (start, end) = (next, next + length);
             next = end;
-            while let Some(part) = found.next_if(|part| part.start < end) {
-                until = until.max(part.end);
+            while let Some(hit) = hits.next_if(|hit| hit.start < end) {
+                until = until.max(hit.end);
             }
             if start >= until {
+                if let Some(done) = part.take() {
+                    each(done)?;
+                }
+                if hits.peek().is_none() {
+                    return ControlFlow::Continue(());
+                }
                 continue;
             }
-            match parts.last_mut() {
-                Some(last) if last.end == place.start => last.end = place.end,
-                _ => parts.push(place),
+            match &mut part {
+                Some(last) if last.end == place.start && last.len() < PART_BYTES => last.end = place.end,
+                _ => {
+                    if let Some(done) = part.replace(place) {
+                        each(done)?;
+                    }
+                }
             }
         }
-        parts
+        part.map_or(ControlFlow::Continue(()), each)
+    }
+}
+
+impl Found {
+    fn by(
+        shown_bytes: usize,
+        visit: impl FnOnce(&mut dyn FnMut(Range<usize>) -> ControlFlow<()>) -> ControlFlow<()>,
+    ) -> Found {
+        let (mut found, mut bytes) = (Found::default(), 0);
+        let _ = visit(&mut |part| {
+            bytes += part.len();
+            found.is_more = bytes > shown_bytes;
+            let is_near = found.near.first().is_none_or(|first| part.start < first.start + NEAR_BYTES);
+            if is_near {
+                found.near.push(part);
+            }
+            if found.is_more && !is_near { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+}
+
+/// The places of all keywords in a folded text, by their beginnings.
+struct Hits<'f>(Vec<(FindIter<'f, 'f>, usize, Option<usize>)>);
+
+impl<'f> Hits<'f> {
+    fn new(finders: &'f [Finder<'static>], folded: &'f [u8]) -> Hits<'f> {
+        let begun = finders.iter().map(|finder| {
+            let mut places = finder.find_iter(folded);
+            let first = places.next();
+            (places, finder.needle().len(), first)
+        });
+        Hits(begun.filter(|(.., first)| first.is_some()).collect())
+    }
+}
+
+impl Iterator for Hits<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let (places, length, first) = self.0.iter_mut().min_by_key(|(.., first)| first.unwrap_or(usize::MAX))?;
+        let start = (*first)?;
+        *first = places.next();
+        Some(start..start + *length)
     }
 }
 
@@ -172,6 +313,26 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_text_is_searched_as_far_as_it_must_be() {
+        let found = |words: &[&str], text: &str, shown| {
+            let Found { near, is_more } = marks(words).found_in_text(text, shown);
+            (near.first().cloned(), near.len(), is_more)
+        };
+        let far = format!("{}ab", "x".repeat(1 << 20));
+        assert_eq!(found(&["AB"], &far, 0), (Some((1 << 20)..(1 << 20) + 2), 1, true));
+        assert_eq!(found(&["ab"], &far, 2), (Some((1 << 20)..(1 << 20) + 2), 1, false));
+        assert_eq!(found(&["no"], &far, 0), (None, 0, false));
+        // Hits everywhere, of keywords that are the same but for their case.
+        let many = "a".repeat(1 << 20);
+        assert_eq!(found(&["a", "A", "a"], &many, 0), (Some(0..PART_BYTES), 1, true));
+        let spaced = "a ".repeat(1 << 20);
+        assert_eq!(found(&["a", "A"], &spaced, 9), (Some(0..1), NEAR_BYTES / 2, true));
+        let json = format!(r#"{{"a":"{}","b":["ab"]}}"#, "x\\n".repeat(1 << 10));
+        let Found { near, is_more } = marks(&["ab"]).found_in_json(&json, 0);
+        assert_eq!((&json[near[0].clone()], near.len(), is_more), ("ab", 1, true));
+    }
+
+    #[test]
     fn json_is_searched_in_the_texts_of_its_scalars() {
         for (keyword, json, expected) in [
             ("a", r#"{"a":"a","b":["xa",1]}"#, r#"{"a":"[a]","b":["x[a]",1]}"#),
@@ -182,6 +343,9 @@ mod tests {
             ("true", "[true, false]", "[[true], false]"),
             ("cut", r#"{"x":"a cut"#, r#"{"x":"a [cut]"#),
             ("ü", r#"{"ü":"Ü"}"#, r#"{"ü":"[Ü]"}"#),
+            // What ends behind a key, or within one.
+            ("key", r#"{"a":["key",{"key":1}],"key""#, r#"{"a":["[key]",{"key":1}],"key""#),
+            ("key", r#"{"a":"key","a key"#, r#"{"a":"[key]","a key"#),
         ] {
             assert_eq!(marked(json, &marks(&[keyword]).in_json(json)), expected, "{keyword}");
         }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use askama::filters::HtmlSafe;
 
 use super::figures;
-use super::marks::Marks;
+use super::marks::{Found, Marks};
 use crate::model::text::is_invisible;
 
 /// A text of others, as the inside of an element.
@@ -21,6 +21,8 @@ pub(super) struct Shown {
     marked: Vec<Range<usize>>,
     /// Whether a hit ends in what is left out.
     has_more_hits: bool,
+    /// Bytes at the end of the text that are no part of the value, such as those of `…`.
+    ours: usize,
     /// Whether it is all that a block holds.
     alone: bool,
 }
@@ -38,6 +40,7 @@ impl Shown {
             link: None,
             marked: Vec::new(),
             has_more_hits: false,
+            ours: 0,
             alone: false,
         }
     }
@@ -52,8 +55,13 @@ impl Shown {
     /// Without saying how long all of it is.
     fn elide(&mut self) {
         if self.all_bytes.take().is_some() {
-            self.text.push('…');
+            self.push_dots();
         }
+    }
+
+    fn push_dots(&mut self) {
+        self.text.push('…');
+        self.ours += '…'.len_utf8();
     }
 
     /// All of a text.
@@ -64,6 +72,7 @@ impl Shown {
             link: None,
             marked: Vec::new(),
             has_more_hits: false,
+            ours: 0,
             alone: false,
         }
     }
@@ -77,11 +86,12 @@ impl Shown {
     /// What nobody would see has a name, because a link needs one.
     pub(super) fn beginning(text: &str, characters: usize, is_cut: bool) -> Shown {
         if text.trim().is_empty() {
-            return Shown::whole("(empty)");
+            let shown = Shown::whole("(empty)");
+            return Shown { ours: shown.text.len(), ..shown };
         }
         let mut shown = Shown::new(text, characters);
         if is_cut && shown.all_bytes.is_none() {
-            shown.text.push('…');
+            shown.push_dots();
         }
         shown
     }
@@ -99,8 +109,19 @@ impl Shown {
 
     /// With the hits of keywords marked.
     pub(super) fn marking(mut self, marks: &Marks) -> Shown {
-        self.marked = marks.in_text(&self.text);
+        self.marked = marks.in_text(self.of_value());
         self
+    }
+
+    /// As [`Shown::marking`], of a text that is JSON.
+    pub(super) fn marking_json(mut self, marks: &Marks) -> Shown {
+        self.marked = marks.in_json(self.of_value());
+        self
+    }
+
+    /// The text without what is no part of the value.
+    fn of_value(&self) -> &str {
+        &self.text[..self.text.len() - self.ours]
     }
 
     /// With these parts of it marked, which are in order and do not touch.
@@ -108,23 +129,20 @@ impl Shown {
         Shown { marked, ..self }
     }
 
-    /// With the hits that the whole text has marked, and a word on those in the rest of it.
-    pub(super) fn marking_all(self, hits: &[Range<usize>]) -> Shown {
-        let end = self.text.len();
-        let marked: Vec<_> = hits.iter().take_while(|hit| hit.end <= end).cloned().collect();
-        let has_more_hits = self.is_cut() && marked.len() < hits.len();
-        Shown { marked, has_more_hits, ..self }
+    /// Bytes of it that are marked.
+    pub(super) fn marked_bytes(&self) -> usize {
+        self.marked.iter().map(Range::len).sum()
     }
 
-    /// As [`Shown::marking_all`], of a text that is JSON, as the whole of it is.
-    pub(super) fn marking_json(self, whole: &str, marks: &Marks) -> Shown {
-        let marked = marks.in_json(&self.text);
-        let has_more_hits = self.is_cut() && marked.len() < marks.in_json(whole).len();
-        Shown { marked, has_more_hits, ..self }
+    /// With a word on the hits that were found in the rest of the whole text.
+    pub(super) fn telling(self, found: &Found) -> Shown {
+        Shown { has_more_hits: self.is_cut() && found.is_more, ..self }
     }
 
-    /// A hit of a text, with what stands around it on its line, so many characters at most. All hits in that are marked.
-    pub(super) fn around(text: &str, hit: &Range<usize>, hits: &[Range<usize>], characters: usize) -> Shown {
+    /// The first of these hits of a text, with what stands around it on its line, so many characters at most. All of
+    /// them in that are marked.
+    pub(super) fn around(text: &str, hits: &[Range<usize>], characters: usize) -> Shown {
+        let hit = hits.first().cloned().unwrap_or_default();
         let before = text[..hit.start].char_indices().rev().take(characters / 3).take_while(|(_, one)| *one != '\n');
         let start = before.last().map_or(hit.start, |(place, _)| place);
         let mut after = text[start..].char_indices().skip_while(|(place, one)| start + place < hit.end || *one != '\n');
@@ -158,9 +176,9 @@ impl Shown {
         self.text.chars().count() + wide
     }
 
-    /// Whether something in it is marked.
+    /// Whether something in it is marked, or in what is left out.
     pub(super) fn is_marked(&self) -> bool {
-        !self.marked.is_empty()
+        !self.marked.is_empty() || self.has_more_hits
     }
 
     /// Bytes that its HTML takes, roughly.
@@ -290,9 +308,24 @@ mod tests {
     #[test]
     fn hits_in_what_is_left_out_are_told() {
         let marks = Marks::of(&["end".to_owned()]);
-        let hits = |text: &str| marks.in_text(text);
-        let told = |text: &str| Shown::new(text, 5).marking_all(&hits(text)).to_string().contains("is in the rest");
+        let told = |text: &str| {
+            let shown = Shown::new(text, 5).marking(&marks);
+            let found = marks.found_in_text(text, shown.marked_bytes());
+            shown.telling(&found).to_string().contains("is in the rest")
+        };
         assert_eq!(["a long end", "end a long", "ab end", "end"].map(told), [true, false, true, false]);
+        // Hits that touch each other across the end of what is shown.
+        assert!(told("xxendend"));
+        let shown = Shown::new("xxendend", 5).marking(&marks).to_string();
+        assert!(shown.starts_with("<bdi>xx<mark>end</mark></bdi>"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_no_part_of_a_value_is_not_marked() {
+        let marks = Marks::of(&["…".to_owned(), "empty".to_owned()]);
+        for (text, html) in [("12345…", "<bdi>12345…</bdi>"), ("  ", "<bdi>(empty)</bdi>")] {
+            assert_eq!(Shown::short(text, 5).marking(&marks).to_string(), html);
+        }
     }
 
     #[test]
@@ -305,13 +338,13 @@ mod tests {
             ("0123456789012345678hit", "…345678<mark>hit</mark>"),
         ] {
             let hits = marks.in_text(text);
-            assert_eq!(Shown::around(text, &hits[0], &hits, 20).alone().to_string(), html, "{text:?}");
+            assert_eq!(Shown::around(text, &hits, 20).alone().to_string(), html, "{text:?}");
         }
         // A hit that is longer than what is shown is marked as far as it goes.
         let marks = Marks::of(&["x".repeat(50)]);
         let text = "x".repeat(50);
         let hits = marks.in_text(&text);
-        let shown = Shown::around(&text, &hits[0], &hits, 9).alone().to_string();
+        let shown = Shown::around(&text, &hits, 9).alone().to_string();
         assert_eq!(shown, "<mark>xxxxxxxxx</mark>…");
     }
 

@@ -287,7 +287,7 @@ impl Visit {
         };
         let shell = self.shell(heading);
         let typed = self.typed.as_deref().filter(|typed| !typed.is_empty());
-        let dataset = self.dataset.as_ref().filter(|_| status == StatusCode::NOT_FOUND);
+        let dataset = self.dataset.as_ref().filter(|_| matches!(status.as_u16(), 400 | 404 | 409 | 413));
         let versions = dataset.map(DatasetPlace::versions);
         let status_code = status.as_u16();
         let page = ErrorPage { shell, status: status_code, heading, text: &text, tells_what_there_is, typed, versions };

@@ -79,8 +79,10 @@ limits! {
     LISTINGS = 1_000, Beyond::LeftOut;
     /// Characters of `q` of `/datasets`
     LISTINGS_QUERY_CHARACTERS = 200, Beyond::Status(400);
-    /// Bytes of a form of the dashboard
+    /// Bytes of a form of the dashboard that signs in or out, and of the fields beside an uploaded file
     FORM_BYTES = 64 << 10, Beyond::Status(413);
+    /// Bytes of a form of the dashboard for users
+    USER_FORM_BYTES = 1 << 20, Beyond::Status(413);
     /// Bytes of a form of the dashboard's editor of entities
     EDITOR_FORM_BYTES = 6 * EDITOR_BYTES + (1 << 20), Beyond::Status(413);
     /// Bytes of the text in the dashboard's editor of entities

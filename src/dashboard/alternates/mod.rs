@@ -124,6 +124,8 @@ pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
             _ => &[],
         })?;
         match target.action.as_str() {
+            // A browser keeps the address of the form where the answer to it was a page.
+            "edit" if query.pairs().is_empty() => Ok(Reply::SeeOther(target.place.alternate())),
             "edit" => editor::open(&visit, &target, &query).await,
             "add" => editor::open_new(&visit, &target, &query).await,
             "remove" => removal::open(&visit, &target, &query).await,
@@ -171,7 +173,7 @@ fn too_long(limit_bytes: u64) -> HttpError {
 
 async fn done(visit: &mut Visit, fields: Query, room: Option<BodyRoom>) -> Result<Reply, HttpError> {
     let target = target(visit).await?;
-    let sent = Sent { action: target.action.clone(), fields };
+    let sent = Sent { action: target.action.clone(), fields, _room: None };
     match sent.action.as_str() {
         "edit" => {
             sent.check(&["etag", "length", "position", "base", "text"], &["beside", "do"])?;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::dashboard::figures;
-use crate::dashboard::marks::Marks;
+use crate::dashboard::marks::{Found, Marks};
 use crate::dashboard::shown::Shown;
 use crate::document::{Cursor, JsonType, Scalar, pretty_within};
 
@@ -28,7 +28,7 @@ const HIT_CHARACTERS: usize = 90;
 pub(super) enum Cell {
     Missing,
     Null,
-    Boolean(bool),
+    Boolean(Shown),
     Number(Shown),
     Text(Shown),
     /// An object or an array, all of it.
@@ -46,8 +46,8 @@ impl Cell {
     /// Whether a keyword is marked in it.
     pub(super) fn is_marked(&self) -> bool {
         match self {
-            Cell::Missing | Cell::Null | Cell::Boolean(_) => false,
-            Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.is_marked(),
+            Cell::Missing | Cell::Null => false,
+            Cell::Boolean(shown) | Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.is_marked(),
             Cell::Folded { beginning, hit, .. } => beginning.is_marked() || hit.is_some(),
         }
     }
@@ -57,8 +57,10 @@ impl Cell {
 pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
     let cell = match Scalar::read(value) {
         Some(Scalar::Null) => Cell::Null,
-        Some(Scalar::Bool(value)) => Cell::Boolean(value),
-        Some(Scalar::Number(text)) => Cell::Number(Shown::new(text, CELL_CHARACTERS).marking(marks).alone()),
+        Some(Scalar::Bool(value)) => {
+            Cell::Boolean(Shown::whole(if value { "true" } else { "false" }).marking(marks).alone())
+        }
+        Some(Scalar::Number(text)) => Cell::Number(marked(Shown::new(text, CELL_CHARACTERS), text, marks)),
         Some(Scalar::String(text)) => text_cell(&text.unescape(), marks),
         None => nested_cell(value, marks),
     };
@@ -75,12 +77,20 @@ pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
 fn text_cell(text: &str, marks: &Marks) -> Cell {
     let shown = Shown::linked(text, CELL_CHARACTERS);
     if !shown.is_cut() || shown.is_link() {
-        return Cell::Text(shown.marking(marks).alone());
+        return Cell::Text(marked(shown, text, marks));
     }
     let beginning = Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone();
-    let hits = marks.in_text(text);
-    let whole = Shown::new(text, LONG_CHARACTERS).marking_all(&hits).alone();
-    Cell::Folded { hit: hit(&beginning, text, &hits), beginning, whole }
+    let whole = Shown::new(text, LONG_CHARACTERS).marking(marks);
+    let found = marks.found_in_text(text, whole.marked_bytes());
+    Cell::Folded { hit: hit(&beginning, text, &found), beginning, whole: whole.telling(&found).alone() }
+}
+
+/// A text that does not unfold, of which this is shown.
+fn marked(shown: Shown, text: &str, marks: &Marks) -> Shown {
+    let shown = shown.marking(marks);
+    let is_more = shown.is_cut() && !marks.is_empty();
+    let found = if is_more { marks.found_in_text(text, shown.marked_bytes()) } else { Found::default() };
+    shown.telling(&found).alone()
 }
 
 fn nested_cell(value: &[u8], marks: &Marks) -> Cell {
@@ -89,16 +99,17 @@ fn nested_cell(value: &[u8], marks: &Marks) -> Cell {
     if is_whole {
         return Cell::Nested(beginning.alone());
     }
+    let whole = pretty(value, NESTED_CHARACTERS).marking_json(marks);
     let json = String::from_utf8_lossy(value);
-    let hits = marks.in_json(&json);
-    let whole = pretty(value, NESTED_CHARACTERS).marking_json(&json, marks).alone();
-    Cell::Folded { hit: hit(&beginning, &json, &hits), beginning: beginning.alone(), whole }
+    let found = marks.found_in_json(&json, whole.marked_bytes());
+    let hit = hit(&beginning, &json, &found);
+    Cell::Folded { hit, beginning: beginning.alone(), whole: whole.telling(&found).alone() }
 }
 
 /// What stands around the first hit, unless the beginning has one.
-fn hit(beginning: &Shown, text: &str, hits: &[Range<usize>]) -> Option<Shown> {
-    let first = hits.first().filter(|_| !beginning.is_marked())?;
-    Some(Shown::around(text, first, hits, HIT_CHARACTERS).alone())
+fn hit(beginning: &Shown, text: &str, found: &Found) -> Option<Shown> {
+    let is_told = beginning.is_marked() || found.near.is_empty();
+    (!is_told).then(|| Shown::around(text, &found.near, HIT_CHARACTERS).alone())
 }
 
 /// The beginning of an object or an array on one line, `{common: "Aruba", … of 3 fields}`, with its hits marked, and
@@ -222,6 +233,7 @@ mod tests {
             ("{\"a\":\"a\"}", &["a"], "nested {a: &quot;<mark>a</mark>&quot;}"),
             ("[[1]]", &["2"], "folded [[…]]"),
             ("[[1],2,[2]]", &["2"], "folded [[…], <mark>2</mark>, […]]"),
+            ("true", &["RU"], "boolean t<mark>ru</mark>e"),
             ("[[1],[12]]", &["2"], "folded [[…], […]], hit [[1],[1<mark>2</mark>]]"),
             (&long, &[], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
             (&long, &["z"], &format!("folded {}…", "y".repeat(BEGINNING_CHARACTERS))),
@@ -242,6 +254,7 @@ mod tests {
         ] {
             let told = match cell(value.as_bytes(), &marks(keywords)).0 {
                 Cell::Text(shown) => format!("text {shown}"),
+                Cell::Boolean(shown) => format!("boolean {shown}"),
                 Cell::Nested(shown) => format!("nested {shown}"),
                 Cell::Folded { beginning, hit: Some(hit), .. } => format!("folded {beginning}, hit {hit}"),
                 Cell::Folded { beginning, .. } => format!("folded {beginning}"),

@@ -55,6 +55,8 @@ struct Field {
     types: String,
     presence: String,
     values: Vec<FieldValue>,
+    /// What is said where there are none: all are known to be different, or the profile knows no frequent one.
+    without_values: &'static str,
     /// Lead to the form with a condition begun, where it finds something: the whole value, a part of its text, the
     /// least and the greatest number or date.
     begun: Vec<(&'static str, String)>,
@@ -146,6 +148,10 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
         types: types(&record.types),
         presence: figures::percent(record.entities, entities),
         values: values.collect(),
+        without_values: match record.distinct.estimated {
+            true => "No value is known to be frequent.",
+            false => "No value occurs twice.",
+        },
         null,
         ascending: sorted("asc"),
         descending: sorted("desc"),

@@ -20,6 +20,9 @@ pub(super) const TABLE_COLUMNS: usize = 60;
 /// So many digits are in sight in a window of a usual width.
 const IN_SIGHT: usize = 60;
 
+/// Columns that are brought into sight for their hits, most.
+const HIT_COLUMNS: usize = 3;
+
 /// Characters of an entity as JSON.
 const JSON_CHARACTERS: usize = 100_000;
 
@@ -40,8 +43,8 @@ pub(super) struct Look<'a> {
 }
 
 /// A table of entities. Its columns are their top-level fields: those asked for, or all in the order of first
-/// appearance. Of all of them the one that sorts, and the one of the first hit of a keyword, come behind the first
-/// where they would be out of sight.
+/// appearance. Of all of them the one that sorts, and those with the hits of most rows, come behind the first where they
+/// would be out of sight.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// Columns that are not shown because there are too many.
@@ -103,6 +106,9 @@ impl Table {
             0 => look.links.sorted_field(),
             _ => None,
         };
+        let most = if chosen > 0 { chosen } else { TABLE_COLUMNS };
+        let hit = if chosen > 0 { None } else { first_hit(entities, &look.marks) };
+        let is_late = |name: &str| sorted == Some(name) || hit.as_deref() == Some(name);
         let mut rows = Vec::new();
         let mut bytes = 0;
         // The columns with values that no sort puts in order, and those with others.
@@ -119,7 +125,7 @@ impl Table {
                         names.len() - 1
                     }
                 };
-                if place < if chosen > 0 { chosen } else { TABLE_COLUMNS } || sorted == Some(names[place].as_str()) {
+                if place < most || is_late(&names[place]) {
                     let (cell, weight) = cell(value, &look.marks);
                     bytes += weight;
                     match value.first() {
@@ -139,22 +145,18 @@ impl Table {
             0 => (names.len().saturating_sub(TABLE_COLUMNS), 0),
             chosen => (0, names.len() - chosen),
         };
-        let sorted = sorted.and_then(|sorted| places.get(sorted).copied());
-        let last = if chosen > 0 { chosen } else { TABLE_COLUMNS } - 1;
-        let beyond = sorted.filter(|place| *place > last);
-        names.truncate(last + 1);
-        if let Some(place) = beyond {
-            // It takes the place of the last one.
-            names[last] =
-                places.into_iter().find(|(_, other)| *other == place).map(|(name, _)| name).unwrap_or_default();
-        }
+        // Those that are looked for and come late take the places of the last ones.
+        let late: Vec<usize> = (most..names.len()).filter(|place| is_late(&names[*place])).collect();
+        let shown: Vec<usize> = (0..most.min(names.len()) - late.len()).chain(late).collect();
+        let mut columns_of = vec![None; names.len()];
+        shown.iter().enumerate().for_each(|(column, place)| columns_of[*place] = Some(column));
+        let sorted = sorted.and_then(|sorted| columns_of[*places.get(sorted)?]);
+        let names: Vec<String> = shown.into_iter().map(|place| std::mem::take(&mut names[place])).collect();
         let row = |(label, found): (RowLabel, Vec<(usize, Cell)>)| {
             let mut cells: Vec<Cell> = names.iter().map(|_| Cell::Missing).collect();
             for (place, cell) in found {
-                match beyond {
-                    Some(beyond) if place == beyond => cells[last] = cell,
-                    Some(_) if place == last => {}
-                    _ => cells[place] = cell,
+                if let Some(column) = columns_of[place] {
+                    cells[column] = cell;
                 }
             }
             Row { label, cells }
@@ -172,33 +174,56 @@ impl Table {
         let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
         let mut table = Table { columns, left_out, hidden, rows, position_width };
         if chosen == 0 {
-            table.bring_into_sight(sorted.map(|place| place.min(last)));
+            table.bring_into_sight(sorted);
         }
         table
     }
 
-    /// Puts the column that sorts, and that of the first hit, behind the first one, unless they are in sight.
+    /// Puts the column that sorts, and those with the hits of most rows, behind the first one, unless they are in sight.
     fn bring_into_sight(&mut self, sorted: Option<usize>) {
         let mut to = 1;
         if let Some(from) = sorted {
             to += usize::from(self.bring(from, to));
         }
-        let hit = self.rows.iter().find_map(|row| row.cells.iter().position(Cell::is_marked));
-        if let Some(from) = hit {
-            self.bring(from, to);
+        for _ in 0..HIT_COLUMNS {
+            let in_sight = (0..self.columns.len()).take_while(|column| self.is_in_sight(*column)).count().max(to);
+            let out_of_sight = |row: &&Row| !row.cells[..in_sight.min(row.cells.len())].iter().any(Cell::is_marked);
+            let mut hits = vec![0_usize; self.columns.len()];
+            for row in self.rows.iter().filter(out_of_sight) {
+                row.cells.iter().zip(&mut hits).for_each(|(cell, hits)| *hits += usize::from(cell.is_marked()));
+            }
+            let best = (0..hits.len()).rev().max_by_key(|column| hits[*column]);
+            match best.filter(|column| hits[*column] > 0) {
+                Some(from) if self.bring(from, to) => to += 1,
+                _ => break,
+            }
         }
+    }
+
+    /// Whether a column is in sight where it is.
+    fn is_in_sight(&self, column: usize) -> bool {
+        self.columns.iter().take(column + 1).map(|column| widths::digits(column.width)).sum::<usize>() <= IN_SIGHT
     }
 
     /// Moves a column to a place before it, if it is out of sight where it is.
     fn bring(&mut self, from: usize, to: usize) -> bool {
-        let end: usize = self.columns.iter().take(from + 1).map(|column| widths::digits(column.width)).sum();
-        if from <= to || from >= self.columns.len() || end <= IN_SIGHT {
+        if from <= to || from >= self.columns.len() || self.is_in_sight(from) {
             return false;
         }
         self.columns[to..=from].rotate_right(1);
         self.rows.iter_mut().for_each(|row| row.cells[to..=from].rotate_right(1));
         true
     }
+}
+
+/// The first field with a hit.
+fn first_hit(entities: &Entities, marks: &Marks) -> Option<String> {
+    if marks.is_empty() {
+        return None;
+    }
+    let fields = entities.iter().flat_map(members);
+    let is_hit = |value: &[u8]| !marks.found_in_json(&String::from_utf8_lossy(value), 0).near.is_empty();
+    fields.into_iter().find(|(_, value)| is_hit(value)).map(|(key, _)| key.unescape().into_owned())
 }
 
 /// Whether a column has numbers, and nothing else but nulls.
@@ -236,7 +261,11 @@ impl Column {
 pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     for (index, entity) in entities.iter().enumerate() {
-        let json = pretty(entity, JSON_CHARACTERS).marking_json(&String::from_utf8_lossy(entity), &look.marks);
+        let mut json = pretty(entity, JSON_CHARACTERS).marking_json(&look.marks);
+        if json.is_cut() && !look.marks.is_empty() {
+            let found = look.marks.found_in_json(&String::from_utf8_lossy(entity), json.marked_bytes());
+            json = json.telling(&found);
+        }
         bytes += json.weight();
         rows.push(JsonRow { label: look.label(index), json });
         if bytes > SHOWN_BYTES {

@@ -230,6 +230,22 @@ impl Datasets {
         Ok(self.catalog.datasets_of(owner.id, after, limit).await?)
     }
 
+    /// How many datasets a user has, and how many of them are not frozen. One look-up.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn count(&self, owner: &User) -> Result<(u64, u64), ManageError> {
+        Ok(self.catalog.count_datasets(owner.id).await?)
+    }
+
+    /// A dataset of a user, without its versions. One look-up.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`].
+    pub async fn owned(&self, owner: &User, id: DatasetId) -> Result<Dataset, ManageError> {
+        Ok(self.catalog.owned_dataset(owner.id, id).await?)
+    }
+
     /// A dataset with its versions and its last attempts, as of one moment.
     ///
     /// # Errors

@@ -433,6 +433,35 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     service.import("Far", &far).await;
     let page = visitor.page("/ui/2/far/active/?keywords=two").await;
     assert_eq!(page.all_words("td summary .hit mark"), ["two", "Two"]);
+    // Also where it is in a column that would not be shown, or in a part that is not.
+    let many: Vec<String> = (0..65).map(|field| format!("\"f{field}\":\"{}\"", "y".repeat(20))).collect();
+    let late = [r#"{"a":true,"last":"x two"}"#.to_owned(), format!("{{{},\"last\":\"Two\"}}", many.join(","))];
+    service.import("Late", &format!("[{}]", late.join(","))).await;
+    let late = visitor.page("/ui/3/late/active/?keywords=two").await;
+    assert_eq!(
+        (late.all_words("mark"), late.all_words("thead th")[2].as_str()),
+        (vec!["two".into(), "Two".into()], "last")
+    );
+    let late = visitor.page("/ui/3/late/active/?keywords=two&sort=f64:desc").await;
+    assert_eq!((late.all_words("mark").len(), late.all_words("thead th").len()), (2, 61));
+    assert_eq!(visitor.page("/ui/3/late/active/?keywords=rue").await.all_words("mark"), ["rue"]);
+    let link = format!(r#"{{"url":"https://example.org/{}/needle","n":1{}22}}"#, "p/".repeat(60), "0".repeat(150));
+    service.import("Cut", &link).await;
+    for keyword in ["needle", "22"] {
+        let page = visitor.page(&format!("/ui/4/cut/active/?keywords={keyword}")).await;
+        let told =
+            page.all_words(".cut").iter().filter(|cut| cut.contains("what is looked for is in the rest")).count();
+        assert_eq!(told, 1, "{keyword}");
+    }
+    // Of most rows, a hit is in sight.
+    let wide = |place: usize| {
+        let fields = (0..6)
+            .map(|field| format!("\"f{field}\":\"{}{}\"", "z".repeat(40), if field == place { "two" } else { "" }));
+        format!("{{\"id\":1,{}}}", fields.collect::<Vec<_>>().join(","))
+    };
+    service.import("Wide", &format!("[{}]", [4, 5, 5, 3].map(wide).join(","))).await;
+    let page = visitor.page("/ui/5/wide/active/?keywords=two").await;
+    assert_eq!(page.all_words("thead th")[..5], ["#", "id", "f5", "f3", "f4"]);
     let around = [format!("…{} two", "y".repeat(30)), r#"{"of":[{"x":" Two "}]}"#.to_owned()];
     assert_eq!(page.all_words("td summary .hit"), around);
     assert!(visitor.page("/ui/1/words/active/?filter=n:22").await.select("mark").is_empty());

@@ -43,6 +43,13 @@ async function columns() {
   assert.equal((await heads())[1], second);
   await panel.getByRole("button", { name: `Move ${second} down`, exact: true }).click();
   const order = await heads();
+  // Who presses it again moves it further.
+  const label = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label"));
+  assert.equal(await label(), `Move ${second} down`);
+  await page.keyboard.press("Enter");
+  assert.equal((await heads())[3], second);
+  await panel.getByRole("button", { name: `Move ${second} up`, exact: true }).press("Enter");
+  assert.equal(await label(), `Move ${second} up`);
   assert.equal(order[2], second);
   // They are remembered for all pages of the dataset, and only here.
   await page.goto(`${countries}?limit=50`);
@@ -238,7 +245,7 @@ async function json() {
     ["{} 2", "Line 1, column 4: there is more than one value."],
     ["[1, 2]", "Line 1, column 1: an entity is an object: “{” is missing."],
     [`{"a":${"[".repeat(128)}${"]".repeat(128)}}`, "Line 1, column 133: more than 128 levels."],
-    [`{"a":${"[".repeat(127)}${"]".repeat(127)}}`, ""],
+    [`{"a":${"[".repeat(127)}1${"]".repeat(127)}}`, ""],
   ];
   for (const [text, expected] of cases) {
     await page.locator("#json").fill(text);
@@ -247,6 +254,20 @@ async function json() {
     assert.equal(await page.locator("#json").getAttribute("aria-invalid"), String(expected !== ""));
   }
   assert.equal(await state.count(), 1);
+  await page.unroute("**/ui/sign-in");
+  // Where there may be several.
+  await withElements('<label for="json">Entities</label><textarea id="json" data-json="several"></textarea>');
+  for (const [text, expected] of [
+    ["[{}, 1]", "Line 1, column 6: an entity is an object: “{” is missing."],
+    ['[{"a": 1}, {}]', ""],
+    ["[[{}]]", "Line 1, column 2: an entity is an object: “{” is missing."],
+    ["[]", ""],
+    ["[{},]", "Line 1, column 5: an entity is an object: “{” is missing."],
+    ["{}", ""],
+  ]) {
+    await page.locator("#json").fill(text);
+    await page.waitForFunction((wanted) => document.querySelector(".json-state").textContent === wanted, expected);
+  }
   await page.unroute("**/ui/sign-in");
 }
 

@@ -87,7 +87,12 @@ class Columns {
     order.splice(to, 0, name);
     // Those of other pages keep their place behind.
     const others = this.choice.order.filter((other) => !this.places.has(other));
+    const pressed = document.activeElement;
     this.change({ order: [...order, ...others], hidden: this.choice.hidden });
+    // What is moved in a page loses the focus. A button that can do no more leaves it to the one beside it.
+    if (!(pressed instanceof HTMLButtonElement)) return;
+    const beside = pressed.parentElement?.querySelector<HTMLElement>("button:not(:disabled)");
+    (pressed.disabled ? beside : pressed)?.focus();
   }
 
   private arrange(order: string[]): void {

@@ -1,4 +1,4 @@
-// Where a text stops being the JSON of an entity, which is an object. It only looks: numbers keep their text, however long.
+// Where a text stops being the JSON of entities, which are objects. It only looks: numbers keep their text, however long.
 
 export interface JsonError {
   line: number;
@@ -29,8 +29,8 @@ class Reader {
   }
 
   value(level: number): void {
-    if (level > LEVELS) this.fail(`more than ${LEVELS} levels`);
     const first = this.next();
+    if ((first === "{" || first === "[") && level > LEVELS) this.fail(`more than ${LEVELS} levels`);
     if (first === "{") this.list("}", () => this.member(level));
     else if (first === "[") this.list("]", () => this.value(level + 1));
     else if (first === '"') this.string();
@@ -90,9 +90,11 @@ class Reader {
     this.at += word[0].length;
   }
 
-  /** The object that an entity is. */
-  entity(): void {
-    if (this.next() !== "{") this.fail("an entity is an object: “{” is missing");
+  /** The object that an entity is; or an array of them, where there may be several. */
+  entity(several: boolean): void {
+    const first = this.next();
+    if (several && first === "[") return this.list("]", () => this.entity(false));
+    if (first !== "{") this.fail("an entity is an object: “{” is missing");
     this.value(1);
   }
 
@@ -101,11 +103,11 @@ class Reader {
   }
 }
 
-/** The first error of a text; null for the JSON of an entity. */
-export function jsonError(text: string): JsonError | null {
+/** The first error of a text; null for the JSON of an entity, or of several in an array where there may be several. */
+export function jsonError(text: string, several: boolean): JsonError | null {
   const reader = new Reader(text);
   try {
-    reader.entity();
+    reader.entity(several);
     reader.end();
     return null;
   } catch (error) {

@@ -1,6 +1,6 @@
-// Fields for JSON, `textarea[data-json]`: while one types, the first error is said with its line and column. The form
-// can still be sent: the service decides. A text of more bytes than `data-bytes` is not sent, because the service would
-// not read it.
+// Fields for an entity as JSON, `textarea[data-json]`, or for several, `data-json="several"`: while one types, the first
+// error is said with its line and column. The form can still be sent: the service decides. A text of more bytes than
+// `data-bytes` is not sent, because the service would not read it.
 
 import { jsonError } from "./json";
 
@@ -38,7 +38,7 @@ export function checkJson(): void {
     };
     const look = () => {
       const isLookedAt = field.value.length <= LOOKED_AT && field.value.trim() !== "";
-      const error = isLookedAt ? jsonError(field.value) : null;
+      const error = isLookedAt ? jsonError(field.value, field.dataset.json === "several") : null;
       say(error ? `Line ${error.line}, column ${error.column}: ${error.text}.` : "");
     };
     let timer = 0;

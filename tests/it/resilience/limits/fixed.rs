@@ -40,6 +40,7 @@ const CASES: &[(&str, Case)] = &[
     ("LISTINGS", |world, limit| listings(world, limit).boxed()),
     ("LISTINGS_QUERY_CHARACTERS", |world, limit| listings_query(world, limit).boxed()),
     ("FORM_BYTES", |world, limit| form_bytes(world, limit).boxed()),
+    ("USER_FORM_BYTES", |world, limit| user_form(world, limit).boxed()),
     ("EDITOR_FORM_BYTES", |world, limit| editor_form(world, limit).boxed()),
     ("EDITOR_BYTES", |world, limit| editor_text(world, limit).boxed()),
     ("EDITOR_POSITIONS", |world, limit| editor_positions(world, limit).boxed()),
@@ -305,6 +306,15 @@ async fn listed(world: &World, limit: &Limit) {
     catalog.fill(limit.most + 1).await;
     assert_eq!((page(limit.most).await, page(limit.most + 1).await), (limit.most, limit.most));
     assert_eq!(page(usize::MAX).await, limit.most);
+    // Pages say that there may be more, and count all where it matters.
+    let sql = "SELECT COUNT(*) FROM datasets WHERE NOT frozen AND owner_id = \
+               (SELECT owner_id FROM datasets WHERE dataset_id = 1)";
+    let (active,): (usize,) =
+        sqlx::query_as(sql).fetch_one(&catalog.0).await.map(|(active,): (i64,)| (active as usize,)).expect("a number");
+    let pages = Pages::of(world).await;
+    assert!(pages.get("/").await.contains("1,000 or more in all"));
+    let told = format!("<dd>{},{:03} of ", active / 1_000, active % 1_000);
+    assert!(active > limit.most && pages.get("/ui/account").await.contains(&told), "{told}");
     catalog.restore().await;
 }
 
@@ -554,6 +564,18 @@ async fn refresh_streams(world: &World, limit: &Limit) {
     };
     let (pushed, ()) = tokio::join!(world.send(push), watched);
     pushed.is(&[200], limit.name);
+}
+
+async fn user_form(world: &World, limit: &Limit) {
+    let pages = Pages::of(world).await;
+    let page = pages.get("/ui/account").await;
+    let (_, token) = page.split_once("name=\"token\" value=\"").expect("a form");
+    let form = format!("token={}&scope=read&days=7&name=", token.split('"').next().unwrap_or_default());
+    // A name that is too long is said on the page.
+    for (more, expected) in [(0, 400), (1, status(limit))] {
+        let form = format!("{form}{}", "x".repeat(limit.most - form.len() + more));
+        assert_eq!(pages.post("/ui/account/create-token", form).await, expected, "{more}");
+    }
 }
 
 async fn editor_form(world: &World, limit: &Limit) {
