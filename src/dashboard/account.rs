@@ -38,7 +38,7 @@ struct AccountPage {
     problem: Problem,
     used: Used,
     /// A token that was just made: its name and itself. It is shown this once.
-    made: Option<(String, String)>,
+    made: Option<(Shown, String)>,
     /// What was chosen for a token that was not taken.
     typed: TokenForm,
     /// Days after which a token may expire, as the form offers them.
@@ -190,7 +190,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         notice: said.notice,
         problem: said.problem,
         used: used(app, &user).await?,
-        made: said.made,
+        made: said.made.map(|(name, token)| (Shown::whole(&name), token)),
         typed: said.typed,
         lifetimes: LIFETIMES,
         sessions: sessions

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use super::place::DatasetPlace;
 use super::query::Query;
 use super::sentence::Sentence;
+use super::shown::is_named;
 use super::{assets, forms};
 use crate::blocking::blocking;
 use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
@@ -153,7 +154,8 @@ impl Visit {
         let sign_in =
             if path.starts_with(SIGN_IN) || path.len() > NEXT_BYTES { SIGN_IN.to_owned() } else { back.at(SIGN_IN) };
         Shell {
-            title: title.into(),
+            // The name of a window has no elements that would name what nobody sees.
+            title: title.into().replace(is_named, "\u{FFFD}"),
             style: assets::STYLE.path(),
             script: assets::ISLAND.path(),
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),

@@ -43,8 +43,8 @@ pub(super) struct Look<'a> {
 }
 
 /// A table of entities. Its columns are their top-level fields: those asked for, or all in the order of first
-/// appearance. Of all of them the one that sorts, and those with the hits of most rows, come behind the first where they
-/// would be out of sight.
+/// appearance. Of all of them the one that sorts, and those with the hits of most rows, come behind the first where
+/// they would be out of sight.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// Columns that are not shown because there are too many.
@@ -179,7 +179,8 @@ impl Table {
         table
     }
 
-    /// Puts the column that sorts, and those with the hits of most rows, behind the first one, unless they are in sight.
+    /// Puts the column that sorts, and those with the hits of most rows, behind the first one, unless they are in
+    /// sight.
     fn bring_into_sight(&mut self, sorted: Option<usize>) {
         let mut to = 1;
         if let Some(from) = sorted {

@@ -165,7 +165,8 @@ impl Usage {
         (DayUsage::day_of(self.clock.now()) + 1).saturating_sub(days)
     }
 
-    /// What was counted in memory from a day on, of the datasets that are asked for; `waiting` is what of it is unwritten.
+    /// What was counted in memory from a day on, of the datasets that are asked for. `waiting` is what of it is not
+    /// written yet.
     fn counted<'d>(
         &self,
         waiting: impl Iterator<Item = CountedUsage>,

@@ -460,8 +460,8 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
         format!("{{\"id\":1,{}}}", fields.collect::<Vec<_>>().join(","))
     };
     service.import("Wide", &format!("[{}]", [4, 5, 5, 3].map(wide).join(","))).await;
-    let page = visitor.page("/ui/5/wide/active/?keywords=two").await;
-    assert_eq!(page.all_words("thead th")[..5], ["#", "id", "f5", "f3", "f4"]);
+    let wide = visitor.page("/ui/5/wide/active/?keywords=two").await;
+    assert_eq!(wide.all_words("thead th")[..5], ["#", "id", "f5", "f3", "f4"]);
     let around = [format!("…{} two", "y".repeat(30)), r#"{"of":[{"x":" Two "}]}"#.to_owned()];
     assert_eq!(page.all_words("td summary .hit"), around);
     assert!(visitor.page("/ui/1/words/active/?filter=n:22").await.select("mark").is_empty());

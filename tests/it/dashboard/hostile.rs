@@ -53,6 +53,10 @@ async fn scripts_in_names_and_values_are_texts() {
     is_shown(&visitor.page(&format!("{base}versions")).await, SCRIPT);
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     is_shown(&owner.page(&format!("{base}manage/freeze?version=1")).await, SCRIPT);
+    // The name of a window has no element that would name what reorders it.
+    let id = owned.dataset("a\u{202e}b", json!({}), &["[{}]"]).await;
+    let page = visitor.page(&format!("/ui/{id}/a-b/active/")).await;
+    assert_eq!(page.words("title"), "a\u{fffd}b · strata");
 }
 
 #[tokio::test]

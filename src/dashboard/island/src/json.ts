@@ -1,4 +1,4 @@
-// Where a text stops being the JSON of entities, which are objects. It only looks: numbers keep their text, however long.
+// Where a text stops being the JSON of entities, which are objects. It only looks: numbers keep their text.
 
 export interface JsonError {
   line: number;
