@@ -34,12 +34,15 @@ pub(super) enum Cell {
     /// An object or an array, all of it.
     Nested(Shown),
     /// A long text, an object or an array, which unfolds.
-    Folded {
-        beginning: Shown,
-        /// The first hit of a keyword and what stands around it, where the beginning has none.
-        hit: Option<Shown>,
-        whole: Shown,
-    },
+    Folded(Box<Folded>),
+}
+
+/// A value that unfolds.
+pub(super) struct Folded {
+    pub(super) beginning: Shown,
+    /// The first hit of a keyword and what stands around it, where the beginning has none.
+    pub(super) hit: Option<Shown>,
+    pub(super) whole: Shown,
 }
 
 impl Cell {
@@ -48,7 +51,7 @@ impl Cell {
         match self {
             Cell::Missing | Cell::Null => false,
             Cell::Boolean(shown) | Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.is_marked(),
-            Cell::Folded { beginning, hit, .. } => beginning.is_marked() || hit.is_some(),
+            Cell::Folded(folded) => folded.beginning.is_marked() || folded.hit.is_some(),
         }
     }
 }
@@ -66,7 +69,8 @@ pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
     };
     let weight = match &cell {
         Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.weight(),
-        Cell::Folded { beginning, hit, whole } => {
+        Cell::Folded(folded) => {
+            let Folded { beginning, hit, whole } = &**folded;
             beginning.weight() + hit.as_ref().map_or(0, Shown::weight) + whole.weight()
         }
         Cell::Missing | Cell::Null | Cell::Boolean(_) => 8,
@@ -82,7 +86,8 @@ fn text_cell(text: &str, marks: &Marks) -> Cell {
     let beginning = Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone();
     let whole = Shown::new(text, LONG_CHARACTERS).marking(marks);
     let found = marks.found_in_text(text, whole.marked_bytes());
-    Cell::Folded { hit: hit(&beginning, text, &found), beginning, whole: whole.telling(&found).alone() }
+    let hit = hit(&beginning, text, &found);
+    Cell::Folded(Box::new(Folded { beginning, hit, whole: whole.telling(&found).alone() }))
 }
 
 /// A text that does not unfold, of which this is shown.
@@ -103,7 +108,7 @@ fn nested_cell(value: &[u8], marks: &Marks) -> Cell {
     let json = String::from_utf8_lossy(value);
     let found = marks.found_in_json(&json, whole.marked_bytes());
     let hit = hit(&beginning, &json, &found);
-    Cell::Folded { hit, beginning: beginning.alone(), whole: whole.telling(&found).alone() }
+    Cell::Folded(Box::new(Folded { beginning: beginning.alone(), hit, whole: whole.telling(&found).alone() }))
 }
 
 /// What stands around the first hit, unless the beginning has one.
@@ -256,8 +261,10 @@ mod tests {
                 Cell::Text(shown) => format!("text {shown}"),
                 Cell::Boolean(shown) => format!("boolean {shown}"),
                 Cell::Nested(shown) => format!("nested {shown}"),
-                Cell::Folded { beginning, hit: Some(hit), .. } => format!("folded {beginning}, hit {hit}"),
-                Cell::Folded { beginning, .. } => format!("folded {beginning}"),
+                Cell::Folded(folded) => {
+                    let hit = folded.hit.as_ref().map(|hit| format!(", hit {hit}"));
+                    format!("folded {}{}", folded.beginning, hit.unwrap_or_default())
+                }
                 _ => "another".to_owned(),
             };
             assert_eq!(told, expected, "{value} {keywords:?}");

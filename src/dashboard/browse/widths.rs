@@ -58,8 +58,9 @@ fn needed(cell: &Cell) -> usize {
         Cell::Null | Cell::Boolean(_) => 5,
         Cell::Number(number) => number.columns(),
         Cell::Text(text) | Cell::Nested(text) => wrapped(text),
-        Cell::Folded { beginning, hit, .. } => {
-            (wrapped(beginning).max(hit.as_ref().map_or(0, wrapped)) + MARK).max(LINE)
+        Cell::Folded(folded) => {
+            let hit = folded.hit.as_ref().map_or(0, wrapped);
+            (wrapped(&folded.beginning).max(hit) + MARK).max(LINE)
         }
     }
 }
@@ -73,6 +74,7 @@ fn wrapped(text: &Shown) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dashboard::browse::cells::Folded;
 
     #[test]
     fn the_style_sheet_has_a_rule_for_each_class() {
@@ -87,6 +89,10 @@ mod tests {
     fn a_column_is_as_wide_as_its_cells_and_its_name() {
         let text = |length| Cell::Text(Shown::whole(&"x".repeat(length)));
         let number = |text: &str| Cell::Number(Shown::whole(text));
+        let nested = |beginning| {
+            let (beginning, whole) = (Shown::whole(beginning), Shown::whole(""));
+            Cell::Folded(Box::new(Folded { beginning, hit: None, whole }))
+        };
         for (name, cells, expected) in [
             ("n", vec![number("1"), number("123")], "w4"),
             ("population", vec![number("1")], "w14"),
@@ -96,7 +102,7 @@ mod tests {
             ("n", vec![text(80)], "w36"),
             ("n", vec![text(120)], "w46"),
             ("n", vec![Cell::Text(Shown::whole("日本語日本語"))], "w11"),
-            ("n", vec![Cell::Folded { beginning: Shown::whole("[[…]]"), hit: None, whole: Shown::whole("") }], "w29"),
+            ("n", vec![nested("[[…]]")], "w29"),
         ] {
             assert_eq!(of_column(name, cells.iter()), expected, "{name}");
         }

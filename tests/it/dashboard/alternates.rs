@@ -455,8 +455,10 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
     assert!(refused.words("#problem").contains("the editor takes 6,291,456"));
     assert_eq!(text(&refused), long);
     owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
+    // A browser keeps this address where a page has answered the form.
+    let again = owner.get(&format!("{base}/edit")).await;
+    assert_eq!((again.status, again.header("location")), (303, Some(base.as_str())));
     for (uri, status) in [
-        (format!("{base}/edit"), 400),
         (format!("{base}/edit?position=x"), 400),
         (format!("{base}/edit?position=3"), 404),
         (format!("{base}/edit?position=99999999999999999999"), 404),
