@@ -281,6 +281,8 @@ fn escape(text: &str) -> (char, usize) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn marks(keywords: &[&str]) -> Marks {
@@ -351,6 +353,103 @@ mod tests {
         }
         for cut in ["\"a\\", "\"\\u00", "\"", "tru", "-"] {
             marks(&["a", "0"]).in_json(cut);
+        }
+    }
+
+    /// As [`Marks::in_text`], obviously: each character that has a part in a hit is marked.
+    fn plainly(keywords: &[String], text: &str) -> Vec<Range<usize>> {
+        let (mut folded, mut ends) = (Vec::new(), Vec::new());
+        for character in text.chars() {
+            fold_into(&character.to_string(), &mut folded);
+            ends.push(folded.len());
+        }
+        let mut is_hit = vec![false; folded.len()];
+        for keyword in keywords {
+            let keyword = fold(keyword);
+            let mut at = 0;
+            while !keyword.is_empty() && at + keyword.len() <= folded.len() {
+                match folded[at..].starts_with(keyword.as_bytes()) {
+                    true => {
+                        is_hit[at..at + keyword.len()].fill(true);
+                        at += keyword.len();
+                    }
+                    false => at += 1,
+                }
+            }
+        }
+        let (mut parts, mut start) = (Vec::<Range<usize>>::new(), 0);
+        for ((place, character), end) in text.char_indices().zip(ends) {
+            let end_of_character = place + character.len_utf8();
+            if is_hit[start..end].contains(&true) {
+                match parts.last_mut() {
+                    Some(last) if last.end == place => last.end = end_of_character,
+                    _ => parts.push(place..end_of_character),
+                }
+            }
+            start = end;
+        }
+        parts
+    }
+
+    fn texts() -> impl Strategy<Value = String> {
+        "[aAbßẞİıiΣσς\"\\\\\n\u{1}🦀 ]{0,40}"
+    }
+
+    fn keywords() -> impl Strategy<Value = Vec<String>> {
+        proptest::collection::vec("[aAbßẞİıiΣσς\"\\\\\n🦀 ]{0,3}", 0..5)
+    }
+
+    /// The texts of the scalars of a document, in order; null has none.
+    fn scalars(value: &serde_json::Value, out: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Null => {}
+            serde_json::Value::String(text) => out.push(text.clone()),
+            serde_json::Value::Array(items) => items.iter().for_each(|item| scalars(item, out)),
+            serde_json::Value::Object(members) => members.values().for_each(|value| scalars(value, out)),
+            other => out.push(other.to_string()),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hits_are_those_that_are_obvious(keywords in keywords(), text in texts(), shown in 0_usize..20) {
+            let marks = Marks::of(&keywords);
+            let expected = plainly(&keywords, &text);
+            prop_assert_eq!(marks.in_text(&text), expected.clone());
+            let Found { near, is_more } = marks.found_in_text(&text, shown);
+            prop_assert_eq!(near, expected.clone());
+            prop_assert_eq!(is_more, expected.iter().map(Range::len).sum::<usize>() > shown);
+        }
+
+        #[test]
+        fn those_of_json_are_those_of_its_scalars(
+            keywords in keywords(),
+            texts in proptest::collection::vec((texts(), texts()), 0..4),
+            number in any::<i16>(),
+            pretty in any::<bool>(),
+        ) {
+            let members: serde_json::Map<String, serde_json::Value> = texts
+                .iter()
+                .map(|(key, text)| (key.clone(), serde_json::json!([text, {key: text}, null, true])))
+                .collect();
+            let document = serde_json::json!({"n": number, "of": members, "none": null});
+            let json = if pretty { serde_json::to_string_pretty(&document) } else { serde_json::to_string(&document) };
+            let json = json.expect("JSON");
+            let marks = Marks::of(&keywords);
+            let mut texts = Vec::new();
+            scalars(&document, &mut texts);
+            let expected: Vec<String> = texts
+                .iter()
+                .flat_map(|text| plainly(&keywords, text).into_iter().map(|part| text[part].to_owned()))
+                .collect();
+            let found: Vec<String> = marks
+                .in_json(&json)
+                .into_iter()
+                .map(|part| serde_json::from_str(&format!("\"{}\"", &json[part])).expect("a part of a string"))
+                .collect();
+            prop_assert_eq!(&found, &expected);
+            let Found { near, .. } = marks.found_in_json(&json, 0);
+            prop_assert_eq!(near.first().cloned(), marks.in_json(&json).first().cloned());
         }
     }
 }
