@@ -27,6 +27,9 @@ use crate::webhook::SIGNATURE_HEADER;
 /// Deliveries in a page.
 const PAGE: usize = 20;
 
+/// The parameter that names the version whose payload is shown.
+const VERSION: &str = "version";
+
 /// Random bytes of a secret that is made here.
 const SECRET_BYTES: usize = 32;
 
@@ -53,7 +56,8 @@ struct WebhookPage {
     signed: Signed,
     /// A secret that was just made. It is shown this once.
     made: Option<String>,
-    payload: Option<String>,
+    /// The version of a payload, and that.
+    payload: Option<(u64, String)>,
     header: &'static str,
     snippets: &'static [Snippet],
     deliveries: Vec<DeliveryRow>,
@@ -96,6 +100,8 @@ impl Signed {
 
 struct DeliveryRow {
     version: u64,
+    /// The page with its payload.
+    payload: String,
     at: Time,
     url: String,
     took: Option<String>,
@@ -110,6 +116,8 @@ struct Said {
     notice: Option<&'static str>,
     /// The version before which the list of what was sent begins.
     before: Option<u64>,
+    /// The version whose payload is shown, unless it is the newest.
+    version: Option<VersionNumber>,
     problem: Problem,
     made: Option<String>,
     /// What was typed, and is not saved: the URL, the secret, and how it is to be signed.
@@ -131,13 +139,14 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 
 /// What the address asks for.
 fn said(visit: &mut Visit) -> Result<Said, HttpError> {
-    let query = visit.query(&["done", "before"])?;
+    let query = visit.query(&["done", "before", VERSION])?;
     let notice = match query.one_of("done", &["register", "delete"])? {
         Some("register") => Some("The webhook is registered. The next version fires it."),
         Some(_) => Some("The webhook is deleted. Nothing is sent any more."),
         None => None,
     };
-    Ok(Said { notice, before: query.number("before")?, ..Said::default() })
+    let version = query.number(VERSION)?.map(VersionNumber::new);
+    Ok(Said { notice, before: query.number("before")?, version, ..Said::default() })
 }
 
 async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
@@ -149,7 +158,7 @@ async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let mut sent = app.webhooks().deliveries(&user, place.id, before.map(VersionNumber::new), limit).await?;
     let older = sent.get(PAGE).and_then(|_| sent.get(PAGE - 1)).map(|last| last.version);
     sent.truncate(PAGE);
-    let payload = app.webhooks().payload(&user, place.id).await?;
+    let payload = app.webhooks().payload(&user, place.id, said.version).await?;
     let saved = found.as_ref().map(|webhook| {
         let signed = if webhook.secret.is_some() { Signed::Made } else { Signed::No };
         (webhook.url.clone(), String::new(), signed)
@@ -172,17 +181,18 @@ async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         secret,
         signed,
         made: said.made,
-        payload: payload.map(|payload| String::from_utf8_lossy(&payload).into_owned()),
+        payload: payload.map(|(version, payload)| (version.get(), String::from_utf8_lossy(&payload).into_owned())),
         header: SIGNATURE_HEADER,
         snippets: SNIPPETS,
-        deliveries: sent.into_iter().map(|delivery| row(delivery, now)).collect(),
+        deliveries: sent.into_iter().map(|delivery| row(delivery, place, before, now)).collect(),
         first: before.map(|_| place.webhook()),
         older: older.map(|version| Query::default().and("before", version.get()).at(&place.webhook())),
     };
     render(said.status, &page)
 }
 
-fn row(delivery: SentDelivery, now: DateTime<Utc>) -> DeliveryRow {
+fn row(delivery: SentDelivery, place: &DatasetPlace, before: Option<u64>, now: DateTime<Utc>) -> DeliveryRow {
+    let list = before.map_or_else(Query::default, |before| Query::default().and("before", before));
     let duration = delivery.outcome.as_ref().and_then(|outcome| outcome.duration);
     let (outcome, failed) = match delivery.outcome.map(|outcome| outcome.answer) {
         None => ("under way".to_owned(), false),
@@ -191,6 +201,7 @@ fn row(delivery: SentDelivery, now: DateTime<Utc>) -> DeliveryRow {
     };
     DeliveryRow {
         version: delivery.version.get(),
+        payload: format!("{}#payload", list.and(VERSION, delivery.version.get()).at(&place.webhook())),
         at: Time::new(delivery.fired_at, now),
         url: shown_url(&delivery.url),
         took: duration.map(|duration| figures::took(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))),

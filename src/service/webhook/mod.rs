@@ -69,22 +69,28 @@ impl Webhooks {
         Ok(deliveries)
     }
 
-    /// The payload of a dataset's newest version, as receivers get it; `None` before the first version.
+    /// The payload of a version of a dataset, or of its newest one, as receivers get it now: with the dataset's present
+    /// name. Beside it the version; `None` before the first version.
     ///
     /// # Errors
-    /// [`ManageError::DatasetNotFound`].
-    pub async fn payload(&self, owner: &User, id: DatasetId) -> Result<Option<Bytes>, ManageError> {
+    /// [`ManageError::DatasetNotFound`], also where there is no such version.
+    pub async fn payload(
+        &self,
+        owner: &User,
+        id: DatasetId,
+        version: Option<VersionNumber>,
+    ) -> Result<Option<(VersionNumber, Bytes)>, ManageError> {
         let dataset = self.catalog.owned_dataset(owner.id, id).await?;
-        let Some(latest) = dataset.latest_version else { return Ok(None) };
-        let version = self.catalog.version(id, latest).await?.version;
+        let Some(number) = version.or(dataset.latest_version) else { return Ok(None) };
+        let version = self.catalog.version(id, number).await?.version;
         let event = RefreshEvent {
             dataset_id: id,
             dataset_name: dataset.name.as_str().to_owned(),
-            version: latest,
+            version: number,
             entity_count: version.file.entity_count,
             refreshed_at: version.created_at,
         };
-        Ok(event.to_json().ok())
+        Ok(event.to_json().ok().map(|payload| (number, payload)))
     }
 
     /// Registers the webhook of a dataset, in place of the one that is there.

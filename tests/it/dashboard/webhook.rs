@@ -40,6 +40,7 @@ async fn a_signature_that_is_sent_is_checked_by_every_program_of_the_page() {
     let made = page.one("#made").attr("value").expect("a secret").to_owned();
     assert_eq!(made.len(), 64);
     assert!(!owner.page(WEBHOOK).await.text.contains(&made), "it is shown this once");
+    let mut bodies = Vec::new();
     for (secret, version) in [(made.as_str(), 2), (typed, 3)] {
         if secret == typed {
             let answer = registered(&owner, &[("url", &url), ("signed", "typed"), ("secret", typed)]).await;
@@ -50,6 +51,12 @@ async fn a_signature_that_is_sent_is_checked_by_every_program_of_the_page() {
         let sent = server.take_received().pop().expect("a delivery");
         let page = owner.page(WEBHOOK).await;
         assert_eq!(page.words("section[aria-labelledby=payload] > pre"), String::from_utf8_lossy(&sent.body));
+        bodies.push((version, String::from_utf8_lossy(&sent.body).into_owned()));
+        for (version, body) in &bodies {
+            let link = page.link(&format!("The payload of version {version}"));
+            let page = owner.page(link.trim_end_matches("#payload")).await;
+            assert_eq!(page.words("section[aria-labelledby=payload] > pre"), *body);
+        }
         let signature = sent.header("x-service-signature").expect("a signature");
         let directory = tempfile::tempdir().expect("a directory");
         let snippets = page.select("details.snippet");
