@@ -126,9 +126,12 @@ async fn a_webhook_is_registered_replaced_and_deleted_and_its_deliveries_are_lis
     assert!(page.words("[role=status]").starts_with("The webhook is registered."));
     assert!(page.words("section[aria-labelledby=receiver]").contains("Nothing is signed."));
     let rows = page.all_words("tbody tr");
-    assert!(rows[0].starts_with("3 just now status 500 ") && rows[0].contains(" ms http"), "{rows:?}");
+    assert!(
+        rows[0].starts_with("The payload of version 3 just now status 500 ") && rows[0].contains(" ms http"),
+        "{rows:?}"
+    );
     assert!(rows[0].ends_with("/bad?…"), "what may be a key is not shown: {rows:?}");
-    assert!(rows[1].starts_with("2 just now status 200 "), "{rows:?}");
+    assert!(rows[1].starts_with("The payload of version 2 just now status 200 "), "{rows:?}");
     assert_eq!(page.select("td.failed").len(), 1);
 
     // Why nothing came is said as of a source.
