@@ -121,7 +121,7 @@ async fn parameters_that_a_page_does_not_have_are_named() {
         ("/ui/1/ten/clone", "none"),
         ("/ui/1/ten/usage", "days"),
         ("/ui/1/ten/refresh", "done, ended, before"),
-        ("/ui/1/ten/webhook", "done, before"),
+        ("/ui/1/ten/webhook", "done, before, version"),
         ("/ui/1/ten/settings", "done"),
         ("/ui/1/ten/settings/delete", "none"),
         ("/ui/1/ten/v2/alternate", "done"),
