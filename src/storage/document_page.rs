@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
@@ -12,6 +13,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::StorageError;
 use super::run::Run;
+use super::zstd_frame;
 use crate::document::pretty_within;
 use crate::model::limits::ENCODED_EXPANSION;
 
@@ -77,25 +79,32 @@ impl DocumentPage {
         rows: usize,
         run: &Run,
     ) -> Result<DocumentPage, StorageError> {
-        // Parquet's page reader reads a chunk from its start; a chunk of this one page makes it read just that.
+        // Parquet's page reader reads a chunk from its start; a chunk of this one page makes it read just that. It
+        // would make a compressor and a decompressor for each page.
+        let compression = column.compression();
+        let own = matches!(compression, Compression::ZSTD(_));
         let chunk = column
             .clone()
             .into_builder()
             .set_data_page_offset(location.offset)
             .set_dictionary_page_offset(None)
+            .set_compression(if own { Compression::UNCOMPRESSED } else { compression })
             .set_total_compressed_size(i64::from(location.compressed_page_size))
             .build()?;
         let mut pages = SerializedPageReader::new(Arc::new(run.clone()), &chunk, rows, None)?;
         let damaged = |what: &str| StorageError::Layout(format!("a page of documents {what}"));
-        let (bytes, count) = match pages.get_next_page()? {
-            Some(Page::DataPage { buf, num_values, encoding: parquet::basic::Encoding::PLAIN, .. }) => {
-                (buf, num_values as usize)
-            }
+        let (mut bytes, count) = match pages.get_next_page()? {
+            Some(Page::DataPage { buf, num_values, encoding: Encoding::PLAIN, .. }) => (buf, num_values as usize),
             _ => return Err(damaged("is not a plain data page")),
         };
         // Before memory is taken for them.
         if count != rows {
             return Err(StorageError::Layout(format!("it holds {count} of {rows} documents")));
+        }
+        if own {
+            let most = usize::try_from(column.uncompressed_size()).unwrap_or_default();
+            let size = zstd_frame::size(&bytes, most).ok_or_else(|| damaged("does not tell its size"))?;
+            bytes = zstd_frame::decompress(&bytes, size).map_err(|_| damaged("cannot be decompressed"))?.into();
         }
         let mut spans = Vec::with_capacity(count);
         let mut at = 0_usize;

@@ -75,5 +75,6 @@ pub mod tree;
 pub mod unfinished;
 pub mod verify;
 pub mod writer;
+mod zstd_frame;
 
 pub use error::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilent};

@@ -1,6 +1,8 @@
 //! The making of a file: as fast as its chunks come, in room that is taken as it grows.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, TryStreamExt};
-use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 
+use crate::blocking::blocking;
 use crate::service::admission::Admission;
 use crate::service::admission::holder::Holder;
 use crate::service::export_cache::checksums::Sums;
@@ -167,7 +169,7 @@ impl Making {
         let head = Head { totals, bytes, partial: self.partial.clone(), whole: self.whole.clone() };
         self.files.directory.restore()?;
         // At once: abandoned while another thread creates it, the file would come after it was removed.
-        let mut file = tokio::fs::File::from_std(std::fs::File::create_new(&self.partial)?);
+        let file = Arc::new(File::create_new(&self.partial)?);
         while let Some(chunk) = chunks.try_next().await? {
             if self.bytes > 0 {
                 self.progress.send_replace(Progress::Writing { head: head.clone(), sums: self.sums.clone() });
@@ -175,14 +177,13 @@ impl Making {
             let bytes = chunk.len() as u64;
             self.take(bytes)?;
             self.bytes += bytes;
-            let mut written = write(&mut file, &chunk).await;
+            let mut written = write(&file, &chunk, self.sums.bytes).await;
             while let Err(error) = written {
                 if !self.has_made_room(&error) {
                     return Err(error.into());
                 }
-                // The attempt that failed may have left some of it there.
-                file.seek(io::SeekFrom::Start(self.sums.bytes)).await?;
-                written = write(&mut file, &chunk).await;
+                // Over what the attempt that failed may have left there.
+                written = write(&file, &chunk, self.sums.bytes).await;
             }
             self.sums.update(&chunk);
         }
@@ -257,10 +258,10 @@ impl Drop for Making {
     }
 }
 
-async fn write(file: &mut tokio::fs::File, bytes: &[u8]) -> io::Result<()> {
-    file.write_all(bytes).await?;
-    // The writing goes on behind this type's back until then.
-    file.flush().await
+/// Writes a chunk where it belongs. It is not copied on its way to the system.
+async fn write(file: &Arc<File>, chunk: &Bytes, at: u64) -> io::Result<()> {
+    let (file, chunk) = (file.clone(), chunk.clone());
+    blocking(move || file.write_all_at(&chunk, at)).await?
 }
 
 /// Completes when nobody has followed a making for a while. From then on nobody can.

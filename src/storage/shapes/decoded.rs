@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::bytes::{Damaged, read, take};
 use super::{RAW_BYTES, ScalarKind};
 use crate::document;
+use crate::storage::zstd_frame;
 
 /// The shapes of a row group. Equal ones say the same of the same rows.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,10 +46,8 @@ impl Shapes {
     /// # Errors
     /// When the bytes are not those of shapes, or of another number of rows.
     pub fn decode(bytes: &[u8], rows: usize) -> Result<Shapes, Damaged> {
-        let size = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten();
-        let size = size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size <= RAW_BYTES);
-        let size = size.ok_or(Damaged("they do not tell their size"))?;
-        let raw = zstd::bulk::decompress(bytes, size).map_err(|_| Damaged("they cannot be decompressed"))?;
+        let size = zstd_frame::size(bytes, RAW_BYTES).ok_or(Damaged("they do not tell their size"))?;
+        let raw = zstd_frame::decompress(bytes, size).map_err(|_| Damaged("they cannot be decompressed"))?;
         Shapes::parse(raw, rows).ok_or(Damaged("they are cut off, or name what is not there"))
     }
 

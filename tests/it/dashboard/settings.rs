@@ -1,7 +1,10 @@
 //! `…/settings`: what an owner says of a dataset, and its secrets.
 
+use std::ops::Range;
+
 use serde_json::json;
 use strata::config::Networks;
+use strata::model::index::{INDEX_PATH_BYTES, INDEX_PATHS};
 
 use super::{Browser, filled, leads_to, takes_only_the_whole_form};
 use crate::support::html::Page;
@@ -173,6 +176,15 @@ async fn an_index_is_saved_and_a_dataset_without_a_version_is_deleted() {
     leads_to(&saved("b\r\n\r\n a \r\nb", "").await, "/ui/1/ten/settings?done=index");
     let page = owner.page(SETTINGS).await;
     assert_eq!((page.words("#always").as_str(), page.words("#never").as_str()), ("a b", ""));
+    // As many as there may be, as long as they may be, in characters that a form writes with three bytes each.
+    let list = |ends: Range<usize>| {
+        let paths = ends.map(|end| format!("{}{end:03}", "/".repeat(INDEX_PATH_BYTES - 3)));
+        paths.collect::<Vec<_>>().join("\r\n")
+    };
+    let (always, never) = (list(0..INDEX_PATHS), list(INDEX_PATHS..2 * INDEX_PATHS));
+    leads_to(&saved(&always, &never).await, "/ui/1/ten/settings?done=index");
+    let refused = Page::of(&saved(&list(0..INDEX_PATHS + 1), &never).await, 400);
+    assert!(refused.words("#index-problem").contains("65 paths are too many"), "{}", refused.words("#index-problem"));
     leads_to(&saved("", "").await, "/ui/1/ten/settings?done=index");
 
     assert!(page.words("section[aria-labelledby=delete]").contains("has versions cannot be deleted"));

@@ -18,6 +18,7 @@ use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::damaged::Damaged;
 use crate::storage::keywords::lists::MAX_ROWS;
 use crate::storage::layout::SEPARATOR;
+use crate::storage::zstd_frame;
 
 /// Bytes of lists that are read at once, at least, and that have a checksum of their own.
 pub const BLOCK_BYTES: u32 = 32 << 10;
@@ -203,10 +204,9 @@ pub(super) fn unpack(part: &'static str, bytes: &[u8], max_count: usize) -> Resu
     }
     let decompress = |frame: &[u8], most: usize| {
         // Memory is taken for what the frame says that it holds.
-        let size = zstd::zstd_safe::get_frame_content_size(frame).ok().flatten();
-        let size = size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size <= most);
-        let size = size.filter(|size| size / MAX_RATIO <= frame.len()).ok_or_else(|| damaged("a frame is too long"))?;
-        zstd::bulk::decompress(frame, size).map_err(|_| damaged("it cannot be decompressed"))
+        let size = zstd_frame::size(frame, most).filter(|size| size / MAX_RATIO <= frame.len());
+        let size = size.ok_or_else(|| damaged("a frame is too long"))?;
+        zstd_frame::decompress(frame, size).map_err(|_| damaged("it cannot be decompressed"))
     };
     let text = decompress(text_frame, text_bytes)?;
     if text.len() != text_bytes || text.first() != Some(&SEPARATOR) || text.last() != Some(&SEPARATOR) {
