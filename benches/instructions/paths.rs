@@ -87,7 +87,7 @@ pub fn all(source: &Source) -> Vec<HotPath> {
             answer: Answer::Body(Expected::Count(count)),
             repetitions: 1_500,
         },
-        first("top 100 by a number", "sort rating", 200),
+        first("top 100 by a number", "sort rating", 1_500),
         HotPath {
             name: "distinct pairs",
             action: Action::Read("keep_field=brand,category&dedup=true&pretty=false".to_owned()),

@@ -1,5 +1,6 @@
 //! The documents of one page of a version file, as a reader hands them out and the cache keeps them.
 
+use std::hint::black_box;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,6 +20,12 @@ use crate::model::limits::ENCODED_EXPANSION;
 
 /// Largest page that is kept indented, in bytes: usual ones, and those of a few long documents.
 const INDENTED_PAGE_BYTES: usize = 1 << 20;
+
+/// Bytes that come from memory together: two lines of the processor's caches.
+const FETCHED_BYTES: usize = 128;
+
+/// Longer copies are foreseen by the processor: those of more than a page of memory.
+const FORESEEN_BYTES: usize = 4 << 10;
 
 /// The documents of one page, or some of them that follow each other. Clones share them.
 #[derive(Clone, Debug)]
@@ -48,6 +55,11 @@ impl WeakPage {
     /// The page, if it is there still.
     pub(super) fn page(&self) -> Option<DocumentPage> {
         self.0.upgrade().map(DocumentPage::whole)
+    }
+
+    /// How many hold it now.
+    pub(super) fn holders(&self) -> usize {
+        self.0.strong_count()
     }
 }
 
@@ -195,6 +207,22 @@ impl DocumentPage {
     pub fn document_bytes(&self) -> usize {
         let spans = self.spans();
         spans.first().zip(spans.last()).map_or(0, |((start, _), (_, end))| (end - start) as usize)
+    }
+
+    /// Reads where a row's document lies, so that the processor has it when it is asked for.
+    pub(super) fn fetch_span(&self, row: usize) {
+        black_box(self.documents.spans.get(row.wrapping_sub(self.first_row)).copied());
+    }
+
+    /// Reads a few short documents into the processor's caches, many pieces of memory at once: copying documents that
+    /// lie here and there would wait for each of them. It foresees by itself what a longer copy needs.
+    pub(super) fn fetch(&self) {
+        let spans = self.spans();
+        let Some(((start, _), (_, end))) = spans.first().zip(spans.last()) else { return };
+        let bytes = &self.documents.bytes[*start as usize..*end as usize];
+        if bytes.len() <= FORESEEN_BYTES {
+            black_box(bytes.iter().step_by(FETCHED_BYTES).fold(0_u8, |sum, byte| sum ^ byte));
+        }
     }
 
     fn spans(&self) -> &[(u32, u32)] {

@@ -5,6 +5,7 @@
 //! look-up in some ([`ASKS_CACHE`]), which is what it needs to tell pages that are used from others.
 
 use std::cell::Cell;
+use std::hint::black_box;
 use std::sync::{OnceLock, RwLock};
 
 use super::document_page::{DocumentPage, WeakPage};
@@ -31,16 +32,17 @@ impl PageSlots {
 
     /// A page that is alive, most of the time.
     pub(super) fn page(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        thread_local!(static LOOKUPS: Cell<u32> = const { Cell::new(0) });
-        let lookups = LOOKUPS.get().wrapping_add(1);
-        LOOKUPS.set(lookups);
-        if lookups.is_multiple_of(ASKS_CACHE) { None } else { self.alive(row_group, page) }
+        if is_left_to_cache() { None } else { self.alive(row_group, page) }
     }
 
     /// A page that is alive.
     pub(super) fn alive(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         // While another thread puts a page there, the cache tells.
-        self.row_groups[row_group].get()?.get(page)?.try_read().ok()?.page()
+        self.slot(row_group, page)?.try_read().ok()?.page()
+    }
+
+    fn slot(&self, row_group: usize, page: usize) -> Option<&Slot> {
+        self.row_groups[row_group].get()?.get(page)
     }
 
     /// Keeps a page of a row group that has so many.
@@ -50,6 +52,30 @@ impl PageSlots {
             *slot = kept.downgrade();
         }
     }
+}
+
+/// Pages that are alive, most of the time; each is one of a row group, as [`PageSlots::page`] finds it.
+///
+/// Taking a page changes its slot and its count, and the processor does not begin such a change before the one ahead of
+/// it has its memory. So all of that memory is read first, which it does for many at once: a page of scattered
+/// entities needs a hundred of each.
+pub(super) fn pages<'a>(places: impl Iterator<Item = (&'a PageSlots, usize, usize)>) -> Vec<Option<DocumentPage>> {
+    let slots: Vec<Option<&Slot>> = places
+        .map(|(slots, row_group, page)| if is_left_to_cache() { None } else { slots.slot(row_group, page) })
+        .collect();
+    // Read, and nothing else: the flag lies beside the lock.
+    black_box(slots.iter().flatten().filter(|slot| slot.is_poisoned()).count());
+    let held: Vec<_> = slots.iter().map(|slot| slot.and_then(|slot| slot.try_read().ok())).collect();
+    black_box(held.iter().flatten().map(|slot| slot.holders()).fold(0, usize::wrapping_add));
+    held.iter().map(|slot| slot.as_ref()?.page()).collect()
+}
+
+/// Whether this look-up of the thread is one that is left to the cache.
+fn is_left_to_cache() -> bool {
+    thread_local!(static LOOKUPS: Cell<u32> = const { Cell::new(0) });
+    let lookups = LOOKUPS.get().wrapping_add(1);
+    LOOKUPS.set(lookups);
+    lookups.is_multiple_of(ASKS_CACHE)
 }
 
 #[cfg(test)]
@@ -66,6 +92,14 @@ mod tests {
         let found = (0..ASKS_CACHE * 5).filter(|_| slots.page(1, 2).is_some()).count();
         assert_eq!(found as u32, ASKS_CACHE * 5 - 5);
         assert_eq!(slots.alive(1, 2).expect("alive").document(1), b"[]");
+        let places = [(&slots, 0, 2), (&slots, 1, 2), (&slots, 1, 1), (&slots, 1, 2), (&slots, 1, 3)];
+        let many = pages(places.into_iter().cycle().take(ASKS_CACHE as usize * 5));
+        let is_kept = |place: usize| matches!(place % 5, 1 | 3);
+        assert!(many.iter().enumerate().all(|(place, page)| page.is_none() || is_kept(place)));
+        // Of 38 that are kept, those are left to the cache that each 19th look-up of five in turn comes to.
+        assert_eq!(many.iter().flatten().count() as u32, ASKS_CACHE * 2 - 2);
+        assert!(many.iter().flatten().all(|page| page.document(1) == b"[]"));
+        drop(many);
         drop(page);
         assert!(slots.alive(1, 2).is_none());
     }

@@ -255,22 +255,32 @@ impl Outline {
             // It lies in the file, whose size is such a number.
             offset: (self.chunk(row_group, 0).start + u64::from(start)).cast_signed(),
             compressed_page_size: (number(record) - start).cast_signed(),
-            first_row_index: number(&record[4..]).into(),
+            first_row_index: self.first_row(number_of) as i64,
         }
     }
 
     /// The page of documents that holds a row of a row group.
     pub(super) fn page_of(&self, row_group: usize, row: usize) -> usize {
         let pages = self.page_numbers(row_group);
-        let (mut low, mut high) = (pages.start, pages.end);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match number(&self.page_record(middle)[4..]) as usize <= row {
-                true => low = middle + 1,
-                false => high = middle,
-            }
+        // Without branches: a page of scattered entities asks a hundred times, and none could be foretold.
+        let (mut page, mut left) = (pages.start, pages.len());
+        while left > 1 {
+            let half = left / 2;
+            page = if self.first_row(page + half) <= row { page + half } else { page };
+            left -= half;
         }
-        low - pages.start - 1
+        page - pages.start
+    }
+
+    /// The row of a row group after the last one of a page, unless it is the last page.
+    pub(super) fn page_end(&self, row_group: usize, page: usize) -> Option<usize> {
+        let pages = self.page_numbers(row_group);
+        (page + 1 < pages.len()).then(|| self.first_row(pages.start + page + 1))
+    }
+
+    /// Row of the first document of a page within its row group.
+    fn first_row(&self, page: usize) -> usize {
+        number(&self.page_record(page)[4..]) as usize
     }
 
     /// The checksum of a page of documents, where there are any.

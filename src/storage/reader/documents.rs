@@ -10,6 +10,7 @@ use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::document_page::DocumentPage;
+use crate::storage::page_slots::PageSlots;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
 
@@ -28,10 +29,12 @@ impl FileReader {
     }
 
     fn page_rows(&self, row_group: usize, page: usize) -> usize {
-        let first = |page: usize| self.footer.outline.page(row_group, page).first_row_index as usize;
-        let is_last = page + 1 == self.page_count(row_group);
-        let end = if is_last { self.footer.row_groups[row_group].rows } else { first(page + 1) };
-        end - first(page)
+        self.page_end(row_group, page) - self.footer.outline.page(row_group, page).first_row_index as usize
+    }
+
+    /// The row of a row group after the last one of a page.
+    pub(super) fn page_end(&self, row_group: usize, page: usize) -> usize {
+        self.footer.outline.page_end(row_group, page).unwrap_or(self.footer.row_groups[row_group].rows)
     }
 
     pub(super) fn page_key(&self, row_group: usize, page: usize) -> PartKey {
@@ -48,10 +51,9 @@ impl FileReader {
         self.file.cache.contains(&self.page_key(row_group, page))
     }
 
-    /// A page that is in memory, most of the time without a look into the cache. The metrics count no look-up.
-    #[inline]
-    pub(super) fn page_at_hand(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        self.footer.page_slots.page(row_group, page)
+    /// Where pages are found that are in memory.
+    pub(super) fn page_slots(&self) -> &PageSlots {
+        &self.footer.page_slots
     }
 
     /// A page that the cache holds. The metrics count no look-up.

@@ -20,6 +20,7 @@ use crate::storage::keywords::cut::Plan;
 use crate::storage::keywords::segment::Candidates;
 use crate::storage::keywords::stored::KeywordIndex;
 use crate::storage::layout::ShreddedPart;
+use crate::storage::page_slots;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::ShapeIndex;
@@ -251,48 +252,60 @@ impl VersionReader {
         most_bytes: usize,
         indented: bool,
     ) -> Option<Vec<HeldDocuments>> {
-        let mut found = Vec::with_capacity(stretches.size_hint().0);
+        // Each step for all of them: what they need lies far apart in memory, and so the processor fetches several at
+        // once.
+        let mut places = Vec::with_capacity(stretches.size_hint().0);
         for stretch in stretches {
             let mut position = stretch.start;
             while position < stretch.end {
                 let row_group = self.row_group_of(position);
                 let (group, place) = (self.row_groups()[row_group], self.place(row_group));
                 let row = (position - group.first) as usize;
-                let end = group.rows.min(row + (stretch.end - position) as usize);
                 let start = place.part.as_ref().map_or(0, |(rows, _)| rows.start);
+                let end = start + group.rows.min(row + (stretch.end - position) as usize);
                 let page = place.reader.page_of(place.row_group, start + row);
-                let held = match place.reader.page_at_hand(place.row_group, page) {
-                    Some(held) => held,
-                    None => place.reader.page_in_cache(place.row_group, page).await?,
-                };
-                let rows = start + row..start + end;
-                let count = held.rows().end.min(rows.end).saturating_sub(held.rows().start.max(rows.start));
-                if count == 0 {
+                let rows = start + row..end.min(place.reader.page_end(place.row_group, page));
+                if rows.is_empty() {
                     return None;
                 }
-                position += count as u64;
-                let indented = match indented {
-                    true => place.reader.indented_page(place.row_group, page, (&held, count)).await,
-                    false => None,
-                };
-                let key = place.reader.page_key(place.row_group, page);
-                found.push((key, rows, HeldDocuments { stored: held, indented }));
+                position += rows.len() as u64;
+                places.push((place.reader, place.row_group, page, rows));
             }
         }
-        // Apart from the look-ups, which wait for each other: so memory far away is fetched for several at once.
-        let (mut parts, mut keys) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        let held = page_slots::pages(
+            places.iter().map(|(reader, row_group, page, _)| (reader.page_slots(), *row_group, *page)),
+        );
+        for (held, (.., rows)) in held.iter().zip(&places) {
+            held.iter().for_each(|held| held.fetch_span(rows.start));
+        }
+        let (mut parts, mut keys) = (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
         let (mut bytes, mut page_bytes) = (0, 0);
-        for (key, rows, HeldDocuments { stored, indented }) in found {
+        for (held, (reader, row_group, page, rows)) in held.into_iter().zip(places) {
+            let stored = match held {
+                Some(held) => held,
+                None => reader.page_in_cache(row_group, page).await?,
+            };
+            let indented = match indented {
+                true => reader.indented_page(row_group, page, (&stored, rows.len())).await,
+                false => None,
+            };
+            let key = reader.page_key(row_group, page);
             if keys.last() != Some(&key) {
                 page_bytes += stored.memory_bytes() as u64;
                 keys.push(key);
             }
             let stored = stored.within(&rows);
+            if stored.len() != rows.len() {
+                return None;
+            }
             bytes += stored.document_bytes();
             parts.push(HeldDocuments { stored, indented: indented.map(|page| page.within(&rows)) });
         }
         if bytes > most_bytes {
             return None;
+        }
+        for HeldDocuments { stored, indented } in &parts {
+            indented.as_ref().unwrap_or(stored).fetch();
         }
         self.own.file.cache.found_pages(&keys, page_bytes);
         Some(parts)
