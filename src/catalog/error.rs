@@ -1,7 +1,9 @@
 //! What can go wrong in the catalog.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
+use rustix::io::Errno;
 use sqlx::migrate::MigrateError;
 
 use super::failure::{Failure, Unavailability};
@@ -21,6 +23,14 @@ pub enum CatalogError {
     /// The directory for an SQLite file cannot be made.
     #[error("cannot create the directory of {path:?}")]
     Directory {
+        /// The SQLite file.
+        path: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The SQLite file, or the files that SQLite makes beside it, cannot be opened.
+    #[error("the catalog {path:?} cannot be opened for reading and writing{}", whose(source))]
+    File {
         /// The SQLite file.
         path: String,
         /// The cause.
@@ -150,11 +160,30 @@ pub enum CatalogError {
     Database(#[source] sqlx::Error),
 }
 
+/// Why a file, or its directory, does not allow what SQLite does with them: it tells no reason itself.
+fn unusable(file: &Path) -> Option<std::io::Error> {
+    let access = |path: &Path| rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).err();
+    let is_refusal = |error: &Errno| matches!(*error, Errno::ACCESS | Errno::PERM | Errno::ROFS);
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let failures = [access(file), directory.and_then(access)];
+    failures.into_iter().flatten().find(is_refusal).map(Into::into)
+}
+
 /// What to do about a database that is damaged: of one that does not open, no check can say more.
 fn damaged(file: Option<&str>) -> String {
     match file {
         Some(file) => format!(" and cannot be opened ({file}); restore it from a backup"),
         None => "; `strata check` says where".to_owned(),
+    }
+}
+
+/// What to do about a file that this process may not open.
+fn whose(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            ", which its directory needs, too; run this as the user that they belong to"
+        }
+        _ => "",
     }
 }
 
@@ -197,9 +226,14 @@ impl CatalogError {
         )
     }
 
-    /// As an error of opening this SQLite file.
-    pub(super) fn of_file(self, path: &str) -> CatalogError {
+    /// As an error of opening this SQLite file, which lies at `file`.
+    pub(super) fn of_file(self, path: &str, file: &Path) -> CatalogError {
         match self {
+            CatalogError::Unavailable { reason: Unavailability::Exhausted, .. }
+            | CatalogError::Unavailable { reason: Unavailability::ReadOnly, .. } => match unusable(file) {
+                Some(source) => CatalogError::File { path: path.to_owned(), source },
+                None => self,
+            },
             CatalogError::Damaged { source, .. } => CatalogError::Damaged { file: Some(path.to_owned()), source },
             other => other,
         }

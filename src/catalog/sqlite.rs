@@ -67,7 +67,7 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
         .pragma("cell_size_check", "ON")
         // A commit is on the disk before it is answered: the claim of a webhook delivery must last.
         .synchronous(SqliteSynchronous::Full);
-    let named = |error: CatalogError| error.of_file(path);
+    let named = |error: CatalogError| error.of_file(path, &file);
     let mut migrating = connect_first(&options, wait).await.map_err(|error| named(error.into()))?;
     migrate(&mut migrating).await.map_err(named)?;
     let opened =

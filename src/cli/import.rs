@@ -53,7 +53,7 @@ pub(super) struct Arguments {
             .try_map(|name| name.parse::<SourceFormat>())
     )]
     format: Option<SourceFormat>,
-    /// The path to the array of entities in a JSON document that is an object, such as data.items
+    /// The path to the array of entities in a JSON document that is an object, such as data.items. Each import needs it
     #[arg(long, value_name = "PATH", value_parser = Path::parse)]
     records_path: Option<Path>,
     /// Keep the query of the URL in the _source of entities. Without this it is left out, because it often holds keys

@@ -25,7 +25,8 @@ pub(super) struct Arguments {
     /// The address and port to listen on (server.listen) [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(super) listen: Option<String>,
-    /// First load the demo datasets and print URLs to try. Refused if there are other datasets
+    /// First load the demo datasets, give their owner a new password and token, and print URLs to try. Refused if
+    /// there are other datasets and the demo was not loaded before them
     #[arg(long)]
     demo: bool,
     /// Only answer requests: run no schedules, send no webhooks, do not sweep or scrub (server.background = false).

@@ -1,31 +1,53 @@
-//! The signals that ask a process to end: SIGTERM and SIGINT.
+//! The signals that ask a process to end: SIGTERM, SIGINT, and SIGHUP, which comes when its terminal is closed.
 
+use std::fs;
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::CliError;
 
-/// Both signals. From its creation on they no longer end the process by themselves.
+/// The signals. From its creation on they no longer end the process by themselves.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// None where the process was started to ignore it, as `nohup` does.
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
     /// Takes the signals over; needs a runtime.
     pub(super) fn listen() -> Result<Self, CliError> {
-        let both = || -> io::Result<Self> {
-            Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let all = || -> io::Result<Self> {
+            Ok(Self {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                hang_up: is_taken(SignalKind::hangup()).then(|| signal(SignalKind::hangup())).transpose()?,
+            })
         };
-        both().map_err(|source| CliError::Io { what: "signals cannot be received", source })
+        all().map_err(|source| CliError::Io { what: "signals cannot be received", source })
     }
 
     /// Waits for the next of them and returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = hang_up => "SIGHUP",
         }
     }
+}
+
+/// Whether a signal is known not to be ignored.
+fn is_taken(kind: SignalKind) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (kind.as_raw_value() - 1)) == 0)
 }

@@ -15,7 +15,7 @@ section! {
         /// Address and port to listen on, as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`; port 0 takes
         /// any free one.
         listen: ListenAddress = ListenAddress("127.0.0.1:8080".to_owned());
-        /// Seconds that requests in flight may take to finish after SIGTERM or SIGINT, before their connections
+        /// Seconds that requests in flight may take to finish after SIGTERM, SIGINT or SIGHUP, before their connections
         /// are closed.
         drain_s: u64 = 30, within 0..=3_600;
         /// Seconds that a client may take to send the head of a request, and that a connection may be idle.
@@ -47,7 +47,7 @@ section! {
         /// Seconds that a client may take to receive an answer, from its head to its last byte. Then nothing more is
         /// sent. What it was sent it must take within `server.write_stall_s`, or it is cut.
         answer_timeout_s: u64 = 3_600, within 1..=604_800;
-        /// Seconds after SIGTERM or SIGINT in which requests are still accepted while `/readyz` answers 503, so that a
+        /// Seconds after SIGTERM, SIGINT or SIGHUP in which requests are still accepted while `/readyz` answers 503, so that a
         /// load balancer can react.
         drain_notice_s: u64 = 0, within 0..=3_600;
         /// Seconds after `server.drain_notice_s` in which an idle connection may make one more request. So a request

@@ -223,6 +223,13 @@ impl ReadRequest {
         canonical
     }
 
+    /// Whether an answer holds entities with all that they have, as it is stored.
+    pub fn shows_whole_entities(&self) -> bool {
+        let ReadRequest { include_source, denull, keep, drop, flatten, format, .. } = self;
+        let is_json = matches!(format, Format::Json | Format::Jsonl);
+        *include_source && !denull && keep.is_empty() && drop.is_empty() && !flatten && is_json
+    }
+
     /// Whether it has a condition that an entity may fail.
     pub fn has_conditions(&self) -> bool {
         let ReadRequest { filters, filters_contain, ranges, keywords, .. } = self;

@@ -85,7 +85,7 @@ pub use rate_limit::{
 pub use read::ahead::ExportsAhead;
 pub use read::edited::InAlternate;
 pub use read::handed::{SentQuery, meant};
-pub use read::hints::{RangeHint, deep_sort_hint};
+pub use read::hints::{FilterHint, deep_sort_hint};
 pub use read::observer::StageName;
 pub use read::{Answer, AnswerBody, Reads};
 pub use refresh::decoding::ImportProgress;

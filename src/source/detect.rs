@@ -21,6 +21,8 @@ const XML: &str = "it is XML or HTML, which cannot be imported; valid: json, jso
 
 const PARQUET: &str = "it is Parquet; name it by `format`: parquet";
 
+const JSON: &str = "it begins as JSON does; name it by `format`: json, or jsonl for one object on each line";
+
 const UTF_16: &str = "it is UTF-16: save it as UTF-8, or convert it, as by `iconv -f utf-16 -t utf-8`";
 
 /// Files that are no sources, by the bytes that they begin with.
@@ -97,10 +99,14 @@ pub(super) fn by_name(name: &str) -> Option<SourceFormat> {
     }
 }
 
-/// Whether the content that has come is enough to tell whether it is foreign.
-pub(super) fn has_head(content: &[u8]) -> bool {
+/// Whether the content that has come is enough to tell whether it is foreign to the format that is asked for.
+pub(super) fn has_head(content: &[u8], asked: Option<SourceFormat>) -> bool {
     let text = content.trim_ascii_start();
     let is_enough = match text.first() {
+        // What a table begins with as JSON does.
+        Some(b'{' | b'[') if matches!(asked, Some(SourceFormat::Csv | SourceFormat::Tsv)) => {
+            text.len() >= HEAD_BYTES || memchr::memchr2(b'\n', b'\r', text).is_some()
+        }
         Some(b'{' | b'[') => true,
         // A delimiter of a table may come anywhere on the line.
         Some(b'<') => text.len() >= HEAD_BYTES && text.contains(&b'\n'),
@@ -138,6 +144,9 @@ fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> 
     {
         return Some(PARQUET);
     }
+    if matches!(named, Some(SourceFormat::Csv | SourceFormat::Tsv)) && is_json(text) {
+        return Some(JSON);
+    }
     FOREIGN.iter().find_map(|(magic, what)| content.starts_with(magic).then_some(*what))
 }
 
@@ -153,6 +162,24 @@ fn begins_with_tag(text: &[u8]) -> bool {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'-' | b'.');
     let end = rest.iter().copied().find(|byte| !is_name(*byte));
     first.is_ascii_alphabetic() && end.is_none_or(|end| matches!(end, b'>' | b'/' | b' ' | b'\r' | b'\n'))
+}
+
+/// Whether the first line is JSON, and would be the strange header line of a table: an object, the beginning of an array
+/// of objects, or brackets alone.
+fn is_json(content: &[u8]) -> bool {
+    let line = first_line(content).trim_ascii_end();
+    let is_whole = line.len() < content.len();
+    let (list, object) = match line.strip_prefix(b"[") {
+        Some(rest) => (true, rest.trim_ascii_start()),
+        None => (false, line),
+    };
+    match object.strip_prefix(b"{").map(<[u8]>::trim_ascii_start) {
+        Some([b'"', members @ ..]) => list || memchr::memmem::find(members, b"\":").is_some(),
+        Some([]) => is_whole,
+        Some(b"}" | b"},") => true,
+        Some(_) => false,
+        None => list && is_whole && matches!(object, b"" | b"]"),
+    }
 }
 
 fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, SourceError> {

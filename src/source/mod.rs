@@ -232,7 +232,7 @@ fn open_as(
     let (unpacked, compression) = compression::decompress(Box::new(counted), options, &expansion)?;
     let mut window = Window::new(Box::new(unpacked), options.window_bytes);
     skip_mark(&mut window)?;
-    while !detect::has_head(window.unread()) && window.fill()? {}
+    while !detect::has_head(window.unread(), options.format) && window.fill()? {}
     if options.format.is_none() {
         read_for_detection(&mut window, options.entity_limit_bytes)?;
     }

@@ -142,7 +142,7 @@ impl StorageError {
 
     /// That bytes do not have their checksum.
     pub(super) fn unverified() -> StorageError {
-        StorageError::Layout("it does not have its checksum".to_owned())
+        StorageError::Layout("it does not match its checksum".to_owned())
     }
 
     /// That bytes which may be damaged make a decoder panic.

@@ -148,7 +148,7 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
         // Read before anything is refused: what was typed is shown again when the session has ended meanwhile.
         let received = visit.fields_within(body, EDITOR_FORM_BYTES).await;
         let (fields, room) = received.map_err(|error| match error {
-            HttpError::Call(CallError::TooLarge { limit }) => too_long(limit),
+            HttpError::Call(CallError::TooLarge { limit, .. }) => too_long(limit),
             error => error,
         })?;
         visit.typed = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());

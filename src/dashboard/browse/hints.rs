@@ -1,5 +1,5 @@
-//! What is said of parameters and fields that are not there, and of ranges of a type that their field does not hold,
-//! with a link to what was perhaps meant.
+//! What is said of parameters and fields that are not there, and of filters by what their field does not hold, with a
+//! link to what was perhaps meant.
 
 use super::links::Links;
 use crate::dashboard::opened::Opened;
@@ -9,7 +9,7 @@ use crate::http::params::{self, UnknownParameter};
 use crate::http::visit::quoted;
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
-use crate::service::{RangeHint, UnknownCause, UnknownField, deep_sort_hint};
+use crate::service::{FilterHint, UnknownCause, UnknownField, deep_sort_hint};
 
 use super::{COLUMNS, conditions};
 
@@ -68,7 +68,7 @@ impl Hint {
         Hint { text: Sentence::new(&text), meant }
     }
 
-    fn of_range(RangeHint { parameter, filter, reason, advice, meant }: RangeHint, links: &Links<'_>) -> Hint {
+    fn of_filter(FilterHint { parameter, filter, reason, advice, meant }: FilterHint, links: &Links<'_>) -> Hint {
         let href = meant.and_then(|meant| {
             let query = links.query.mapped(|name, value| {
                 let (path, rest) = Path::parse_prefix(value).ok().filter(|_| name == parameter)?;
@@ -104,7 +104,7 @@ fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<
     paths.contains(wrong).then(|| corrected.collect::<Vec<_>>().join(","))
 }
 
-/// What is said of fields that the request names and that are not there, and of ranges that find nothing in those that
+/// What is said of fields that the request names and that are not there, and of filters that find nothing in those that
 /// are.
 pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
     let (reads, admitted) = (visit.app.reads(), &opened.admitted);
@@ -114,7 +114,7 @@ pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequ
         false => reads.explained_unknown_fields(admitted, request).await.unwrap_or_default(),
     };
     let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect();
-    hints.extend(of_ranges(visit, opened, request, links, &unknown).await);
+    hints.extend(of_filters(visit, opened, request, links, &unknown).await);
     let sort = reads.sort_hint(admitted, request).await.unwrap_or_default();
     hints.extend(sort.map(|text| Hint { text: Sentence::new(&text), meant: None }));
     hints
@@ -141,18 +141,18 @@ pub(super) async fn of_columns(visit: &Visit, opened: &Opened, request: &ReadReq
     hints
 }
 
-/// What is said of ranges that compare with a type that no value of their field has. `strict` does not refuse them.
-async fn of_ranges(
+/// What is said of filters by what no value of their field is. `strict` does not refuse them.
+async fn of_filters(
     visit: &Visit,
     opened: &Opened,
     request: &ReadRequest,
     links: &Links<'_>,
     unknown: &[UnknownField],
 ) -> Vec<Hint> {
-    let hints = visit.app.reads().range_hints(&opened.admitted, request).await.unwrap_or_default();
+    let hints = visit.app.reads().filter_hints(&opened.admitted, request).await.unwrap_or_default();
     // Of a field that is not there, it is said already.
-    let is_there = |hint: &RangeHint| unknown.iter().all(|field| field.path != hint.filter.path);
-    hints.into_iter().filter(is_there).map(|hint| Hint::of_range(hint, links)).collect()
+    let is_there = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
+    hints.into_iter().filter(is_there).map(|hint| Hint::of_filter(hint, links)).collect()
 }
 
 #[cfg(test)]

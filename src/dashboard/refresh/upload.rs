@@ -41,7 +41,7 @@ async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     let fields: (&[&str], _) = (&[forms::TOKEN, FORMAT, INFER_TYPES], FILE);
     let mut upload = match Upload::begin(&visit.app, &visit.head.headers, body, fields) {
         Ok(upload) => upload,
-        Err(HttpError::Call(CallError::TooLarge { limit })) => {
+        Err(HttpError::Call(CallError::TooLarge { limit, .. })) => {
             let problem = format!("the file is too large: it may have {limit} bytes (sources.max_bytes)");
             let (status, problem) = (StatusCode::PAYLOAD_TOO_LARGE, Problem::at(FILE, &problem));
             return refresh(visit, Said { status, problem, ..Said::default() }).await;

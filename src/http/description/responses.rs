@@ -78,8 +78,8 @@ const ERRORS: [ErrorAnswer; 12] = [
         status: 412,
         component: "PreconditionFailed",
         when: "`If-Match` names another `ETag` than that of the answer.",
-        example: "The header If-Match names another ETag than that of this answer: it is not what you have a part of. Read it \
-         without If-Match, from its beginning.",
+        example: "The header If-Match names another ETag than that of this answer: it has changed since, or the \
+         request is another one. Read it without If-Match, from its beginning.",
         headers: &[RATE, &["X-Unknown-Parameters"]],
     },
     ErrorAnswer {

@@ -14,6 +14,18 @@ pub enum CallError {
          The call has none, or an invalid one."
     )]
     Unauthenticated,
+    /// No public dataset has this id, and nobody has authenticated who may own one.
+    #[error(
+        "No public dataset has this dataset_id. If it is a private one, this call needs its owner: by a session cookie \
+         (POST /session/login) or an API token as Authorization: Bearer strata_…."
+    )]
+    NoPublicDataset,
+    /// An `Authorization` where none is needed, and it is no API token that is valid.
+    #[error(
+        "The Authorization of this call is no valid API token. A call about a public dataset needs none: leave the \
+         header out. The key of a private dataset is for reads of it (/api/…) alone."
+    )]
+    NotToken,
     /// No API token that is valid.
     #[error(
         "This call needs an API token as Authorization: Bearer strata_… (POST /token/create). The call has none, or an \
@@ -47,7 +59,8 @@ pub enum CallError {
     /// The message to the tools is not said to be JSON.
     #[error(
         "The body must be one uncompressed JSON-RPC 2.0 message with Content-Type: application/json, for example curl -H \
-         'Content-Type: application/json' -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}}'."
+         'Authorization: Bearer strata_…' -H 'Content-Type: application/json' -H 'Accept: application/json, \
+         text/event-stream' -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}}'."
     )]
     NotMessage,
     /// The body is not said to be in a format that sources have.
@@ -58,10 +71,12 @@ pub enum CallError {
     )]
     NotSource,
     /// The body is longer than it may be.
-    #[error("The body is longer than {limit} bytes.")]
+    #[error("The body is longer than {limit} bytes{}.", option.map(|name| format!(" ({name})")).unwrap_or_default())]
     TooLarge {
         /// How long it may be.
         limit: u64,
+        /// The option that says so, if one does.
+        option: Option<&'static str>,
     },
     /// The body is longer than a call of a tool may be.
     #[error(
@@ -173,7 +188,9 @@ impl CallError {
     /// The status that it is answered with.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
+            CallError::Unauthenticated | CallError::NoPublicDataset | CallError::NotToken | CallError::NoToken => {
+                StatusCode::UNAUTHORIZED
+            }
             CallError::ReadOnly | CallError::ForeignOrigin | CallError::ForgedForm => StatusCode::FORBIDDEN,
             CallError::NotForm | CallError::NotJson | CallError::NotMessage | CallError::NotSource => {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE

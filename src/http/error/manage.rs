@@ -63,9 +63,10 @@ pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
         ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is running."),
         ManageError::Stale => (
             StatusCode::CONFLICT,
-            "The etag is not the current one. Either the alternate was saved or deleted since the pull, or the etag \
-             differs from the one of pull_for_edit: 32 hexadecimal digits, with or without the double quotes. Nothing was \
-             saved. Pull again, edit the new entities, and push with the new etag.",
+            "The etag is not the current one. Either the alternate was saved or deleted since you got it, or the etag \
+             differs from the one that you got: 32 hexadecimal digits, with or without the double quotes. Nothing was \
+             saved. Pull again and edit the new entities; or, for edits by position, find the positions again. Then use \
+             the new etag.",
         ),
         ManageError::SourceChanged => (
             StatusCode::CONFLICT,

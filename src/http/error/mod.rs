@@ -160,7 +160,7 @@ impl From<PullError> for HttpError {
 impl From<ProfileError> for HttpError {
     fn from(error: ProfileError) -> Self {
         match error {
-            ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
+            ProfileError::Unauthenticated => HttpError::Call(CallError::NoPublicDataset),
             ProfileError::Read(error) => HttpError::Inspect(error),
             error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
         }
@@ -214,7 +214,9 @@ impl HttpError {
             ),
             HttpError::MisspeltPath { nearest } => (
                 StatusCode::NOT_FOUND,
-                format!("This path does not exist. Did you mean {nearest}? /openapi.json describes all paths but /mcp."),
+                format!(
+                    "This path does not exist. Did you mean {nearest}? /openapi.json describes all paths but /mcp."
+                ),
             ),
             HttpError::NotServed => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -237,8 +239,8 @@ impl HttpError {
             }
             HttpError::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
-                "The header If-Match names another ETag than that of this answer: it is not what you have a part of. Read it \
-                 without If-Match, from its beginning."
+                "The header If-Match names another ETag than that of this answer: it has changed since, or the \
+                 request is another one. Read it without If-Match, from its beginning."
                     .into(),
             ),
             HttpError::RangeNotSatisfiable { length } => (
@@ -409,7 +411,9 @@ impl IntoResponse for HttpError {
             }
             HttpError::Read(ReadError::Unauthorized)
             | HttpError::Inspect(ReadError::Unauthorized)
-            | HttpError::Call(CallError::Unauthenticated | CallError::NoToken) => {
+            | HttpError::Call(
+                CallError::Unauthenticated | CallError::NoPublicDataset | CallError::NotToken | CallError::NoToken,
+            ) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             _ => {}

@@ -124,7 +124,9 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
                     format!("no entity of this version has it. Did you mean {}?", quoted(nearest))
                 }
                 UnknownCause::Absent { nearest: None } => {
-                    "no entity of this version has it. GET /dataset/profile lists the existing paths.".to_owned()
+                    "no entity of this version has it. GET /dataset/profile lists the existing paths; those of a private \
+                     dataset are for its owner."
+                        .to_owned()
                 }
                 UnknownCause::Taken { step } => format!("{step} has removed it from every entity."),
             },

@@ -170,7 +170,7 @@ const SMALL_BYTES: u64 = 16 << 10;
 pub(in crate::http) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(), CallError> {
     let limit = app.config().sources.max_bytes;
     if http_body::Body::size_hint(body).lower() > limit.saturating_add(beside) {
-        Err(CallError::TooLarge { limit })
+        Err(CallError::TooLarge { limit, option: Some("sources.max_bytes") })
     } else {
         Ok(())
     }
@@ -192,7 +192,8 @@ pub(in crate::http) async fn collect(
         ..=SMALL_BYTES => config.limits.body_timeout_s.min(config.server.header_timeout_s),
         _ => config.limits.body_timeout_s,
     };
-    let too_large = || HttpError::from(CallError::TooLarge { limit });
+    let option = (limit == config.limits.body_bytes).then_some("limits.body_bytes");
+    let too_large = || HttpError::from(CallError::TooLarge { limit, option });
     let announced = http_body::Body::size_hint(&body);
     if announced.lower() > limit {
         return Err(too_large());
@@ -312,7 +313,12 @@ impl Fields {
             }
             _ => None,
         }
-        .ok_or_else(|| self.wrong(name, "a positive integer"))
+        .ok_or_else(|| match self.present(name) {
+            Some(Value::String(text)) if positive(text).is_some() => {
+                self.wrong(name, "a positive integer, as a number without quotes")
+            }
+            _ => self.wrong(name, "a positive integer"),
+        })
     }
 
     /// A positive integer that may be absent.

@@ -107,7 +107,7 @@ impl FromRequestParts<App> for AnyCaller {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
         let user = identified(parts, app).await?.map(|identified| identified.user);
         if user.is_none() && authorization(&parts.headers) != Authorization::None {
-            return Err(CallError::Unauthenticated.into());
+            return Err(CallError::NotToken.into());
         }
         Ok(AnyCaller(user))
     }

@@ -125,6 +125,7 @@ async fn refresh(
     let mut taken = Taken::new(request.into_body(), Duration::from_secs(seconds));
 
     let may_be_enveloped = announced.json && format.is_none();
+    let query_names_dataset = dataset.is_some();
     let (fetched, enveloped) = match dataset {
         None if !may_be_enveloped => {
             let problem = if announced.json {
@@ -152,28 +153,37 @@ async fn refresh(
         Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
         None => {
             let are_lines = enveloped && has_objects_as_lines(&taken.head);
+            let may_be_document = enveloped && query_names_dataset;
             let (content_type, body) = (announced.content_type, taken.into_stream());
             let infer_types = infer_types.map(|infers| if infers { InferTypes::TablesOnly } else { InferTypes::No });
             let push = Push { dataset, body, content_type, name: None, format, infer_types, enveloped };
             let pushed = app.refreshes().push(user.id, push).await;
-            pushed.map_err(|error| if are_lines { refused_lines(error) } else { error })?
+            pushed.map_err(|error| match error {
+                RefreshError::Source(SourceError::BadBody { reason }) if are_lines => bad_body(reason, LINES),
+                RefreshError::Source(SourceError::BadBody { reason })
+                    if may_be_document
+                        && (reason.contains("unknown field") || reason.contains("entities is missing")) =>
+                {
+                    bad_body(reason, DOCUMENT)
+                }
+                error => error,
+            })?
         }
     };
     Ok(Json(RefreshAnswer { ok: true, version: (&record).into(), warnings }))
 }
 
-/// The error for JSON lines that are announced as JSON, and were taken for the object with `entities`.
-fn refused_lines(error: RefreshError) -> RefreshError {
-    match error {
-        RefreshError::Source(SourceError::BadBody { reason }) => {
-            let reason = format!(
-                "{reason}. This looks like JSON lines: send it with Content-Type: application/x-ndjson, and dataset_id in \
-                 the query string"
-            );
-            RefreshError::Source(SourceError::BadBody { reason })
-        }
-        other => other,
-    }
+/// What to do with JSON lines that are announced as JSON, and were taken for the object with `entities`.
+const LINES: &str =
+    "This looks like JSON lines: send it with Content-Type: application/x-ndjson, and dataset_id in the query string";
+
+/// What to do with another document, such as one with a `records_path`, that was taken for that object.
+const DOCUMENT: &str =
+    "To push a document that is an object, such as one with a records_path, add format=json to the query";
+
+/// The error for a body, with what to do.
+fn bad_body(reason: String, advice: &str) -> RefreshError {
+    RefreshError::Source(SourceError::BadBody { reason: format!("{reason}. {advice}") })
 }
 
 /// What the headers say of the body.

@@ -15,7 +15,8 @@ use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::management::Fields;
 use crate::http::management::profile::ProfileRecord;
-use crate::model::limits;
+use crate::http::text::quoted;
+use crate::model::{limits, similar};
 use crate::service::{DiffError, DiffForm, DiffSides};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
@@ -25,6 +26,10 @@ const BYTES: usize = limits::TOOL_RESULT_BYTES;
 /// Paths of a profile, and records of a diff, unless asked otherwise.
 const PATHS: u64 = 50;
 const RECORDS: u64 = 20;
+
+/// What to do with paths, and where `offset` passes over all of them.
+const READ: &str = "read, with these paths in filter and keep_field; profile with below and details=true for more";
+const BEYOND: &str = "offset is past the last of path_count paths: profile with a smaller one";
 
 pub(super) const PROFILE: Tool = Tool {
     name: "profile",
@@ -84,7 +89,7 @@ struct CompactPage {
     next_offset: Option<u64>,
     /// A line for each path.
     paths: Vec<String>,
-    next: &'static str,
+    next: String,
 }
 
 /// Bytes of the lines of a page, on the whole: a page of 50 paths is below 6 KB with all around it.
@@ -170,9 +175,14 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let details = arguments.optional_boolean("details")?.unwrap_or(false);
         let mut profile = caller.app.profiles().find(Some(&caller.user), caller.client, dataset, version, alt).await?;
 
+        let mut nearest = None;
         if let Some(below) = below {
             let is_below =
                 |path: &str| path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+            if !profile.contents.paths.iter().any(|path| is_below(&path.path)) {
+                let known = profile.contents.paths.iter().map(|path| path.path.as_str());
+                nearest = similar::nearest(below, known).map(str::to_owned);
+            }
             profile.contents.paths.retain(|path| is_below(&path.path));
         }
         let path_count = profile.contents.paths.len() as u64;
@@ -181,6 +191,16 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
             let paths = profile.contents.paths.get(offset.min(end) as usize..end as usize).unwrap_or_default();
             let lines = lines(paths, profile.contents.entities);
             end = offset.min(end) + lines.len() as u64;
+            let next = match (below, nearest) {
+                (Some(below), Some(nearest)) => {
+                    format!("no path is {} or below it: did you mean {}?", quoted(below), quoted(&nearest))
+                }
+                (Some(below), None) if path_count == 0 => {
+                    format!("no path is {} or below it: profile without below", quoted(below))
+                }
+                _ if offset >= path_count && path_count > 0 => BEYOND.to_owned(),
+                _ => READ.to_owned(),
+            };
             let compact = CompactPage {
                 dataset_id: profile.dataset_id,
                 version: profile.version,
@@ -189,7 +209,7 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
                 path_count,
                 next_offset: (limit > 0 && end < path_count).then_some(end),
                 paths: lines,
-                next: "read, with these paths in filter and keep_field; profile with below and details=true for more",
+                next,
             };
             return output::record(&compact, BYTES, "Ask for less: a smaller limit.");
         }

@@ -144,7 +144,7 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
     }
     let collected = body::collect(&app, Holder::User(user.id), body, app.config().limits.body_bytes).await;
     let (bytes, room) = collected.map_err(|error| match error {
-        HttpError::Call(CallError::TooLarge { limit }) => CallError::TooLargeForTools { limit }.into(),
+        HttpError::Call(CallError::TooLarge { limit, .. }) => CallError::TooLargeForTools { limit }.into(),
         other => other,
     })?;
     let client = client_ip::of(&head, &app);

@@ -32,10 +32,18 @@ const POSITIONS: &str = "positions";
 /// What to do with positions.
 const EDIT: &str = "edit_alt_version with this version, etag and positions";
 
+/// What to do with positions of entities of which the read has left something out.
+const EDIT_WHOLE: &str = "edit_alt_version with this version, etag and positions; but set takes whole entities, and these \
+                          are not as they are stored: read them without include_source, denull, keep_field, drop_field, flatten, csv and tsv";
+
 /// What to do where nothing matches, and where `offset` passes over all that does.
 const NOT_FOUND: &str = "nothing matches: profile tells the paths of this version, their types and frequent values; filter \
                          compares whole values, filter_contains and keywords parts of them";
+const HINTED: &str = "nothing matches: see hints";
 const BEYOND: &str = "offset is past the last of total_count entities: read with a smaller one";
+
+/// Fields of which it is said which step removes them.
+const TAKEN: usize = 10;
 
 /// The member of the result that says what was perhaps meant.
 const HINTS: &str = "hints";
@@ -51,7 +59,7 @@ pub(super) const READ: Tool = Tool {
     summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
     details: "Gives two texts. The first is JSON: `returned`, `total_count` (all that match, before offset and limit), \
               `next_offset` (null at the end), with total=true `total_matches` (before sample), and `unknown_fields` \
-              (paths that no entity has), the nearest ones in `did_you_mean`, and `hints`. The second holds the entities in \
+              (paths that no entity has there), the nearest ones in `did_you_mean`, and `hints`. The second holds the entities in \
               `format`, exactly as stored; with count=true only their number. Steps run in the order of the parameters \
               here: what keep_field or drop_field removes, no later one finds.",
     effect: Effect::Nothing,
@@ -171,7 +179,7 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             "version": admitted.version.get(),
             "alt": admitted.alt,
             "format": request.format.name(),
-            "returned": if request.count { 0 } else { returned },
+            "returned": returned,
             "total_count": total,
             "next_offset": (!request.count && !request.is_drawn_anew() && returned > 0 && next < total).then_some(next),
         });
@@ -181,8 +189,12 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         if let (Value::Object(about), Value::Object(unknown)) = (&mut about, unknown) {
             about.extend(unknown);
         }
-        if total == 0 {
-            let hints = caller.app.reads().hints(&admitted, &request).await.unwrap_or_default();
+        if total == 0 || request.sort.is_some() {
+            let reads = caller.app.reads();
+            let hints = match total {
+                0 => reads.hints(&admitted, &request).await.unwrap_or_default(),
+                _ => reads.sort_hint(&admitted, &request).await.unwrap_or_default().into_iter().collect(),
+            };
             if !hints.is_empty() {
                 let before = about[HINTS].as_array().cloned().unwrap_or_default();
                 about[HINTS] = before.into_iter().chain(hints.into_iter().map(Value::from)).collect();
@@ -195,7 +207,7 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
                 Some((has_alt, etag)) if has_alt == admitted.alt => {
                     about["etag"] = etag.into();
                     if returned > 0 {
-                        about["next"] = EDIT.into();
+                        about["next"] = if request.shows_whole_entities() { EDIT } else { EDIT_WHOLE }.into();
                     }
                 }
                 Some(_) => {
@@ -207,7 +219,11 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         // Without hits there is nothing to edit. Whoever asked for none was not after any.
         let asks_for_none = request.limit == Some(0) || request.sample == Some(0);
         if returned == 0 && !asks_for_none && about.get("next").is_none() {
-            let next = if total > 0 { BEYOND } else { NOT_FOUND };
+            let next = match about.get(HINTS) {
+                _ if total > 0 => BEYOND,
+                Some(_) => HINTED,
+                None => NOT_FOUND,
+            };
             about["next"] = next.into();
         }
         let about = about.to_string();
@@ -237,8 +253,18 @@ async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequ
     if !meant.is_empty() {
         told["did_you_mean"] = meant.into();
     }
-    if let Some(nearest) = unknown.iter().find_map(UnknownField::deep_sort) {
-        told[HINTS] = json!([deep_sort_hint(quoted(nearest))]);
+    let taken = unknown.iter().filter_map(|field| match &field.cause {
+        UnknownCause::Taken { step } => Some(format!(
+            "{step} removes {} from every entity before {} looks for it.",
+            quoted(&field.path.to_string()),
+            field.parameter
+        )),
+        UnknownCause::Absent { .. } => None,
+    });
+    let deep_sort = unknown.iter().find_map(UnknownField::deep_sort).map(|nearest| deep_sort_hint(quoted(nearest)));
+    let hints: Vec<String> = deep_sort.into_iter().chain(taken.take(TAKEN)).collect();
+    if !hints.is_empty() {
+        told[HINTS] = hints.into();
     }
     told
 }
@@ -273,9 +299,6 @@ fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {
 
 /// How many entities match, whatever the page: another count only where the page does not tell.
 async fn total(caller: &Caller, admitted: &Admitted, request: &ReadRequest, returned: u64) -> Result<u64, ToolError> {
-    if request.count {
-        return Ok(returned);
-    }
     let is_last = request.limit.is_none_or(|limit| returned < limit);
     if is_last && (returned > 0 || request.offset == 0) {
         return Ok(request.offset.saturating_add(returned));

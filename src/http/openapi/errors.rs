@@ -53,7 +53,7 @@ pub(super) const ERRORS: &[ErrorAnswer] = &[
         status: 413,
         component: "TooLarge",
         when: "The body is too large.",
-        example: "The body is longer than 2097152 bytes.",
+        example: "The body is longer than 2097152 bytes (limits.body_bytes).",
         headers: &[&["Cache-Control"]],
     },
     ErrorAnswer {

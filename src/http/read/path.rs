@@ -40,7 +40,7 @@ pub enum ReadPathError {
     #[error("name_slug is {}; valid: percent-encoded UTF-8", quoted(.0))]
     NameSlug(String),
     /// The third part does not name a version.
-    #[error("version is {}; valid: active, latest, or v with a version number", quoted(.0))]
+    #[error("version is {}; valid: active, latest, or v with a version number without leading zeros", quoted(.0))]
     Version(String),
     /// Something other than `alt` follows the version.
     #[error("{} after the version is not valid; valid: alt, or nothing", quoted(.0))]

@@ -57,6 +57,20 @@ pub enum OpenError {
     /// There is no catalog where the configuration says, and none is to be made.
     #[error("there is no catalog {}: give the service's data directory with --data", .0.display())]
     NoCatalog(PathBuf),
+    /// There is no catalog where the configuration says, and the store was one's.
+    #[error(
+        "there is no catalog {}, and the store {store} belongs to one: its strata.id holds {found}; restore the catalog \
+         from a backup, correct data.directory, catalog.url or store.url, or give an empty store",
+        catalog.display()
+    )]
+    CatalogGone {
+        /// Where the catalog should be.
+        catalog: PathBuf,
+        /// Where the store is.
+        store: String,
+        /// The identity that the store holds.
+        found: String,
+    },
     /// The catalog does not open.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -203,6 +217,12 @@ impl App {
             }
         };
         let (exports, scratch) = (scratch(EXPORTS_FOLDER)?, scratch(TEMPORARY_FOLDER)?);
+        let store = store()?;
+        if let Some(file) = config.catalog_file().filter(|file| !file.exists())
+            && let Ok(Some(found)) = store.identity().await
+        {
+            return Err(OpenError::CatalogGone { catalog: file, store: config.store_url(), found });
+        }
         let options = CatalogOptions::from(&config.catalog);
         let catalog = Catalog::open_with(&config.catalog_url(), &options).await?;
         // What this process holds has its name; what is opened for maintenance holds nothing.
@@ -211,7 +231,6 @@ impl App {
             Purpose::Work => catalog.held_by(LeaseHolder { node: node.clone(), process: scratch.process() }),
             Purpose::Maintenance | Purpose::Records => catalog,
         };
-        let store = store()?;
         if purpose != Purpose::Records
             && let Err(refused) = bind_now(config, &catalog, &store).await
         {

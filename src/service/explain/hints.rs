@@ -45,9 +45,11 @@ pub(super) fn hints(
     }
     hints.extend(profile.and_then(one_column));
     let absent = absent(request, profile, &mut hints);
-    predicates(explanation, request, reader, &absent, &mut hints);
-    hints.extend(conditions(explanation, request, profile, &absent));
-    keys(explanation, reader, &absent, &mut hints);
+    let held = Held::new(request, profile);
+    let is_pointless = |path: &Path| absent.contains(path) || held.is_nested_alone(path);
+    predicates(explanation, request, reader, is_pointless, &mut hints);
+    hints.extend(conditions(explanation, request, &held, &absent));
+    keys(explanation, reader, is_pointless, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
             "{} may fetch documents twice, because it must find its columns first, unless it holds all entities in \
@@ -154,30 +156,51 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
 }
 
 /// What is said of conditions that were perhaps meant otherwise.
-fn conditions(
-    explanation: &Explanation,
-    request: &ReadRequest,
-    profile: Option<&StoredProfile>,
-    absent: &[Path],
-) -> Vec<String> {
-    // Only range filters and sorts ask for types.
-    let asks = request.sort.is_some() || request.ranges.iter().any(|filters| !filters.is_empty());
-    let paths = profile.filter(|_| asks).into_iter().flat_map(|profile| &profile.paths);
-    let records: HashMap<&str, &PathRecord> = paths.map(|record| (record.path.as_str(), record)).collect();
+fn conditions(explanation: &Explanation, request: &ReadRequest, held: &Held<'_>, absent: &[Path]) -> Vec<String> {
     hints::of_conditions(request, explanation.answer.total == 0, |path| {
-        let record = records.get(path.to_string().as_str()).filter(|_| !absent.contains(path))?;
-        let (numbers, texts) = (record.types.number > 0, record.types.string > 0);
-        let numerals = are_numerals(record.string_min.as_ref(), record.string_max.as_ref());
-        let nested = record.types.array + record.types.object > 0;
-        Some(Comparable { numbers, texts, numerals, nested })
+        held.of(path).filter(|_| !absent.contains(path))
     })
+}
+
+/// What the paths of a profile hold, where a request asks for it.
+struct Held<'a>(HashMap<&'a str, &'a PathRecord>);
+
+impl<'a> Held<'a> {
+    fn new(request: &ReadRequest, profile: Option<&'a StoredProfile>) -> Held<'a> {
+        let asked = profile.filter(|_| hints::asks_for_types(request));
+        let paths = asked.into_iter().flat_map(|profile| &profile.paths);
+        Held(paths.map(|record| (record.path.as_str(), record)).collect())
+    }
+
+    fn of(&self, path: &Path) -> Option<Comparable> {
+        let text = path.to_string();
+        let PathRecord { types, string_min, string_max, .. } = self.0.get(text.as_str())?;
+        let mut held = Comparable {
+            numbers: types.number > 0,
+            texts: types.string > 0,
+            booleans: types.boolean > 0,
+            numerals: are_numerals(string_min.as_ref(), string_max.as_ref()),
+            nested: types.array + types.object > 0,
+            below: None,
+        };
+        if held.is_nested_alone() {
+            let holds = |record: &&&PathRecord| record.types.number + record.types.string + record.types.boolean > 0;
+            held.below = hints::below(&text, self.0.values().filter(holds).map(|record| record.path.as_str()));
+        }
+        Some(held)
+    }
+
+    /// Whether objects or arrays of them stand at a path alone, so that no index helps a condition on it.
+    fn is_nested_alone(&self, path: &Path) -> bool {
+        self.of(path).is_some_and(|held| held.is_nested_alone())
+    }
 }
 
 fn predicates(
     explanation: &Explanation,
     request: &ReadRequest,
     reader: &VersionReader,
-    absent: &[Path],
+    is_pointless: impl Fn(&Path) -> bool,
     hints: &mut Vec<String>,
 ) {
     for predicate in cost::predicates(request) {
@@ -197,7 +220,7 @@ fn predicates(
         };
         let name = compare.comparison().parameter();
         let path = compare.path();
-        if absent.contains(path) {
+        if is_pointless(path) {
             continue;
         }
         let what = match access::choose(reader, &predicate) {
@@ -215,12 +238,17 @@ fn predicates(
     }
 }
 
-fn keys(explanation: &Explanation, reader: &VersionReader, absent: &[Path], hints: &mut Vec<String>) {
+fn keys(
+    explanation: &Explanation,
+    reader: &VersionReader,
+    is_pointless: impl Fn(&Path) -> bool,
+    hints: &mut Vec<String>,
+) {
     let Some(scan) = &explanation.scan else { return };
     if let Some(sort) = scan.sort.as_ref().filter(|sort| sort.access == AccessName::Documents) {
         let field = &sort.by;
-        let is_absent = absent.iter().any(|path| path.keys() == std::slice::from_ref(field));
-        hints.extend((!is_absent).then(|| match reader.layout().shredded(std::slice::from_ref(field)) {
+        let is_pointless = Path::from_keys([field.as_str()]).is_ok_and(|path| is_pointless(&path));
+        hints.extend((!is_pointless).then(|| match reader.layout().shredded(std::slice::from_ref(field)) {
             Some(_) => {
                 format!("`{field}` is an array in some entities, so a sort by it always reads the documents.")
             }

@@ -23,7 +23,7 @@ use crate::model::version::VersionFile;
 use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_damage, versions_of};
 use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::check::{CheckDepth, inspect};
-use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER};
+use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER, is_in_use};
 use crate::service::version_path;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
@@ -67,6 +67,13 @@ pub enum RestoreError {
     /// The backup was not finished.
     #[error("{} holds a backup that was not finished; make another one", .0.display())]
     Incomplete(PathBuf),
+    /// It is the data directory of a process that runs.
+    #[error(
+        "a process runs on the data directory {}: stop it, so that not both refresh and send webhooks, or restore a backup \
+         of it",
+        .0.display()
+    )]
+    InUse(PathBuf),
     /// A directory cannot be written.
     #[error("{}", path.display())]
     Directory {
@@ -122,11 +129,15 @@ pub async fn restore(
         return Err(RestoreError::Incomplete(directory.to_owned()));
     }
     for missing in [CATALOG_FILE, STORE_FOLDER] {
-        if !directory.join(missing).exists() {
+        let path = directory.join(missing);
+        if !path.try_exists().map_err(|source| RestoreError::Directory { path, source })? {
             return Err(RestoreError::NoBackup { directory: directory.to_owned(), missing });
         }
     }
     check(directory)?;
+    if is_in_use(&directory.join(TEMPORARY_FOLDER)) {
+        return Err(RestoreError::InUse(directory.to_owned()));
+    }
     let data = &config.data.directory;
     for written in [Some(data.clone()), config.store_directory()].into_iter().flatten() {
         if is_inside(&written, directory) {

@@ -179,6 +179,16 @@ pub(in crate::service) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
     found
 }
 
+/// Whether a process lives that has its directory in this one.
+pub(in crate::service) fn is_in_use(parent: &Path) -> bool {
+    let Ok(directories) = fs::read_dir(parent) else { return false };
+    directories.flatten().any(|directory| {
+        let lock = File::open(directory.path().join(LOCK));
+        directory.file_name().to_string_lossy().starts_with(PREFIX)
+            && lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+    })
+}
+
 /// Whether the process whose directory it is has ended.
 fn is_abandoned(directory: &Path) -> bool {
     match File::open(directory.join(LOCK)) {
@@ -217,7 +227,9 @@ mod tests {
     #[test]
     fn what_ended_processes_left_is_removed_and_nothing_else() {
         let parent = tempfile::tempdir().expect("a directory");
+        assert!(!is_in_use(parent.path()));
         let live = Scratch::create(parent.path()).expect("made");
+        assert!(is_in_use(parent.path()));
         let abandoned = parent.path().join("process-abandoned");
         fs::create_dir(&abandoned).expect("made");
         fs::write(abandoned.join("spilled"), "x").expect("written");

@@ -2,9 +2,10 @@
 //! pages:
 //!
 //! - filters whose value looks like a comparison, where nothing is found;
-//! - range filters that find nothing in a version whatever their limit: they compare with a type that no value at their
-//!   path has (docs/semantics.md, Range filters). `strict` does not refuse them, because their fields exist;
-//! - a sort by a path, or by texts that look like numbers.
+//! - filters that find nothing in a version whatever their value, which `strict` does not refuse, because their fields
+//!   exist: those of a path that ends in objects alone, and range filters that compare with a type that no value at
+//!   their path has (docs/semantics.md, Filters and Range filters);
+//! - a sort by a path, by objects, or by texts that look like numbers.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -25,23 +26,39 @@ const HINTS: usize = 10;
 /// Characters of a limit that a hint shows.
 const SHOWN_CHARACTERS: usize = 80;
 
-/// Which of the types that range filters compare stand at a path.
-#[derive(Clone, Copy, Debug)]
+/// Which of the types that filters compare stand at a path.
+#[derive(Clone, Debug, Default)]
 pub(in crate::service) struct Comparable {
     pub numbers: bool,
     pub texts: bool,
+    pub booleans: bool,
     /// Whether the texts look like numbers of several lengths.
     pub numerals: bool,
     /// Whether arrays or objects stand there, which no sort orders by, nor by what is in them.
     pub nested: bool,
+    /// Where objects stand there and nothing that can be compared, a path below that holds it.
+    pub below: Option<String>,
+}
+
+impl Comparable {
+    /// Whether no filter but one for nulls finds anything there, because objects or arrays of them stand there alone.
+    pub(in crate::service) fn is_nested_alone(&self) -> bool {
+        self.nested && !(self.numbers || self.texts || self.booleans)
+    }
+}
+
+/// Of paths below one, the shortest, and of those the first by name.
+pub(in crate::service) fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
+    let is_below = |other: &&str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+    comparable.filter(is_below).min_by_key(|other| (other.len(), *other)).map(str::to_owned)
 }
 
 /// What to do with texts that are meant as numbers.
 const TYPED: &str = "With `infer_types`, another import of a csv or tsv has numbers there.";
 
-/// What is said of a range filter that finds nothing, because it compares with a type that its path does not hold.
+/// What is said of a filter that finds nothing, because its path does not hold what it compares with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeHint {
+pub struct FilterHint {
     /// The parameter of the filter.
     pub parameter: &'static str,
     /// Its path and its limit, as they came.
@@ -54,7 +71,7 @@ pub struct RangeHint {
     pub meant: Option<String>,
 }
 
-impl Display for RangeHint {
+impl Display for FilterHint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.reason)?;
         self.advice.iter().try_for_each(|advice| write!(formatter, " {advice}"))
@@ -66,31 +83,35 @@ pub fn deep_sort_hint(nearest: impl Display) -> String {
     format!("sort takes one top-level field, and {nearest} is a path.")
 }
 
-/// A sentence for a sort by texts that look like numbers; `None` where it sorts by nothing of that kind.
-fn numerals_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Option<String> {
+/// A sentence for a sort by objects, or by texts that look like numbers; `None` where it sorts by neither.
+fn sort_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Option<String> {
     let sort = request.sort.as_ref()?;
     let field = Path::from_keys([sort.field.as_str()]).ok()?;
-    types(&field).filter(|held| held.texts && held.numerals && !held.nested)?;
-    Some(format!(
-        "`{field}` holds texts that look like numbers, and texts are sorted by code point: `9` comes after `10`. {TYPED}"
-    ))
+    let held = types(&field)?;
+    if held.is_nested_alone() {
+        return Some(format!(
+            "`{field}` holds objects or arrays, and no texts, numbers or booleans: a sort by it changes nothing."
+        ));
+    }
+    (held.texts && held.numerals && !held.nested).then(|| {
+        format!(
+            "`{field}` holds texts that look like numbers, and texts are sorted by code point: `9` comes after `10`. \
+             {TYPED}"
+        )
+    })
 }
 
-/// A sentence for each filter that looks like a comparison, of a read that finds nothing, and for each range filter
-/// whose path holds no value of its limit's type, and one for a sort by texts that look like numbers. `types` tells
-/// what a path holds, and nothing of one that it does not know.
+/// A sentence for each filter that looks like a comparison, of a read that finds nothing, for each filter whose path
+/// does not hold what it compares with, and one for a sort that does not do what was perhaps meant. `types` tells what
+/// a path holds, and nothing of one that it does not know.
 pub(in crate::service) fn of_conditions(
     request: &ReadRequest,
     finds_nothing: bool,
     types: impl Fn(&Path) -> Option<Comparable>,
 ) -> Vec<String> {
     let comparisons = request.filters.iter().filter(|_| finds_nothing).filter_map(comparison);
-    let ranges = ranges(request, &types);
-    comparisons
-        .take(HINTS)
-        .chain(ranges.iter().map(RangeHint::to_string))
-        .chain(numerals_hint(request, &types))
-        .collect()
+    let filters = filters(request, &types);
+    comparisons.take(HINTS).chain(filters.iter().map(FilterHint::to_string)).chain(sort_hint(request, &types)).collect()
 }
 
 /// What is said of a filter whose value looks like a comparison.
@@ -110,17 +131,48 @@ fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
     Some(format!("`filter={path}:{shown}` finds the text `{shown}` alone. Did you mean `{parameter}={path}:{rest}`?"))
 }
 
-/// What is said of each range filter whose path holds no value of its limit's type.
-fn ranges(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<RangeHint> {
-    let filters = RangeBound::ALL.into_iter().flat_map(|bound| {
+/// What is said of each filter whose path does not hold what it compares with.
+fn filters(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<FilterHint> {
+    let values = [("filter", &request.filters), ("filter_contains", &request.filters_contain)];
+    let values = values.into_iter().flat_map(|(parameter, filters)| filters.iter().map(move |one| (parameter, one)));
+    let values = values.filter_map(|(parameter, filter)| nested_hint(parameter, filter, &types(&filter.path)?));
+    let ranges = RangeBound::ALL.into_iter().flat_map(|bound| {
         let filters = request.ranges[bound as usize].iter();
         filters.map(move |filter| (bound.parameter(), filter))
     });
-    let hints = filters.filter_map(|(parameter, filter)| hint(parameter, filter, types(&filter.path)?));
-    hints.take(HINTS).collect()
+    let ranges = ranges.filter_map(|(parameter, filter)| {
+        let held = types(&filter.path)?;
+        nested_hint(parameter, filter, &held).or_else(|| range_hint(parameter, filter, held))
+    });
+    values.chain(ranges).take(HINTS).collect()
 }
 
-fn hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option<RangeHint> {
+/// What is said of a filter whose path ends in objects alone.
+fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -> Option<FilterHint> {
+    // Nulls may stand there, too.
+    let finds_nulls = "null".contains(&value_folded(&filter.value));
+    if !held.is_nested_alone() || finds_nulls {
+        return None;
+    }
+    let PathValue { path, value } = filter;
+    Some(FilterHint {
+        parameter,
+        filter: filter.clone(),
+        reason: format!(
+            "`{path}` holds objects or arrays, and no texts, numbers or booleans, so `{parameter}={path}:{}` finds \
+             nothing.",
+            shorten(value)
+        ),
+        advice: held.below.as_ref().map(|below| format!("Name a path below it, such as `{below}`.")),
+        meant: None,
+    })
+}
+
+fn value_folded(value: &str) -> String {
+    shorten(value).to_ascii_lowercase()
+}
+
+fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option<FilterHint> {
     let PathValue { path, value } = filter;
     let shown = shorten(value);
     let (reason, advice, meant) = match (RangeLimit::of(value), held) {
@@ -160,7 +212,7 @@ fn hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option
         }
         _ => return None,
     };
-    Some(RangeHint { parameter, filter: filter.clone(), reason, advice, meant })
+    Some(FilterHint { parameter, filter: filter.clone(), reason, advice, meant })
 }
 
 /// The number that a limit perhaps means which is none: quoted, between blanks, with a plus or a decimal comma.
@@ -185,7 +237,7 @@ fn shorten(value: &str) -> String {
 
 impl Reads {
     /// What is to be said of the conditions of a read that finds nothing. Nothing of types where the profile does not
-    /// tell them. Reads the paths of the profile for range filters and sorts. Waits for nobody: a hint is not worth it.
+    /// tell them. Reads the paths of the profile for filters and sorts. Waits for nobody: a hint is not worth it.
     ///
     /// # Errors
     /// [`ReadError`], of the file.
@@ -194,13 +246,13 @@ impl Reads {
         Ok(of_conditions(request, true, |path| comparable(paths.as_deref()?, path)))
     }
 
-    /// What is to be said of the range filters of a read, whatever it finds. As [`Reads::hints`] otherwise.
+    /// What is to be said of the filters of a read, whatever it finds. As [`Reads::hints`] otherwise.
     ///
     /// # Errors
     /// [`ReadError`], of the file.
-    pub async fn range_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<RangeHint>, ReadError> {
+    pub async fn filter_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<FilterHint>, ReadError> {
         let paths = self.paths_for_types(admitted, request).await?;
-        Ok(ranges(request, |path| comparable(paths.as_deref()?, path)))
+        Ok(filters(request, |path| comparable(paths.as_deref()?, path)))
     }
 
     /// What is to be said of the sort of a read by a field that is there. As [`Reads::hints`] otherwise.
@@ -209,17 +261,16 @@ impl Reads {
     /// [`ReadError`], of the file.
     pub async fn sort_hint(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Option<String>, ReadError> {
         let paths = self.paths_for_types(admitted, request).await?;
-        Ok(numerals_hint(request, |path| comparable(paths.as_deref()?, path)))
+        Ok(sort_hint(request, |path| comparable(paths.as_deref()?, path)))
     }
 
-    /// The paths of the profile, where the read has range filters or a sort, and they are at hand or there is a permit
-    /// at once.
+    /// The paths of the profile, where the read has filters or a sort, and they are at hand or there is a permit at once.
     async fn paths_for_types(
         &self,
         admitted: &Admitted,
         request: &ReadRequest,
     ) -> Result<Option<Arc<PathIndex>>, ReadError> {
-        if request.sort.is_none() && request.ranges.iter().all(|filters| filters.is_empty()) {
+        if !asks_for_types(request) {
             return Ok(None);
         }
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
@@ -233,12 +284,33 @@ impl Reads {
     }
 }
 
+/// Whether what is said of the conditions of a read depends on what their paths hold.
+pub(in crate::service) fn asks_for_types(request: &ReadRequest) -> bool {
+    let ReadRequest { filters, filters_contain, ranges, sort, .. } = request;
+    let has_filters = !filters.is_empty() || !filters_contain.is_empty() || ranges.iter().any(|of| !of.is_empty());
+    has_filters || sort.is_some()
+}
+
 /// What a path holds, where the profile tells it.
 fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
-    let facts = paths.get(&path.to_string())?;
-    let numerals = facts.has_numerals.unwrap_or_default();
-    let nested = facts.has_array? || facts.has_object?;
-    Some(Comparable { numbers: facts.has_number?, texts: facts.has_string?, numerals, nested })
+    let text = path.to_string();
+    let facts = paths.get(&text)?;
+    let texts = facts.has_string?;
+    let mut held = Comparable {
+        numbers: facts.has_number?,
+        texts,
+        booleans: facts.has_text? && !texts,
+        numerals: facts.has_numerals.unwrap_or_default(),
+        nested: facts.has_array? || facts.has_object?,
+        below: None,
+    };
+    if held.is_nested_alone() {
+        let holds = |path: &&str| {
+            paths.get(path).is_some_and(|facts| facts.has_text == Some(true) || facts.has_number == Some(true))
+        };
+        held.below = below(&text, paths.paths().filter(holds));
+    }
+    Some(held)
 }
 
 #[cfg(test)]
@@ -248,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_the_other_type_is_named_with_what_to_write() {
-        let held = |numbers, texts| Comparable { numbers, texts, numerals: false, nested: false };
+        let held = |numbers, texts| Comparable { numbers, texts, ..Comparable::default() };
         for (value, holds, words) in [
             ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares texts, by code point.")),
             ("60", held(false, false), Some("`a.b` holds no numbers, so")),
@@ -265,7 +337,7 @@ mod tests {
             ("", held(true, false), Some("is a JSON number, such as `1.5`.")),
         ] {
             let filter = PathValue { path: Path::parse("a.b").expect("a path"), value: value.to_owned() };
-            let hint = hint("filter_gt", &filter, holds).map(|hint| hint.to_string());
+            let hint = range_hint("filter_gt", &filter, holds).map(|hint| hint.to_string());
             match words {
                 Some(words) => assert!(hint.as_ref().is_some_and(|hint| hint.contains(words)), "{value}: {hint:?}"),
                 None => assert_eq!(hint, None, "{value}"),
@@ -276,18 +348,49 @@ mod tests {
 
     #[test]
     fn texts_that_look_like_numbers_are_told_and_lead_to_no_comparison_of_texts() {
-        let numerals = |_: &Path| Some(Comparable { numbers: false, texts: true, numerals: true, nested: false });
+        let numerals = |_: &Path| Some(Comparable { texts: true, numerals: true, ..Comparable::default() });
         let path = Path::parse("a").expect("a path");
         let filter = PathValue { path: path.clone(), value: "60".to_owned() };
-        let hint = hint("filter_gt", &filter, numerals(&path).expect("known")).expect("a hint");
+        let hint = range_hint("filter_gt", &filter, numerals(&path).expect("known")).expect("a hint");
         assert!(hint.to_string().contains("`infer_types`") && hint.meant.is_none(), "{hint}");
         let sort = Some(Sort { field: "a".to_owned(), descending: true });
         let request = ReadRequest { sort, ..ReadRequest::default() };
         let hints = of_conditions(&request, false, numerals);
         assert!(hints.len() == 1 && hints[0].starts_with("`a` holds texts that look like numbers"), "{hints:?}");
         for (numerals, nested) in [(false, false), (true, true)] {
-            let others = |_: &Path| Some(Comparable { numbers: true, texts: true, numerals, nested });
+            let others =
+                |_: &Path| Some(Comparable { numbers: true, texts: true, numerals, nested, ..Comparable::default() });
             assert!(of_conditions(&request, false, others).is_empty());
+        }
+    }
+
+    #[test]
+    fn conditions_on_objects_are_told_with_a_path_below() {
+        let paths = ["name.official", "name.a.b", "name.common", "names", "name"];
+        assert_eq!(below("name", paths.into_iter()).as_deref(), Some("name.a.b"));
+        assert_eq!(below("names", paths.into_iter()), None);
+
+        let path = Path::parse("name").expect("a path");
+        let nested = || Comparable { nested: true, below: Some("name.a".to_owned()), ..Comparable::default() };
+        let of = |value: &str, held: Comparable| {
+            let filter = PathValue { path: path.clone(), value: value.to_owned() };
+            let ranges = [vec![filter.clone()], vec![], vec![], vec![]];
+            let (filters, filters_contain) = (vec![filter.clone()], vec![filter]);
+            let sort = Some(Sort { field: "name".to_owned(), descending: false });
+            let request = ReadRequest { filters, filters_contain, ranges, sort, ..ReadRequest::default() };
+            of_conditions(&request, false, |_| Some(held.clone()))
+        };
+        let hints = of("x", nested());
+        assert_eq!(hints.len(), 4, "{hints:?}");
+        for (hint, parameter) in hints.iter().zip(["filter", "filter_contains", "filter_gt"]) {
+            assert!(hint.contains(&format!("so `{parameter}=name:x` finds nothing. Name a path below")), "{hint}");
+            assert!(hint.ends_with("such as `name.a`."), "{hint}");
+        }
+        assert!(hints[3].ends_with("a sort by it changes nothing."), "{hints:?}");
+        // Such filters find nulls, and those may be there.
+        assert!(of("NULL", nested()).iter().all(|hint| !hint.contains("Name a path below")));
+        for held in [Comparable { booleans: true, ..nested() }, Comparable { numbers: true, texts: true, ..nested() }] {
+            assert!(of("x", held).iter().all(|hint| !hint.contains("objects")));
         }
     }
 

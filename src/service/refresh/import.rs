@@ -187,7 +187,7 @@ impl Imports {
             return Err(RefreshError::Frozen.into());
         }
         let entities = Entities::Imported(Box::new(request.clone()));
-        let Refreshed { record, warnings } =
+        let Refreshed { record, mut warnings } =
             self.refreshes.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
         let About { description, licence, listed } = &request.about;
         let change = DatasetChange {
@@ -200,6 +200,7 @@ impl Imports {
             self.catalog.update_dataset(dataset.id, &change).await?;
             self.lookups.catalog_changed();
         }
+        warnings.extend(source_kept(&dataset.source, &request.source));
         Ok(imported(dataset, &record.version, warnings))
     }
 
@@ -293,6 +294,17 @@ pub fn local_path(source: &str) -> Option<PathBuf> {
     }
 }
 
+/// A sentence where a dataset goes on having another source than the one that was imported.
+fn source_kept(kept: &DatasetSource, imported: &str) -> Option<String> {
+    let kept = match kept {
+        DatasetSource::Url(url) if url == imported => return None,
+        DatasetSource::Push if !is_url(imported) => return None,
+        DatasetSource::Url(_) => "another URL: its next refresh fetches that one",
+        DatasetSource::Push => "push: nothing fetches this URL again",
+    };
+    Some(format!("The dataset keeps its source, which is {kept}. POST /dataset/update changes it."))
+}
+
 fn is_url(source: &str) -> bool {
     let scheme = source.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     matches!(scheme.as_deref(), Some("http" | "https" | "s3" | "store"))
@@ -306,5 +318,26 @@ fn imported(dataset: Dataset, version: &Version, warnings: Vec<String>) -> Impor
         entity_count: version.file.entity_count,
         private_key: dataset.private_key,
         warnings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_stays_another_one_is_told() {
+        let url = |text: &str| DatasetSource::Url(text.to_owned());
+        for (kept, imported, told) in [
+            (url("https://a.test/x"), "https://a.test/x", None),
+            (url("https://a.test/x"), "https://a.test/y", Some("another URL")),
+            (url("https://a.test/x"), "file.json", Some("another URL")),
+            (DatasetSource::Push, "file.json", None),
+            (DatasetSource::Push, "https://a.test/x", Some("push")),
+        ] {
+            let sentence = source_kept(&kept, imported);
+            assert_eq!(sentence.is_some(), told.is_some(), "{imported}");
+            assert!(sentence.unwrap_or_default().contains(told.unwrap_or_default()), "{imported}");
+        }
     }
 }

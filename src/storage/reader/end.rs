@@ -162,7 +162,7 @@ async fn fetch_end(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<Fil
     let sealed = run.slice(seal.start..size_bytes)?;
     match Seal::find(&sealed).is_some_and(|seal| seal.verifies(&sealed)) {
         true => Ok(FileEnd { run, sealed_from: Some(seal.start), footer }),
-        false => Err(damaged("it does not have its checksum")),
+        false => Err(damaged("it does not match its checksum")),
     }
 }
 

@@ -1,9 +1,10 @@
 //! What the binary creates is closed to the machine's other users: directories 0700, files 0600.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 
-use crate::support::machine::{Machine, Server, get, succeeded};
+use crate::support::machine::{Machine, Server, failed, get, succeeded};
 
 /// Everything below a path, itself included, that the group or others can reach in any way.
 fn open_to_others(path: &Path) -> Vec<String> {
@@ -61,4 +62,41 @@ fn a_directory_that_is_open_to_others_is_told_of_and_left_as_it_is() {
     let line = errors.lines().find(|line| line.contains("other users of this machine")).expect("a warning");
     assert!(line.contains("WARN") && line.contains("strata-data") && line.contains("0755"), "{line}");
     assert_eq!(data.metadata().expect("metadata").permissions().mode() & 0o777, 0o755);
+}
+
+/// It was told that memory or descriptors were short, and a restore that there was no catalog.
+#[test]
+fn what_this_user_may_not_open_is_told_as_that() {
+    let machine = Machine::with_user();
+    let (data, catalog) = (machine.path("strata-data"), machine.path("strata-data/catalog.sqlite"));
+    let owner = data.metadata().expect("metadata").uid();
+    // What root may not open either, without the capabilities that make it read all.
+    let run = |arguments: &[&str]| {
+        let command = machine.command(arguments);
+        let output = match owner {
+            0 => {
+                let mut without = Command::new("setpriv");
+                without.args(["--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all", "--"]);
+                without.arg(command.get_program()).args(command.get_args());
+                without.current_dir(command.get_current_dir().expect("a directory")).output()
+            }
+            _ => machine.command(arguments).output(),
+        };
+        failed(&output.expect("the command runs"))
+    };
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    set(&catalog, 0o000);
+    let told = run(&["list"]);
+    assert!(
+        told.contains("cannot be opened for reading and writing") && told.contains("run this as the user"),
+        "{told}"
+    );
+    set(&catalog, 0o600);
+    set(&data, 0o000);
+    let told = run(&["restore", "strata-data", "--data", "new"]);
+    assert!(told.contains("ermission denied") && !told.contains("no backup"), "{told}");
+    set(&data, 0o700);
+    succeeded(&machine.run(&["list"]));
 }

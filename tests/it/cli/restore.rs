@@ -103,6 +103,9 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     let (machine, token) = machine();
     let server = Server::start(&machine, &[], &[]);
     let before = seen(&server, &token);
+    let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
+    assert!(message.contains("a process runs on the data directory strata-data: stop it"), "{message}");
+    assert!(!machine.path("new").exists());
     assert_eq!(server.stop("-TERM").0, Some(0));
     let damaged = version_files(&machine, "strata-data").pop().expect("a file");
     let whole = std::fs::read(&damaged).expect("a file");

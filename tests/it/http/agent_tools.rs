@@ -89,6 +89,17 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
     let (_, page) = given(&owned.tool("profile", below).await);
     assert_eq!(page["profile"]["paths"][1]["types"]["null"], json!(200));
     assert_eq!(page["path_count"], json!(2));
+    for (arguments, next) in [
+        (json!({"below": "nested_4"}), "read, with these paths"),
+        (json!({"below": "nestd_4"}), "no path is \"nestd_4\" or below it: did you mean \"nested_4\"?"),
+        (json!({"below": "nothing at all"}), "no path is \"nothing at all\" or below it: profile without below"),
+        (json!({"offset": 72}), "offset is past the last"),
+    ] {
+        let mut asked = arguments.clone();
+        asked["dataset_id"] = json!(id);
+        let (_, page) = given(&owned.tool("profile", asked).await);
+        assert!(page["next"].as_str().is_some_and(|text| text.starts_with(next)), "{arguments}: {page}");
+    }
 
     // However long the paths are, and every page goes on where the one before ended.
     let long = |number: usize| format!(r#""{}{number}":{number}"#, "é".repeat(1_000));

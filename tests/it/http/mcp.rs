@@ -268,6 +268,7 @@ async fn a_read_tells_of_range_filters_of_the_wrong_type() {
         assert!(hints.len() == 1 && hints[0].as_str().is_some_and(|hint| hint.contains(words)), "{arguments}: {about}");
     }
     for arguments in [
+        json!({"filter": ["odd.a:true", "odd:null"]}),
         json!({"filter_gt": ["code:\"5\""]}),
         json!({"filter_gt": ["mag:1"]}),
         json!({"filter_gt": ["mag:9"]}),
@@ -276,6 +277,86 @@ async fn a_read_tells_of_range_filters_of_the_wrong_type() {
     ] {
         assert_eq!(about(arguments.clone()).await.get("hints"), None, "{arguments}");
     }
+}
+
+/// A filter or sort by a field of objects found or changed nothing, and explain advised an index for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
+    let owned = Owned::sqlite().await;
+    let things = r#"[{"name":{"common":"A","short":"a"},"n":1,"list":[{"x":1}]},{"name":{"common":"B"},"n":2}]"#;
+    let id = owned.dataset("Things", json!({}), &[things]).await;
+    let called = async |tool: &str, arguments: &Value| -> Vec<String> {
+        let mut arguments = arguments.clone();
+        arguments["dataset_id"] = json!(id);
+        given(&owned.tool(tool, arguments).await).0
+    };
+    for (arguments, words) in [
+        (
+            json!({"filter": ["name:A"]}),
+            "so `filter=name:A` finds nothing. Name a path below it, such as `name.short`.",
+        ),
+        (
+            json!({"filter_contains": ["list:1"]}),
+            "so `filter_contains=list:1` finds nothing. Name a path below it, such as `list.x`.",
+        ),
+        (
+            json!({"filter_gt": ["name:A"]}),
+            "so `filter_gt=name:A` finds nothing. Name a path below it, such as `name.short`.",
+        ),
+        (json!({"sort": "name"}), "a sort by it changes nothing."),
+    ] {
+        let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("JSON");
+        let hints = about["hints"].as_array().unwrap_or_else(|| panic!("{arguments}: {about}"));
+        assert!(
+            hints.len() == 1 && hints[0].as_str().is_some_and(|hint| hint.ends_with(words)),
+            "{arguments}: {about}"
+        );
+        let next = about["next"].as_str();
+        assert_eq!(next, arguments.get("sort").is_none().then_some("nothing matches: see hints"), "{arguments}");
+        let explained = called("explain", &arguments).await.concat();
+        assert!(explained.contains(words) && !explained.contains("no shredded column"), "{arguments}: {explained}");
+    }
+    let taken = json!({"filter": ["n:1"], "keep_field": ["name"]});
+    let about: Value = serde_json::from_str(&called("read", &taken).await[0]).expect("JSON");
+    assert_eq!(about["unknown_fields"], json!(["n"]));
+    assert_eq!(about["hints"], json!(["keep_field removes \"n\" from every entity before filter looks for it."]));
+    assert_eq!(about["next"], "nothing matches: see hints");
+    // Positions of entities of which something is left out lead to edits that would lose it.
+    for (arguments, is_whole) in
+        [(json!({}), true), (json!({"keep_field": ["n"]}), false), (json!({"format": "csv"}), false)]
+    {
+        let mut arguments = arguments;
+        arguments["positions"] = json!(true);
+        let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("JSON");
+        let next = about["next"].as_str().expect("what next");
+        assert!(
+            next.starts_with("edit_alt_version") && next.contains("set takes whole entities") != is_whole,
+            "{next}"
+        );
+    }
+}
+
+/// The command that a refusal proposes was refused itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_headers_that_a_refusal_proposes_are_taken() {
+    let owned = Owned::sqlite().await;
+    let bearer = format!("Bearer {}", owned.token);
+    let request = Request::post("/mcp").header("authorization", &bearer).header("host", "data.example.org");
+    let answer = owned.service.call(request.body(Body::from("{}")).expect("a request")).await;
+    assert_eq!(answer.status, 415);
+    let refusal: Value = serde_json::from_str(answer.text()).expect("JSON");
+    let text = refusal["error"]["message"].as_str().expect("a text");
+    let mut request = Request::post("/mcp").header("host", "data.example.org");
+    let mut quoted: Vec<String> =
+        text.split('\'').skip(1).step_by(2).map(|text| text.replace("Bearer strata_…", &bearer)).collect();
+    let body = quoted.pop().expect("a body");
+    for header in quoted {
+        let (name, value) = header.split_once(": ").expect("a header");
+        request = request.header(name, value);
+    }
+    let answer = owned.service.call(request.body(Body::from(body)).expect("a request")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.text().contains("\"tools\""), "{}", answer.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -334,7 +415,20 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
         json!([3, 3, null]),
     )
     .await;
-    check(json!({"count": true, "filter": "k:a0"}), "count=1&filter=k:a0&pretty=false", json!([0, 20, null])).await;
+    for (page, shown) in [
+        (json!({}), json!([20, 20, null])),
+        (json!({"limit": 7}), json!([7, 20, null])),
+        (json!({"offset": 15}), json!([5, 20, null])),
+        (json!({"offset": 25, "limit": 3}), json!([0, 20, null])),
+    ] {
+        let (mut arguments, mut query) = (page, "count=1&filter=k:a0&pretty=false".to_owned());
+        for (name, value) in arguments.as_object().expect("members") {
+            query.push_str(&format!("&{name}={value}"));
+        }
+        arguments["count"] = json!(true);
+        arguments["filter"] = json!("k:a0");
+        check(arguments, &query, shown).await;
+    }
     check(json!({"limit": null, "filter": null, "format": "tsv"}), "limit=20&format=tsv", json!([20, 60, 20])).await;
     let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "sample": 30})).await);
     let sampled: Vec<Value> = serde_json::from_str(&texts[1]).expect("JSON");

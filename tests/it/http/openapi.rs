@@ -227,6 +227,20 @@ async fn answers_have_the_statuses_headers_and_content_types_that_are_described(
 }
 
 #[tokio::test]
+async fn the_page_names_every_header_of_the_service_that_an_answer_may_have() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    let held = between("docs/read.md", "## Response headers", "\n## ");
+    let missing: Vec<String> = document
+        .headers(READ, 200)
+        .into_iter()
+        .filter(|name| name.starts_with("X-") || name == "ETag" || name == "Link")
+        .filter(|name| !held.contains(&format!("`{name}`")))
+        .collect();
+    assert_eq!(missing, [""; 0]);
+}
+
+#[tokio::test]
 async fn every_example_of_a_parameter_finds_something_alone_and_beside_the_others() {
     let service = TestService::start().await;
     service.load_fixtures().await;

@@ -104,7 +104,11 @@ fn a_lost_catalog_costs_no_file() {
     // What is restored in its place must not meet the log of another one.
     assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
     let told = failed(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
-    assert!(told.contains("belongs to another catalog"), "{told}");
+    assert!(told.contains("there is no catalog"), "{told}");
+    let told = failed(&machine.run(&["serve", "--listen", "127.0.0.1:0"]));
+    assert!(told.contains("catalog.sqlite, and the store") && told.contains("restore the catalog"), "{told}");
+    // A new one would look like that of a server without datasets.
+    assert!(!machine.path("strata-data/catalog.sqlite").exists());
     assert_eq!(files(&machine.path("strata-data/store")), store);
 }
 

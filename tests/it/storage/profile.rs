@@ -300,7 +300,7 @@ fn a_file_without_a_profile_opens_and_a_damaged_one_is_noticed() {
             [profile(&damaged).map(drop), files.bench.runtime.block_on(verify(&damaged, &mut Unbounded)).map(drop)]
         {
             let told = error.expect_err("damaged").to_string();
-            assert!(told.contains("is damaged: the profile: it does not have its checksum"), "{told}");
+            assert!(told.contains("is damaged: the profile: it does not match its checksum"), "{told}");
         }
         assert_eq!(damaged.entity_count(), 100, "what reads need is there");
     }

@@ -40,6 +40,12 @@ impl Document {
         parameters.iter().map(|parameter| self.resolved(parameter)).filter(|node| node["in"] == place).collect()
     }
 
+    /// The names of the headers that an answer with a status may have.
+    pub fn headers(&self, path: &str, status: u16) -> Vec<String> {
+        let response = self.resolved(&self.operation(path)["responses"][status.to_string()]);
+        response["headers"].as_object().expect("headers").keys().cloned().collect()
+    }
+
     /// That the answer has a status, a content type and headers that the operation describes.
     #[track_caller]
     pub fn describes(&self, path: &str, answer: &Answer) {

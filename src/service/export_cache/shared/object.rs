@@ -159,7 +159,7 @@ impl Blocks {
                 let piece = fetch(store, path, start..bytes.min(start + piece_bytes)).await?;
                 match is_verified(&sums, start, &piece) {
                     true => Ok(piece),
-                    false => Err(ObjectError::Damaged("a block does not have its checksum")),
+                    false => Err(ObjectError::Damaged("a block does not match its checksum")),
                 }
             }
         }));

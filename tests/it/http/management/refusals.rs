@@ -107,6 +107,11 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
         let status = if query.is_empty() { 400 } else { 422 };
         refused(&push(&query, "PAR1\u{15}\u{4}".to_owned()).await, status, "it is Parquet; name it by `format`");
     }
+    // A document that lies below a path was told of members that it does not have, and not how to send it.
+    for document in [r#"{"data":{"items":[{"a":1}]}}"#, "{}"] {
+        let answer = push(&format!("?dataset_id={id}"), document.to_owned()).await;
+        refused(&answer, 400, "such as one with a records_path, add format=json to the query.");
+    }
     let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
     assert_eq!(versions, json!([]), "nothing is done");
     // An object where the document is asked for.
@@ -245,7 +250,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
     let profile = async |query: &str, headers: &[(&str, &str)]| {
         owners.raw("GET", &format!("/dataset/profile{query}"), headers, Vec::new()).await
     };
-    refused(&profile("", &[("authorization", "Bearer strata_00")]).await, 401, "session");
+    refused(&profile("", &[("authorization", "Bearer strata_00")]).await, 401, "no valid API token");
     for headers in [&[][..], &[key]] {
         refused(&profile("", headers).await, 400, "dataset_id");
         refused(&profile("?dataset_id=99999999999999999999&version=x", headers).await, 400, "version");

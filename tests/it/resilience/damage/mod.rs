@@ -517,7 +517,7 @@ async fn the_log_names_the_file_and_all_that_need_it_once() {
     let [line] = named.as_slice() else { panic!("{lines:?}") };
     assert_eq!(line["level"], json!("ERROR"));
     assert!(file.ends_with(line["fields"]["path"].as_str().expect("a path")), "{line}");
-    assert!(line["fields"]["cause"].as_str().expect("a cause").contains("does not have its checksum"), "{line}");
+    assert!(line["fields"]["cause"].as_str().expect("a cause").contains("does not match its checksum"), "{line}");
     let versions = format!("dataset {id} \"Things\" v1, dataset {id} \"Things\" v2, dataset {clone} \"A clone\" v1");
     assert_eq!(line["fields"]["versions"], json!(versions));
     // Repaired, it is served at once; gone, it is named as missing.

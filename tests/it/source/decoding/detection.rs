@@ -63,6 +63,44 @@ fn the_format_is_detected() {
     check_detected("", "", " \n", Err(&unknown("it begins with blanks alone")));
 }
 
+/// JSON that was named csv lost its first line as a header, or became a version without entities.
+#[test]
+fn json_that_is_named_a_table_is_refused_and_odd_header_lines_are_not() {
+    for format in [SourceFormat::Csv, SourceFormat::Tsv] {
+        let told = format!(
+            "! the source cannot be read as {format}: it begins as JSON does; name it by `format`: json, or jsonl for one \
+             object on each line"
+        );
+        let long = format!("[{{\"{}\":1}}]", "a".repeat(5_000));
+        for document in [
+            "{\"a\":1}\n{\"a\":2}\n",
+            "[{\"a\":1}]",
+            "[\n  {\"a\":1}\n]\n",
+            " [ { \"a\": 1 } ]",
+            "{\n\"a\":1}\n",
+            "[]\n",
+            "{}\n",
+            "[{},\n{}]",
+            &long,
+        ] {
+            for window_bytes in [1, 7, 512] {
+                let options = DecodeOptions { window_bytes, ..as_format(format) };
+                check_with(&options, "", document.as_bytes(), &told);
+            }
+        }
+    }
+    for (table, entity) in [
+        ("{a},b\n1,2\n", r#"{"{a}":"1","b":"2"}"#),
+        ("[x],[y]\n1,2\n", r#"{"[x]":"1","[y]":"2"}"#),
+        ("{\"a\",b\n1,2\n", r#"{"{\"a\"":"1","b":"2"}"#),
+    ] {
+        for window_bytes in [1, 7, 512] {
+            let options = DecodeOptions { window_bytes, ..as_format(SourceFormat::Csv) };
+            check_with(&options, "", table.as_bytes(), entity);
+        }
+    }
+}
+
 /// Their errors were about the delimiter, the number of cells, or the encoding of the header line.
 #[test]
 fn what_is_no_source_is_named() {
