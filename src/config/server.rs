@@ -47,8 +47,8 @@ section! {
         /// Seconds that a client may take to receive an answer, from its head to its last byte. Then nothing more is
         /// sent. What it was sent it must take within `server.write_stall_s`, or it is cut.
         answer_timeout_s: u64 = 3_600, within 1..=604_800;
-        /// Seconds after SIGTERM, SIGINT or SIGHUP in which requests are still accepted while `/readyz` answers 503, so that a
-        /// load balancer can react.
+        /// Seconds after SIGTERM, SIGINT or SIGHUP in which requests are still accepted while `/readyz` answers 503, so
+        /// that a load balancer can react.
         drain_notice_s: u64 = 0, within 0..=3_600;
         /// Seconds after `server.drain_notice_s` in which an idle connection may make one more request. So a request
         /// that is on its way gets its answer.

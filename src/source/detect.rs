@@ -164,8 +164,8 @@ fn begins_with_tag(text: &[u8]) -> bool {
     first.is_ascii_alphabetic() && end.is_none_or(|end| matches!(end, b'>' | b'/' | b' ' | b'\r' | b'\n'))
 }
 
-/// Whether the first line is JSON, and would be the strange header line of a table: an object, the beginning of an array
-/// of objects, or brackets alone.
+/// Whether the first line is JSON, and would be the strange header line of a table: an object, the beginning of an
+/// array of objects, or brackets alone.
 fn is_json(content: &[u8]) -> bool {
     let line = first_line(content).trim_ascii_end();
     let is_whole = line.len() < content.len();

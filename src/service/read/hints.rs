@@ -3,8 +3,8 @@
 //!
 //! - filters whose value looks like a comparison, where nothing is found;
 //! - filters that find nothing in a version whatever their value, which `strict` does not refuse, because their fields
-//!   exist: those of a path that ends in objects alone, and range filters that compare with a type that no value at
-//!   their path has (docs/semantics.md, Filters and Range filters);
+//!   exist: those of a path that ends in objects alone (docs/semantics.md, filter), and range filters that compare with
+//!   a type that no value at their path has (docs/semantics.md, Range filters);
 //! - a sort by a path, by objects, or by texts that look like numbers.
 
 use std::fmt::{self, Display};
@@ -264,7 +264,8 @@ impl Reads {
         Ok(sort_hint(request, |path| comparable(paths.as_deref()?, path)))
     }
 
-    /// The paths of the profile, where the read has filters or a sort, and they are at hand or there is a permit at once.
+    /// The paths of the profile, where the read has filters or a sort, and they are at hand or there is a permit at
+    /// once.
     async fn paths_for_types(
         &self,
         admitted: &Admitted,
