@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::check::{line, more_damaged};
 use super::error::CliError;
+use super::progress::FilesDisplay;
 use super::signals::Signals;
 use super::{closing, json_line, print};
 use crate::config::Config;
-use crate::service::{App, BackupFiles};
+use crate::service::{App, BackedUp, BackupFiles, Finding, OnDamage};
 
 /// Copy the catalog and all files, while a server runs
 ///
@@ -23,18 +25,22 @@ pub(super) struct Arguments {
     /// Copy files even if they could be linked, which is on one file system. A damaged disk would take both links
     #[arg(long)]
     copy: bool,
-    /// Print a line of JSON
+    /// Go on past version files that are damaged or missing: print a line for each, and exit with 1 at the end
+    #[arg(long)]
+    keep_going: bool,
+    /// Print lines of JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The line that the command prints.
+/// The last line that the command prints.
 #[derive(Serialize)]
 struct Line {
     directory: String,
     files: u64,
     bytes: u64,
     linked: u64,
+    damaged: u64,
 }
 
 /// Makes a backup. A signal ends it, and leaves a directory marked as incomplete.
@@ -46,15 +52,35 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 async fn back_up(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
     let files = if arguments.copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
-    let mut tell = |_: &_| {};
+    let display = FilesDisplay::new("copying");
+    let mut printed = Ok(());
+    let mut tell_damage = |finding: &Finding| {
+        if printed.is_ok() {
+            printed = line(finding, arguments.json).and_then(|line| display.print(&line));
+        }
+    };
+    let damaged = match arguments.keep_going {
+        true => OnDamage::GoOn(&mut tell_damage),
+        false => OnDamage::End,
+    };
+    let mut tell = |done: &BackedUp| display.show(done.files, done.bytes);
     let backed_up = tokio::select! {
-        backed_up = app.maintenance().backup(&arguments.directory, files, &mut tell) => backed_up?,
+        backed_up = app.maintenance().backup(&arguments.directory, files, damaged, &mut tell) => backed_up?,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     let directory = arguments.directory.display().to_string();
-    let (files, bytes, linked) = (backed_up.files, backed_up.bytes, backed_up.linked);
+    let BackedUp { files, bytes, linked, damaged } = backed_up;
+    drop(display);
+    printed?;
     print(&match arguments.json {
-        true => json_line(&Line { directory, files, bytes, linked })?,
-        false => format!("{files} files, {bytes} bytes, {linked} of them linked: {directory}\n"),
-    })
+        true => json_line(&Line { directory, files, bytes, linked, damaged })?,
+        false => {
+            let damaged = more_damaged(damaged);
+            format!("{files} files, {bytes} bytes, {linked} of them linked{damaged}: {directory}\n")
+        }
+    })?;
+    match damaged {
+        0 => Ok(()),
+        files => Err(CliError::BackedUpDamage { files }),
+    }
 }

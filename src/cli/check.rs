@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The line about a finding.
+/// The line about a finding, in JSON.
 #[derive(Serialize)]
 struct FindingLine<'a> {
     finding: &'static str,
@@ -92,7 +92,8 @@ async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     }
 }
 
-fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
+/// The line about a finding.
+pub(super) fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
     if json {
         return json_line(&match finding {
             Finding::Damaged { path, reason, versions } => FindingLine {
@@ -153,6 +154,14 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
             format!("unnamed {path} ({size_bytes} bytes; a sweep removes it when it is old enough)\n")
         }
     })
+}
+
+/// What the sum of a command says of files besides that are damaged: nothing if there are none.
+pub(super) fn more_damaged(files: u64) -> String {
+    match files {
+        0 => String::new(),
+        files => format!(", {files} more damaged"),
+    }
 }
 
 /// The versions that need a damaged file, for people.

@@ -33,6 +33,20 @@ pub(super) enum CliError {
     /// The API token cannot be made.
     #[error("the token cannot be made")]
     Token(#[source] ManageError),
+    /// The API tokens of a user cannot be listed.
+    #[error("the tokens cannot be listed")]
+    Tokens(#[source] ManageError),
+    /// There is no such API token.
+    #[error("{email} has no token {name}; `strata user tokens {email}` lists them")]
+    NoToken {
+        /// The user.
+        email: String,
+        /// The name that was given.
+        name: String,
+    },
+    /// An API token cannot be revoked.
+    #[error("the token cannot be revoked")]
+    Revoke(#[source] ManageError),
     /// The datasets cannot be listed.
     #[error("the datasets cannot be listed")]
     List(#[from] ManageError),
@@ -124,6 +138,18 @@ pub(super) enum CliError {
     /// There is no backup.
     #[error("no backup was made")]
     Backup(#[from] BackupError),
+    /// A backup was made, with damage.
+    #[error("the backup was made, with damage: {}", counted(*files, "file", "files", ""))]
+    BackedUpDamage {
+        /// How many files are damaged.
+        files: u64,
+    },
+    /// All is restored, with damage.
+    #[error("the backup was restored, with damage: {}", counted(*files, "file", "files", ""))]
+    RestoredDamage {
+        /// How many files are damaged.
+        files: u64,
+    },
     /// Nothing is restored.
     #[error("nothing was restored")]
     Restore(#[from] RestoreError),

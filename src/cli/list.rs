@@ -7,12 +7,11 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::table::{Align, PAGE, Table};
+use super::table::{Align, PAGE, Table, visible};
 use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::model::dataset::Dataset;
 use crate::model::ids::UserId;
-use crate::model::text::is_invisible;
 use crate::service::App;
 
 /// List the datasets of all users
@@ -105,13 +104,6 @@ async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
     Ok(lines)
 }
 
-fn escaped(character: char) -> String {
-    match is_invisible(character) {
-        true => character.escape_unicode().collect(),
-        false => character.to_string(),
-    }
-}
-
 fn cells(line: Line) -> [String; 10] {
     let yes = |holds: bool| if holds { "yes" } else { "no" }.to_owned();
     [
@@ -124,7 +116,6 @@ fn cells(line: Line) -> [String; 10] {
         yes(line.pinned),
         yes(line.private),
         yes(line.frozen),
-        // A name may hold what moves the cursor.
-        line.name.chars().map(escaped).collect(),
+        visible(&line.name),
     ]
 }

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use super::check::{line, more_damaged};
 use super::error::CliError;
+use super::progress::FilesDisplay;
 use super::signals::Signals;
 use super::{json_line, print};
 use crate::config::Config;
-use crate::service;
+use crate::service::{self, Finding, OnDamage, Restored};
 
 /// Put a backup into the catalog and store of the configuration, which must be empty
 ///
@@ -21,32 +23,56 @@ pub(super) struct Arguments {
     /// A directory that `strata backup` made, or the data directory of a stopped server
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Print a line of JSON
+    /// Go on past version files that are damaged or missing: print a line for each, and exit with 1 at the end
+    #[arg(long)]
+    keep_going: bool,
+    /// Print lines of JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The line that the command prints.
+/// The last line that the command prints.
 #[derive(Serialize)]
 struct Line {
     directory: String,
     files: u64,
     bytes: u64,
     copied: u64,
+    damaged: u64,
 }
 
 /// Restores a backup. A signal ends it: the catalog stays empty, files that were copied stay.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
-    let mut tell = |_: &_| {};
+    let display = FilesDisplay::new("restoring");
+    let mut printed = Ok(());
+    let mut tell_damage = |finding: &Finding| {
+        if printed.is_ok() {
+            printed = line(finding, arguments.json).and_then(|line| display.print(&line));
+        }
+    };
+    let damaged = match arguments.keep_going {
+        true => OnDamage::GoOn(&mut tell_damage),
+        false => OnDamage::End,
+    };
+    let mut tell = |done: &Restored| display.show(done.files, done.bytes);
     let restored = tokio::select! {
-        restored = Box::pin(service::restore(&config, &arguments.directory, &mut tell)) => restored?,
+        restored = Box::pin(service::restore(&config, &arguments.directory, damaged, &mut tell)) => restored?,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     let directory = arguments.directory.display().to_string();
-    let (files, bytes, copied) = (restored.files, restored.bytes, restored.copied);
+    let Restored { files, bytes, copied, damaged } = restored;
+    drop(display);
+    printed?;
     print(&match arguments.json {
-        true => json_line(&Line { directory, files, bytes, copied })?,
-        false => format!("{files} files, {bytes} bytes, {copied} of them copied: from {directory}\n"),
-    })
+        true => json_line(&Line { directory, files, bytes, copied, damaged })?,
+        false => {
+            let damaged = more_damaged(damaged);
+            format!("{files} files, {bytes} bytes, {copied} of them copied{damaged}: from {directory}\n")
+        }
+    })?;
+    match damaged {
+        0 => Ok(()),
+        files => Err(CliError::RestoredDamage { files }),
+    }
 }

@@ -1,5 +1,7 @@
 //! Tables of text, page by page: as many rows as there are need not be held.
 
+use crate::model::text::is_invisible;
+
 /// Rows that are read and printed at a time.
 pub(super) const PAGE: u32 = 500;
 
@@ -44,6 +46,15 @@ impl<const N: usize> Table<N> {
         let line = cells.collect::<Vec<_>>().join("  ");
         format!("{}\n", line.trim_end())
     }
+}
+
+/// A text of a user, which may hold what moves the cursor.
+pub(super) fn visible(text: &str) -> String {
+    let escaped = |character: char| match is_invisible(character) {
+        true => character.escape_unicode().collect(),
+        false => character.to_string(),
+    };
+    text.chars().map(escaped).collect()
 }
 
 #[cfg(test)]

@@ -3,18 +3,19 @@
 use std::io::{self, BufRead, IsTerminal};
 use std::time::Duration;
 
-use chrono::SecondsFormat;
+use chrono::{DateTime, SecondsFormat, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::error::CliError;
-use super::table::{Align, PAGE, Table};
+use super::table::{Align, PAGE, Table, visible};
 use super::{closing, duration, json_line, print};
+use crate::catalog::ApiToken;
 use crate::config::Config;
 use crate::model::scope::Scope;
 use crate::model::user::{Plan, User};
-use crate::service::App;
+use crate::service::{App, ManageError};
 
 /// Most bytes that are read of a password, so that a file given by mistake is not read to its end.
 const PASSWORD_BYTES: u64 = 4096;
@@ -36,6 +37,10 @@ enum UserCommand {
     Plan(PlanArguments),
     /// Make an API token of a user. The last line is the token, which is not shown again
     Token(TokenArguments),
+    /// List a user's API tokens, by name, without their secrets
+    Tokens(TokensArguments),
+    /// Revoke an API token of a user, which opens nothing from then on
+    Revoke(RevokeArguments),
     /// Remove a user without datasets; the user's tokens and sessions end
     Remove(RemoveArguments),
     /// List all users with their plans
@@ -89,8 +94,38 @@ pub(super) struct TokenArguments {
     #[arg(long, value_parser = scopes(), default_value = Scope::Write.name())]
     scope: Scope,
     /// When it opens nothing more, such as 90d [default: never]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires_in: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TokensArguments {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: String,
+    /// Print lines of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line about an API token.
+#[derive(Serialize)]
+struct TokenLine {
+    name: String,
+    scope: &'static str,
+    created_at: String,
+    last_used_at: Option<String>,
+    expires_at: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RevokeArguments {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: String,
+    /// The token's name
+    #[arg(value_name = "NAME")]
+    name: String,
 }
 
 #[derive(Debug, Args)]
@@ -118,12 +153,22 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
     PossibleValuesParser::new(Scope::ALL.map(Scope::name)).try_map(|name| name.parse::<Scope>())
 }
 
+/// How long a token is valid.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    match duration::parse_with_unit(text)? {
+        span if span.is_zero() => Err("a token is valid for 1s at least".to_owned()),
+        span => Ok(span),
+    }
+}
+
 /// A user command whose questions have been answered.
 pub(super) enum Prepared {
     Add { arguments: AddArguments, password: String },
     Passwd { email: String, password: String },
     Plan(PlanArguments),
     Token(TokenArguments),
+    Tokens(TokensArguments),
+    Revoke(RevokeArguments),
     Remove(RemoveArguments),
     List(ListArguments),
 }
@@ -137,6 +182,8 @@ impl Arguments {
             UserCommand::Passwd(arguments) => Prepared::Passwd { email: arguments.email, password: password()? },
             UserCommand::Plan(arguments) => Prepared::Plan(arguments),
             UserCommand::Token(arguments) => Prepared::Token(arguments),
+            UserCommand::Tokens(arguments) => Prepared::Tokens(arguments),
+            UserCommand::Revoke(arguments) => Prepared::Revoke(arguments),
             UserCommand::Remove(arguments) => Prepared::Remove(arguments),
             UserCommand::List(arguments) => Prepared::List(arguments),
         })
@@ -151,6 +198,8 @@ impl Prepared {
             Prepared::Passwd { .. }
             | Prepared::Plan(_)
             | Prepared::Token(_)
+            | Prepared::Tokens(_)
+            | Prepared::Revoke(_)
             | Prepared::Remove(_)
             | Prepared::List(_) => App::open_records(&config).await?,
         };
@@ -187,6 +236,15 @@ impl Prepared {
                     token.expose()
                 ))
             }
+            Prepared::Tokens(arguments) => list_tokens(app, &arguments).await,
+            Prepared::Revoke(RevokeArguments { email, name }) => {
+                let user = app.accounts().user_by_email(&email).await?;
+                app.accounts().delete_token(&user, &name).await.map_err(|error| match error {
+                    ManageError::TokenNotFound => CliError::NoToken { email: email.clone(), name: name.clone() },
+                    error => CliError::Revoke(error),
+                })?;
+                print(&format!("revoked the token {name} of {email}\n"))
+            }
             Prepared::Remove(RemoveArguments { email }) => {
                 app.accounts().remove_user(&email).await?;
                 print(&format!("removed {email}\n"))
@@ -213,6 +271,37 @@ async fn list(app: &App, arguments: &ListArguments) -> Result<(), CliError> {
         print(&page)?;
         let Some(last) = users.last() else { return Ok(()) };
         after = Some(last.id);
+    }
+}
+
+/// Prints the tokens of a user by name, at most [`limits::TOKENS`](crate::model::limits::TOKENS).
+async fn list_tokens(app: &App, TokensArguments { email, json }: &TokensArguments) -> Result<(), CliError> {
+    let user = app.accounts().user_by_email(email).await?;
+    let tokens = app.accounts().tokens(&user).await.map_err(CliError::Tokens)?;
+    let lines: Vec<TokenLine> = tokens.into_iter().map(TokenLine::from).collect();
+    if *json {
+        return print(&lines.iter().map(json_line).collect::<Result<String, CliError>>()?);
+    }
+    let columns = ["NAME", "SCOPE", "CREATED", "LAST USED", "EXPIRES"];
+    let never = || "never".to_owned();
+    let row = |line: TokenLine| {
+        let (used, expires) = (line.last_used_at.unwrap_or_else(never), line.expires_at.unwrap_or_else(never));
+        [visible(&line.name), line.scope.to_owned(), line.created_at, used, expires]
+    };
+    let mut table = Table::new(columns.map(|column| (column, Align::Left)));
+    print(&table.page(lines.into_iter().map(row).collect()))
+}
+
+impl From<ApiToken> for TokenLine {
+    fn from(token: ApiToken) -> Self {
+        let shown = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
+        TokenLine {
+            name: token.name,
+            scope: token.grant.scope.name(),
+            created_at: shown(token.created_at),
+            last_used_at: token.last_used_at.map(shown),
+            expires_at: token.grant.expires_at.map(shown),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use hyper_util::client::legacy;
 use reqwest::ClientBuilder;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
@@ -180,4 +181,12 @@ pub fn connection_refused(error: &reqwest::Error) -> Option<String> {
         _ => None,
     };
     kinds.filter_map(reason).map(|reason| format!("{host} {reason}")).next()
+}
+
+/// The causes of a failed request, the outermost first, without the layers that the client puts around them: those only
+/// say that a request failed. `error` has no URL, which may hold secrets.
+pub fn causes(error: &reqwest::Error) -> Vec<&(dyn Error + 'static)> {
+    let is_layer = |cause: &&(dyn Error + 'static)| cause.is::<reqwest::Error>() || cause.is::<legacy::Error>();
+    let told: Vec<_> = chain(error).filter(|cause| !is_layer(cause)).collect();
+    if told.is_empty() { chain(error).collect() } else { told }
 }

@@ -24,7 +24,7 @@ mod resolver;
 mod url;
 
 pub use self::address::{AddressPolicy, RefusedAddress};
-pub use self::client::{NameError, Outgoing, connection_refused, internal_client};
+pub use self::client::{NameError, Outgoing, causes, connection_refused, internal_client};
 pub use self::look_ups::LookUpLimits;
 pub use self::resolver::{LookUp, Resolver};
 pub use self::url::{AddressError, parse_http_url, without_credentials};

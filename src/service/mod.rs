@@ -68,7 +68,7 @@ pub use lookup::cache_key::CacheKey;
 pub use lookup::error::{ReadError, UnknownCause, UnknownField};
 pub use lookup::{Admitted, Authorization, Lookup, Lookups, ReadTarget};
 pub use maintenance::Maintenance;
-pub use maintenance::backup::{BackedUp, BackupError, BackupFiles};
+pub use maintenance::backup::{BackedUp, BackupError, BackupFiles, OnDamage};
 pub use maintenance::binding::BindingError;
 pub use maintenance::check::{CheckDepth, CheckError, Checked, Finding};
 pub use maintenance::readiness::{NotReady, Readiness};

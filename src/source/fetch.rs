@@ -25,7 +25,7 @@ use super::input::SourceInput;
 use super::reader::{Chunks, Patience};
 use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
-use crate::net::{AddressError, NameError, connection_refused};
+use crate::net::{AddressError, NameError, causes, connection_refused};
 
 /// Longer validators are not kept, because they are sent with every request and stored in the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
@@ -228,7 +228,7 @@ fn unreachable(error: reqwest::Error) -> SourceError {
     if let Some(reason) = refusal {
         return SourceError::Unreachable { reason };
     }
-    let texts = chain(&error).map(|cause| match cause.downcast_ref::<SourceError>() {
+    let texts = causes(&error).into_iter().map(|cause| match cause.downcast_ref::<SourceError>() {
         Some(SourceError::Unreachable { reason }) => reason.clone(),
         _ => cause.to_string(),
     });

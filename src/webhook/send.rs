@@ -8,9 +8,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::payload::RefreshEvent;
 use super::signature::{SIGNATURE_HEADER, sign};
-use crate::model::causes::Causes;
+use crate::model::causes::joined;
 use crate::model::secret::Secret;
-use crate::net::{AddressError, Outgoing, connection_refused, parse_http_url};
+use crate::net::{AddressError, Outgoing, causes, connection_refused, parse_http_url};
 
 /// How much of an answer's body is read, so that a receiver that writes a short body is not cut off.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -76,11 +76,10 @@ impl WebhookSender {
             let signature = sign(secret, &body).map_err(|error| error.to_string())?;
             request = request.header(SIGNATURE_HEADER, signature);
         }
-        request
-            .body(body)
-            .send()
-            .await
-            .map_err(|error| connection_refused(&error).unwrap_or_else(|| Causes(&error.without_url()).to_string()))
+        request.body(body).send().await.map_err(|error| {
+            let refusal = connection_refused(&error);
+            refusal.unwrap_or_else(|| joined(causes(&error.without_url()).iter().map(ToString::to_string)))
+        })
     }
 }
 

@@ -40,7 +40,7 @@ pub enum AccountError {
     #[error("a token's name must have 1 to {TOKEN_NAME_BYTES} bytes")]
     TokenName,
     /// There is no user of that address.
-    #[error("there is no user {0}; add one with `strata user add`")]
+    #[error("there is no user {0}; `strata user list` lists them, and `strata user add` adds one")]
     NoUser(String),
     /// There is a user of that address.
     #[error("there is already a user {0}")]

@@ -7,6 +7,8 @@
 //! 4. The catalog gets its name, and the mark goes. Each step is on the disk before the next.
 //!
 //! Files never change, so a link is as good as a copy on the same file system; `copy` makes copies all the same.
+//!
+//! A file that is damaged ends a backup, or is told of ([`OnDamage`]). A missing file that no version needs is neither.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,7 @@ use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
 use crate::service::maintenance::Maintenance;
-use crate::service::maintenance::check::{CheckDepth, Damage, inspect};
+use crate::service::maintenance::check::{CheckDepth, Damage, Finding, for_people, inspect};
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
@@ -36,6 +38,9 @@ const PARTIAL_CATALOG: &str = "catalog.partial";
 /// Files that are listed at a time.
 pub(super) const PAGE: u32 = 500;
 
+/// Most versions that are named with a file.
+const NAMED: u32 = 5;
+
 /// How files come into a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupFiles {
@@ -45,15 +50,26 @@ pub enum BackupFiles {
     Copied,
 }
 
+/// What a backup or a restore does about a version file that is damaged or missing.
+pub enum OnDamage<'a> {
+    /// It ends, and the file is its error.
+    End,
+    /// It tells of the file and goes on. A damaged file is taken as it is, so versions answer, or fail, as they do in
+    /// the original.
+    GoOn(&'a mut (dyn FnMut(&Finding) + Send)),
+}
+
 /// A backup that was made and verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackedUp {
-    /// Files in it.
+    /// Files in it that were verified.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
     /// How many of them are links.
     pub linked: u64,
+    /// Files besides that are damaged or missing.
+    pub damaged: u64,
 }
 
 /// No backup was made. What there is of it is marked as not complete, and can be deleted.
@@ -103,15 +119,18 @@ pub enum BackupError {
         source: CatalogError,
     },
     /// A file cannot be fetched, or is damaged.
-    #[error("the file {path} cannot be backed up ({versions})")]
-    File {
-        /// The file.
-        path: String,
-        /// The versions that name it, for people.
-        versions: String,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error(transparent)]
+    File(#[from] UnusableFile),
+}
+
+/// A file cannot be copied, or is damaged.
+#[derive(Debug, thiserror::Error)]
+#[error("the file {path} cannot be copied ({versions})")]
+pub struct UnusableFile {
+    path: String,
+    /// The versions that name it, for people.
+    versions: String,
+    source: FileFailure,
 }
 
 impl Maintenance {
@@ -124,6 +143,7 @@ impl Maintenance {
         &self,
         directory: &Path,
         files: BackupFiles,
+        mut damaged: OnDamage<'_>,
         tell: &mut (dyn FnMut(&BackedUp) + Send),
     ) -> Result<BackedUp, BackupError> {
         let mark = directory.join(INCOMPLETE);
@@ -133,7 +153,8 @@ impl Maintenance {
             }
         }
         begin(directory, &mark).await?;
-        let backed_up = self.holding_files(async |_| self.back_up_held(directory, files, tell).await).await?;
+        let backed_up =
+            self.holding_files(async |_| self.back_up_held(directory, files, &mut damaged, tell).await).await?;
         let (partial, catalog) = (directory.join(PARTIAL_CATALOG), directory.join(CATALOG_FILE));
         let finish = async {
             tokio::fs::rename(&partial, &catalog).await?;
@@ -149,12 +170,13 @@ impl Maintenance {
         &self,
         directory: &Path,
         files: BackupFiles,
+        damaged: &mut OnDamage<'_>,
         tell: &mut (dyn FnMut(&BackedUp) + Send),
     ) -> Result<BackedUp, BackupError> {
         let catalog = directory.join(PARTIAL_CATALOG);
         self.catalog.copy_to_sqlite(&catalog).await?;
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
-        let backed_up = match self.back_up_files(&copy, directory, files, tell).await {
+        let backed_up = match self.back_up_files(&copy, directory, files, damaged, tell).await {
             Ok(backed_up) => check_copy(&copy).await.map(|()| backed_up),
             failed => failed,
         };
@@ -168,6 +190,7 @@ impl Maintenance {
         copy: &Catalog,
         directory: &Path,
         files: BackupFiles,
+        damaged: &mut OnDamage<'_>,
         tell: &mut (dyn FnMut(&BackedUp) + Send),
     ) -> Result<BackedUp, BackupError> {
         let root = directory.join(STORE_FOLDER);
@@ -184,11 +207,16 @@ impl Maintenance {
             for ListedFile { id, file } in page {
                 let recorded = file.map_err(|source| BackupError::Record { file: id, source })?;
                 match self.back_up_file(&recorded.file, &target, files).await {
-                    Ok(linked) => backed_up.linked += u64::from(linked),
-                    Err(source) => return Err(unusable(copy, &recorded.file, source).await?),
+                    Ok(linked) => {
+                        backed_up.linked += u64::from(linked);
+                        backed_up.files += 1;
+                        backed_up.bytes += recorded.file.size_bytes;
+                    }
+                    Err(source) => match passed_over(copy, &self.store, &recorded.file, source, damaged).await? {
+                        Ok(passed_over) => backed_up.damaged += passed_over,
+                        Err(unusable) => return Err(unusable.into()),
+                    },
                 }
-                backed_up.files += 1;
-                backed_up.bytes += recorded.file.size_bytes;
                 tell(&backed_up);
             }
         }
@@ -211,8 +239,10 @@ impl Maintenance {
             (BackupFiles::LinkedWherePossible, Some(from)) => tokio::fs::hard_link(from, &to).await.is_ok(),
             _ => false,
         };
-        if !linked {
-            self.copy_file(&path, &to).await?;
+        if !linked && let Err(failure) = self.copy_file(&path, &to).await {
+            // A part of a file is none.
+            let _ = tokio::fs::remove_file(&to).await;
+            return Err(failure);
         }
         inspect(target, file, CheckDepth::Everything).await?;
         Ok(linked)
@@ -242,19 +272,29 @@ pub(super) enum FileFailure {
     Damage(#[from] Damage),
 }
 
-/// The error about a file, with the versions that need it.
-async fn unusable(copy: &Catalog, file: &VersionFile, source: FileFailure) -> Result<BackupError, CatalogError> {
-    let versions = versions_of(copy, file).await?;
-    Ok(BackupError::File { path: file.path.clone(), versions, source: Box::new(source) })
-}
-
-/// The versions that need a file, in words.
-pub(super) async fn versions_of(catalog: &Catalog, file: &VersionFile) -> Result<String, CatalogError> {
-    const NAMED: u32 = 5;
-    let references = catalog.references_to(file.id, NAMED).await?;
-    Ok(match references.is_empty() {
-        true => "no version names it; a sweep would remove it".to_owned(),
-        false => references.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+/// Whether a file that could not be copied `from` a store may be passed over, and how many damaged files that makes:
+/// none if nobody needs what is missing. The error names the versions that need it, by the `copy` of the catalog.
+pub(super) async fn passed_over(
+    copy: &Catalog,
+    from: &Store,
+    file: &VersionFile,
+    failure: FileFailure,
+    on_damage: &mut OnDamage<'_>,
+) -> Result<Result<u64, UnusableFile>, CatalogError> {
+    let versions = copy.references_to(file.id, NAMED).await?;
+    // Is it the file, or where it was copied to?
+    let damage = match inspect(from, file, CheckDepth::Everything).await {
+        Ok(()) => None,
+        Err(damage) => damage.lasting().ok(),
+    };
+    Ok(match (damage, on_damage) {
+        (Some(damage), _) if damage.is_loss_of_nobody(Some(&versions)) => Ok(0),
+        (Some(damage), OnDamage::GoOn(tell)) => {
+            let (path, reason) = (file.path.clone(), damage.to_string());
+            tell(&Finding::Damaged { path, reason, versions: Some(versions) });
+            Ok(1)
+        }
+        _ => Err(UnusableFile { path: file.path.clone(), versions: for_people(Some(&versions)), source: failure }),
     })
 }
 

@@ -20,7 +20,9 @@ use crate::catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
 use crate::config::{CATALOG_FILE, Config, STORE_FOLDER};
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
-use crate::service::maintenance::backup::{FileFailure, INCOMPLETE, PAGE, first_damage, versions_of};
+use crate::service::maintenance::backup::{
+    FileFailure, INCOMPLETE, OnDamage, PAGE, UnusableFile, first_damage, passed_over,
+};
 use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::check::{CheckDepth, inspect};
 use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER, is_in_use};
@@ -37,12 +39,14 @@ const PARTS: usize = 3;
 /// What was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Files that the catalog names.
+    /// Files that the catalog names, and that were verified.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
     /// How many of them were copied; the others were in the store already.
     pub copied: u64,
+    /// Files besides that are damaged or missing.
+    pub damaged: u64,
 }
 
 /// Nothing was restored: the catalog is as empty as before. Files may be in the store; a later restore uses them.
@@ -103,16 +107,12 @@ pub enum RestoreError {
     /// The store, or the backup's, cannot be opened.
     #[error("the store")]
     Store(#[source] StorageError),
+    /// The catalog names a file where the service keeps none. It could take the place of something else, or be swept.
+    #[error("the catalog of the backup names the file {0}, and the service gives no file such a path")]
+    Path(String),
     /// A file cannot be copied, or is damaged.
-    #[error("the file {path} cannot be restored ({versions})")]
-    File {
-        /// The file.
-        path: String,
-        /// Which versions need it.
-        versions: String,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error(transparent)]
+    File(#[from] UnusableFile),
 }
 
 /// Puts a backup into the catalog and the store of a configuration, which must be empty. `tell` learns the files done
@@ -123,6 +123,7 @@ pub enum RestoreError {
 pub async fn restore(
     config: &Config,
     directory: &Path,
+    mut damaged: OnDamage<'_>,
     tell: &mut (dyn FnMut(&Restored) + Send),
 ) -> Result<Restored, RestoreError> {
     if directory.join(INCOMPLETE).exists() {
@@ -151,7 +152,7 @@ pub async fn restore(
     let scratch = Scratch::create(&data.join(TEMPORARY_FOLDER)).map_err(failed)?;
     let original = copied_catalog(directory, scratch.path()).await?;
     let catalog = Catalog::open_with(&config.catalog_url(), &CatalogOptions::from(&config.catalog)).await?;
-    let restored = Box::pin(fill(config, directory, &original, &catalog, tell)).await;
+    let restored = Box::pin(fill(config, directory, &original, &catalog, &mut damaged, tell)).await;
     original.close().await;
     drop(scratch);
     // Whole, without a log beside it.
@@ -215,6 +216,7 @@ async fn fill(
     directory: &Path,
     original: &Catalog,
     catalog: &Catalog,
+    damaged: &mut OnDamage<'_>,
     tell: &mut (dyn FnMut(&Restored) + Send),
 ) -> Result<Restored, RestoreError> {
     if !catalog.is_empty().await? {
@@ -235,16 +237,20 @@ async fn fill(
         last = Some(end.id);
         for ListedFile { file, .. } in page {
             let file = file.map_err(RestoreError::Original)?.file;
-            let copied = match bring(&file, &from, &to).await {
-                Ok(copied) => copied,
-                Err(source) => {
-                    let versions = versions_of(original, &file).await.map_err(RestoreError::Original)?;
-                    return Err(RestoreError::File { path: file.path.clone(), versions, source: Box::new(source) });
+            if !version_path::is_path(&file.path) {
+                return Err(RestoreError::Path(file.path));
+            }
+            match bring(&file, &from, &to).await {
+                Ok(copied) => {
+                    restored.files += 1;
+                    restored.bytes += file.size_bytes;
+                    restored.copied += u64::from(copied);
                 }
-            };
-            restored.files += 1;
-            restored.bytes += file.size_bytes;
-            restored.copied += u64::from(copied);
+                Err(failure) => {
+                    let passed_over = passed_over(original, &from, &file, failure, damaged).await;
+                    restored.damaged += passed_over.map_err(RestoreError::Original)??;
+                }
+            }
             tell(&restored);
         }
     }
@@ -254,10 +260,6 @@ async fn fill(
 
 /// Brings a file into the store and verifies it there; tells whether it had to be copied.
 async fn bring(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileFailure> {
-    // Another one could take the place of what the service keeps beside version files, or be swept.
-    if !version_path::is_path(&file.path) {
-        return Err(StorageError::Layout("the service gives no file such a path".to_owned()).into());
-    }
     if inspect(to, file, CheckDepth::Everything).await.is_ok() {
         return Ok(false);
     }

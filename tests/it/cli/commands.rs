@@ -195,10 +195,12 @@ fn tokens_are_made_for_users_who_are_there() {
     let message = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2));
     assert!(message.contains("it has no unit; valid: 90d for days, 90h for hours, 90s for seconds"), "{message}");
+    let refused = make(&["none", "--expires-in", "0s"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("a token is valid for 1s at least"), "{refused:?}");
     for (options, words) in [
         (&["ci"][..], "the token cannot be made: the token's name is taken"),
         (&[""], "the token cannot be made: name: it must have 1 to"),
-        (&["none", "--expires-in", "0"], "the token cannot be made: expires_in_s: 0 is not valid"),
     ] {
         let message = failed(&make(options));
         assert!(message.contains(words), "{message}");
@@ -217,6 +219,28 @@ fn tokens_are_made_for_users_who_are_there() {
             found.filter(|entry| entry["scope"] == scope && entry["expires_at"].is_null() != expires).count();
         assert_eq!(matching, 1, "{list}");
     }
+
+    // The operator sees them, and revokes one while the server runs.
+    let lines = |text: String| -> Vec<Value> {
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    };
+    let listed = lines(succeeded(&machine.run(&["user", "tokens", "ada@example.test", "--json"])));
+    assert_eq!(listed.iter().map(|line| line["name"].clone()).collect::<Vec<_>>(), ["bi", "ci", "short"]);
+    assert_eq!((&listed[0]["scope"], &listed[0]["expires_at"]), (&json!("read"), &Value::Null));
+    assert!(listed[1]["last_used_at"].is_string() && listed[2]["expires_at"].is_string(), "{listed:?}");
+    succeeded(&make(&["red\u{1b}[31m\n"]));
+    let table = succeeded(&machine.run(&["user", "tokens", "ada@example.test"]));
+    assert!(table.starts_with("NAME") && table.lines().count() == 5, "{table}");
+    assert!(table.contains("red\\u{1b}[31m\\u{a}") && !table.contains('\u{1b}'), "{table}");
+    assert!(table.contains("never"), "{table}");
+    let revoke = |name: &str| machine.run(&["user", "revoke", "ada@example.test", name]);
+    assert_eq!(succeeded(&revoke("bi")), "revoked the token bi of ada@example.test\n");
+    let (head, _) = get(&format!("{}/token/list", server.base_url), Some(&format!("Bearer {reads}")));
+    assert!(head.starts_with("http/1.1 401"), "{head}");
+    let message = failed(&revoke("bi"));
+    assert!(message.contains("ada@example.test has no token bi; `strata user tokens ada@example.test`"), "{message}");
+    let message = failed(&machine.run(&["user", "revoke", "bob@example.test", "ci"]));
+    assert!(message.contains("there is no user bob@example.test; `strata user list` lists them"), "{message}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::catalog::execute_in;
 use crate::support::files::{damage_documents, files};
@@ -113,7 +113,7 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
     let name = damaged.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(
-        message.contains(&format!("nothing was restored: the file versions/{name} cannot be restored (dataset ")),
+        message.contains(&format!("nothing was restored: the file versions/{name} cannot be copied (dataset ")),
         "{message}"
     );
     // Whoever reads a pipe waits for one who writes.
@@ -137,6 +137,66 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
     assert!(told["files"] == 2 && (1..=2).contains(&copied), "{told}");
     let server = Server::start(&machine, &["--data", "new"], &[]);
     assert_eq!(seen(&server, &token), before);
+}
+
+#[test]
+fn backup_and_restore_go_on_past_damage_if_they_are_told_to() {
+    let machine = Machine::with_user();
+    let made: Vec<PathBuf> = (1..=4)
+        .map(|number| {
+            let before = version_files(&machine, "strata-data");
+            machine.write("things.json", &format!("[{{\"a\":{number}}}]"));
+            succeeded(&machine.import("things.json", &[]));
+            let now = version_files(&machine, "strata-data");
+            now.into_iter().find(|path| !before.contains(path)).expect("a file")
+        })
+        .collect();
+    damage_documents(&made[0]);
+    std::fs::remove_file(&made[1]).expect("removed");
+    std::fs::remove_file(&made[2]).expect("removed");
+    assert!(std::process::Command::new("mkfifo").arg(&made[2]).status().expect("mkfifo").success());
+
+    let refused = failed(&machine.run(&["backup", "refused"]));
+    assert!(refused.contains("no backup was made: the file versions/"), "{refused}");
+    assert!(refused.contains("cannot be copied (dataset 1 \"Small Things\" v"), "{refused}");
+    let findings = |output: &std::process::Output, end: &str| {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(end), "{output:?}");
+        let printed = String::from_utf8(output.stdout.clone()).expect("UTF-8");
+        let mut lines: Vec<Value> =
+            printed.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+        let sum = lines.pop().expect("a sum");
+        lines.sort_by_key(|line| line["versions"][0]["version"].as_u64());
+        let of_version = |line: &Value| (line["versions"][0]["version"].clone(), line["finding"].clone());
+        assert_eq!(
+            lines.iter().map(of_version).collect::<Vec<_>>(),
+            [1, 2, 3].map(|version| (json!(version), json!("damaged")))
+        );
+        assert_eq!(lines[1]["reason"], "it is missing");
+        assert_eq!((&sum["files"], &sum["damaged"]), (&json!(1), &json!(3)));
+    };
+    let ended = "the backup was made, with damage: 3 files";
+    findings(&machine.run(&["backup", "linked", "--keep-going", "--json"]), ended);
+    findings(&machine.run(&["backup", "copy", "--copy", "--keep-going", "--json"]), ended);
+    let refused = failed(&machine.run(&["restore", "copy", "--data", "new"]));
+    assert!(refused.contains("nothing was restored: the file versions/"), "{refused}");
+    let ended = "the backup was restored, with damage: 3 files";
+    findings(&machine.run(&["restore", "copy", "--data", "new", "--keep-going", "--json"]), ended);
+
+    for data in ["linked", "copy", "new"] {
+        let server = Server::start(&machine, &["--data", data], &[]);
+        let statuses = [1, 2, 3, 4].map(|version| {
+            let (head, _) = get(&format!("{}/api/1/small-things/v{version}/", server.base_url), None);
+            head.split(' ').nth(1).expect("a status").to_owned()
+        });
+        assert_eq!(statuses, ["500", "500", "500", "200"], "{data}");
+        assert_eq!(server.stop("-TERM").0, Some(0));
+    }
+    // In words.
+    let told = machine.run(&["backup", "words", "--keep-going"]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains(": it is missing (dataset 1 \"Small Things\" v2)\n"), "{told}");
+    assert!(told.contains(" of them linked, 3 more damaged: words\n"), "{told}");
 }
 
 #[test]

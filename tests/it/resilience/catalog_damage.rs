@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use strata::config::Config;
-use strata::service::{App, CheckDepth, Finding};
+use strata::service::{App, CheckDepth, Finding, OnDamage};
 
 use crate::support::machine::{Machine, failed, succeeded};
 use crate::support::owned::{Owned, parsed};
@@ -26,7 +26,7 @@ async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     parsed(&owned.save(ids[0], 1, r#"[{"alt":1}]"#).await);
     let to = directory.join("whole");
     let files = strata::service::BackupFiles::LinkedWherePossible;
-    owned.service.app.maintenance().backup(&to, files, &mut |_| {}).await.expect("a backup");
+    owned.service.app.maintenance().backup(&to, files, OnDamage::End, &mut |_| {}).await.expect("a backup");
     fs::read(to.join("catalog.sqlite")).expect("the catalog")
 }
 

@@ -411,8 +411,11 @@ async fn a_backup_from_a_store_that_fails_is_marked_as_incomplete() {
     for call in 1.. {
         let to = directory.path().join(call.to_string());
         doomed.fate.arm(call, Fault::Before);
-        let outcome =
-            doomed.app.maintenance().backup(&to, strata::service::BackupFiles::LinkedWherePossible, &mut |_| {}).await;
+        let outcome = doomed
+            .app
+            .maintenance()
+            .backup(&to, strata::service::BackupFiles::LinkedWherePossible, strata::service::OnDamage::End, &mut |_| {})
+            .await;
         let struck = doomed.fate.disarm();
         assert_eq!(outcome.is_err(), struck, "{outcome:?}");
         let mut config = Config::default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use strata::config::{CatalogUrl, Config, StoreUrl};
-use strata::service::{App, BackupFiles, CheckDepth, Finding};
+use strata::service::{App, BackupFiles, CheckDepth, Finding, OnDamage};
 
 use crate::support::catalog::execute;
 use crate::support::owned::Owned;
@@ -154,7 +154,13 @@ async fn a_backup_has_the_identity_and_goes_on_by_itself() {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("a directory");
     let copy = directory.path().join("copy");
-    owned.service.app.maintenance().backup(&copy, BackupFiles::Copied, &mut |_| {}).await.expect("backed up");
+    owned
+        .service
+        .app
+        .maintenance()
+        .backup(&copy, BackupFiles::Copied, OnDamage::End, &mut |_| {})
+        .await
+        .expect("backed up");
     let identity = |home: &Path| fs::read(home.join("store/strata.id")).expect("an identity");
     assert_eq!(identity(&copy), identity(owned.service.directory()));
     let mut config = Config::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use strata::config::Config;
-use strata::service::{App, BackupFiles, CheckDepth, DamagedFile, Finding};
+use strata::service::{App, BackupFiles, CheckDepth, DamagedFile, Finding, OnDamage};
 
 use crate::support::TestService;
 use crate::support::owned::{Owned, parsed};
@@ -133,7 +133,7 @@ async fn the_base_of_an_edited_alternate_stays_and_is_backed_up() {
     // A backup has both, and answers the same.
     let directory = tempfile::tempdir().expect("a directory");
     let to = directory.path().join("copy");
-    let backed_up = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, &mut |_| {}).await;
+    let backed_up = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, OnDamage::End, &mut |_| {}).await;
     assert_eq!(backed_up.expect("backed up").files, 3);
     let mut config = Config::default();
     config.data.directory = to;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use strata::catalog::Catalog;
 use strata::config::{Config, StoreUrl};
-use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding, SweptFile};
+use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage, SweptFile};
 
 use crate::support::databases::on_both_databases;
 use crate::support::files;
@@ -98,6 +98,11 @@ async fn a_missing_file_that_nothing_names_is_no_damage(owned: Owned) {
     );
     parsed(&owned.delete(id, 1).await);
     assert_eq!(check(&owned, CheckDepth::Everything).await, [(path.clone(), "unneeded".to_owned(), Vec::new())]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let maintenance = owned.service.app.maintenance();
+    let backed_up = maintenance.backup(directory.path(), BackupFiles::Copied, OnDamage::End, &mut |_| {}).await;
+    let backed_up = backed_up.expect("a backup without what nobody needs");
+    assert_eq!((backed_up.files, backed_up.damaged), (1, 0));
     // One that is there and damaged is told as before: a disk may be failing.
     fs::write(&file, &bytes[..bytes.len() - 1]).expect("written");
     let found = check(&owned, CheckDepth::Everything).await;
@@ -216,7 +221,7 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
             .service
             .app
             .maintenance()
-            .backup(&to, how, &mut |so_far| told = so_far.files)
+            .backup(&to, how, OnDamage::End, &mut |so_far| told = so_far.files)
             .await
             .expect("a backup");
         assert_eq!((backed_up.files, told), (4, 4), "the replaced alternate is recorded still");
@@ -228,7 +233,7 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
             .collect();
         assert_eq!(top, BTreeSet::from(["catalog.sqlite".to_owned(), "store".to_owned()]));
         assert!(!catalog(&owned).await.files_held().await.expect("an answer"));
-        let again = owned.service.app.maintenance().backup(&to, how, &mut |_| {}).await;
+        let again = owned.service.app.maintenance().backup(&to, how, OnDamage::End, &mut |_| {}).await;
         assert!(matches!(again, Err(BackupError::NotEmpty(_))), "{again:?}");
     }
     // What comes after is not in it, nor does what goes take anything from it.
@@ -280,7 +285,7 @@ async fn a_backup_is_of_one_moment_while_others_write(owned: Owned) {
                 .service
                 .app
                 .maintenance()
-                .backup(&to, BackupFiles::LinkedWherePossible, &mut |_| {})
+                .backup(&to, BackupFiles::LinkedWherePossible, OnDamage::End, &mut |_| {})
                 .await
                 .expect("a backup");
         }
@@ -351,8 +356,12 @@ async fn a_backup_of_a_damaged_file_names_the_version_and_cannot_be_opened() {
     let file = owned.service.version_files().remove(0);
     damage_documents(&file);
     let directory = tempfile::tempdir().expect("a directory");
-    let failed =
-        owned.service.app.maintenance().backup(directory.path(), BackupFiles::LinkedWherePossible, &mut |_| {}).await;
+    let failed = owned
+        .service
+        .app
+        .maintenance()
+        .backup(directory.path(), BackupFiles::LinkedWherePossible, OnDamage::End, &mut |_| {})
+        .await;
     let message = failed.expect_err("a damaged file").to_string();
     assert!(message.contains(&format!("dataset {id} \"Things\" v1")), "{message}");
     assert!(!catalog(&owned).await.files_held().await.expect("an answer"));
@@ -379,7 +388,7 @@ async fn a_backup_that_is_given_up_half_way_is_marked_and_lets_the_files_go() {
     tokio::select! {
         biased;
         _ = first => {}
-        _ = owned.service.app.maintenance().backup(directory.path(), BackupFiles::Copied, &mut tell) => {}
+        _ = owned.service.app.maintenance().backup(directory.path(), BackupFiles::Copied, OnDamage::End, &mut tell) => {}
     }
     if !directory.path().join("catalog.sqlite").exists() {
         let mut config = Config::default();
@@ -397,8 +406,12 @@ async fn a_store_in_memory_is_backed_up_into_a_directory() {
     let owned = Owned::configured(|config| config.store.url = Some(memory), None).await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("a directory");
-    let backed_up =
-        owned.service.app.maintenance().backup(directory.path(), BackupFiles::LinkedWherePossible, &mut |_| {}).await;
+    let backed_up = owned
+        .service
+        .app
+        .maintenance()
+        .backup(directory.path(), BackupFiles::LinkedWherePossible, OnDamage::End, &mut |_| {})
+        .await;
     let backed_up = backed_up.expect("a backup");
     assert_eq!((backed_up.files, backed_up.linked), (1, 0));
     let before = answers(&owned.service.app, id).await;

@@ -1,5 +1,6 @@
 //! Sources that are fetched over HTTP: bodies, redirects, credentials, answers that are no document.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use strata::source::{DecodeOptions, FetchLimits, Fetched, Opened, SourceError, SourceInput};
@@ -140,6 +141,7 @@ fn answers_that_are_no_document() {
         "/nothing.jsonl" => Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()),
         "/part.jsonl" => Reply::Bytes(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\n{}\n".to_vec()),
         "/nonsense" => Reply::Bytes(b"SMTP ready\r\n".to_vec()),
+        "/nothing-at-all" => Reply::Bytes(Vec::new()),
         "/broken" => Reply::Bytes(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n".to_vec()),
         _ => Reply::Bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone".to_vec()),
     });
@@ -148,7 +150,19 @@ fn answers_that_are_no_document() {
     check_unreachable(&server.url("/nothing.jsonl"), "answered 204 No Content, which brings no document");
     check_unreachable(&server.url("/part.jsonl"), "answered 206 Partial Content, which is a part of the document");
     check_unreachable(&server.url("/brotli.jsonl"), "the content encoding \"br\", which was not asked for");
-    check_unreachable(&server.url("/nonsense"), "the source cannot be fetched: ");
+    // Why, without the layers of the client.
+    check_unreachable(&server.url("/nonsense"), "the source cannot be fetched: invalid HTTP version parsed");
+    let closed = "the source cannot be fetched: connection closed before message completed";
+    check_unreachable(&server.url("/nothing-at-all"), closed);
+    let unencrypted = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("https://{}/", unencrypted.local_addr().expect("an address"));
+    let answering = std::thread::spawn(move || {
+        let (mut connection, _) = unencrypted.accept().expect("a client");
+        connection.read(&mut [0; 4096]).expect("the client's greeting");
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("an answer");
+    });
+    check_unreachable(&url, "the source cannot be fetched: received corrupt message of type InvalidContentType");
+    answering.join().expect("answered");
     for path in ["cut.jsonl", "cut-chunks.jsonl"] {
         let (text, _) = fetch(&server.url(&format!("/{path}"))).expect("the head is fine");
         assert!(text.contains("! the source cannot be fetched: "), "a cut body must not pass for a whole one: {text}");

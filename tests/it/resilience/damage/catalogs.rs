@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::json;
 use strata::config::{Config, StoreUrl};
-use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding};
+use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding, OnDamage};
 
 use super::{Damage, Tally, ask, damages, entities, furnished, reads};
 use crate::support::TestService;
@@ -16,7 +16,13 @@ use crate::support::owned::{Owned, parsed};
 
 /// A service's catalog as one file, and the files that it names.
 async fn copy(owned: &Owned, directory: &Path) -> Vec<u8> {
-    owned.service.app.maintenance().backup(directory, BackupFiles::Copied, &mut |_| {}).await.expect("a backup");
+    owned
+        .service
+        .app
+        .maintenance()
+        .backup(directory, BackupFiles::Copied, OnDamage::End, &mut |_| {})
+        .await
+        .expect("a backup");
     fs::read(directory.join("catalog.sqlite")).expect("a catalog")
 }
 
@@ -230,8 +236,12 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
 
         let to = tempfile::tempdir().expect("a directory");
         // A backup that lacks a file is none; it says which record it is.
-        let failed =
-            owned.service.app.maintenance().backup(&to.path().join("b"), BackupFiles::Copied, &mut |_| {}).await;
+        let failed = owned
+            .service
+            .app
+            .maintenance()
+            .backup(&to.path().join("b"), BackupFiles::Copied, OnDamage::End, &mut |_| {})
+            .await;
         assert!(matches!(&failed, Err(BackupError::Record { file, .. }) if file.get() == 2), "{failed:?}");
         sqlx::query("UPDATE files SET content_hash = $1, size_bytes = $2 WHERE file_id = 2")
             .bind(before.0)
@@ -251,14 +261,14 @@ async fn a_backup_of_a_damaged_catalog_is_none() {
         .service
         .app
         .maintenance()
-        .backup(&directory.path().join("sound"), BackupFiles::Copied, &mut |_| {})
+        .backup(&directory.path().join("sound"), BackupFiles::Copied, OnDamage::End, &mut |_| {})
         .await
         .expect("made");
     let url = owned.service.app.config().catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     sqlx::raw_sql("UPDATE datasets SET frozen = 1").execute(&mut connection).await.expect("damaged");
     let to = directory.path().join("damaged");
-    let failed = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, &mut |_| {}).await;
+    let failed = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, OnDamage::End, &mut |_| {}).await;
     assert!(matches!(&failed, Err(BackupError::Damaged { reason }) if reason.contains("dataset")), "{failed:?}");
     assert!(to.join("INCOMPLETE-BACKUP").exists());
 }
