@@ -62,7 +62,8 @@ struct TokenForm {
 impl TokenForm {
     fn sent(sent: &Sent) -> TokenForm {
         TokenForm {
-            name: sent.fields.first("name").unwrap_or_default().to_owned(),
+            // A name of blanks would be none.
+            name: sent.trimmed("name").to_owned(),
             writes: sent.fields.first("scope") == Some(Scope::Write.name()),
             days: sent.trimmed("days").to_owned(),
         }
@@ -137,6 +138,7 @@ struct TokenRow {
     made: Time,
     used: Option<Time>,
     expires: Option<Moment>,
+    expired: bool,
 }
 
 /// The forms of the page, by their names in its path, and what is said when each is done.
@@ -183,7 +185,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let sessions = app.sessions().list(&user, current).await?;
     let tokens = app.accounts().tokens(&user).await?;
     let page = AccountPage {
-        shell: visit.shell("Your account"),
+        shell: visit.shell(said.problem.title("Your account".to_owned())),
         email: user.email.clone(),
         plan: user.plan.name(),
         since: Time::new(user.created_at, now),
@@ -212,6 +214,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
                 made: Time::new(token.created_at, now),
                 used: token.last_used_at.map(|used| Time::new(used, now)),
                 expires: token.grant.expires_at.map(Moment::new),
+                expired: token.grant.expires_at.is_some_and(|expires| expires <= now),
             })
             .collect(),
     };

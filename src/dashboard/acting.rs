@@ -2,6 +2,7 @@
 //! of a wrong field, beside it.
 
 use askama::Template;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -13,9 +14,9 @@ use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::DatasetView;
-use crate::http::error::HttpError;
+use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, quoted};
-use crate::model::limits::USER_FORM_BYTES;
+use crate::model::limits::{FORM_BYTES, USER_FORM_BYTES};
 use crate::model::text::with_names;
 use crate::model::version::VersionSelector;
 use crate::service::{App, BodyRoom, ManageError, ReadError};
@@ -99,7 +100,8 @@ impl Sent {
     }
 }
 
-fn not_the_form(problem: &str) -> HttpError {
+/// 400 for what a page of ours does not send.
+pub(super) fn not_the_form(problem: &str) -> HttpError {
     let text = format!("The body is not the form of this page: {problem}.");
     HttpError::Invalid { status: StatusCode::BAD_REQUEST, text }
 }
@@ -162,14 +164,26 @@ impl Own {
 }
 
 /// The answer to an owner who opens a page that asks before something is done.
-pub(super) async fn asked(app: App, head: Parts, tab: Tab, question: impl FnOnce(&Own) -> Question) -> Response {
+pub(super) async fn asked(
+    app: App,
+    head: Parts,
+    tab: Tab,
+    question: impl AsyncFnOnce(&Visit, &Own) -> Result<Question, HttpError>,
+) -> Response {
     let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let query = visit.query(&[]);
-    let asks = |own: Own| question(&own).page(&visit, own.heading(&visit, tab), StatusCode::OK);
-    let outcome = query.and(own(&visit).await).and_then(asks);
+    let outcome = match visit.query(&[]).and(own(&visit).await) {
+        Ok(own) => {
+            visit.dataset = Some(own.place.clone());
+            match question(&visit, &own).await {
+                Ok(question) => question.page(&visit, own.heading(&visit, tab), StatusCode::OK),
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    };
     visit.answer(outcome).await
 }
 
@@ -179,12 +193,8 @@ pub(super) async fn asked(app: App, head: Parts, tab: Tab, question: impl FnOnce
 /// The answer to any other request.
 pub(super) async fn received(app: App, request: Request) -> Result<(Visit, Sent), Box<Response>> {
     let (head, body) = request.into_parts();
-    let visit = Visit::begin(app, head).await?;
-    let fields = match visit.user() {
-        Ok(_) => visit.form_within(body, USER_FORM_BYTES).await,
-        Err(error) => Err(error),
-    };
-    match fields {
+    let mut visit = Visit::begin(app, head).await?;
+    match received_fields(&mut visit, body).await {
         Ok((fields, room)) => {
             let action = last_name(&visit);
             Ok((visit, Sent { action, fields: fields.into_iter().collect(), _room: room }))
@@ -193,14 +203,48 @@ pub(super) async fn received(app: App, request: Request) -> Result<(Visit, Sent)
     }
 }
 
+/// The fields of the form of a user. They are read before anything is refused: what was typed is shown again when the
+/// session has ended meanwhile.
+async fn received_fields(
+    visit: &mut Visit,
+    body: Body,
+) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
+    let limit_bytes = if visit.visitor.user.is_some() { USER_FORM_BYTES } else { FORM_BYTES };
+    let received = visit.fields_within(body, limit_bytes).await;
+    let user = visit.user();
+    let (fields, room) = match (received, &user) {
+        (Ok(received), _) => received,
+        // Whoever is to sign in first is told that.
+        (Err(HttpError::Call(CallError::TooLarge { .. })), Err(_)) => (Vec::new(), None),
+        (Err(error), _) => return Err(error),
+    };
+    visit.typed = typed(&fields);
+    user?;
+    visit.check_token(&fields)?;
+    visit.typed = None;
+    Ok((fields, room))
+}
+
+/// The texts that were typed into a form, but for secrets; `None` where there are none.
+fn typed(fields: &[(String, String)]) -> Option<String> {
+    const TYPED: [&str; 10] =
+        ["name", "description", "licence", "source", "records_path", "always", "never", "schedule", "url", "positions"];
+    let texts = fields.iter().filter(|(name, text)| TYPED.contains(&name.as_str()) && !text.trim().is_empty());
+    let texts: Vec<String> = texts.map(|(name, text)| format!("{name}: {text}")).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
+}
+
 /// The form of an owner, and the dataset that its path names.
 ///
 /// # Errors
 /// The answer to any other request.
 pub(super) async fn received_of_owner(app: App, request: Request) -> Result<(Visit, Own, Sent), Box<Response>> {
-    let (visit, sent) = received(app, request).await?;
+    let (mut visit, sent) = received(app, request).await?;
     match own(&visit).await {
-        Ok(own) => Ok((visit, own, sent)),
+        Ok(own) => {
+            visit.dataset = Some(own.place.clone());
+            Ok((visit, own, sent))
+        }
         Err(error) => Err(Box::new(visit.answer(Err(error)).await)),
     }
 }
@@ -237,6 +281,16 @@ impl Problem {
         self.0.as_ref().filter(|(wrong, _)| *wrong == Some(field)).map(|(_, text)| text.as_str())
     }
 
+    /// The same, said above all: its field is not on the page.
+    pub(super) fn above(self) -> Problem {
+        Problem(self.0.map(|(_, text)| (None, text)))
+    }
+
+    /// The title of a page, which says first that something is wrong.
+    pub(super) fn title(&self, title: String) -> String {
+        if self.0.is_some() { format!("Error: {title}") } else { title }
+    }
+
     /// What is of no field.
     pub(super) fn general(&self) -> Option<&str> {
         self.0.as_ref().filter(|(wrong, _)| wrong.is_none()).map(|(_, text)| text.as_str())
@@ -261,13 +315,18 @@ pub(super) fn problem(
             let told = visit::told(error, &visit.head);
             Ok((told.status, Problem(Some((Some("name"), told.text)))))
         }
+        // It speaks of operations.
+        HttpError::Manage(ManageError::HasVersions) => {
+            let text =
+                "It has versions, and a version stays what it is: it cannot be deleted. Freeze it to end its service.";
+            Ok((StatusCode::CONFLICT, Problem(Some((None, text.to_owned())))))
+        }
         error @ (HttpError::Manage(
             ManageError::Invalid { .. }
             | ManageError::NameTaken
             | ManageError::PlanLimit { .. }
             | ManageError::PlanWebhooks
             | ManageError::WebhookNotFound
-            | ManageError::HasVersions
             | ManageError::Busy
             | ManageError::Public
             | ManageError::WrongPassword

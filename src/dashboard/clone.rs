@@ -72,7 +72,7 @@ fn form(
 ) -> Result<Reply, HttpError> {
     let place = DatasetPlace::of(dataset);
     let page = ClonePage {
-        shell: visit.shell(format!("Clone {}", dataset.name.as_str())),
+        shell: visit.shell(problem.title(format!("Clone {}", dataset.name.as_str()))),
         heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Versions),
         problem,
         effects: effects(dataset),

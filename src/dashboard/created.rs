@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::acting::{Problem, Sent, problem, received};
 use super::place::DatasetPlace;
-use super::settings::{AboutForm, FROM};
+use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
@@ -44,7 +44,7 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 
 fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>) -> Result<Reply, HttpError> {
     let page = NewPage {
-        shell: visit.shell("New dataset"),
+        shell: visit.shell(problem.title("New dataset".to_owned())),
         action: NEW,
         problem,
         about: sent.map(AboutForm::sent).unwrap_or_default(),
@@ -78,8 +78,7 @@ async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
         _ if sent.trimmed("source").is_empty() => DatasetSource::Push,
         // A URL that was typed is not dropped without a word.
         _ => {
-            let problem = "choose “are fetched from this URL” for it, or leave it empty".to_owned();
-            return Err(ManageError::Invalid { field: "source", problem }.into());
+            return Err(ManageError::Invalid { field: "source", problem: URL_UNCHOSEN.to_owned() }.into());
         }
     };
     let settings = DatasetSettings { source: Some(source), ..about };

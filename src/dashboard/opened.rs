@@ -4,6 +4,7 @@ use super::place::{DatasetPlace, Place};
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::Visit;
+use crate::catalog::{Attempt, AttemptOutcome};
 use crate::http::error::HttpError;
 use crate::http::visit;
 use crate::model::dataset::Dataset;
@@ -61,10 +62,31 @@ pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<
 /// The parameter of the page of differences that names the version whose page led there.
 pub(super) const COMPARED: &str = "of";
 
+/// What an owner says of a dataset, above its pages.
+pub(super) struct Description {
+    /// Its beginning, where it is long: what a page is about is not to be looked for below it.
+    pub(super) beginning: Option<Shown>,
+    pub(super) whole: Shown,
+}
+
+/// Characters and lines of a description that are shown as a whole.
+const DESCRIPTION_CHARACTERS: usize = 400;
+const DESCRIPTION_LINES: usize = 4;
+
+impl Description {
+    fn new(text: &str) -> Description {
+        let lines: Vec<&str> = text.lines().take(DESCRIPTION_LINES + 1).collect();
+        let is_long = text.chars().nth(DESCRIPTION_CHARACTERS).is_some() || lines.len() > DESCRIPTION_LINES;
+        let first = lines.iter().copied().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        let beginning = is_long.then(|| Shown::short(first, DESCRIPTION_CHARACTERS / 2));
+        Description { beginning, whole: Shown::lines(text) }
+    }
+}
+
 /// What pages of a dataset say of it, and the way to its other pages.
 pub(super) struct Heading {
     pub(super) name: Shown,
-    pub(super) description: Option<Shown>,
+    pub(super) description: Option<Description>,
     pub(super) licence: Option<Shown>,
     pub(super) private: bool,
     pub(super) frozen: bool,
@@ -79,6 +101,8 @@ pub(super) struct Heading {
     pub(super) settings: Option<String>,
     /// For the owner: what this version differs in from the one before, refreshes, the webhook, the usage.
     pub(super) owners: Option<[String; 4]>,
+    /// For the owner: where the failure of the newest refresh is told.
+    pub(super) failed: Option<String>,
     /// Which of its pages this is.
     pub(super) tab: Tab,
 }
@@ -129,7 +153,7 @@ impl Heading {
         let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == dataset.owner);
         Heading {
             name: Shown::whole(dataset.name.as_str()),
-            description: dataset.about.description.as_deref().map(Shown::lines),
+            description: dataset.about.description.as_deref().map(Description::new),
             licence: dataset.about.licence.as_deref().map(Shown::whole),
             private: dataset.is_private(),
             frozen: dataset.frozen,
@@ -143,8 +167,19 @@ impl Heading {
                 let dataset = &place.dataset;
                 [dataset.diff(), dataset.refresh(), dataset.webhook(), dataset.usage()]
             }),
+            failed: None,
             tab,
         }
+    }
+
+    /// With the failure of the newest refresh, for the owner of the dataset: at night nobody sees it. One look-up;
+    /// where it fails, the page goes without.
+    pub(super) async fn with_failure(self, visit: &Visit, dataset: &Dataset) -> Heading {
+        let (Some([_, refresh, ..]), Some(user)) = (&self.owners, &visit.visitor.user) else { return self };
+        let newest = visit.app.datasets().attempts(user, dataset.id, None, 1).await.unwrap_or_default();
+        let has_failed = |attempt: &Attempt| matches!(attempt.outcome, Some(AttemptOutcome::Failed { .. }));
+        let failed = newest.first().is_some_and(has_failed).then(|| refresh.clone());
+        Heading { failed, ..self }
     }
 
     /// `page` for the link of the page that this is.

@@ -1,13 +1,18 @@
 //! `…/settings`: what an owner says of a dataset, where its entities come from, which of its paths are indexed, and its
 //! private key. A secret is shown when it is asked for, in the answer to that form and on no other page.
+//!
+//! A form holds what its fields were when it was made ([`WAS`]), and only what was changed in it is saved. So an old
+//! page takes back nothing that was saved since.
 
 use askama::Template;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use super::acting::{Own, Problem, Question, Sent, asked, own, problem, received_of_owner};
+use super::acting::{Own, Problem, Question, Sent, asked, not_the_form, own, problem, received_of_owner};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -23,6 +28,12 @@ use crate::service::{App, DatasetSettings, ManageError};
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
 
+/// The field with what the others were, as JSON.
+const WAS: &str = "was";
+
+/// What is said of a URL where entities are sent.
+pub(super) const URL_UNCHOSEN: &str = "choose “are fetched from this URL” for it, or leave it empty";
+
 /// Where entities come from, as the form names it.
 pub(super) const FROM: [&str; 2] = ["push", "url"];
 
@@ -35,6 +46,8 @@ struct SettingsPage {
     problem: Problem,
     action: String,
     about: AboutForm,
+    /// What the fields of the forms were.
+    was: [String; 3],
     private: bool,
     /// The private key, where it was asked for.
     key: Option<String>,
@@ -49,7 +62,7 @@ struct SettingsPage {
 }
 
 /// What an owner says of a dataset, here and when it is made.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct AboutForm {
     pub(super) name: String,
     pub(super) description: String,
@@ -58,11 +71,12 @@ pub(super) struct AboutForm {
     pub(super) private: bool,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct SourceForm {
     pushed: bool,
     url: String,
     /// Whether the URL is not shown, because it may hold a key.
+    #[serde(skip)]
     hidden: bool,
     format: String,
     records_path: String,
@@ -70,7 +84,7 @@ struct SourceForm {
     infer_types: bool,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct IndexForm {
     always: String,
     never: String,
@@ -87,6 +101,22 @@ struct Said {
     about: Option<AboutForm>,
     source: Option<SourceForm>,
     index: Option<IndexForm>,
+    /// What the fields of that form were.
+    was: Option<String>,
+}
+
+/// What the fields of a form were, by the form.
+///
+/// # Errors
+/// 400 where it is not what a page has put there.
+fn was<F: DeserializeOwned>(sent: &Sent) -> Result<Option<F>, HttpError> {
+    let Some(was) = sent.fields.first(WAS) else { return Ok(None) };
+    serde_json::from_str(was).map(Some).map_err(|_| not_the_form("its field was holds something else"))
+}
+
+/// A value that was set, if it was changed.
+fn changed<V: PartialEq>(now: &V, was: Option<&V>) -> bool {
+    was != Some(now)
 }
 
 impl AboutForm {
@@ -117,9 +147,17 @@ impl AboutForm {
     /// The boxes of its form.
     pub(super) const BOXES: [&str; 2] = ["listed", "private"];
 
-    fn settings(&self) -> Result<DatasetSettings, HttpError> {
-        let (name, settings) = self.checked()?;
-        Ok(DatasetSettings { name: Some(name), ..settings })
+    /// What has changed in it.
+    fn settings(&self, was: Option<&AboutForm>) -> Result<DatasetSettings, HttpError> {
+        let (name, all) = self.checked()?;
+        Ok(DatasetSettings {
+            name: Some(name).filter(|_| changed(&self.name, was.map(|was| &was.name))),
+            description: all.description.filter(|_| changed(&self.description, was.map(|was| &was.description))),
+            licence: all.licence.filter(|_| changed(&self.licence, was.map(|was| &was.licence))),
+            listed: all.listed.filter(|_| changed(&self.listed, was.map(|was| &was.listed))),
+            private: all.private.filter(|_| changed(&self.private, was.map(|was| &was.private))),
+            ..DatasetSettings::default()
+        })
     }
 
     /// The name, and the settings without it.
@@ -167,8 +205,13 @@ impl SourceForm {
         }
     }
 
-    fn settings(&self) -> Result<DatasetSettings, HttpError> {
+    /// What has changed in it.
+    fn settings(&self, was: Option<&SourceForm>) -> Result<DatasetSettings, HttpError> {
         let source = match (self.pushed, self.url.as_str()) {
+            // A URL that was typed is not dropped without a word.
+            (true, url) if was.is_some_and(|was| was.url != url) && !url.is_empty() => {
+                return Err(invalid("source", URL_UNCHOSEN));
+            }
             (true, _) => Some(DatasetSource::Push),
             // It stays what it is, and was not shown.
             (false, "") if self.hidden => None,
@@ -179,12 +222,14 @@ impl SourceForm {
             "" => None,
             format => Some(format.parse::<SourceFormat>().map_err(|error| invalid("format", error.to_string()))?),
         };
+        let path = Some(self.records_path.clone()).filter(|path| !path.is_empty());
+        let place = |form: &SourceForm| (form.pushed, form.url.clone());
         Ok(DatasetSettings {
-            source,
-            format: Some(format),
-            records_path: Some(Some(self.records_path.clone()).filter(|path| !path.is_empty())),
-            publish_query: Some(self.publish_query),
-            infer_types: Some(self.infer_types),
+            source: source.filter(|_| changed(&place(self), was.map(place).as_ref())),
+            format: Some(format).filter(|_| changed(&self.format, was.map(|was| &was.format))),
+            records_path: Some(path).filter(|_| changed(&self.records_path, was.map(|was| &was.records_path))),
+            publish_query: Some(self.publish_query).filter(|now| changed(now, was.map(|was| &was.publish_query))),
+            infer_types: Some(self.infer_types).filter(|now| changed(now, was.map(|was| &was.infer_types))),
             ..DatasetSettings::default()
         })
     }
@@ -200,13 +245,16 @@ impl IndexForm {
         IndexForm { always: sent.trimmed("always").to_owned(), never: sent.trimmed("never").to_owned() }
     }
 
-    fn settings(&self) -> Result<DatasetSettings, HttpError> {
+    /// The index, if it has changed.
+    fn settings(&self, was: Option<&IndexForm>) -> Result<DatasetSettings, HttpError> {
+        let lines = |form: &IndexForm| [&form.always, &form.never].map(|text| text.replace("\r\n", "\n"));
         let paths = |text: &'_ str| {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
         };
         let index = IndexSettings::try_new(&paths(&self.always), &paths(&self.never));
         let index = index.map_err(|error| invalid("index", error.to_string()))?;
-        Ok(DatasetSettings { index: Some(index), ..DatasetSettings::default() })
+        let index = Some(index).filter(|_| changed(&lines(self), was.map(lines).as_ref()));
+        Ok(DatasetSettings { index, ..DatasetSettings::default() })
     }
 }
 
@@ -240,12 +288,23 @@ fn notice(visit: &mut Visit) -> Result<Option<String>, HttpError> {
 async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
     let dataset = &own.view.dataset;
+    let typed = [said.about.is_some(), said.source.is_some(), said.index.is_some()];
+    let mut was = [
+        serde_json::to_string(&AboutForm::of(dataset)),
+        serde_json::to_string(&SourceForm::of(dataset, said.url)),
+        serde_json::to_string(&IndexForm::of(&dataset.index)),
+    ]
+    .map(Result::unwrap_or_default);
+    for (was, _) in was.iter_mut().zip(typed).filter(|(_, typed)| *typed) {
+        *was = said.was.clone().unwrap_or_default();
+    }
     let page = SettingsPage {
-        shell: visit.shell(format!("Settings, {}", dataset.name.as_str())),
+        shell: visit.shell(said.problem.title(format!("Settings, {}", dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Settings),
         notice: said.notice,
         problem: said.problem,
         action: own.place.settings(),
+        was,
         about: said.about.unwrap_or_else(|| AboutForm::of(dataset)),
         private: dataset.is_private(),
         key: dataset.private_key.as_ref().filter(|_| said.key).map(|key| key.expose().to_owned()),
@@ -264,17 +323,22 @@ async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
 
 /// The handler of the page that says what the deletion does.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let question = |own: &Own| Question {
-        title: "Delete this dataset?".to_owned(),
-        effects: vec![
-            "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
-            "Its settings, its keys and its webhook are gone.".to_owned(),
-        ],
-        action: format!("{}/delete", own.place.settings()),
-        button: "Delete the dataset".to_owned(),
-        danger: true,
-        back: own.place.settings(),
-        ..Question::default()
+    let question = async |_: &Visit, own: &Own| {
+        if !own.view.versions.is_empty() {
+            return Err(ManageError::HasVersions.into());
+        }
+        Ok(Question {
+            title: "Delete this dataset?".to_owned(),
+            effects: vec![
+                "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
+                "Its settings, its keys and its webhook are gone.".to_owned(),
+            ],
+            action: format!("{}/delete", own.place.settings()),
+            button: "Delete the dataset".to_owned(),
+            danger: true,
+            back: own.place.settings(),
+            ..Question::default()
+        })
     };
     asked(app, head, Tab::Settings, question).await
 }
@@ -302,6 +366,7 @@ async fn again(visit: &mut Visit, error: HttpError, own: &Own, sent: &Sent) -> R
         about: typed("about").then(|| AboutForm::sent(sent)),
         source: typed("source").then(|| SourceForm::sent(sent, &own.view.dataset)),
         index: typed("index").then(|| IndexForm::sent(sent)),
+        was: sent.fields.first(WAS).map(str::to_owned),
         ..Said::default()
     };
     settings(visit, said).await
@@ -316,17 +381,17 @@ async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<R
     }
     let form = match sent.action.as_str() {
         "about" => {
-            sent.check(&AboutForm::TEXTS, &AboutForm::BOXES)?;
-            AboutForm::sent(sent).settings()?
+            sent.check(&AboutForm::TEXTS, &[&AboutForm::BOXES[..], &[WAS]].concat())?;
+            AboutForm::sent(sent).settings(was(sent)?.as_ref())?
         }
         "source" => {
-            sent.check(&["from", "source", "format", "records_path"], &["publish_query", "infer_types"])?;
+            sent.check(&["from", "source", "format", "records_path"], &["publish_query", "infer_types", WAS])?;
             sent.chosen("from", &FROM)?;
-            SourceForm::sent(sent, &view.dataset).settings()?
+            SourceForm::sent(sent, &view.dataset).settings(was(sent)?.as_ref())?
         }
         "index" => {
-            sent.check(&["always", "never"], &[])?;
-            IndexForm::sent(sent).settings()?
+            sent.check(&["always", "never"], &[WAS])?;
+            IndexForm::sent(sent).settings(was(sent)?.as_ref())?
         }
         "show-source" => return settings(visit, Said { url: true, ..Said::default() }).await,
         "show-key" => return settings(visit, Said { key: true, ..Said::default() }).await,

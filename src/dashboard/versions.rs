@@ -184,7 +184,7 @@ async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
     let active = place.version(VersionSelector::Active, false);
     let page = VersionsPage {
         shell: visit.shell(format!("Versions, {}", dataset.name.as_str())),
-        heading: Heading::around(visit, dataset, &active, Tab::Versions),
+        heading: Heading::around(visit, dataset, &active, Tab::Versions).with_failure(visit, dataset).await,
         owned,
         notice: notice.map(Action::done),
         pinned: dataset.pinned_version.map(VersionNumber::get),

@@ -22,7 +22,7 @@ use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, Visitor, quoted};
 use crate::model::limits::FORM_BYTES;
 use crate::model::user::User;
-use crate::service::{App, BodyRoom, UsageMeter};
+use crate::service::{App, BodyRoom, ManageError, UsageMeter};
 
 /// What a page may load and do: its style sheet, its script and its icon, calls of its own service, nothing of others.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -90,6 +90,8 @@ struct ErrorPage<'a> {
     typed: Option<&'a str>,
     /// The page of the dataset's versions, where what is not there is a part of it.
     versions: Option<String>,
+    /// The page of the form that was sent, where it may be sent anew from there.
+    again: Option<&'a str>,
 }
 
 impl Visit {
@@ -145,10 +147,9 @@ impl Visit {
 
     /// What the page of this title has around it.
     pub(super) fn shell(&self, title: impl Into<String>) -> Shell {
-        // A form is not opened again by its path alone.
         let path = match self.head.method {
             Method::GET | Method::HEAD => self.head.uri.path_and_query().map_or("/", |path| path.as_str()),
-            _ => "/",
+            _ => page_of_form(self.head.uri.path()),
         };
         let back = Query::default().and("next", path);
         let sign_in =
@@ -271,6 +272,9 @@ impl Visit {
                 true => "Sign in as the owner to see this page.",
                 false => "Sign in to see this page.",
             }),
+            HttpError::Manage(ManageError::DatasetNotFound) => Some(
+                "There is no such dataset of yours. It may have another name, and with it another address, by now.",
+            ),
             _ => None,
         };
         let visit::Told { status, text, headers } = visit::told(error, &self.head);
@@ -292,7 +296,10 @@ impl Visit {
         let dataset = self.dataset.as_ref().filter(|_| matches!(status.as_u16(), 400 | 404 | 409 | 413));
         let versions = dataset.map(DatasetPlace::versions);
         let status_code = status.as_u16();
-        let page = ErrorPage { shell, status: status_code, heading, text: &text, tells_what_there_is, typed, versions };
+        let is_refused = self.head.method == Method::POST && matches!(status_code, 403 | 409 | 413);
+        let again = is_refused.then(|| page_of_form(self.head.uri.path())).filter(|page| *page != "/");
+        let page =
+            ErrorPage { shell, status: status_code, heading, text: &text, tells_what_there_is, typed, versions, again };
         (render(status, &page).unwrap_or(Reply::Page(status, String::new())), headers)
     }
 }
@@ -301,6 +308,17 @@ impl Visit {
 /// that of a clone, which every user makes.
 fn is_of_owner(path: &str) -> bool {
     DatasetPlace::parse(path).is_ok() && path.split('/').nth(4) != Some("clone")
+}
+
+/// The page that has the form of this path, which is a part of the page's own unless both are one.
+fn page_of_form(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        _ if path == "/ui/new" || path.ends_with("/clone") => path,
+        // Its pages are those of the versions.
+        Some((manage, _)) if manage.ends_with("/manage") => manage.strip_suffix("/manage").unwrap_or(manage),
+        Some((page, _)) if page.starts_with("/ui/") && page != "/ui" => page,
+        _ => "/",
+    }
 }
 
 /// Most bytes of an address to which signing in leads back.

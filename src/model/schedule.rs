@@ -105,7 +105,12 @@ impl FromStr for Schedule {
         match fields.len() {
             5 => {}
             6 => return Err(invalid("it has six fields, and seconds are not taken".to_owned())),
-            count => return Err(invalid(format!("it has {count} {}", if count == 1 { "field" } else { "fields" }))),
+            count => {
+                return Err(invalid(format!(
+                    "it has {count} {}, not five",
+                    if count == 1 { "field" } else { "fields" }
+                )));
+            }
         }
         if text.contains('@') {
             return Err(invalid("nicknames such as @daily are not taken".to_owned()));
@@ -203,9 +208,9 @@ mod tests {
     #[test]
     fn what_is_no_schedule_is_refused() {
         for (text, reason) in [
-            ("", "it has 0 fields"),
-            ("nightly", "it has 1 field;"),
-            ("@daily", "it has 1 field;"),
+            ("", "it has 0 fields, not five"),
+            ("nightly", "it has 1 field, not five;"),
+            ("@daily", "it has 1 field, not five;"),
             ("@daily @daily @daily @daily @daily", "nicknames"),
             ("0 0 * *", "it has 4 fields"),
             ("0 0 2 * * *", "seconds are not taken"),

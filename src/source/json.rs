@@ -10,6 +10,8 @@
 //! been returned already. Arrays and objects beside the path are skipped by their brackets alone, without being held in
 //! memory.
 
+use serde::de::IgnoredAny;
+
 use super::Decode;
 use super::entity::EntityWriter;
 use super::envelope::{ENTITIES, EnvelopeFields, Value};
@@ -312,7 +314,7 @@ impl JsonDecoder {
         let Some(byte) = found else {
             return self.unexpected(None, wanted);
         };
-        let Some(kind) = kind_of(byte) else {
+        let Some(kind) = kind_of(byte).filter(|_| self.may_begin_a_value(byte)) else {
             return self.unexpected(found, wanted);
         };
         if self.envelope.is_some() {
@@ -341,6 +343,17 @@ impl JsonDecoder {
             });
         }
         SourceError::document(format!("the document is {kind}, not {wanted}"))
+    }
+
+    /// Whether what the window begins with may be a value that begins with this byte: words of other texts begin with
+    /// the letters and digits of JSON, too.
+    fn may_begin_a_value(&self, byte: u8) -> bool {
+        let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b']' | b'}');
+        let word = self.window.unread().split(is_end).next().unwrap_or_default();
+        match byte {
+            b'{' | b'[' | b'"' => true,
+            _ => serde_json::from_slice::<IgnoredAny>(word).is_ok(),
+        }
     }
 
     /// Whether the beginning of the document, an object, has a key `entities`, or seems to have one.

@@ -117,6 +117,7 @@ pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
     };
     let outcome = async {
         let target = target(&visit).await?;
+        visit.dataset = Some(target.place.dataset.clone());
         let query = visit.query(match target.action.as_str() {
             "edit" => &["position", OF_VERSION],
             "add" => &["position"],
@@ -173,6 +174,7 @@ fn too_long(limit_bytes: u64) -> HttpError {
 
 async fn done(visit: &mut Visit, fields: Query, room: Option<BodyRoom>) -> Result<Reply, HttpError> {
     let target = target(visit).await?;
+    visit.dataset = Some(target.place.dataset.clone());
     let sent = Sent { action: target.action.clone(), fields, _room: None };
     match sent.action.as_str() {
         "edit" => {

@@ -178,7 +178,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let base = BaseUrl::of(&visit.head, &visit.app);
     let api = read.at(&place.api());
-    let heading = Heading::of(visit, &opened, &place, Tab::Data);
+    let heading = Heading::of(visit, &opened, &place, Tab::Data).with_failure(visit, &opened.dataset).await;
     let downloaded = wanted.without(&["count", "format", "typed", "pretty", "total"]);
     let download = if private { place.download() } else { place.api() };
     let download = |format: Format| {

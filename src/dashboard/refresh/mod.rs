@@ -213,11 +213,18 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         }
         None => {}
     }
+    let runs_here = progress.is_some();
+    // Another tab may have taken away the form that was sent.
+    if (!fetched && problem.of(NOW).is_some())
+        || ((fetched || dataset.frozen || runs_here) && problem.of(FILE).is_some())
+    {
+        problem = problem.above();
+    }
     let running = attempts.first().filter(|_| runs).map(|attempt| attempt.id);
     let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
     let (format, infer_types) = said.upload.unwrap_or((String::new(), dataset.infer_types));
     let page = RefreshPage {
-        shell: visit.shell(format!("Refresh, {}", dataset.name.as_str())),
+        shell: visit.shell(problem.title(format!("Refresh, {}", dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Refresh),
         notice,
         made,
@@ -229,7 +236,7 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         fetched,
         frozen: dataset.frozen,
         running: (runs || progress.is_some()).then(|| ProgressView::new(progress, running, place)),
-        runs_here: progress.is_some(),
+        runs_here,
         formats: SourceFormat::ALL.map(SourceFormat::name),
         format,
         infer_types,

@@ -21,7 +21,7 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::SentDelivery;
 use crate::http::error::HttpError;
 use crate::model::version::VersionNumber;
-use crate::service::App;
+use crate::service::{App, ManageError};
 use crate::webhook::SIGNATURE_HEADER;
 
 /// Deliveries in a page.
@@ -51,6 +51,7 @@ struct WebhookPage {
     plan: &'static str,
     /// What is registered.
     registered: Option<Registered>,
+    /// Empty where it is not shown, because it may hold a key.
     url: String,
     secret: String,
     signed: Signed,
@@ -66,6 +67,10 @@ struct WebhookPage {
 }
 
 struct Registered {
+    /// The URL without what may be a key in it.
+    shown_url: String,
+    /// Whether that is not all of it.
+    is_hidden: bool,
     has_secret: bool,
     is_active: bool,
     since: Time,
@@ -79,6 +84,8 @@ enum Signed {
     Made,
     /// With one that is typed.
     Typed,
+    /// With the one that is registered.
+    Kept,
     /// Not at all.
     No,
 }
@@ -87,6 +94,7 @@ impl Signed {
     fn named(name: &str) -> Signed {
         match name {
             "typed" => Signed::Typed,
+            "kept" => Signed::Kept,
             "no" => Signed::No,
             _ => Signed::Made,
         }
@@ -160,12 +168,13 @@ async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     sent.truncate(PAGE);
     let payload = app.webhooks().payload(&user, place.id, said.version).await?;
     let saved = found.as_ref().map(|webhook| {
-        let signed = if webhook.secret.is_some() { Signed::Made } else { Signed::No };
-        (webhook.url.clone(), String::new(), signed)
+        let signed = if webhook.secret.is_some() { Signed::Kept } else { Signed::No };
+        let is_hidden = shown_url(&webhook.url) != webhook.url;
+        (if is_hidden { String::new() } else { webhook.url.clone() }, String::new(), signed)
     });
     let (url, secret, signed) = said.typed.or(saved).unwrap_or_default();
     let page = WebhookPage {
-        shell: visit.shell(format!("Webhook, {}", own.view.dataset.name.as_str())),
+        shell: visit.shell(said.problem.title(format!("Webhook, {}", own.view.dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Webhook),
         notice: said.notice,
         problem: said.problem,
@@ -173,6 +182,8 @@ async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         allowed: user.plan.has_webhooks(),
         plan: user.plan.name(),
         registered: found.map(|webhook| Registered {
+            shown_url: shown_url(&webhook.url),
+            is_hidden: shown_url(&webhook.url) != webhook.url,
             has_secret: webhook.secret.is_some(),
             is_active: webhook.is_active,
             since: Time::new(webhook.created_at, now),
@@ -212,17 +223,21 @@ fn row(delivery: SentDelivery, place: &DatasetPlace, before: Option<u64>, now: D
 
 /// The handler of the page that says what the deletion does.
 pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let question = |own: &Own| Question {
-        title: "Delete the webhook?".to_owned(),
-        effects: vec![
-            "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
-            "Its secret is forgotten. What was delivered stays listed.".to_owned(),
-        ],
-        action: own.place.webhook_part("delete"),
-        button: "Delete the webhook".to_owned(),
-        danger: true,
-        back: own.place.webhook(),
-        ..Question::default()
+    let question = async |visit: &Visit, own: &Own| {
+        let found = visit.app.webhooks().find(&visit.user()?, own.place.id).await?;
+        found.ok_or(ManageError::WebhookNotFound)?;
+        Ok(Question {
+            title: "Delete the webhook?".to_owned(),
+            effects: vec![
+                "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
+                "Its secret is forgotten. What was delivered stays listed.".to_owned(),
+            ],
+            action: own.place.webhook_part("delete"),
+            button: "Delete the webhook".to_owned(),
+            danger: true,
+            back: own.place.webhook(),
+            ..Question::default()
+        })
     };
     asked(app, head, Tab::Webhook, question).await
 }
@@ -256,15 +271,27 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
     match sent.action.as_str() {
         "register" => {
             sent.check(&[URL, "signed", SECRET], &[])?;
-            sent.chosen("signed", &["made", "typed", "no"])?;
+            sent.chosen("signed", &["made", "typed", "kept", "no"])?;
             let made = || hex::encode(rand::random::<[u8; SECRET_BYTES]>());
             let signed = Signed::named(sent.trimmed("signed"));
+            let found = webhooks.find(&user, place.id).await?;
             let secret = match signed {
+                Signed::Kept => {
+                    let kept = found.as_ref().and_then(|webhook| webhook.secret.as_ref());
+                    let problem = || "there is none by now; choose another signature".to_owned();
+                    let gone = || ManageError::Invalid { field: SECRET, problem: problem() };
+                    Some(kept.ok_or_else(gone)?.expose().to_owned())
+                }
                 Signed::Made => Some(made()),
                 Signed::Typed => Some(sent.fields.first(SECRET).unwrap_or_default().to_owned()),
                 Signed::No => None,
             };
-            webhooks.register(&user, place.id, sent.trimmed(URL), secret.as_deref()).await?;
+            let url = match (sent.trimmed(URL), &found) {
+                // It stays what it is, and was not shown.
+                ("", Some(webhook)) if shown_url(&webhook.url) != webhook.url => webhook.url.as_str(),
+                (url, _) => url,
+            };
+            webhooks.register(&user, place.id, url, secret.as_deref()).await?;
             match (signed, secret) {
                 (Signed::Made, Some(secret)) => {
                     let notice = Some("The webhook is registered. The next version fires it.");

@@ -130,7 +130,7 @@ pub struct UnusableFile {
     path: String,
     /// The versions that name it, for people.
     versions: String,
-    source: FileFailure,
+    source: Box<FileFailure>,
 }
 
 impl Maintenance {
@@ -294,7 +294,11 @@ pub(super) async fn passed_over(
             tell(&Finding::Damaged { path, reason, versions: Some(versions) });
             Ok(1)
         }
-        _ => Err(UnusableFile { path: file.path.clone(), versions: for_people(Some(&versions)), source: failure }),
+        _ => Err(UnusableFile {
+            path: file.path.clone(),
+            versions: for_people(Some(&versions)),
+            source: Box::new(failure),
+        }),
     })
 }
 

@@ -107,6 +107,7 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
 #[tokio::test]
 async fn parameters_that_a_page_does_not_have_are_named() {
     let owned = ten().await;
+    owned.dataset("Empty", json!({}), &[]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     for (uri, valid) in [
         ("/", "q, after, own"),
@@ -123,7 +124,7 @@ async fn parameters_that_a_page_does_not_have_are_named() {
         ("/ui/1/ten/refresh", "done, ended, before"),
         ("/ui/1/ten/webhook", "done, before, version"),
         ("/ui/1/ten/settings", "done"),
-        ("/ui/1/ten/settings/delete", "none"),
+        ("/ui/2/empty/settings/delete", "none"),
         ("/ui/1/ten/v2/alternate", "done"),
         ("/ui/1/ten/v2/alternate/edit?position=0", "position, entity"),
         ("/ui/1/ten/v2/alternate/add", "position"),

@@ -108,7 +108,8 @@ impl<'a> Browser<'a> {
 
     /// Sends the form that a page holds with this action, as the browser would with nothing changed.
     async fn submit(&self, page: &Page, action: &str) -> Answer {
-        let form = page.one(&format!("form[action='{action}']"));
+        // A fragment says where the answer is on its page.
+        let form = page.one(&format!("form[action='{action}'], form[action^='{action}#']"));
         let selector = scraper::Selector::parse("input[name]").expect("a selector");
         let fields: Vec<(String, String)> = form
             .select(&selector)

@@ -408,7 +408,7 @@ async fn a_schedule_is_shown_with_its_times_before_and_after_it_is_saved() {
     assert_eq!(owner.page(REFRESH).await.one("#schedule").attr("value"), Some(""), "it was not saved");
     for (typed, problem) in [
         ("60 0 * * *", "Minute 60 is not from 0 to 59."),
-        ("<script>\"", "It has 1 field."),
+        ("<script>\"", "It has 1 field, not five."),
         ("0 0 30 2 *", "No date fits it."),
     ] {
         let page = Page::of(&sent(typed, &[]).await, 400);
@@ -506,4 +506,49 @@ async fn a_dataset_that_fetches_nothing_has_no_times_and_no_ping_url() {
     assert!(page.select(".times").is_empty() && page.select("form[action$=ping]").is_empty());
     assert!(page.words("section[aria-labelledby=by-schedule]").contains("no effect yet"));
     assert!(page.words("section[aria-labelledby=by-ping]").contains("this dataset has none"));
+}
+
+/// The page showed nothing, and a version of somebody else seemed to be that of the file.
+#[tokio::test]
+async fn a_form_that_another_tab_has_taken_away_is_answered() {
+    let owned = Owned::start(|config| {
+        config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
+    })
+    .await;
+    owned.dataset("Ten", json!({}), &["[{\"n\":1}]"]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let change = async |change: Value| {
+        let answer = owned.call("POST", "/dataset/update", &change.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    change(json!({"dataset_id": 1, "source": "http://127.0.0.1:1/x.json"})).await;
+    let page = Page::of(&uploaded(&owner, "", "a.json", "[]").await, 409);
+    let told = page.words("p.problem");
+    assert!(told.starts_with("No version was made: the dataset has a source URL"), "{told}");
+    assert!(page.words("title").starts_with("Error: Refresh, Ten"), "{}", page.words("title"));
+    change(json!({"dataset_id": 1, "source": "push"})).await;
+    let token = owner.token(REFRESH).await;
+    let page = Page::of(&owner.post("/ui/1/ten/refresh/now", &[("token", &token)]).await, 409);
+    assert!(!page.words("p.problem").is_empty(), "{}", page.text);
+    owned.call("POST", "/dataset/rollback", r#"{"dataset_id":1,"version_number":1,"freeze":true}"#).await;
+    let page = Page::of(&uploaded(&owner, "", "a.json", "[]").await, 409);
+    assert!(page.words("p.problem").contains("frozen"), "{}", page.text);
+}
+
+#[tokio::test]
+async fn a_failure_of_the_newest_refresh_is_told_to_the_owner_on_other_pages() {
+    let owned = pushed().await;
+    owned.push(1, "[{\"n\":1}]").await;
+    let (owner, visitor) = (Browser::user(&owned.service, "ada@strata.test").await, Browser::visitor(&owned.service));
+    let pages = ["/ui/1/ten/active/", "/ui/1/ten/versions"];
+    for page in pages {
+        assert!(!owner.page(page).await.text.contains("The newest refresh has failed"), "{page}");
+    }
+    Page::of(&uploaded(&owner, "json", "a.json", "[").await, 422);
+    for page in pages {
+        assert_eq!(owner.page(page).await.link("its history"), "/ui/1/ten/refresh#history");
+        assert!(!visitor.page(page).await.text.contains("The newest refresh has failed"), "{page}");
+    }
+    owned.push(1, "[{\"n\":2}]").await;
+    assert!(!owner.page(pages[0]).await.text.contains("The newest refresh has failed"));
 }

@@ -133,7 +133,7 @@ async fn a_source_is_saved_and_what_may_be_a_key_in_it_is_shown_when_asked_for()
 #[tokio::test]
 async fn an_incomplete_form_changes_nothing() {
     let owned = Owned::sqlite().await;
-    let about = json!({"description": "d", "licence": "CC0", "source": "https://a.test/x.csv?key=1", "format": "csv",
+    let about = json!({"description": "d", "licence": "CC0", "source": "https://a.test/x.json?key=1", "format": "json",
         "records_path": "a.b", "index": {"always": ["a"], "never": ["b"]}, "private": true});
     owned.dataset("Ten", about, &[]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
@@ -194,4 +194,111 @@ async fn an_index_is_saved_and_a_dataset_without_a_version_is_deleted() {
     let confirm = owner.page(&owner.page("/ui/2/empty/settings").await.link("Delete the dataset…")).await;
     leads_to(&owner.submit(&confirm, "/ui/2/empty/settings/delete").await, "/");
     owner.error("/ui/2/empty/settings", 404).await;
+}
+
+/// What a form of the page held when it was opened.
+fn was(page: &Page, form: &str) -> String {
+    page.one(&format!("form[action$='/{form}'] input[name=was]")).attr("value").expect("what was").to_owned()
+}
+
+/// A tab that was opened while the dataset was public made it public again, with another description alone.
+#[tokio::test]
+async fn an_old_page_takes_back_nothing_that_was_saved_since() {
+    let owned = Owned::start(|config| {
+        config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
+    })
+    .await;
+    owned.dataset("Ten", json!({"description": "d"}), &[]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let old = owner.page(SETTINGS).await;
+    let token = owner.token(SETTINGS).await;
+    let url = "http://127.0.0.1:1/x.json";
+    let since = json!({"dataset_id": 1, "private": true, "licence": "CC0", "source": url, "infer_types": true,
+        "index": {"always": ["a"], "never": []}});
+    owned.call("POST", "/dataset/update", &since.to_string()).await;
+    let about = was(&old, "about");
+    let about = [("name", "Ten"), ("description", "new"), ("licence", ""), ("was", &about), ("token", &token)];
+    leads_to(&owner.post("/ui/1/ten/settings/about", &about).await, "/ui/1/ten/settings?done=about");
+    let source = was(&old, "source");
+    let source = [
+        ("from", "push"),
+        ("source", ""),
+        ("format", "json"),
+        ("records_path", ""),
+        ("was", &source),
+        ("token", &token),
+    ];
+    leads_to(&owner.post("/ui/1/ten/settings/source", &source).await, "/ui/1/ten/settings?done=source");
+    let index = was(&old, "index");
+    let index = [("always", ""), ("never", ""), ("was", &index), ("token", &token)];
+    leads_to(&owner.post("/ui/1/ten/settings/index", &index).await, "/ui/1/ten/settings?done=index");
+    let seen = owned.call("GET", "/dataset/view?dataset_id=1", "").await;
+    let seen: serde_json::Value = serde_json::from_str(seen.text()).expect("JSON");
+    let dataset = &seen["dataset"];
+    for (field, value) in [
+        ("private", json!(true)),
+        ("description", json!("new")),
+        ("licence", json!("CC0")),
+        ("source", json!(url)),
+        ("format", json!("json")),
+        ("infer_types", json!(true)),
+        ("index", json!({"always": ["a"], "never": []})),
+    ] {
+        assert_eq!(dataset[field], value, "{field}");
+    }
+    // What the page of a form did not write there is none of it.
+    let wrong = [("name", "Ten"), ("description", ""), ("licence", ""), ("was", "{"), ("token", &token)];
+    let told = Page::of(&owner.post("/ui/1/ten/settings/about", &wrong).await, 400).words("[role=alert]");
+    assert!(told.contains("its field was holds something else"), "{told}");
+}
+
+#[tokio::test]
+async fn a_form_that_is_refused_is_not_lost() {
+    let owned = Owned::sqlite().await;
+    owned.dataset("Ten", json!({}), &["[{\"n\":1}]"]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let (page, token) = (owner.page(SETTINGS).await, owner.token(SETTINGS).await);
+    // A URL beside the other choice is not dropped.
+    let source = was(&page, "source");
+    let url = "https://example.org/x.json";
+    let fields =
+        [("from", "push"), ("source", url), ("format", ""), ("records_path", ""), ("was", &source), ("token", &token)];
+    let refused = Page::of(&owner.post("/ui/1/ten/settings/source", &fields).await, 400);
+    assert_eq!(refused.words("#source-problem"), "Choose “are fetched from this URL” for it, or leave it empty.");
+    let field = refused.one("#source");
+    assert_eq!((field.attr("value"), field.attr("autofocus")), (Some(url), Some("")));
+    assert_eq!(was(&refused, "source"), source, "it is compared with what the first page held");
+    assert!(refused.words("title").starts_with("Error: Settings, Ten"), "{}", refused.words("title"));
+
+    // What there is to delete.
+    let told = owner.error("/ui/1/ten/settings/delete", 409).await;
+    assert!(told.text.contains("/ui/1/ten/versions"), "{}", told.text);
+
+    // Another session, and none.
+    let about = [("name", "Ten"), ("description", "a long text"), ("licence", ""), ("token", "00")];
+    let forged = Page::of(&owner.post("/ui/1/ten/settings/about", &about).await, 403);
+    assert_eq!(forged.words("#typed"), "name: Ten description: a long text");
+    assert_eq!(forged.link("Open the page again"), "/ui/1/ten/settings");
+    let visitor = Browser::visitor(&owned.service);
+    let ended = Page::of(&visitor.post("/ui/1/ten/settings/about", &about).await, 401);
+    assert_eq!(ended.words("#typed"), "name: Ten description: a long text");
+    assert_eq!(ended.link("Sign in"), "/ui/sign-in?next=/ui/1/ten/settings");
+    // Passwords are not shown again.
+    let password = [("old", "secret-1"), ("new", "secret-2"), ("again", "secret-2"), ("token", "00")];
+    let forged = Page::of(&owner.post("/ui/account/password", &password).await, 403);
+    assert!(!forged.text.contains("secret-") && forged.select("#typed").is_empty(), "{}", forged.text);
+}
+
+#[tokio::test]
+async fn a_long_description_is_folded_above_every_page() {
+    let owned = Owned::sqlite().await;
+    let text = format!("The first line.\n{}", "More of it. ".repeat(100));
+    owned.dataset("Long", json!({"description": text.trim()}), &["[{\"n\":1}]"]).await;
+    owned.dataset("Short", json!({"description": "One.\nTwo."}), &["[{\"n\":1}]"]).await;
+    let visitor = Browser::visitor(&owned.service);
+    let page = visitor.page("/ui/1/long/active/").await;
+    assert_eq!(page.words("details.about > summary"), "The first line.");
+    assert!(page.words("details.about").ends_with("More of it."));
+    let page = visitor.page("/ui/2/short/active/").await;
+    assert_eq!((page.words("p.about"), page.select("details.about").len()), ("One. Two.".to_owned(), 0));
 }

@@ -178,9 +178,50 @@ async fn only_the_owner_has_a_webhook_and_only_on_a_plan_that_has_them() {
         crate::support::owned::call(&owned.service, &token, "POST", "/dataset/create", "{\"name\":\"Free\"}").await;
     assert_eq!(made.status, 200);
     let page = other.page("/ui/2/free/webhook").await;
-    assert!(page.words(".note").starts_with("Your plan, free, has no webhooks."));
+    assert!(page.words(".note").starts_with("Your plan, free, has no webhooks, so nothing is sent."));
     assert!(page.words("section[aria-labelledby=payload]").contains("The dataset has no version yet."));
     let fields = [("token", form.as_str()), ("url", "http://127.0.0.1/"), ("signed", "no"), ("secret", "")];
     let refused = other.post("/ui/2/free/webhook/register", &fields).await;
     assert!(matches!(refused.status, 400 | 403), "{}", refused.status);
+}
+
+#[tokio::test]
+async fn a_webhook_keeps_its_secret_and_what_may_be_a_key_in_its_url_is_not_shown() {
+    let server = LoopbackServer::start(|_| ok("", b""));
+    let owned = owned().await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let url = server.url("/hook?key=k3y");
+    let fields = [("url", url.as_str()), ("signed", "typed"), ("secret", "s3cret")];
+    leads_to(&registered(&owner, &fields).await, "/ui/1/ten/webhook?done=register");
+    let page = owner.page(WEBHOOK).await;
+    assert!(!page.text.contains("k3y") && !page.text.contains("s3cret"), "{}", page.text);
+    assert!(page.words("section[aria-labelledby=receiver]").contains("/hook?… since"));
+    let field = page.one("#url");
+    assert_eq!(
+        (field.attr("value"), field.attr("placeholder"), field.attr("required")),
+        (Some(""), Some("as it is"), None)
+    );
+    assert_eq!(page.one("input[name=signed][checked]").attr("value"), Some("kept"));
+
+    // As it is, then with another URL: the secret stays.
+    let moved = server.url("/moved");
+    for (typed, target, version) in [("", "/hook?key=k3y", 2), (moved.as_str(), "/moved", 3)] {
+        let fields = [("url", typed), ("signed", "kept"), ("secret", "")];
+        leads_to(&registered(&owner, &fields).await, "/ui/1/ten/webhook?done=register");
+        owned.push(1, &format!("[{{\"n\":{version}}}]")).await;
+        owned.service.app.deliveries().send_due().await.expect("sent");
+        let sent = server.take_received().pop().expect("a delivery");
+        assert_eq!(sent.target, target);
+        assert!(sent.header("x-service-signature").is_some());
+    }
+    // There is none to keep.
+    leads_to(
+        &registered(&owner, &[("url", &moved), ("signed", "no"), ("secret", "")]).await,
+        "/ui/1/ten/webhook?done=register",
+    );
+    let refused = Page::of(&registered(&owner, &[("url", &moved), ("signed", "kept"), ("secret", "")]).await, 400);
+    assert_eq!(refused.words("#secret-problem"), "There is none by now; choose another signature.");
+    let token = owner.token(WEBHOOK).await;
+    leads_to(&owner.post("/ui/1/ten/webhook/delete", &[("token", &token)]).await, "/ui/1/ten/webhook?done=delete");
+    owner.error("/ui/1/ten/webhook/delete", 404).await;
 }

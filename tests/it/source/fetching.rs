@@ -158,7 +158,7 @@ fn answers_that_are_no_document() {
     let url = format!("https://{}/", unencrypted.local_addr().expect("an address"));
     let answering = std::thread::spawn(move || {
         let (mut connection, _) = unencrypted.accept().expect("a client");
-        connection.read(&mut [0; 4096]).expect("the client's greeting");
+        assert!(connection.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0), "the client's greeting");
         connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("an answer");
     });
     check_unreachable(&url, "the source cannot be fetched: received corrupt message of type InvalidContentType");

@@ -295,7 +295,32 @@ async function events() {
   await page.unroute("**/ui/sign-in");
 }
 
-for (const part of [keys, columns, fields, folded, lightness, counts, copying, tooLong, json, events]) await part();
+/** A form is sent once however often its button is pressed, and again when something is changed in it. */
+async function once() {
+  let sent = 0;
+  await page.route("**/ui/sent-once", async (route) => {
+    sent += 1;
+    // No content: the page stays, as while an answer is on its way.
+    await route.fulfill({ status: 204 });
+  });
+  await withElements(
+    '<form id="once" method="post" action="/ui/sent-once"><label for="text">Text</label>' +
+      '<input id="text" name="text"><button type="submit">Send it once</button></form>',
+  );
+  const button = page.getByRole("button", { name: "Send it once" });
+  const answered = () => page.waitForResponse("**/ui/sent-once");
+  await Promise.all([answered(), button.click()]);
+  await button.click();
+  await button.click();
+  assert.equal(await page.locator("#once").getAttribute("data-sent"), "");
+  await page.locator("#text").fill("more");
+  await Promise.all([answered(), button.click()]);
+  assert.equal(sent, 2);
+  await page.unroute("**/ui/sent-once");
+  await page.unroute("**/ui/sign-in");
+}
+
+for (const part of [keys, columns, fields, folded, lightness, counts, copying, tooLong, json, events, once]) await part();
 await context.close();
 await browser.end();
 console.log("done");

@@ -10,12 +10,14 @@ import { checkJson } from "./json_fields";
 import { listenToKeys } from "./keys";
 import { later } from "./later";
 import { keepPositions } from "./positions";
+import { sendOnce } from "./submits";
 
 later(chooseColumns);
 openFields();
 checkJson();
 listenToKeys();
 keepPositions();
+sendOnce();
 later(() => {
   addCopyButtons();
   fillCounts();
