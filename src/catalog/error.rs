@@ -36,6 +36,12 @@ pub enum CatalogError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The SQLite file is that of another program.
+    #[error("{path:?} is a database of another program: it has tables, and none of a catalog; choose another place")]
+    Foreign {
+        /// The SQLite file.
+        path: String,
+    },
     /// A copy of the catalog cannot be written.
     #[error("cannot write a copy of the catalog to {}", path.display())]
     Copy {

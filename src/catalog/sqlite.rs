@@ -68,6 +68,9 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
         // A commit is on the disk before it is answered: the claim of a webhook delivery must last.
         .synchronous(SqliteSynchronous::Full);
     let named = |error: CatalogError| error.of_file(path, &file);
+    if is_of_another_program(&options, &file).await {
+        return Err(CatalogError::Foreign { path: path.to_owned() });
+    }
     let mut migrating = connect_first(&options, wait).await.map_err(|error| named(error.into()))?;
     migrate(&mut migrating).await.map_err(named)?;
     let opened =
@@ -101,6 +104,20 @@ async fn connect_first(options: &SqliteConnectOptions, wait: Duration) -> Result
             outcome => return outcome,
         }
     }
+}
+
+/// Whether a file is a database with tables, none of which is of a catalog. It is only read, and another answer is
+/// given where that fails: opening it then says why.
+async fn is_of_another_program(options: &SqliteConnectOptions, file: &Path) -> bool {
+    if std::fs::metadata(file).is_ok_and(|found| found.len() == 0) {
+        return false;
+    }
+    let Ok(mut reading) = options.clone().read_only(true).connect().await else { return false };
+    let sql = "SELECT COUNT(*), COALESCE(SUM(name = 'datasets'), 0) FROM sqlite_master
+               WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'";
+    let tables = sqlx::query_as::<_, (i64, i64)>(sql).fetch_one(&mut reading).await;
+    let _ = reading.close().await;
+    tables.is_ok_and(|(all, of_catalog)| all > 0 && of_catalog == 0)
 }
 
 /// Runs the migrations that the file has not seen, all of them or none.

@@ -4,6 +4,8 @@
 //! `Content-Type`; the content. An ambiguous source is an error that says how to name the format. So is one that begins
 //! as something that is no source, or as Parquet where another format is named.
 
+use serde::de::IgnoredAny;
+
 use super::envelope::ENTITIES;
 use super::error::SourceError;
 use crate::document::{self, Cursor, Token, ValueScanner};
@@ -173,13 +175,21 @@ fn is_json(content: &[u8]) -> bool {
         Some(rest) => (true, rest.trim_ascii_start()),
         None => (false, line),
     };
+    if list && serde_json::from_slice::<IgnoredAny>(line).is_ok() {
+        return true;
+    }
     match object.strip_prefix(b"{").map(<[u8]>::trim_ascii_start) {
-        Some([b'"', members @ ..]) => list || memchr::memmem::find(members, b"\":").is_some(),
-        Some([]) => is_whole,
+        Some([b'"', members @ ..]) => list || has_colon_after_key(members),
+        Some([]) => true,
         Some(b"}" | b"},") => true,
         Some(_) => false,
         None => list && is_whole && matches!(object, b"" | b"]"),
     }
+}
+
+/// Whether a colon follows a quotation mark, blanks between them or not.
+fn has_colon_after_key(members: &[u8]) -> bool {
+    memchr::memchr_iter(b'"', members).any(|at| members[at + 1..].trim_ascii_start().starts_with(b":"))
 }
 
 fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, SourceError> {

@@ -94,8 +94,9 @@ impl Store {
     /// What the store answered.
     pub async fn identity(&self) -> Result<Option<String>, StorageError> {
         let path = object_store::path::Path::from(IDENTITY);
-        if self.check_regular(&path).await.is_err() {
-            return Err(StorageError::gone("its strata.id is no regular file"));
+        match self.check_regular(&path).await {
+            Err(StorageError::Layout(_)) => return Err(StorageError::gone("its strata.id is no regular file")),
+            checked => checked?,
         }
         let found = match self.objects.get(&path).await {
             Ok(found) => found,
@@ -176,10 +177,10 @@ impl Store {
     /// Nothing at all passes.
     ///
     /// # Errors
-    /// [`StorageError::Layout`].
+    /// [`StorageError::Layout`]; where the system starts no thread to look.
     pub async fn check_regular(&self, path: &object_store::path::Path) -> Result<(), StorageError> {
         let Some(file) = self.file_of(path) else { return Ok(()) };
-        match tokio::fs::metadata(file).await {
+        match blocking(move || std::fs::metadata(file)).await? {
             Ok(found) if !found.is_file() => Err(StorageError::Layout("it is no regular file".to_owned())),
             _ => Ok(()),
         }
@@ -216,7 +217,8 @@ impl Store {
     /// When the disk refuses.
     pub async fn remove_unfinished(&self, file: &UnfinishedFile) -> Result<(), StorageError> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        match tokio::fs::remove_file(directory.join(&file.path)).await {
+        let file = directory.join(&file.path);
+        match blocking(move || std::fs::remove_file(file)).await? {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }

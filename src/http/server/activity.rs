@@ -22,6 +22,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::requests::Counted;
+
 /// Bytes that a client must take within the time for writing, unless there are fewer.
 pub(super) const WRITE_FLOOR_BYTES: usize = 16 << 10;
 
@@ -244,7 +246,7 @@ impl Activity {
             state.requests.insert(state.begun, Request { waiting: None, answering: None });
             state.begun
         });
-        InFlight { activity: self.clone(), request }
+        InFlight { activity: self.clone(), request, counted: None }
     }
 
     /// Takes note of bytes read.
@@ -386,9 +388,15 @@ impl Activity {
 pub(super) struct InFlight {
     activity: Arc<Activity>,
     request: u64,
+    counted: Option<Counted>,
 }
 
 impl InFlight {
+    /// With its place among those over HTTP/2.
+    pub(super) fn hold(&mut self, counted: Counted) {
+        self.counted = Some(counted);
+    }
+
     /// Stands for the request without keeping it in flight.
     pub(super) fn turn(&self) -> Turn {
         Turn { activity: self.activity.clone(), request: self.request }

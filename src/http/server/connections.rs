@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::activity::{Activity, Patience};
+use super::requests::{OfClient, Requests};
 use crate::config::TrustedProxies;
 use crate::metrics::metrics;
 use crate::service::Client;
@@ -70,6 +71,7 @@ pub(super) struct Connections {
 }
 
 struct Shared {
+    requests: Arc<Requests>,
     bounds: Bounds,
     patience: Patience,
     registry: Mutex<Registry>,
@@ -95,9 +97,9 @@ struct Registry {
 }
 
 /// The connections of one client that have a place.
-#[derive(Default)]
 struct Held {
     exempt: bool,
+    requests: Arc<OfClient>,
     connections: BTreeMap<u64, Arc<Activity>>,
 }
 
@@ -126,8 +128,8 @@ pub(super) enum Admission {
 
 impl Connections {
     /// None yet.
-    pub(super) fn new(bounds: Bounds, patience: Patience) -> Connections {
-        let shared = Shared { bounds, patience, registry: Mutex::default(), ended: Default::default() };
+    pub(super) fn new(bounds: Bounds, patience: Patience, requests: Arc<Requests>) -> Connections {
+        let shared = Shared { requests, bounds, patience, registry: Mutex::default(), ended: Default::default() };
         Connections { shared: Arc::new(shared) }
     }
 
@@ -182,10 +184,12 @@ impl Connections {
         registry.next += 1;
         registry.open += 1;
         let activity = Activity::new(self.shared.patience);
-        let held = registry.clients.entry(client).or_default();
+        let new = || Held { exempt, requests: self.shared.requests.client(), connections: BTreeMap::new() };
+        let held = registry.clients.entry(client).or_insert_with(new);
         held.exempt = exempt;
         held.connections.insert(id, activity.clone());
-        Admission::Admitted(Place { shared: self.shared.clone(), client, id, activity })
+        let requests = (!exempt).then(|| held.requests.clone());
+        Admission::Admitted(Place { shared: self.shared.clone(), client, id, activity, requests })
     }
 }
 
@@ -286,9 +290,15 @@ pub(super) struct Place {
     client: Client,
     id: u64,
     activity: Arc<Activity>,
+    requests: Option<Arc<OfClient>>,
 }
 
 impl Place {
+    /// The requests of its client in flight over HTTP/2; `None` for a trusted proxy, which speaks for many.
+    pub(super) fn requests(&self) -> Option<&Arc<OfClient>> {
+        self.requests.as_ref()
+    }
+
     /// What the connection is doing.
     pub(super) fn activity(&self) -> &Arc<Activity> {
         &self.activity
@@ -320,7 +330,7 @@ mod tests {
         let long = Duration::from_secs(60);
         let patience = Patience { head: long, write_stall: long, answer: long, drain_idle: long };
         let exempt = TrustedProxies::try_from(vec!["10.0.0.0/8".to_owned()]).expect("a network");
-        Connections::new(Bounds { all, per_client, exempt }, patience)
+        Connections::new(Bounds { all, per_client, exempt }, patience, Requests::new(1))
     }
 
     /// What becomes of a connection of the peer, at a time when all others have been there for long or have just come.

@@ -20,12 +20,14 @@
 //! | `activity` | whose turn it is on a connection |
 //! | `frames` | frames of HTTP/2 that a client sends beside its requests |
 //! | `request_lines` | targets of HTTP/1.1 as they come |
+//! | `requests` | requests in flight over HTTP/2: whose turn it is, and how many there may be |
 
 mod activity;
 mod connections;
 mod frames;
 mod listener;
 mod request_lines;
+mod requests;
 mod timed_body;
 mod timed_stream;
 
@@ -40,8 +42,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
-use axum::http::{HeaderValue, Version, header};
-use axum::response::Response;
+use axum::http::{HeaderValue, StatusCode, Version, header};
+use axum::response::{IntoResponse, Response};
 use futures::future::Either;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, Connection};
@@ -63,6 +65,7 @@ use activity::{Activity, Cut, Due, Patience};
 use connections::{Admission, Bounds, Connections, Place, outside_at_most};
 use listener::{Accepted, Listener, Refusals, connections_for_descriptors};
 use request_lines::ParsedHead;
+use requests::{OfClient, Requests, head_bytes};
 use timed_body::{AwaitedBody, TimedBody};
 use timed_stream::TimedStream;
 
@@ -140,6 +143,10 @@ const BACKLOG: Duration = Duration::from_secs(2);
 /// What a client is told that has most of the connections where there is no room.
 const FULL: &str = "The service has as many connections as it takes (server.connections), and you have about as many of them as \
                     any client. Close some of them, or use those that are open.";
+
+/// What a client is told that has as many requests in flight over HTTP/2 as it may, or where all have.
+const TOO_MANY_REQUESTS: &str = "There are more requests of your address in flight over HTTP/2 than the service takes, or of all. Wait for \
+                                 some of the answers before you send the next ones.";
 
 /// How long a connection that was released for its descriptor may take to give it back.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
@@ -361,6 +368,7 @@ struct Server {
     router: Router,
     limits: ServerLimits,
     protocol: Builder<TokioExecutor>,
+    requests: Arc<Requests>,
     connections: Connections,
     /// Connections that have been accepted and wait for a place: of clients that have few, and of those that have many.
     waiting: Arc<Semaphore>,
@@ -387,10 +395,11 @@ impl Server {
              some of them, or use those that are open.",
             limits.connections_per_client
         );
-        let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience));
+        let requests = Requests::new(limits.concurrent_streams);
+        let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience, requests.clone()));
         let outside = outside_at_most(limits.connections);
         let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside))).into();
-        Server { router, limits, protocol, connections, waiting, many_waiting, too_many }
+        Server { router, limits, protocol, requests, connections, waiting, many_waiting, too_many }
     }
 
     /// Serves a connection that has a place, to its end.
@@ -407,6 +416,7 @@ impl Server {
             body_bytes_per_s: limits.body_bytes_per_s,
             activity,
             head,
+            requests: place.requests().map(|of_client| (self.requests.clone(), of_client.clone())),
         };
         let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
         watched(connection.into_owned(), peer, place, drain).await;
@@ -535,6 +545,8 @@ struct ConnectionService {
     body_bytes_per_s: u64,
     activity: Arc<Activity>,
     head: Arc<ParsedHead>,
+    /// Those in flight over HTTP/2, of all and of the client; `None` for a trusted proxy.
+    requests: Option<(Arc<Requests>, Arc<OfClient>)>,
 }
 
 impl<B> hyper::service::Service<axum::http::Request<B>> for ConnectionService
@@ -548,17 +560,35 @@ where
 
     fn call(&self, request: axum::http::Request<B>) -> Self::Future {
         self.head.request(request.body().size_hint().exact());
-        let in_flight = self.activity.begin();
+        let mut in_flight = self.activity.begin();
+        // HTTP/2 has GOAWAY for closing, and many requests on a connection.
+        let http2 = request.version() == Version::HTTP_2;
+        let mut turns = None;
+        if http2 && let Some((requests, of_client)) = &self.requests {
+            let Some(counted) = requests.admit(of_client, head_bytes(&request)) else {
+                let response = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], TOO_MANY_REQUESTS);
+                let body = |body| Body::new(TimedBody::new(body, self.answer, None, in_flight, http2));
+                let response = response.into_response().map(body);
+                return Box::pin(async { Ok(response) });
+            };
+            turns = Some(counted.turns());
+            in_flight.hold(counted);
+        }
         let mut request: Request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
             false => Body::new(AwaitedBody::new(Box::pin(body), in_flight.turn(), self.body_bytes_per_s)),
         });
         request.extensions_mut().insert(ConnectInfo(self.peer));
         host::mark(&mut request);
-        // HTTP/2 has GOAWAY for this.
-        let http2 = request.version() == Version::HTTP_2;
         let outlives = outlives_its_client(request.method(), request.uri().path());
-        let answering = self.router.clone().call(request);
+        let mut router = self.router.clone();
+        let answering = match turns {
+            None => Either::Left(router.call(request)),
+            Some(turns) => Either::Right(async move {
+                let _turn = turns.next().await;
+                router.call(request).await
+            }),
+        };
         // A connection whose client has left is dropped, before a call is looked at, too.
         let answering = match outlives {
             true => Either::Left(in_its_own_task(answering)),

@@ -1,5 +1,6 @@
 //! Conditions on an entity, prepared once per query from the literals of their function calls.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -178,8 +179,10 @@ pub struct Keywords {
 }
 
 impl Keywords {
-    /// Prepares a search. No word may be empty.
-    pub fn new(words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
+    /// Prepares a search. No word may be empty. Words that are the same when they are folded are searched for once.
+    pub fn new(mut words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
+        let mut seen = HashSet::new();
+        words.retain(|word| seen.insert(document::fold(word)));
         Keywords {
             folded: words.iter().map(|word| document::fold(word).into_bytes()).collect(),
             needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(),

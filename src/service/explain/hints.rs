@@ -172,27 +172,34 @@ impl<'a> Held<'a> {
         Held(paths.map(|record| (record.path.as_str(), record)).collect())
     }
 
+    /// What a path holds, and the nearest path below it where that may be meant.
     fn of(&self, path: &Path) -> Option<Comparable> {
+        let mut held = self.without_below(path)?;
+        if held.is_nested_alone() {
+            let holds = |record: &&&PathRecord| record.types.number + record.types.string + record.types.boolean > 0;
+            let paths = self.0.values().filter(holds).map(|record| record.path.as_str());
+            held.below = hints::below(&path.to_string(), paths);
+        }
+        Some(held)
+    }
+
+    /// The same without the path below it, for which all paths are looked through.
+    fn without_below(&self, path: &Path) -> Option<Comparable> {
         let text = path.to_string();
         let PathRecord { types, string_min, string_max, .. } = self.0.get(text.as_str())?;
-        let mut held = Comparable {
+        Some(Comparable {
             numbers: types.number > 0,
             texts: types.string > 0,
             booleans: types.boolean > 0,
             numerals: are_numerals(string_min.as_ref(), string_max.as_ref()),
             nested: types.array + types.object > 0,
             below: None,
-        };
-        if held.is_nested_alone() {
-            let holds = |record: &&&PathRecord| record.types.number + record.types.string + record.types.boolean > 0;
-            held.below = hints::below(&text, self.0.values().filter(holds).map(|record| record.path.as_str()));
-        }
-        Some(held)
+        })
     }
 
     /// Whether objects or arrays of them stand at a path alone, so that no index helps a condition on it.
     fn is_nested_alone(&self, path: &Path) -> bool {
-        self.of(path).is_some_and(|held| held.is_nested_alone())
+        self.without_below(path).is_some_and(|held| held.is_nested_alone())
     }
 }
 

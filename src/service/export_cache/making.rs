@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, TryStreamExt};
 use tokio::sync::watch;
 
-use crate::blocking::blocking;
+use crate::blocking::{blocking, with_blocking_calls};
 use crate::service::admission::Admission;
 use crate::service::admission::holder::Holder;
 use crate::service::export_cache::checksums::Sums;
@@ -187,7 +187,7 @@ impl Making {
             }
             self.sums.update(&chunk);
         }
-        tokio::fs::rename(&self.partial, &self.whole).await?;
+        with_blocking_calls(tokio::fs::rename(&self.partial, &self.whole)).await??;
         Ok((totals, keep))
     }
 

@@ -136,7 +136,7 @@ fn filters(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -
     let values = [("filter", &request.filters), ("filter_contains", &request.filters_contain)];
     let values = values.into_iter().flat_map(|(parameter, filters)| filters.iter().map(move |one| (parameter, one)));
     // Before anything is looked up: there may be a thousand of these, of which nothing is said.
-    let values = values.filter(|(_, filter)| !may_find_nulls(filter));
+    let values = values.filter(|(parameter, filter)| !may_find_nulls(parameter, filter));
     let values = values.filter_map(|(parameter, filter)| nested_hint(parameter, filter, &types(&filter.path)?));
     let ranges = RangeBound::ALL.into_iter().flat_map(|bound| {
         let filters = request.ranges[bound as usize].iter();
@@ -151,7 +151,7 @@ fn filters(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -
 
 /// What is said of a filter whose path ends in objects alone.
 fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -> Option<FilterHint> {
-    if !held.is_nested_alone() || may_find_nulls(filter) {
+    if !held.is_nested_alone() || may_find_nulls(parameter, filter) {
         return None;
     }
     let PathValue { path, value } = filter;
@@ -168,9 +168,9 @@ fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -
     })
 }
 
-/// Whether a filter may find nulls, which may stand beside objects.
-fn may_find_nulls(filter: &PathValue) -> bool {
-    "null".contains(&shorten(&filter.value).to_ascii_lowercase())
+/// Whether a filter may find nulls, which may stand beside objects: only one of whole values finds them.
+fn may_find_nulls(parameter: &str, filter: &PathValue) -> bool {
+    parameter == "filter" && filter.value.eq_ignore_ascii_case("null")
 }
 
 fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option<FilterHint> {

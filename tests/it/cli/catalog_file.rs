@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::support::machine::{Machine, Server, get, succeeded};
+use crate::support::catalog::execute_in;
+use crate::support::machine::{Machine, Server, failed, get, succeeded};
 
 /// The files of the catalog that are there.
 fn files(machine: &Machine) -> Vec<String> {
@@ -54,4 +55,22 @@ fn every_command_and_a_server_that_was_stopped_leave_one_whole_file() {
         assert!(head.starts_with(&format!("http/1.1 {status}")), "{target}: {head}");
     }
     assert_eq!(server.stop("-TERM").0, Some(0));
+}
+
+/// The tables of a catalog were made beside those of the other program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_of_another_program_is_left_as_it_is() {
+    let machine = Machine::with_user();
+    let (data, file) = (machine.path("strata-data"), machine.path("strata-data/catalog.sqlite"));
+    fs::write(&file, "").expect("emptied");
+    execute_in(&data, "CREATE TABLE notes (text TEXT)").await;
+    let before = fs::read(&file).expect("read");
+    tokio::task::block_in_place(|| {
+        for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["user", "list"], &["check"]] {
+            let message = failed(&machine.run(arguments));
+            assert!(message.contains("is a database of another program"), "{arguments:?}: {message}");
+        }
+    });
+    assert!(fs::read(&file).expect("read") == before);
+    assert_eq!(files(&machine), ["catalog.sqlite"]);
 }

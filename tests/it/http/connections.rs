@@ -557,3 +557,64 @@ async fn limits_at_their_least_and_their_most_serve_honest_clients() {
         assert!(answer.len() > 8 << 20);
     }
 }
+
+/// A thousand connections of 126 requests each took gigabytes, and kept others waiting for seconds.
+#[tokio::test]
+async fn requests_over_http2_take_turns_and_are_bounded() {
+    const AT_ONCE: usize = 100;
+    const MANY: usize = 6;
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = begun.clone();
+    let routes = routes().route(
+        "/stuck",
+        get(async move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        }),
+    );
+    let limits = ServerLimits { concurrent_streams: AT_ONCE as u32, header_bytes: 128 << 10, ..limits() };
+    let address = start(routes, limits).await;
+    let (greedy, other) = ([127, 0, 0, 20], [127, 0, 0, 21]);
+    let http2 = async |from| {
+        let stream = connect(from, address).await.expect("a connection");
+        let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        (client, tokio::spawn(connection))
+    };
+    // 564 of 118 kB each fit into 64 MiB.
+    let long = "x".repeat(100 << 10);
+    let (refusals, mut refused) = tokio::sync::mpsc::unbounded_channel();
+    let mut open = Vec::new();
+    for _ in 0..MANY {
+        let (client, connection) = http2(greedy).await;
+        for _ in 0..AT_ONCE {
+            let request = axum::http::Request::get("http://test/stuck").header("x-long", &long);
+            let mut client = client.clone().ready().await.expect("ready");
+            let (answer, _) = client.send_request(request.body(()).expect("a request"), true).expect("sent");
+            let refusals = refusals.clone();
+            tokio::spawn(async move {
+                let answer = answer.await.expect("an answer");
+                let _ = refusals.send(answer.status().as_u16());
+            });
+        }
+        open.push(connection);
+    }
+    for _ in 0..MANY * AT_ONCE - 570 {
+        let status = tokio::time::timeout(HANG, refused.recv()).await.expect("in time");
+        assert_eq!(status, Some(503));
+    }
+    assert_eq!(begun.load(Ordering::SeqCst), AT_ONCE, "others wait for their turn");
+    // Nobody else is in their way, nor the client itself over HTTP/1.1.
+    let status = async |from| {
+        let (client, connection) = http2(from).await;
+        let request = axum::http::Request::get("http://test/upload").body(()).expect("a request");
+        let mut client = client.ready().await.expect("ready");
+        let (answer, _) = client.send_request(request, true).expect("sent");
+        let status = tokio::time::timeout(HANG, answer).await.expect("in time").expect("an answer").status();
+        connection.abort();
+        status.as_u16()
+    };
+    assert_eq!(status(other).await, 200);
+    // What has ended leaves room.
+    open.iter().for_each(tokio::task::JoinHandle::abort);
+    while tokio::time::timeout(Duration::from_millis(200), status(greedy)).await != Ok(200) {}
+}

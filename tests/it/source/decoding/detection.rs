@@ -81,6 +81,10 @@ fn json_that_is_named_a_table_is_refused_and_odd_header_lines_are_not() {
             "[]\n",
             "{}\n",
             "[{},\n{}]",
+            "{ \"a\" : 1 }\n{ \"a\" : 2 }\n",
+            "[1,2]\n",
+            "[null,{\"a\":1}]",
+            "{",
             &long,
         ] {
             for window_bytes in [1, 7, 512] {
