@@ -222,6 +222,12 @@ impl SourceForm {
             "" => None,
             format => Some(format.parse::<SourceFormat>().map_err(|error| invalid("format", error.to_string()))?),
         };
+        if !self.records_path.is_empty()
+            && let Some(format) = format.filter(|format| *format != SourceFormat::Json)
+        {
+            let problem = format!("only the format json has one, and this is {format}: clear one of the two");
+            return Err(invalid("records_path", problem));
+        }
         let path = Some(self.records_path.clone()).filter(|path| !path.is_empty());
         let place = |form: &SourceForm| (form.pushed, form.url.clone());
         Ok(DatasetSettings {

@@ -249,3 +249,18 @@ impl fmt::Display for Predicate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::request::ReadRequest;
+
+    #[test]
+    fn equal_words_are_searched_for_once() {
+        let words = ["Straße", "a", "STRASSE", "b", "A", "a"].map(str::to_owned).to_vec();
+        let keywords = Keywords::new(words, KeywordsMode::And, Reshape::of(&ReadRequest::default()));
+        let once: HashSet<String> = keywords.words().iter().map(|word| document::fold(word)).collect();
+        assert_eq!((keywords.words().len(), keywords.folded().len()), (once.len(), once.len()));
+        assert!(keywords.words().starts_with(&["Straße".to_owned(), "a".to_owned()]));
+    }
+}

@@ -132,7 +132,6 @@ impl Datasets {
         default_schedule: &str,
     ) -> Result<OwnedDataset, ManageError> {
         self.check_settings(owner, &settings).await?;
-        check_records_path(settings.records_path.as_ref().and_then(Option::as_deref), settings.format.flatten())?;
         let new = NewDataset {
             owner: owner.id,
             name,
@@ -172,11 +171,6 @@ impl Datasets {
         settings: DatasetSettings,
     ) -> Result<OwnedDataset, ManageError> {
         self.check_settings(owner, &settings).await?;
-        let dataset = self.catalog.owned_dataset(owner.id, id).await?;
-        if settings.records_path.is_some() || settings.format.is_some() {
-            let records_path = settings.records_path.as_ref().unwrap_or(&dataset.records_path);
-            check_records_path(records_path.as_deref(), settings.format.unwrap_or(dataset.format))?;
-        }
         let change = DatasetChange {
             name: settings.name,
             description: settings.description,
@@ -194,8 +188,7 @@ impl Datasets {
             schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
             index: settings.index,
         };
-        let updated = self.writes.run(owner.id, self.catalog.update_dataset(id, &change)).await?;
-        self.with_attempts(updated).await
+        self.change(owner, id, self.catalog.update_dataset(id, &change)).await
     }
 
     /// Deletes a dataset that has no versions.
@@ -415,16 +408,5 @@ impl Datasets {
             Ok(()) => Ok(()),
             Err(error) => invalid("source", format!("{error}; or push, to send the entities")),
         }
-    }
-}
-
-/// Refuses a path to the array of records in a format that has none.
-fn check_records_path(records_path: Option<&str>, format: Option<SourceFormat>) -> Result<(), ManageError> {
-    match (records_path, format) {
-        (Some(_), Some(format)) if format != SourceFormat::Json => {
-            let problem = format!("only the format json has one, and the dataset's is {format}: clear one of the two");
-            Err(ManageError::Invalid { field: "records_path", problem })
-        }
-        _ => Ok(()),
     }
 }

@@ -105,6 +105,7 @@ async fn a_source_is_saved_and_what_may_be_a_key_in_it_is_shown_when_asked_for()
         (&[("from", "url"), ("source", "ftp://<b>")], "source", "a source is an http, https, s3 or store URL"),
         (&[("from", "push"), ("format", "<b>")], "format", "<b>"),
         (&[("from", "push"), ("records_path", &"x".repeat(1_025))], "records_path", "It is longer than 1024 bytes."),
+        (&[("from", "push"), ("format", "csv"), ("records_path", "a")], "records_path", "Only the format json has one"),
     ] {
         let page = Page::of(&saved(fields).await, 400);
         let told = page.words(&format!("#{wrong}-problem"));

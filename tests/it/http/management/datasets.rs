@@ -54,12 +54,6 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     assert!(key.starts_with("sk_"), "{key}");
     assert_eq!(changed["ping_url"], ping_url);
 
-    // A path to records is for json alone, whichever of the two comes later.
-    let csv = json!({"dataset_id": id, "format": "csv"});
-    refused(&owners.post("/dataset/update", csv).await, 400, "only the format json has one");
-    let both = json!({"name": "Both", "format": "tsv", "records_path": "a"});
-    refused(&owners.post("/dataset/create", both).await, 400, "the dataset's is tsv");
-
     // What is not said stays; null clears what may be absent.
     let same = ok(&owners.post("/dataset/update", json!({"dataset_id": id, "private": true, "name": null})).await);
     assert_eq!(same["dataset"], changed);
