@@ -7,7 +7,7 @@ use clap::builder::styling::{AnsiColor, Style};
 
 use crate::diff::DiffPage;
 use crate::document::{self, Cursor, Text};
-use crate::model::text::is_invisible;
+use crate::model::text::with_invisible;
 use crate::service::{DiffSummary, VersionDiff};
 
 /// How much of a value and of an entity is shown.
@@ -219,12 +219,11 @@ fn string(value: &[u8]) -> String {
 }
 
 /// The text with escapes for characters that a terminal would obey, or not show. Characters that join the parts of
-/// emoji and letters stay.
+/// emoji and letters stay, and so do the tags of flags.
 fn visible(text: &str) -> String {
-    let obeyed = |character| is_invisible(character) && !matches!(character, '\u{200c}' | '\u{200d}');
     let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if obeyed(character) {
+    for (character, is_invisible) in with_invisible(text) {
+        if is_invisible {
             let _ = write!(shown, "\\u{:04x}", u32::from(character));
         } else {
             shown.push(character);

@@ -44,6 +44,9 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     visit.answer(outcome).await
 }
 
+/// Characters of what is looked for in a title.
+const TITLE_CHARACTERS: usize = 80;
+
 /// Characters of what is looked for.
 const CHARACTERS: usize = 200;
 
@@ -163,8 +166,13 @@ async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
         Some(user) if after.is_none() => Some(own(visit, user, (&q, &base), from, now).await?),
         _ => None,
     };
+    let title = match q.is_empty() {
+        _ if problem.is_some() => "Error: Datasets".to_owned(),
+        true => "Datasets".to_owned(),
+        false => format!("Datasets: {}", Shown::short(&q, TITLE_CHARACTERS).plain()),
+    };
     let page = CataloguePage {
-        shell: visit.shell("Datasets"),
+        shell: visit.shell(title),
         own,
         of_others: visit.visitor.user.is_some(),
         listed,

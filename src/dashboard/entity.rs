@@ -11,7 +11,7 @@ use axum::response::Response;
 use url::Url;
 
 use super::alternates::OF_VERSION;
-use super::browse::{Entities, numbered};
+use super::browse::{Entities, PAGE, numbered};
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
 use super::position::Position;
@@ -31,8 +31,8 @@ use crate::service::App;
 struct EntityPage {
     shell: Shell,
     heading: Heading,
-    /// The page of entities from which one came.
-    back: Option<String>,
+    /// The page of entities from which one came, or else one that has this entity.
+    back: String,
     position: String,
     of: String,
     /// `None` where it is too large.
@@ -88,10 +88,18 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     // Positions of a version are not those of its alternate.
     let named = if place.alt { "position" } else { OF_VERSION };
     let edit = Query::default().and(named, position).at(&place.alternate_action("edit"));
+    let (browse, back) = match came_from(visit, &place) {
+        Some((from, query)) => (from.browse(), query.at(&from.browse())),
+        None => {
+            let query = Query::default();
+            let query = if position < PAGE { query } else { query.and("offset", position / PAGE * PAGE) };
+            (place.browse(), query.at(&place.browse()))
+        }
+    };
     let page = EntityPage {
-        shell: visit.shell(format!("Entity at {position}, {}", opened.dataset.name.as_str())),
-        heading: Heading::of(visit, &opened, &place, Tab::Data),
-        back: came_from(visit, &place),
+        shell: visit.shell(format!("Entity at {position}, {}", opened.title())),
+        heading: Heading { browse, ..Heading::of(visit, &opened, &place, Tab::Data) },
+        back,
         position: figures::grouped(position),
         of: figures::counted(entities, "entity", "entities"),
         tree,
@@ -105,12 +113,11 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(StatusCode::OK, &page)
 }
 
-/// The page of entities of this dataset from which one came, as the browser says, with what was asked for there.
-fn came_from(visit: &Visit, place: &Place) -> Option<String> {
+/// The page of entities of this dataset from which one came, as the browser says, and what was asked for there.
+fn came_from(visit: &Visit, place: &Place) -> Option<(Place, Query)> {
     let referer = visit.head.headers.get(REFERER)?.to_str().ok()?;
     let url = Url::parse(referer).ok()?;
     let (from, _) = Place::parse(url.path()).ok()?;
     let is_of_it = from.dataset.id == place.dataset.id && from.dataset.slug == place.dataset.slug;
-    let query = url.query().filter(|query| !query.is_empty() && is_of_it && url.path() == from.browse())?;
-    Some(Query::parse(Some(query)).at(&from.browse()))
+    (is_of_it && url.path() == from.browse()).then(|| (from, Query::parse(url.query())))
 }

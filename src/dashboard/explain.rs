@@ -6,7 +6,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use indicatif::HumanBytes;
 
 use super::browse::{check_view, read_query};
 use super::figures;
@@ -148,20 +147,15 @@ fn parts(hint: &str) -> Vec<Part> {
     parts
 }
 
-/// A size in the units of the text.
-fn size(bytes: u64) -> String {
-    HumanBytes(bytes).to_string()
-}
-
 fn facts(found: &Explanation) -> Vec<(&'static str, String)> {
     let documents = &found.documents;
     let read = documents.pages.saturating_sub(documents.pages_not_read);
     let mut facts = vec![
         ("The version holds", figures::counted(found.entity_count, "entity", "entities")),
-        ("Work, estimated before", size(found.work.work_bytes)),
+        ("Work, estimated before", figures::size(found.work.work_bytes)),
         ("Pages of documents read", format!("{} of {}", figures::grouped(read), figures::grouped(documents.pages))),
-        ("From the store", size(found.parts.request_bytes)),
-        ("The answer", size(found.answer.body_bytes)),
+        ("From the store", figures::size(found.parts.request_bytes)),
+        ("The answer", figures::size(found.answer.body_bytes)),
     ];
     if let Some(scan) = &found.scan {
         let groups = &scan.row_groups;

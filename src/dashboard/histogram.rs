@@ -31,11 +31,19 @@ pub(super) struct Range {
 /// Why not.
 pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     match record {
-        _ if record.types.number == 0 || edges(record).is_none() => Err(""),
+        _ if record.types.number == 0 => Err("It has no numbers."),
+        _ if !has_ranges(record) => {
+            Err("Its numbers are all one, or too near or too far from each other for ranges of equal width.")
+        }
         _ if record.fans_out => Err("It is in arrays, so an entity may be in several ranges."),
         _ if !record.shredded => Err("It has no shredded column to count in."),
         _ => Ok(()),
     }
+}
+
+/// Whether there are ranges for the numbers of a path.
+pub(super) fn has_ranges(record: &PathRecord) -> bool {
+    edges(record).is_some()
 }
 
 /// Counts the numbers of a path by ranges: one query, which is admitted as a read, looks at the path's column once.

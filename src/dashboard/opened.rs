@@ -18,6 +18,14 @@ pub(super) struct Opened {
     pub(super) admitted: Admitted,
 }
 
+impl Opened {
+    /// What the title of a page says of it: `Sales v3`.
+    pub(super) fn title(&self) -> String {
+        let alternate = if self.admitted.alt { ", alternate" } else { "" };
+        format!("{} v{}{alternate}", self.dataset.name.as_str(), self.version.number)
+    }
+}
+
 /// Counts the request as a read, and finds what it names. As at the read endpoint, a request of nobody that is one too
 /// many costs no look-up. To all but its owner, a private dataset is what a missing one is.
 ///
@@ -94,6 +102,8 @@ pub(super) struct Heading {
     pub(super) version: Option<String>,
     /// The active version, where another one is shown, and its page.
     pub(super) active: Option<(u64, String)>,
+    /// The alternate of the version shown, or the version of the alternate: what leads there, and its page.
+    pub(super) beside: Option<(&'static str, String)>,
     pub(super) browse: String,
     pub(super) profile: String,
     pub(super) versions: String,
@@ -134,7 +144,14 @@ impl Heading {
         let active = dataset.active_version().filter(|active| *active != version.number && !dataset.frozen);
         let active =
             active.map(|active| (active.get(), place.dataset.version(VersionSelector::Active, false).browse()));
-        Heading { version: Some(shown), active, owners: around.owners.map(compare), ..around }
+        let other = place.dataset.version(VersionSelector::Number(version.number), !admitted.alt);
+        let words = if admitted.alt { "The version itself" } else { "Its alternate" };
+        let beside = match tab {
+            Tab::Data if version.alt.is_some() => Some((words, other.browse())),
+            Tab::Profile if version.alt.is_some() => Some((words, other.profile())),
+            _ => None,
+        };
+        Heading { version: Some(shown), active, beside, owners: around.owners.map(compare), ..around }
     }
 
     /// What it says of a version.
@@ -159,6 +176,7 @@ impl Heading {
             frozen: dataset.frozen,
             version: None,
             active: None,
+            beside: None,
             browse: place.browse(),
             profile: place.profile(),
             versions: place.dataset.versions(),

@@ -11,7 +11,8 @@ use super::browse::{types, value_text};
 use super::histogram::{self, Range};
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
-use super::query::Query;
+use super::query::{Query, invalid_text};
+use super::sentence::Sentence;
 use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
 use super::{closed, figures};
@@ -35,6 +36,9 @@ const RANGES: usize = 16;
 /// The parameter that names the path whose numbers are counted.
 const HISTOGRAM: &str = "histogram";
 
+/// Where it is on its page.
+const ANCHOR: &str = "#histogram";
+
 /// The width of a full bar in the units of its picture.
 const WIDTH: u64 = 1_000;
 
@@ -49,6 +53,8 @@ struct ProfilePage {
     q: String,
     /// What is wrong with what is looked for.
     problem: Option<String>,
+    /// That there is no path for a histogram.
+    no_path: Option<Sentence>,
     /// Leads from one path back to all.
     all: Option<String>,
     action: String,
@@ -71,6 +77,8 @@ struct PathCard {
     present: String,
     missing: u64,
     nulls: Option<(String, Option<String>)>,
+    /// Whether the filter that finds nulls may find a text, too.
+    has_texts: bool,
     distinct: String,
     shredded: bool,
     ranges: Vec<(&'static str, Shown, Shown)>,
@@ -107,13 +115,17 @@ struct SpreadBar {
 }
 
 impl Spread {
+    /// The way to that of a path. Why there is none is said where nobody asks only if numbers are shown in no other way.
     fn of(record: &PathRecord, place: &Place) -> Spread {
         match histogram::can_be_counted(record) {
             Ok(()) => {
-                let href = Some(Query::default().and(HISTOGRAM, &record.path).at(&place.profile()));
+                let href = Some(Query::default().and(HISTOGRAM, &record.path).at(&place.profile()) + ANCHOR);
                 Spread { href, ..Spread::default() }
             }
-            Err(why) => Spread { why_not: Some(why).filter(|why| !why.is_empty()), ..Spread::default() },
+            Err(why) => {
+                let is_told = record.types.number > 0 && record.number_bins.is_none() && histogram::has_ranges(record);
+                Spread { why_not: is_told.then_some(why), ..Spread::default() }
+            }
         }
     }
 
@@ -167,6 +179,7 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
 
 /// What a profile is of.
 struct Seen {
+    /// The dataset and the version, in the title.
     name: String,
     selector: VersionSelector,
     /// `None` where the dataset is frozen: its owner sees the profile, and nobody reads.
@@ -177,7 +190,7 @@ struct Seen {
 async fn seen(visit: &mut Visit, place: &Place) -> Result<Seen, HttpError> {
     match open(visit, place, place.alt).await {
         Ok(opened) => Ok(Seen {
-            name: opened.dataset.name.as_str().to_owned(),
+            name: opened.title(),
             selector: VersionSelector::Number(opened.version.number),
             heading: Heading::of(visit, &opened, place, Tab::Profile),
             admitted: Some(opened.admitted),
@@ -230,6 +243,10 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let summary = match (matching.len(), to - from) {
         (0, _) if one.is_some() => "There is no such path.".to_owned(),
         (0, _) if is_too_long => "No path is looked for.".to_owned(),
+        (0, _) if contents.paths.is_empty() => match contents.entities {
+            0 => "This version has no paths: it has no entities.".to_owned(),
+            _ => "This version has no paths: its entities have no fields.".to_owned(),
+        },
         (0, _) => "No path has this text.".to_owned(),
         (all, shown) if all == shown => of,
         (_, 0) => format!("No paths from {} on of {of}.", figures::grouped(asked_from as u64 + 1)),
@@ -247,14 +264,29 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     // Counting looks at all numbers of a path, so it is done for one, when it is asked for.
     if let (Some(_), [record], [card], Some(admitted)) =
         (one, &matching[from..to], paths.as_mut_slice(), &seen.admitted)
-        && histogram::can_be_counted(record).is_ok()
     {
-        let ranges = Box::pin(histogram::count(visit, admitted, record, &place)).await?;
-        card.spread = Spread::counted(&ranges, record.types.number, contents.entities);
+        card.spread = match histogram::can_be_counted(record) {
+            Ok(()) => {
+                let ranges = Box::pin(histogram::count(visit, admitted, record, &place)).await?;
+                Spread::counted(&ranges, record.types.number, contents.entities)
+            }
+            Err(why) => Spread { why_not: Some(why), ..Spread::default() },
+        };
     }
+    let no_path = one.filter(|_| matching.is_empty()).map(|one| {
+        let valid = "a path of this version, as a filter takes it";
+        Sentence::new(&invalid_text(HISTOGRAM, one, "is no path of this version", valid))
+    });
+    let is_wrong = is_too_long || no_path.is_some();
+    let title = match one {
+        _ if is_wrong => "Error: Profile".to_owned(),
+        Some(one) => format!("Histogram of {}", Shown::short(one, CHARACTERS).plain()),
+        None if q.is_empty() => "Profile".to_owned(),
+        None => format!("Profile: {}", Shown::short(&q, CHARACTERS).plain()),
+    };
     let page = ProfilePage {
         all: one.map(|_| place.profile()),
-        shell: visit.shell(format!("Profile, {}", seen.name)),
+        shell: visit.shell(format!("{title}, {}", seen.name)),
         heading: Heading {
             version: seen.heading.version.or_else(|| Some(format!("v{}", found.version))),
             ..seen.heading
@@ -264,6 +296,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         file_bytes: figures::size(found.file_size_bytes),
         action: place.profile(),
         summary,
+        no_path,
         problem: is_too_long.then(|| format!("What is looked for is longer than {SEARCHED} characters.")),
         left_out: contents.paths_left_out,
         paths,
@@ -272,7 +305,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         next: (to < matching.len()).then(|| at(to)),
         q,
     };
-    render(if is_too_long { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &page)
+    render(if is_wrong { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &page)
 }
 
 fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCard {
@@ -285,7 +318,6 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         true => record.types.boolean + record.types.number + record.types.string,
         false => entities,
     };
-    let most = record.top.iter().map(|top| top.count).max().unwrap_or(0);
     let top = record.top.iter().map(|top| {
         let text = value_text(&top.value);
         Bar {
@@ -293,7 +325,7 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
             value: Shown::beginning(&text, CHARACTERS, top.cut),
             count: figures::grouped(top.count),
             share: figures::percent(top.count, whole),
-            width: width(top.count, most),
+            width: width(top.count, whole),
         }
     });
     let value = |record: &ValueRecord| Shown::beginning(&value_text(&record.value), CHARACTERS, record.cut);
@@ -318,6 +350,7 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
         present: figures::grouped(record.entities),
         missing: entities.saturating_sub(record.entities),
         nulls: (record.types.null > 0).then(|| (figures::grouped(record.types.null), filter("null"))),
+        has_texts: record.types.string > 0,
         distinct: if record.distinct.estimated { format!("about {distinct}") } else { distinct },
         shredded: record.shredded,
         ranges: ranges.into_iter().flatten().collect(),

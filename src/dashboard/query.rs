@@ -139,8 +139,12 @@ impl fmt::Display for Query {
 
 /// That a page does not take this value of a parameter, in the words of reads.
 pub(super) fn invalid(name: &str, value: &str, problem: &str, valid: &str) -> HttpError {
-    let text = format!("Invalid query: parameter {name}: {} {problem}; valid: {valid}.", quoted(value));
-    HttpError::Invalid { status: StatusCode::BAD_REQUEST, text }
+    HttpError::Invalid { status: StatusCode::BAD_REQUEST, text: invalid_text(name, value, problem, valid) }
+}
+
+/// See [`invalid`].
+pub(super) fn invalid_text(name: &str, value: &str, problem: &str, valid: &str) -> String {
+    format!("Invalid query: parameter {name}: {} {problem}; valid: {valid}.", quoted(value))
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Texts of others as HTML: escaped, apart from the direction of the text around them, shortened, and with what nobody
 //! would see made visible.
 
-use std::fmt::{self, Write};
+use std::fmt::{self, Display, Write};
 use std::ops::Range;
 
 use askama::filters::HtmlSafe;
 
 use super::figures;
 use super::marks::{Found, Marks};
-use crate::model::text::is_invisible;
+use crate::model::text::with_invisible;
 
 /// A text of others, as the inside of an element.
 #[derive(Clone, Debug)]
@@ -25,24 +25,19 @@ pub(super) struct Shown {
     ours: usize,
     /// Whether it is all that a block holds.
     alone: bool,
+    /// Whether white space at its ends is named.
+    names_ends: bool,
 }
 
 impl HtmlSafe for Shown {}
 
 impl Shown {
-    /// The first characters of a text.
+    /// The first characters of a text. One of white space alone has a name for each: nobody would see it.
     pub(super) fn new(text: &str, characters: usize) -> Shown {
         let end = text.char_indices().nth(characters).map(|(end, _)| end);
         let all_bytes = end.map(|_| text.len() as u64);
-        Shown {
-            text: text[..end.unwrap_or(text.len())].to_owned(),
-            all_bytes,
-            link: None,
-            marked: Vec::new(),
-            has_more_hits: false,
-            ours: 0,
-            alone: false,
-        }
+        let shown = Shown::whole(&text[..end.unwrap_or(text.len())]);
+        Shown { all_bytes, names_ends: text.trim().is_empty(), ..shown }
     }
 
     /// The first characters of a text, which is somewhere else on the page, or on another.
@@ -74,6 +69,7 @@ impl Shown {
             has_more_hits: false,
             ours: 0,
             alone: false,
+            names_ends: false,
         }
     }
 
@@ -83,9 +79,9 @@ impl Shown {
     }
 
     /// A text whose beginning is all there is of it.
-    /// What nobody would see has a name, because a link needs one.
+    /// The empty one has a name, because a link needs one.
     pub(super) fn beginning(text: &str, characters: usize, is_cut: bool) -> Shown {
-        if text.trim().is_empty() {
+        if text.is_empty() && !is_cut {
             let shown = Shown::whole("(empty)");
             return Shown { ours: shown.text.len(), ..shown };
         }
@@ -94,6 +90,32 @@ impl Shown {
             shown.push_dots();
         }
         shown
+    }
+
+    /// With a name for each character of white space at its ends, where that makes it another value.
+    pub(super) fn naming_ends(self) -> Shown {
+        Shown { names_ends: true, ..self }
+    }
+
+    /// The part of it between what is named at its ends.
+    fn inner(&self) -> Range<usize> {
+        let all = self.text.len();
+        if !self.names_ends {
+            return 0..all;
+        }
+        let start = all - self.text.trim_start().len();
+        // Where it is shortened, its end is not there.
+        let end = if self.is_cut() || self.ours > 0 { all } else { self.text.trim_end().len() };
+        start..end.max(start)
+    }
+
+    /// A part of it as HTML.
+    fn write_part(&self, formatter: &mut fmt::Formatter<'_>, Range { start, end }: Range<usize>) -> fmt::Result {
+        let inner = self.inner();
+        let (from, to) = (inner.start.clamp(start, end), inner.end.clamp(start, end));
+        self.text[start..from].chars().try_for_each(|character| write_name(formatter, character))?;
+        Escaped(&self.text[from..to]).fmt(formatter)?;
+        self.text[to..end].chars().try_for_each(|character| write_name(formatter, character))
     }
 
     /// What is all that a cell or another block holds: no direction of other text meets its own there, so it needs no
@@ -159,6 +181,11 @@ impl Shown {
         shown.marked_at(marked)
     }
 
+    /// The text alone, without what is marked or named in it.
+    pub(super) fn plain(&self) -> &str {
+        &self.text
+    }
+
     /// Whether it is shortened.
     pub(super) fn is_cut(&self) -> bool {
         self.all_bytes.is_some()
@@ -211,10 +238,13 @@ impl fmt::Display for Shown {
         }
         let mut from = 0;
         for Range { start, end } in self.marked.iter().cloned() {
-            write!(formatter, "{}<mark>{}</mark>", Escaped(&self.text[from..start]), Escaped(&self.text[start..end]))?;
+            self.write_part(formatter, from..start)?;
+            formatter.write_str("<mark>")?;
+            self.write_part(formatter, start..end)?;
+            formatter.write_str("</mark>")?;
             from = end;
         }
-        Escaped(&self.text[from..]).fmt(formatter)?;
+        self.write_part(formatter, from..self.text.len())?;
         if !self.alone {
             formatter.write_str("</bdi>")?;
         }
@@ -229,20 +259,36 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Whether a character is shown by its number. Those that join letters and emoji stay: without them, many words and
-/// pictures are others.
-pub(super) fn is_named(character: char) -> bool {
-    is_invisible(character) && !matches!(character, '\n' | '\t' | '\u{200C}' | '\u{200D}')
+/// The characters of a text, each with whether it is shown by its number. Lines stay lines.
+pub(super) fn with_named(text: &str) -> impl Iterator<Item = (char, bool)> + '_ {
+    with_invisible(text).map(|(character, is_invisible)| (character, is_invisible && !matches!(character, '\n' | '\t')))
+}
+
+/// A text for where no elements are, such as the title of an element: with the numbers of such characters.
+pub(super) fn named_text(text: &str) -> String {
+    let mut named = String::with_capacity(text.len());
+    for (character, is_named) in with_named(text) {
+        let _ = match is_named {
+            true => write!(named, "U+{:04X}", u32::from(character)),
+            false => named.write_char(character),
+        };
+    }
+    named
+}
+
+/// The number of a character in its place.
+fn write_name(formatter: &mut fmt::Formatter<'_>, character: char) -> fmt::Result {
+    write!(formatter, "<span class=\"ctl\">U+{:04X}</span>", u32::from(character))
 }
 
 /// JSON with escapes for what nobody would see, and for what is no character of HTML.
 pub(super) fn escaped_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
-    for character in json.chars() {
+    for (character, is_named) in with_named(json) {
         let number = u32::from(character);
         let is_none = number & 0xFFFE == 0xFFFE || (0xFDD0..=0xFDEF).contains(&number);
         // Outside of strings there are none of them.
-        match is_named(character) || is_none {
+        match is_named || is_none {
             true => {
                 let mut units = [0; 2];
                 for unit in character.encode_utf16(&mut units) {
@@ -260,7 +306,7 @@ pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
+        for (character, is_named) in with_named(self.0) {
             match character {
                 '<' => formatter.write_str("&lt;")?,
                 '>' => formatter.write_str("&gt;")?,
@@ -268,9 +314,7 @@ impl fmt::Display for Escaped<'_> {
                 '"' => formatter.write_str("&quot;")?,
                 '\'' => formatter.write_str("&#39;")?,
                 // No byte of a URL is one.
-                character if is_named(character) => {
-                    write!(formatter, "<span class=\"ctl\">U+{:04X}</span>", u32::from(character))?;
-                }
+                character if is_named => write_name(formatter, character)?,
                 character => formatter.write_char(character)?,
             }
         }
@@ -323,9 +367,44 @@ mod tests {
     #[test]
     fn what_is_no_part_of_a_value_is_not_marked() {
         let marks = Marks::of(&["…".to_owned(), "empty".to_owned()]);
-        for (text, html) in [("12345…", "<bdi>12345…</bdi>"), ("  ", "<bdi>(empty)</bdi>")] {
+        for (text, html) in [("12345…", "<bdi>12345…</bdi>"), ("", "<bdi>(empty)</bdi>")] {
             assert_eq!(Shown::short(text, 5).marking(&marks).to_string(), html);
         }
+    }
+
+    /// Texts of blanks were called empty, as the empty text is.
+    #[test]
+    fn white_space_that_nobody_would_see_is_named() {
+        let names = |html: String| html.replace("<span class=\"ctl\">", "{").replace("</span>", "}");
+        let told = |shown: Shown| names(shown.alone().to_string());
+        for (text, alone, ends) in [
+            ("", "(empty)", "(empty)"),
+            (" ", "{U+0020}", "{U+0020}"),
+            (" \t\n\u{a0}", "{U+0020}{U+0009}{U+000A}{U+00A0}", "{U+0020}{U+0009}{U+000A}{U+00A0}"),
+            (" a b ", " a b ", "{U+0020}a b{U+0020}"),
+            ("a     b", "a     …", "a     …"),
+            (
+                "       ",
+                "{U+0020}{U+0020}{U+0020}{U+0020}{U+0020}{U+0020}…",
+                "{U+0020}{U+0020}{U+0020}{U+0020}{U+0020}{U+0020}…",
+            ),
+        ] {
+            assert_eq!(told(Shown::short(text, 6)), alone, "{text:?}");
+            assert_eq!(told(Shown::short(text, 6).naming_ends()), ends, "{text:?}");
+        }
+        assert_eq!(told(Shown::beginning("", 6, true)), "…", "the beginning of a text that is cut");
+        let marks = Marks::of(&["a ".to_owned()]);
+        assert_eq!(told(Shown::whole(" a ").naming_ends().marking(&marks)), "{U+0020}<mark>a{U+0020}</mark>");
+        assert_eq!(told(Shown::linked("\t", 6)), "{U+0009}");
+    }
+
+    #[test]
+    fn a_flag_of_tags_stays_and_other_tags_are_named() {
+        let flag = "\u{1F3F4}\u{E0067}\u{E0062}\u{E007F}";
+        assert_eq!(Shown::whole(flag).alone().to_string(), flag);
+        assert_eq!(escaped_json(&format!("\"{flag}\"")), format!("\"{flag}\""));
+        assert_eq!(Shown::whole("a\u{E0067}").alone().to_string(), "a<span class=\"ctl\">U+E0067</span>");
+        assert_eq!(escaped_json("\"a\u{E0067}\""), r#""a\udb40\udc67""#);
     }
 
     #[test]

@@ -86,7 +86,8 @@ impl Writer {
     fn node(&mut self, key: Key<'_>, cursor: &mut Cursor<'_>, level: usize) {
         match key {
             Key::Name(key) => {
-                self.write(format_args!("<div><dt>{}</dt>", Shown::new(&key.unescape(), KEY_CHARACTERS)));
+                let key = Shown::beginning(&key.unescape(), KEY_CHARACTERS, false);
+                self.write(format_args!("<div><dt>{key}</dt>"));
             }
             Key::Index(index) => self.write(format_args!("<div><dt class=\"index\">{index}</dt>")),
         }
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_tree_has_every_value_and_escapes_it() {
-        let tree = Tree::new(br#"{"a":1.0,"<i>":{"x":[null,true,{"deep":"<script>"}]},"empty":[],"none":""}"#);
+        let tree = Tree::new(br#"{"a":1.0,"<i>":{"x":[null,true,{"deep":"<script>"}]},"empty":[],"none":"","":1}"#);
         assert!(tree.whole);
         let html = tree.to_string();
         for part in [
@@ -140,6 +141,7 @@ mod tests {
             "<dt class=\"index\">0</dt><dd><span class=\"null\">null</span></dd>",
             "<bdi>&lt;script&gt;</bdi>",
             "<dt><bdi>none</bdi></dt><dd><span class=\"string\">\"\"</span></dd>",
+            "<dt><bdi>(empty)</bdi></dt><dd><span class=\"number\"><bdi>1</bdi></span></dd>",
             "<summary>[0 items]</summary><dl class=\"tree\"></dl>",
         ] {
             assert!(html.contains(part), "{part}: {html}");

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use super::place::DatasetPlace;
 use super::query::Query;
 use super::sentence::Sentence;
-use super::shown::is_named;
+use super::shown::with_named;
 use super::{assets, forms};
 use crate::blocking::blocking;
 use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
@@ -154,9 +154,10 @@ impl Visit {
         let back = Query::default().and("next", path);
         let sign_in =
             if path.starts_with(SIGN_IN) || path.len() > NEXT_BYTES { SIGN_IN.to_owned() } else { back.at(SIGN_IN) };
+        // The name of a window has no elements that would name what nobody sees.
+        let seen = |(character, is_named): (char, bool)| if is_named { char::REPLACEMENT_CHARACTER } else { character };
         Shell {
-            // The name of a window has no elements that would name what nobody sees.
-            title: title.into().replace(is_named, "\u{FFFD}"),
+            title: with_named(&title.into()).map(seen).collect(),
             style: assets::STYLE.path(),
             script: assets::ISLAND.path(),
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),
@@ -291,7 +292,7 @@ impl Visit {
             503 => "The service is busy",
             _ => "This did not work",
         };
-        let shell = self.shell(heading);
+        let shell = self.shell(format!("Error: {heading}"));
         let typed = self.typed.as_deref().filter(|typed| !typed.is_empty());
         let dataset = self.dataset.as_ref().filter(|_| matches!(status.as_u16(), 400 | 404 | 409 | 413));
         let versions = dataset.map(DatasetPlace::versions);

@@ -3,18 +3,43 @@
 use std::borrow::Cow;
 
 /// The characters that must be escaped so that a text stays on its line and reads as it is: control characters, line
-/// separators, marks that reorder text, and the byte order mark.
+/// separators, marks that reorder text, and all others that leave no mark and take no room, or look like a blank and are
+/// none. Variation selectors stay: without them, many emoji and Mongolian letters are others.
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            '\u{061C}'
+            '\u{00AD}'
+                | '\u{034F}'
+                | '\u{061C}'
+                | '\u{115F}'..='\u{1160}'
+                | '\u{17B4}'..='\u{17B5}'
+                | '\u{180E}'
                 | '\u{200B}'..='\u{200F}'
                 | '\u{2028}'..='\u{202E}'
-                | '\u{2060}'..='\u{2069}'
+                | '\u{2060}'..='\u{206F}'
+                | '\u{2800}'
+                | '\u{3164}'
                 | '\u{FEFF}'
-                | '\u{FFF9}'..='\u{FFFB}'
+                | '\u{FFA0}'
+                | '\u{FFF0}'..='\u{FFFB}'
+                | '\u{1BCA0}'..='\u{1BCA3}'
+                | '\u{1D173}'..='\u{1D17A}'
+                | '\u{E0000}'..='\u{E0FFF}'
         )
+}
+
+/// The characters of a text, each with whether it is invisible and no part of what people see: joiners make other words
+/// and emoji of what they join, and the tags behind a black flag make the flag of a region, such as Wales.
+pub fn with_invisible(text: &str) -> impl Iterator<Item = (char, bool)> + '_ {
+    const BLACK_FLAG: char = '\u{1F3F4}';
+    let mut in_flag = false;
+    text.chars().map(move |character| {
+        let is_tag = matches!(character, '\u{E0020}'..='\u{E007F}');
+        in_flag = character == BLACK_FLAG || in_flag && is_tag;
+        let is_part = in_flag || matches!(character, '\u{200C}' | '\u{200D}');
+        (character, is_invisible(character) && !is_part)
+    })
 }
 
 /// A text for a page: where it has the escape of such a character, as answers and log lines do, it names the character
@@ -50,6 +75,52 @@ pub fn with_names(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_leaves_no_mark_is_told_from_what_makes_another_picture() {
+        let hidden = |text: &str| -> String {
+            with_invisible(text).filter(|(_, is_invisible)| *is_invisible).map(|(character, _)| character).collect()
+        };
+        for unseen in [
+            '\u{0}',
+            '\n',
+            '\u{AD}',
+            '\u{34F}',
+            '\u{115F}',
+            '\u{1160}',
+            '\u{17B4}',
+            '\u{17B5}',
+            '\u{180E}',
+            '\u{200B}',
+            '\u{202E}',
+            '\u{206A}',
+            '\u{206F}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{FEFF}',
+            '\u{FFA0}',
+            '\u{FFF0}',
+            '\u{FFFB}',
+            '\u{1BCA0}',
+            '\u{1BCA3}',
+            '\u{1D173}',
+            '\u{1D17A}',
+            '\u{E0001}',
+            '\u{E0067}',
+            '\u{E0100}',
+            '\u{E0FFF}',
+        ] {
+            assert_eq!(hidden(&format!("a{unseen}b")), unseen.to_string(), "{unseen:?}");
+        }
+        let wales = "\u{1F3F4}\u{E0067}\u{E0062}\u{E0077}\u{E006C}\u{E0073}\u{E007F}";
+        for seen in ["a b\u{A0}", "❤\u{FE0F}", "ᠠ\u{180B}\u{180F}", "👩\u{200D}🚀", "ab\u{FFFC}\u{FFFD}", wales]
+        {
+            assert_eq!(hidden(seen), "", "{seen}");
+        }
+        // Behind anything else, or after another character, tags are a text that nobody sees.
+        assert_eq!(hidden(&format!("{wales}x\u{E0067}👩\u{E0062}")), "\u{E0067}\u{E0062}");
+        assert_eq!(hidden("\u{1F3F4}\u{E0001}"), "\u{E0001}");
+    }
 
     #[test]
     fn escapes_become_names() {

@@ -6,7 +6,7 @@ use std::fmt;
 use askama::filters::HtmlSafe;
 
 use super::links::Links;
-use super::{COLUMNS, VIEW};
+use super::{COLUMNS, PAGE, VIEW};
 use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
 use crate::model::path::Path;
@@ -33,6 +33,9 @@ const MODE: &str = "keywords_mode";
 
 /// Characters of a path and of a value.
 const CHARACTERS: usize = 60;
+
+/// Characters of a query in a title.
+const TITLE_CHARACTERS: usize = 80;
 
 /// Links of a kind in a page, at most.
 pub(super) const PARTS: usize = 20;
@@ -84,12 +87,19 @@ impl fmt::Display for Words {
 }
 
 impl Words {
+    /// As text alone.
+    fn text(&self) -> String {
+        let (path, value) = (self.path.as_ref().map(Shown::plain), self.value.as_ref().map(Shown::plain));
+        let parts = [Some(self.before), path, Some(self.between), value];
+        parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
     fn plain(before: &'static str) -> Words {
         Words { before, ..Words::default() }
     }
 
     fn of(before: &'static str, value: &str) -> Words {
-        Words { before, value: Some(Shown::short(value, CHARACTERS)), ..Words::default() }
+        Words { before, value: Some(Shown::short(value, CHARACTERS).naming_ends()), ..Words::default() }
     }
 
     /// The value in the place of the path, before what stands between.
@@ -104,7 +114,7 @@ impl Words {
             Ok((path, value)) => (Some(Shown::short(&path.to_string(), CHARACTERS)), value),
             Err(_) => (None, given),
         };
-        Some(Words { before, path, between, value: Some(Shown::short(value, CHARACTERS)) })
+        Some(Words { before, path, between, value: Some(Shown::short(value, CHARACTERS).naming_ends()) })
     }
 }
 
@@ -126,7 +136,13 @@ pub(super) fn in_force(links: &Links<'_>) -> InForce {
                 Some((field, _)) => Words::of("sorted by", field),
                 None => Words::of("sorted by", value),
             },
-            "dedup" if is_true(value) => Words::plain("without duplicates"),
+            "dedup" if is_true(value) => match links.query.all("dedup_key").collect::<Vec<_>>().join(", ") {
+                keys if keys.is_empty() => Words::plain("without duplicates"),
+                keys => Words::of("without duplicates by", &keys),
+            },
+            "limit" if value.parse().is_ok_and(|limit: u64| limit != PAGE) => {
+                Words { between: "in a page", ..Words::of("", value).value_first() }
+            }
             "denull" if is_true(value) => Words::plain("without nulls and empty texts"),
             "flatten" if is_true(value) => Words::plain("flattened"),
             "include_source" if !is_true(value) => Words::plain("without _source"),
@@ -153,8 +169,20 @@ pub(super) fn in_force(links: &Links<'_>) -> InForce {
     InForce { parts: parts.into_iter().map(|(place, words)| (words, href(place))).collect(), more }
 }
 
+/// What the title of a page says of its query: the keywords and what else is in force, shortened.
+pub(super) fn title(links: &Links<'_>, in_force: &InForce) -> String {
+    let keywords = links.query.all(KEYWORDS).filter(|list| !list.trim().is_empty()).map(|list| format!("“{list}”"));
+    let parts: Vec<String> = keywords.chain(in_force.parts.iter().map(|(words, _)| words.text())).collect();
+    let text = parts.join(", ");
+    match text.char_indices().nth(TITLE_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
 /// Where to go on from a query that nothing matches: each query is one change away from it, and may match more.
-pub(super) fn next_steps(links: &Links<'_>) -> Vec<Part> {
+/// Nothing more is looked for in paths that no entity has.
+pub(super) fn next_steps(links: &Links<'_>, absent: &[Path]) -> Vec<Part> {
     let query = &links.query;
     let mut steps = Vec::new();
     let mut add = |words: Words, query: &Query| {
@@ -169,9 +197,18 @@ pub(super) fn next_steps(links: &Links<'_>) -> Vec<Part> {
         let Some(words) = Words::condition("without:", name, given) else { continue };
         let rest = query.without_place(place);
         add(words, &rest);
-        let Ok((_, value)) = Path::parse_prefix(given) else { continue };
+        let Ok((path, value)) = Path::parse_prefix(given) else { continue };
+        let is_there = !absent.contains(&path);
+        if let (FILTER, true, Some((range, limit))) = (name.as_str(), is_there, as_range(value)) {
+            let meant = format!("{path}:{limit}");
+            add(Words::condition("instead:", range, &meant).unwrap_or_default(), &rest.clone().and(range, &meant));
+        }
+        if is_there && matches!(name.as_str(), FILTER | CONTAINS) && !value.trim().is_empty() && value.trim() != value {
+            let trimmed = format!("{path}:{}", value.trim());
+            add(Words::condition("instead:", name, &trimmed).unwrap_or_default(), &rest.clone().and(name, &trimmed));
+        }
         let is_text = !(value.trim().is_empty() || value.eq_ignore_ascii_case("null"));
-        if name == FILTER && is_text {
+        if name == FILTER && is_text && is_there {
             add(Words::condition("instead:", CONTAINS, given).unwrap_or_default(), &rest.clone().and(CONTAINS, given));
         }
         // A comma would make two keywords of it.
@@ -189,6 +226,21 @@ pub(super) fn next_steps(links: &Links<'_>) -> Vec<Part> {
     steps
 }
 
+/// The range that the value of a filter was perhaps meant to be, `>100` or `<= 7`: its parameter, and the number.
+fn as_range(value: &str) -> Option<(&'static str, &str)> {
+    let signs = [
+        (">=", RangeBound::GreaterOrEqual),
+        ("<=", RangeBound::LessOrEqual),
+        (">", RangeBound::Greater),
+        ("<", RangeBound::Less),
+    ];
+    let value = value.trim();
+    let (bound, number) =
+        signs.into_iter().find_map(|(sign, bound)| Some((bound, value.strip_prefix(sign)?.trim())))?;
+    let is_number = serde_json::from_str::<serde_json::Number>(number).is_ok();
+    is_number.then_some((bound.parameter(), number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +256,10 @@ mod tests {
         parts.iter().map(|part| (plain(&part.words), part.href.replace("/ui/1/x/v1/", ""))).collect()
     }
 
+    fn steps(links: &Links<'_>) -> Vec<Part> {
+        next_steps(links, &[Path::parse("nope").expect("a path")])
+    }
+
     fn check(of: fn(&Links<'_>) -> Vec<Part>, query: &str, expected: &[(&str, &str)]) {
         let (place, _) = Place::parse("/ui/1/x/v1/").expect("a place");
         let links = Links::new(&place, Query::parse(Some(query)), Some(query));
@@ -213,7 +269,8 @@ mod tests {
 
     #[test]
     fn each_part_in_force_can_be_taken_away() {
-        check(linked, "view=json&limit=5&offset=10&keywords=a", &[]);
+        check(linked, "view=json&limit=50&offset=10&keywords=a", &[]);
+        check(linked, "view=json&limit=5&offset=10", &[("5 in a page", "?view=json")]);
         check(linked, "columns=a,b&sort=c", &[("only the columns a,b", "?sort=c"), ("sorted by c", "?columns=a,b")]);
         check(
             linked,
@@ -228,7 +285,7 @@ mod tests {
             linked,
             "dedup=1&dedup_key=a&sample=3&seed=1&denull=true&include_source=false&flatten=0",
             &[
-                ("without duplicates", "?sample=3&seed=1&denull=true&include_source=false&flatten=0"),
+                ("without duplicates by a", "?sample=3&seed=1&denull=true&include_source=false&flatten=0"),
                 ("random sample of 3", "?dedup=1&dedup_key=a&denull=true&include_source=false&flatten=0"),
                 (
                     "without nulls and empty texts",
@@ -248,9 +305,29 @@ mod tests {
     }
 
     #[test]
+    fn a_title_has_the_query_in_short() {
+        let (place, _) = Place::parse("/ui/1/x/v1/").expect("a place");
+        let long = format!("filter=a:{}&filter=b:{}", "x".repeat(70), "y".repeat(70));
+        let shortened = format!("a is {}…, b is {}…", "x".repeat(60), "y".repeat(7));
+        for (query, expected) in [
+            ("", ""),
+            ("view=json&offset=50", ""),
+            (
+                "keywords=a,b&filter=country:%3CFR%3E&sort=amount:desc",
+                "“a,b”, country is <FR>, sorted by amount descending",
+            ),
+            ("filter=country:FR&sort=amount", "country is FR, sorted by amount"),
+            (&long, &shortened),
+        ] {
+            let links = Links::new(&place, Query::parse(Some(query)), Some(query));
+            assert_eq!(title(&links, &in_force(&links)), expected);
+        }
+    }
+
+    #[test]
     fn a_query_that_nothing_matches_has_next_steps() {
         check(
-            next_steps,
+            steps,
             "view=json&filter=a:x&filter_gte=n:3",
             &[
                 ("without: a is x", "?view=json&filter_gte=n:3"),
@@ -261,12 +338,38 @@ mod tests {
             ],
         );
         check(
-            next_steps,
+            steps,
             "keywords=a,b&keywords_mode=and&filter=a:null",
             &[
                 ("instead: any of the keywords", "?keywords=a,b&filter=a:null"),
                 ("without: a is null", "?keywords=a,b&keywords_mode=and"),
                 ("without the keywords", "?filter=a:null"),
+                ("all entities", ""),
+            ],
+        );
+        check(
+            steps,
+            "filter=nope:1&filter=n:%3E%3D%201.5",
+            &[
+                ("without: nope is 1", "?filter=n:%3E%3D%201.5"),
+                ("instead: any field contains 1", "?filter=n:%3E%3D%201.5&keywords=1"),
+                ("without: n is &gt;= 1.5", "?filter=nope:1"),
+                ("instead: n is at least 1.5", "?filter=nope:1&filter_gte=n:1.5"),
+                ("instead: n contains &gt;= 1.5", "?filter=nope:1&filter_contains=n:%3E%3D%201.5"),
+                ("instead: any field contains &gt;= 1.5", "?filter=nope:1&keywords=%3E%3D%201.5"),
+                ("all entities", ""),
+            ],
+        );
+        // Nobody sees a blank at the end of a value.
+        let blank = "<span class=\"ctl\">U+0020</span>";
+        check(
+            steps,
+            "filter=a:%20ok",
+            &[
+                (&format!("without: a is {blank}ok"), ""),
+                ("instead: a is ok", "?filter=a:ok"),
+                (&format!("instead: a contains {blank}ok"), "?filter_contains=a:%20ok"),
+                (&format!("instead: any field contains {blank}ok"), "?keywords=%20ok"),
                 ("all entities", ""),
             ],
         );

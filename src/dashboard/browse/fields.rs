@@ -60,8 +60,8 @@ struct Field {
     /// Lead to the form with a condition begun, where it finds something: the whole value, a part of its text, the
     /// least and the greatest number or date.
     begun: Vec<(&'static str, String)>,
-    /// Adds a filter for null, where there are nulls.
-    null: Option<String>,
+    /// Adds a filter for null, where there are nulls, and says what that finds: the text `null`, too.
+    null: Option<(&'static str, String)>,
     ascending: Option<String>,
     descending: Option<String>,
 }
@@ -69,6 +69,8 @@ struct Field {
 struct FieldValue {
     text: Shown,
     href: Option<String>,
+    /// Whether the query filters by it.
+    is_current: bool,
     count: String,
 }
 
@@ -86,21 +88,22 @@ pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Opt
     let profiles = app.profiles();
     let found = profiles.find(visitor.user.as_ref(), visitor.client, opened.dataset.id, version, opened.admitted.alt);
     let contents = found.await.ok()?.contents;
-    let named = || contents.paths.iter().filter(|path| !path.path.is_empty());
     let mut tree = Vec::new();
-    for record in named().take(PATHS) {
-        if let Ok(path) = Path::parse(&record.path) {
-            insert(&mut tree, path.keys(), field(record, contents.entities, links));
-        }
+    for record in contents.paths.iter().take(PATHS) {
+        // No path can name the field without a name.
+        let keys = Path::parse(&record.path).map_or_else(|_| vec![String::new()], |path| path.keys().to_vec());
+        insert(&mut tree, &keys, field(record, contents.entities, links));
     }
     Some(Fields {
         tree,
         all: figures::grouped(contents.paths.len() as u64),
         left_out: contents.paths.len().saturating_sub(PATHS),
         // No attribute holds a control character as it is.
-        names: named()
+        names: contents
+            .paths
+            .iter()
             .map(|path| path.path.clone())
-            .filter(|path| !path.contains(char::is_control))
+            .filter(|path| !path.is_empty() && !path.contains(char::is_control))
             .take(COMPLETED)
             .collect(),
     })
@@ -122,20 +125,31 @@ fn insert(nodes: &mut Vec<Node>, keys: &[String], field: Field) {
 
 fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
     let path = &record.path;
+    let parsed = Path::parse(path).ok();
+    let is_in_force = |value: &str| parsed.as_ref().is_some_and(|path| links.has_filter(path, value));
+    // Outside of arrays, an entity has one value at a path: no two filters of it find anything.
+    let condition = |value: &str| match &parsed {
+        Some(path) if !record.fans_out => links.with_filter_alone(path, value),
+        Some(_) if !is_in_force(value) => links.with_condition("filter", &format!("{path}:{value}")),
+        _ => None,
+    };
     let values = record.top.iter().take(VALUES).map(|top| {
         let text = text(&top.value);
-        let href = (!top.cut).then(|| links.with_condition("filter", &format!("{path}:{text}"))).flatten();
+        let is_current = !top.cut && is_in_force(&text);
+        let href = (!top.cut && !is_current).then(|| condition(&text)).flatten();
         // An entity may have a value several times there, which one condition finds once.
         let count = match record.fans_out {
             false => figures::grouped(top.count),
             true => figures::counted(top.count, "time", "times"),
         };
-        FieldValue { text: Shown::beginning(&text, CHARACTERS, top.cut), href, count }
+        FieldValue { text: Shown::beginning(&text, CHARACTERS, top.cut), href, is_current, count }
     });
     let sorted = |direction| sort_field(record).and_then(|field| links.sorted(&field, direction));
-    let null = (record.types.null > 0).then(|| links.with_condition("filter", &format!("{path}:null"))).flatten();
-    let TypeCounts { boolean, number, string, .. } = record.types;
-    let (has_scalars, is_ordered) = (boolean + number + string > 0, number > 0 || holds_dates(record));
+    let TypeCounts { null, boolean, number, string, .. } = record.types;
+    let null = (null > 0).then(|| condition("null")).flatten();
+    let finds = if string > 0 { "null, or the text null" } else { "only null" };
+    let has_scalars = boolean + number + string > 0 && !path.is_empty();
+    let is_ordered = has_scalars && (number > 0 || holds_dates(record));
     let begun = [
         ("is…", "filter", has_scalars),
         ("contains…", "filter_contains", has_scalars),
@@ -152,7 +166,7 @@ fn field(record: &PathRecord, entities: u64, links: &Links<'_>) -> Field {
             true => "No value is known to be frequent.",
             false => "No value occurs twice.",
         },
-        null,
+        null: null.map(|href| (finds, href)),
         ascending: sorted("asc"),
         descending: sorted("desc"),
     }

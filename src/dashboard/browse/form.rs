@@ -6,7 +6,7 @@ use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, Links};
 use super::{COLUMNS, VIEW};
 use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
-use crate::model::path::Path;
+use crate::model::path::{Path, PathError};
 
 /// That the form was sent.
 pub(super) const SENT: &str = "form";
@@ -137,6 +137,12 @@ impl Form {
         let refused_condition = match refused {
             Some((name, value)) => conditions.iter_mut().find(|one| one.name == *name && one.value == *value),
             None => None,
+        };
+        let problem = match (&refused_condition, problem) {
+            (Some(one), Some(_)) if matches!(Path::parse_prefix(&one.value), Err(PathError::Empty)) => {
+                Some("Name a field: this condition has a value alone.".to_owned())
+            }
+            (_, problem) => problem,
         };
         let wrong = match (refused_condition, refused) {
             (Some(condition), _) => {

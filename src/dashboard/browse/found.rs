@@ -84,11 +84,11 @@ pub(super) async fn find(
     let asked = request.limit.unwrap_or(PAGE);
     let limit = asked.min(PAGE_ENTITIES as u64);
     let told = async {
-        let mut told = hints::of_fields(visit, opened, &request, links).await;
+        let (mut told, absent) = hints::of_fields(visit, opened, &request, links).await;
         told.extend(hints::of_columns(visit, opened, &request, links).await);
-        told
+        (told, absent)
     };
-    let (told, read) = tokio::join!(told, Box::pin(read(visit, opened, &request, limit)));
+    let ((told, absent), read) = tokio::join!(told, Box::pin(read(visit, opened, &request, limit)));
     hints.extend(told);
     let Read { answer, positions, shown, matches } = read?;
     let returned = answer.total;
@@ -121,12 +121,6 @@ pub(super) async fn find(
             "A table has {TABLE_COLUMNS} columns at most: {more} of those that were chosen are not shown."
         ));
     }
-    if asked > limit {
-        notes.push(format!(
-            "A page shows {limit} entities at most. The API call returns up to {}.",
-            figures::grouped(asked)
-        ));
-    }
     let (table, json, fits) = match in_json {
         false => {
             let table = Table::new(&entities, &look);
@@ -152,6 +146,13 @@ pub(super) async fn find(
         notes.push("This sample is drawn anew each time. With a seed it stays the same, and has pages.".to_owned());
     }
     let all = matches.map(|matches| request.sample.map_or(matches, |sample| sample.min(matches)));
+    let leaves_out = all.map_or(returned == limit, |all| all > shown.offset.saturating_add(limit));
+    if asked > limit && leaves_out {
+        notes.push(format!(
+            "A page shows {limit} entities at most. The API call returns up to {}.",
+            figures::grouped(asked)
+        ));
+    }
     let pages = if drawn { Pages::default() } else { pages(links, &shown, fits, returned, all) };
     let finds_nothing = returned == 0 && all == Some(0);
     let summary = match finds_nothing && !request.has_conditions() {
@@ -159,7 +160,7 @@ pub(super) async fn find(
         false => range(shown.offset, fits.max(returned.min(1)), all),
     };
     let next_steps = match finds_nothing && request.has_conditions() {
-        true => conditions::next_steps(links),
+        true => conditions::next_steps(links, &absent),
         false => Vec::new(),
     };
     let counting = all.is_none().then(|| links.counting(limit));

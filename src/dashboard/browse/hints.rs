@@ -105,8 +105,13 @@ fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<
 }
 
 /// What is said of fields that the request names and that are not there, and of filters that find nothing in those that
-/// are.
-pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
+/// are; and the paths that no entity has.
+pub(super) async fn of_fields(
+    visit: &Visit,
+    opened: &Opened,
+    request: &ReadRequest,
+    links: &Links<'_>,
+) -> (Vec<Hint>, Vec<Path>) {
     let (reads, admitted) = (visit.app.reads(), &opened.admitted);
     // A strict read is refused before.
     let unknown = match request.strict {
@@ -117,7 +122,8 @@ pub(super) async fn of_fields(visit: &Visit, opened: &Opened, request: &ReadRequ
     hints.extend(of_filters(visit, opened, request, links, &unknown).await);
     let sort = reads.sort_hint(admitted, request).await.unwrap_or_default();
     hints.extend(sort.map(|text| Hint { text: Sentence::new(&text), meant: None }));
-    hints
+    let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownCause::Absent { .. }));
+    (hints, absent.map(|field| field.path).collect())
 }
 
 /// What is said of columns that are asked for and that no table has. Flattened tables have more names than fields are

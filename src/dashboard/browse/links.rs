@@ -1,8 +1,10 @@
 //! The paths of pages that a page of entities leads to.
 
+use super::conditions::FILTER;
 use super::{COLUMNS, VIEW};
 use crate::dashboard::place::Place;
 use crate::dashboard::query::Query;
+use crate::model::path::Path;
 
 /// The parts of a condition that is added by the form.
 pub(super) const ADD_PATH: &str = "add_path";
@@ -58,6 +60,22 @@ impl<'a> Links<'a> {
     /// This page with a condition more, from its beginning.
     pub(super) fn with_condition(&self, name: &str, value: &str) -> Option<String> {
         self.repeated.then(|| self.here(&self.query.without(&["offset"]).and(name, value)))
+    }
+
+    /// This page with a filter in the place of those of the same path, from its beginning.
+    pub(super) fn with_filter_alone(&self, path: &Path, value: &str) -> Option<String> {
+        let is_of_it = |(name, given): &&(String, String)| {
+            name == FILTER && Path::parse_prefix(given).is_ok_and(|(other, _)| other == *path)
+        };
+        let query = self.query.without(&["offset"]);
+        let others = query.pairs().iter().filter(|pair| !is_of_it(pair)).cloned();
+        let query = Query::from_iter(others).and(FILTER, format!("{path}:{value}"));
+        self.repeated.then(|| self.here(&query))
+    }
+
+    /// Whether the query has this filter.
+    pub(super) fn has_filter(&self, path: &Path, value: &str) -> bool {
+        self.query.all(FILTER).any(|given| Path::parse_prefix(given).is_ok_and(|found| found == (path.clone(), value)))
     }
 
     /// This page with a condition begun: its value is for the form.

@@ -59,7 +59,7 @@ use links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, Links};
 use snippets::Snippet;
 
 /// Entities in a page, unless asked otherwise.
-const PAGE: u64 = 50;
+pub(super) const PAGE: u64 = 50;
 
 /// Parameters of pages, not of reads: what entities look like, and what only forms send.
 const VIEW: &str = "view";
@@ -107,6 +107,8 @@ struct BrowsePage {
     as_table: String,
     as_json: String,
     downloads: Vec<Download>,
+    /// Those without the limit and the offset, where downloads keep a limit.
+    all_downloads: Vec<Download>,
     /// Whether downloads and programs keep a limit.
     is_limited: bool,
     snippets: Vec<Snippet>,
@@ -178,18 +180,26 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let base = BaseUrl::of(&visit.head, &visit.app);
     let api = read.at(&place.api());
-    let heading = Heading::of(visit, &opened, &place, Tab::Data).with_failure(visit, &opened.dataset).await;
+    let mut heading = Heading::of(visit, &opened, &place, Tab::Data).with_failure(visit, &opened.dataset).await;
+    // The same query of another version, and of the alternate.
+    let elsewhere = links.query.without(&["offset", "alt"]);
+    let others = heading.active.iter_mut().map(|(_, href)| href);
+    others.chain(heading.beside.iter_mut().map(|(_, href)| href)).for_each(|href| *href = elsewhere.at(href));
     let downloaded = wanted.without(&["count", "format", "typed", "pretty", "total"]);
+    let all_downloaded = downloaded.without(&["limit", "offset"]);
     let download = if private { place.download() } else { place.api() };
-    let download = |format: Format| {
-        let query = downloaded.clone().and("format", format.name());
+    let download_of = |query: &Query, format: Format| {
+        let query = query.clone().and("format", format.name());
         let query = if format == Format::Parquet { query.and("typed", true) } else { query };
         let Admitted { name_slug, version, alt, .. } = &opened.admitted;
         let file = read::file_name(name_slug, *version, *alt, format);
         Download { format: format.name(), href: query.at(&download), file }
     };
+    let in_force = conditions::in_force(&links);
+    let (error, of) = (if problem.is_some() { "Error: " } else { "" }, conditions::title(&links, &in_force));
+    let colon = if of.is_empty() { "" } else { ": " };
     let page = BrowsePage {
-        shell: visit.shell(opened.dataset.name.as_str()),
+        shell: visit.shell(format!("{error}{}{colon}{of}", opened.title())),
         form: Form::new(
             &links,
             fields.as_ref().map(Fields::names).unwrap_or_default(),
@@ -197,7 +207,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
             problem,
             refused.as_ref(),
         ),
-        in_force: conditions::in_force(&links),
+        in_force,
         fields,
         hints,
         found,
@@ -205,7 +215,11 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         api_href: (!private).then_some(api),
         as_table: links.here(&links.query.without(&[VIEW])),
         as_json: links.here(&links.query.with(VIEW, "json")),
-        downloads: Format::ALL.map(download).into(),
+        downloads: Format::ALL.map(|format| download_of(&downloaded, format)).into(),
+        all_downloads: match is_limited {
+            true => Format::ALL.map(|format| download_of(&all_downloaded, format)).into(),
+            false => Vec::new(),
+        },
         is_limited,
         snippets: snippets::of(&base, &place, &wanted, private),
         explain: heading.settings.is_some().then(|| read.at(&place.explain())),

@@ -10,7 +10,7 @@ use super::links::Links;
 use super::widths;
 use crate::dashboard::figures;
 use crate::dashboard::marks::Marks;
-use crate::dashboard::shown::Shown;
+use crate::dashboard::shown::{Shown, named_text};
 use crate::document::members;
 use crate::model::path::Path;
 
@@ -22,6 +22,9 @@ const IN_SIGHT: usize = 60;
 
 /// Columns that are brought into sight for their hits, most.
 const HIT_COLUMNS: usize = 3;
+
+/// Characters of the name of a column.
+const NAME_CHARACTERS: usize = 40;
 
 /// Characters of an entity as JSON.
 const JSON_CHARACTERS: usize = 100_000;
@@ -54,10 +57,15 @@ pub(super) struct Table {
     pub(super) rows: Vec<Row>,
     /// The class that makes the column of the positions as wide as it needs to be.
     pub(super) position_width: &'static str,
+    /// Whether all columns have room where each is as wide as any other. Then they share the width of the page, and that
+    /// of the positions stays narrow.
+    pub(super) is_narrow: bool,
 }
 
 pub(super) struct Column {
     pub(super) name: Shown,
+    /// All of a name that is shortened.
+    pub(super) whole: Option<String>,
     /// What tells it from others: the name, or its hash.
     pub(super) key: String,
     /// What a click on its head leads to.
@@ -170,9 +178,11 @@ impl Table {
                 ..Column::new(name, nested.contains(name) && !scalar.contains(name), look.links)
             }
         };
-        let columns = names.iter().enumerate().map(column).collect();
+        let columns: Vec<Column> = names.iter().enumerate().map(column).collect();
+        let widest = columns.iter().map(|column| widths::digits(column.width)).max().unwrap_or(0);
+        let is_narrow = widest * columns.len() <= IN_SIGHT;
         let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
-        let mut table = Table { columns, left_out, hidden, rows, position_width };
+        let mut table = Table { columns, left_out, hidden, rows, position_width, is_narrow };
         if chosen == 0 {
             table.bring_into_sight(sorted);
         }
@@ -254,7 +264,9 @@ impl Column {
             true => name.to_owned(),
             false => hex::encode(Sha256::digest(name)),
         };
-        Column { name: Shown::beginning(name, CELL_CHARACTERS, false), key, sort, order, width: "", is_number: false }
+        let whole = (name.chars().count() > NAME_CHARACTERS).then(|| named_text(name));
+        let name = Shown::short(name, NAME_CHARACTERS);
+        Column { name, whole, key, sort, order, width: "", is_number: false }
     }
 }
 

@@ -120,6 +120,9 @@ async fn a_page_is_bounded_in_entities() {
     let page = visitor.page("/ui/1/many/active/?limit=1000").await;
     assert_eq!(firsts(&page).len(), 200);
     assert_eq!(page.words(".note"), "A page shows 200 entities at most. The API call returns up to 1,000.");
+    for all_there in ["limit=1000&filter_lt=n:150", "limit=1000&offset=250"] {
+        assert!(visitor.page(&format!("/ui/1/many/active/?{all_there}")).await.select(".note").is_empty());
+    }
     let next = visitor.page(&page.link("Next")).await;
     assert_eq!((firsts(&next)[0].as_str(), firsts(&next).len()), ("200", 200));
     let last = visitor.page(&page.link("Last")).await;
@@ -149,7 +152,11 @@ async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
     ] {
         let api = service.get(&format!("/api/1/ten/active/?{query}")).await;
         let page = visitor.error(&format!("{TEN}?{query}"), api.status).await;
-        assert_eq!(page.words("form #problem"), api.text().split_whitespace().collect::<Vec<_>>().join(" "), "{query}");
+        let told = match query.starts_with("filter=:x") {
+            true => "Name a field: this condition has a value alone.".to_owned(),
+            false => api.text().split_whitespace().collect::<Vec<_>>().join(" "),
+        };
+        assert_eq!(page.words("form #problem"), told, "{query}");
         assert_eq!(page.select("form #problem").len(), 1, "{query}");
         assert_eq!(page.select("form [aria-invalid]").len(), usize::from(field.is_some()), "{query}");
         if let Some(field) = field {
@@ -236,7 +243,10 @@ async fn a_sent_form_leads_to_an_address_to_share() {
     // What is in force is seen while the form is folded, and each part of it can be taken away.
     assert!(page.one("details.more").attr("open").is_none());
     assert_eq!(page.words("details.more > summary"), "Conditions, order, fields 3 used");
-    assert_eq!(page.all_words(".parts a"), ["Remove: k is 1 ×", "Remove: n is greater than 2 ×", "Reset"]);
+    assert_eq!(
+        page.all_words(".parts a"),
+        ["Remove: k is 1 ×", "Remove: 5 in a page ×", "Remove: n is greater than 2 ×", "Reset"]
+    );
     assert_eq!(page.link("Remove: n is greater than 2 ×"), "/ui/1/ten/active/?view=json&filter=k:1&limit=5");
     leads_to(
         &visitor.get(&format!("{TEN}?form=1&add_path=k&add_operator=null&add_value=")).await,
@@ -296,7 +306,7 @@ async fn a_click_sorts_and_filters() {
     let page = visitor.page(&page.link("n ▲")).await;
     assert_eq!(positions(&page), ["1", "0", "2"]);
     // The profile's values, with their escapes.
-    for (text, found) in [("x y", 2), ("A&B", 2), ("only null", 1), ("2", 2)] {
+    for (text, found) in [("x y", 2), ("A&B", 2), ("null, or the text null", 1), ("2", 2)] {
         let result = visitor.page(&page.link(text)).await;
         assert_eq!(positions(&result).len(), found, "{text}");
     }
@@ -323,18 +333,24 @@ async fn an_entity_has_a_page() {
     for (from, back) in [
         ("http://any.test/ui/1/ten/active/?filter=k:2&sort=n:desc", Some("/ui/1/ten/active/?filter=k:2&sort=n:desc")),
         ("http://any.test/ui/1/ten/v1/?keywords=%3Cb%3E%22", Some("/ui/1/ten/v1/?keywords=%3Cb%3E%22")),
-        ("http://any.test/ui/1/ten/v1/", None),
+        ("http://any.test/ui/1/ten/active/", Some("/ui/1/ten/active/")),
         ("http://any.test/ui/1/ten/v1/profile?filter=k:2", None),
         ("http://any.test/ui/2/ten/v1/?filter=k:2", None),
         ("http://any.test/ui/1/other/v1/?filter=k:2", None),
         ("javascript:alert(1)//ui/1/ten/v1/?filter=k:2", None),
         ("/ui/1/ten/v1/?filter=k:2", None),
     ] {
+        let back = back.unwrap_or("/ui/1/ten/v1/");
         let request = axum::http::Request::get("/ui/1/ten/v1/entity/5").header("referer", from);
         let entity = Page::of(&visitor.send(request, axum::body::Body::empty()).await, 200);
         let shown = entity.select(".views a").first().and_then(|link| link.attr("href").map(str::to_owned));
-        assert_eq!(shown.as_deref(), back, "{from}");
+        assert_eq!(shown.as_deref(), Some(back), "{from}");
+        assert_eq!(Some(entity.link("Data").as_str()), back.split('?').next(), "{from}");
     }
+    let many: Vec<String> = (0..120).map(|n| format!("{{\"n\":{n}}}")).collect();
+    service.import("Many", &many.join("\n")).await;
+    let entity = visitor.page("/ui/2/many/v1/entity/119").await;
+    assert_eq!(entity.link("Back to the entities"), "/ui/2/many/v1/?offset=100", "the page that has it");
 }
 
 #[tokio::test]
@@ -546,6 +562,7 @@ async fn the_column_that_sorts_and_the_first_hit_are_in_sight() {
         let cells = page.all_words("tbody tr > td:nth-child(3)");
         (page.all_words("thead th")[..5].to_vec(), page.select("thead th").len(), cells)
     };
+    assert!(visitor.page("/ui/1/wide/active/").await.select("table.narrow").is_empty());
     let (names, count, _) = columns("").await;
     assert_eq!((&names[..], count), (&["#", "id", "field0", "field1", "field2"].map(str::to_owned)[..], 61));
     // In sight already.
@@ -640,11 +657,120 @@ async fn programs_and_downloads_get_all_that_match_unless_a_limit_was_chosen() {
         let lines = service.get(&page.link("jsonl")).await;
         assert_eq!(lines.text().lines().count(), entities, "{query}");
         assert!(page.all_words(".panel h3").contains(&heading.to_owned()), "{query}");
+        // Beside a limit, all that match can be had, too.
+        let all: Vec<_> =
+            page.select(".panel > p.quiet a[download]").iter().filter_map(|link| link.attr("href")).collect();
+        assert_eq!(all.len(), if has { 6 } else { 0 }, "{query}");
+        assert!(all.iter().all(|href| !href.contains("limit") && !href.contains("offset")), "{all:?}");
         for text in page.all_words(".snippet pre") {
             assert_eq!((text.contains("limit"), text.contains("offset")), (has, has), "{text}");
         }
         assert!(page.words(".call").contains("limit="), "the call is that of the page");
     }
+}
+
+/// Downloads have fields that the table was asked not to show, and said nothing of it.
+#[tokio::test]
+async fn downloads_beside_chosen_columns_say_what_they_have() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let told = "Downloads have all fields; “Keep fields” chooses them.".to_owned();
+    for (query, is_told) in [("columns=n", true), ("keep_field=n", false)] {
+        let page = visitor.page(&format!("{TEN}?{query}")).await;
+        assert_eq!(page.all_words(".panel > p.quiet").contains(&told), is_told, "{query}");
+    }
+}
+
+/// All windows of a dataset had one title.
+#[tokio::test]
+async fn titles_tell_pages_apart() {
+    let service = ten().await;
+    service.import("Ten", "{\"n\":1}").await;
+    let visitor = Browser::visitor(&service);
+    for (uri, status, title) in [
+        ("/", 200, "Datasets"),
+        ("/?q=a+b", 200, "Datasets: a b"),
+        ("/ui/1/ten/active/", 200, "Ten v2"),
+        ("/ui/1/ten/v1/?filter=k:1&sort=n:desc", 200, "Ten v1: k is 1, sorted by n descending"),
+        ("/ui/1/ten/v1/?limit=x", 400, "Error: Ten v1"),
+        ("/ui/1/ten/v1/entity/3", 200, "Entity at 3, Ten v1"),
+        ("/ui/1/ten/v1/profile", 200, "Profile, Ten v1"),
+        ("/ui/1/ten/v1/profile?q=n", 200, "Profile: n, Ten v1"),
+        ("/ui/1/ten/v1/profile?histogram=n", 200, "Histogram of n, Ten v1"),
+        ("/ui/1/ten/v1/profile?histogram=x", 400, "Error: Profile, Ten v1"),
+        ("/ui/1/ten/v9/", 404, "Error: There is nothing here"),
+    ] {
+        let page = Page::of(&visitor.get(uri).await, status);
+        assert_eq!(page.words("title"), format!("{title} · strata"), "{uri}");
+    }
+}
+
+/// A second value of a field was added to the first one, so that nothing could match.
+#[tokio::test]
+async fn a_value_of_a_field_takes_the_place_of_another() {
+    let service = TestService::start().await;
+    let text = r#"[{"c":"FR","tag":["a","b"]},{"c":"FR","tag":["a","b"]},{"c":"DE","tag":["a"]},{"c":"DE"}]"#;
+    service.import("Sales", text).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/sales/active/?filter=c:FR&filter_gt=n:1&offset=1").await;
+    assert_eq!(page.link("DE"), "/ui/1/sales/active/?filter_gt=n:1&filter=c:DE");
+    assert_eq!(page.all_words(".fields [aria-current]"), ["FR"]);
+    assert!(page.select(".fields .values a").iter().all(|link| words(*link) != "FR"));
+    // In arrays, an entity may have both.
+    let page = visitor.page("/ui/1/sales/active/?filter=tag:a").await;
+    assert_eq!(page.all_words(".fields [aria-current]"), ["a"]);
+    let both = page.link("b");
+    assert_eq!(both, "/ui/1/sales/active/?filter=tag:a&filter=tag:b");
+    assert!(visitor.page(&both).await.words("#result").ends_with("2 entities"));
+}
+
+/// The way to the active version dropped the query, and none led from a version to its alternate.
+#[tokio::test]
+async fn other_versions_and_alternates_are_shown_with_the_same_query() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Ten", json!({}), &["[{\"n\":1},{\"n\":2}]", "[{\"n\":7}]"]).await;
+    assert_eq!(owned.save(id, 1, "[{\"n\":3}]").await.status, 200);
+    let visitor = Browser::visitor(&owned.service);
+    let base = format!("/ui/{id}/ten");
+    let page = visitor.page(&format!("{base}/v1/?filter_gt=n:1&offset=1&view=json")).await;
+    assert_eq!(page.link("v2"), format!("{base}/active/?filter_gt=n:1&view=json"));
+    let alternate = page.link("Its alternate");
+    assert_eq!(alternate, format!("{base}/v1/alt/?filter_gt=n:1&view=json"));
+    let page = visitor.page(&alternate).await;
+    assert_eq!(page.words("title"), "Ten v1, alternate: n is greater than 1 · strata");
+    assert_eq!(page.link("The version itself"), format!("{base}/v1/?filter_gt=n:1&view=json"));
+    let page = visitor.page(&format!("{base}/v1/?alt=true&filter=n:3")).await;
+    assert_eq!(page.link("The version itself"), format!("{base}/v1/?filter=n:3"));
+    let profile = visitor.page(&format!("{base}/v1/profile")).await;
+    assert_eq!(profile.link("Its alternate"), format!("{base}/v1/alt/profile"));
+    assert!(!visitor.page(&format!("{base}/v2/")).await.text.contains("Its alternate"));
+}
+
+/// “instead: nope contains 1” led to nothing where no entity has the field.
+#[tokio::test]
+async fn next_steps_lead_to_what_may_match() {
+    let service = ten().await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page(&format!("{TEN}?filter=nope:1")).await;
+    assert_eq!(page.all_words(".steps a"), ["without: nope is 1", "instead: any field contains 1", "all entities"]);
+    let page = visitor.page(&format!("{TEN}?filter=n:%3E7")).await;
+    let found = visitor.page(&page.link("instead: n is greater than 7")).await;
+    assert_eq!(firsts(&found), ["8", "9"]);
+}
+
+/// A long name of a column made its head higher than the window.
+#[tokio::test]
+async fn long_names_of_columns_are_shortened() {
+    let service = TestService::start().await;
+    let long = format!("{}\u{202e}", "n".repeat(80));
+    service.import("Long", &json!([{"a": 1, long: 2}]).to_string()).await;
+    let page = Browser::visitor(&service).page("/ui/1/long/active/").await;
+    assert_eq!(page.all_words("thead th")[2], format!("{}…", "n".repeat(40)));
+    let titles: Vec<_> = page.select("thead th[title]").iter().filter_map(|head| head.attr("title")).collect();
+    assert_eq!(titles, [format!("{}U+202E", "n".repeat(80))]);
+    let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
+    let sheet = service.get(&style).await;
+    assert!(sheet.text().contains(".entities th:not([aria-sort]) > a::after"), "what sorts has a sign");
 }
 
 /// A value that an entity has twice in an array counted as two entities, and its condition found one.
@@ -654,7 +780,7 @@ async fn counts_of_values_say_what_they_count() {
     service.import("Tags", r#"[{"tag":["a","a","b"],"one":"x"},{"tag":["a"],"one":"x"},{"one":"y"}]"#).await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/tags/active/").await;
-    let note = "The number beside it counts entities; in arrays, how many times it occurs.";
+    let note = "The number beside it counts entities of the whole version; in arrays, how many times it occurs.";
     assert!(page.words(".fields").contains(note));
     let values = page.all_words(".fields .values li");
     assert!(values.contains(&"a 3 times".to_owned()) && values.contains(&"x 2".to_owned()), "{values:?}");
@@ -680,6 +806,8 @@ async fn the_head_of_a_column_of_numbers_stands_above_them() {
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/kinds/active/").await;
     assert_eq!(page.all_words("thead th[data-column].number"), ["n", "gaps"]);
+    // The positions take no share of the width that is left.
+    page.one("table.entities.narrow");
     assert_eq!(page.all_words("tbody td.number"), ["1", "1", "2.5", "7", "3"]);
     let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
     let sheet = service.get(&style).await;

@@ -56,7 +56,7 @@ async fn scripts_in_names_and_values_are_texts() {
     // The name of a window has no element that would name what reorders it.
     let id = owned.dataset("a\u{202e}b", json!({}), &["[{}]"]).await;
     let page = visitor.page(&format!("/ui/{id}/a-b/active/")).await;
-    assert_eq!(page.words("title"), "a\u{fffd}b · strata");
+    assert_eq!(page.words("title"), "a\u{fffd}b v1 · strata");
 }
 
 #[tokio::test]
@@ -214,4 +214,35 @@ async fn many_paths_and_deep_values_stay_within_a_page() {
         }
     }
     assert_eq!(paths, 111);
+}
+
+/// Such characters were seen by nobody, and a field of the empty name was named nowhere but in the table.
+#[tokio::test]
+async fn all_that_nobody_would_see_has_a_name() {
+    let service = TestService::start().await;
+    let unseen = "a\u{ad}\u{2800}\u{3164}\u{e0067}";
+    let wales = "\u{1F3F4}\u{E0067}\u{E0062}\u{E0077}\u{E006C}\u{E0073}\u{E007F}";
+    let entity = json!({"unseen": unseen, "flag": wales, "blank": " \t", "none": "", "": "without a name"});
+    service.import("Odd", &json!([entity, entity]).to_string()).await;
+    let visitor = Browser::visitor(&service);
+    let names = ["U+00AD", "U+2800", "U+3164", "U+E0067", "U+0020", "U+0009"].map(str::to_owned);
+    for uri in ["active/", "active/entity/0", "active/profile"] {
+        let page = visitor.page(&format!("/ui/1/odd/{uri}")).await;
+        let shown: BTreeSet<String> = page.all_words("main .ctl").into_iter().collect();
+        assert_eq!(shown, names.iter().cloned().collect(), "{uri}");
+        assert!(page.text.contains(wales), "{uri}: a flag is one picture");
+    }
+    let page = visitor.page("/ui/1/odd/active/").await;
+    assert_eq!(
+        page.all_words(".fields > ul > li > details > summary code").last().map(String::as_str),
+        Some("(empty)")
+    );
+    assert!(page.words(".fields > ul > li:last-child .values").starts_with("without a name"));
+    assert!(page.select(".fields > ul > li:last-child a").is_empty(), "no path names it");
+    let entity = visitor.page("/ui/1/odd/active/entity/0").await;
+    assert!(entity.all_words(".entity dt").contains(&"(empty)".to_owned()));
+    // A condition with a blank at its end looked like one without.
+    let page = visitor.page("/ui/1/odd/active/?filter=flag:%20ok").await;
+    assert!(page.words(".parts").starts_with("Remove: flag is U+0020 ok"), "{}", page.words(".parts"));
+    assert_eq!(page.link("instead: flag is ok"), "/ui/1/odd/active/?filter=flag:ok");
 }

@@ -20,11 +20,11 @@ async fn a_profile_shows_what_was_found_and_its_values_filter() {
     assert_eq!(page.all_words("section.path h3"), ["n", "colour", "in", "in.x"]);
     let cards: Vec<String> = page.select("section.path").into_iter().map(words).collect();
     assert!(cards[0].contains("Numbers 0 to 99") && cards[0].contains("Distinct values 100"), "{}", cards[0]);
-    assert!(cards[1].contains("string, null") && cards[1].contains("Null 25"), "{}", cards[1]);
+    assert!(cards[1].contains("string, null") && cards[1].contains("Null 25 (the link"), "{}", cards[1]);
     assert!(cards[2].contains("in 50 % of the entities"), "{}", cards[2]);
-    let bars = page.select("section[aria-labelledby=p1] > table rect");
+    let bars = page.select("section[aria-labelledby=p1] > table rect.fill");
     let widths: Vec<_> = bars.iter().filter_map(|bar| bar.attr("width")).collect();
-    assert_eq!(widths, ["1000", "500"]);
+    assert_eq!(widths, ["500", "250"]);
     for (text, matching) in [("green <&>", "50 entities"), ("red", "25 entities"), ("25", "25 entities")] {
         let result = visitor.page(&page.link(text)).await;
         assert!(result.words("h2#result").ends_with(matching), "{text}: {}", result.words("h2#result"));
@@ -58,9 +58,9 @@ async fn shares_are_of_what_their_caption_says() {
     assert_eq!(page.all_words(".path > table caption"), [by_entities, by_entities, in_arrays]);
     let rows = page.all_words(".path > table tbody tr");
     assert_eq!(rows, ["x 500 50 %", "true 250 25 %", "false 100 10 %", "a 500 67 %", "b 250 33 %"]);
-    // Bars are relative to the most frequent value.
-    let bars = page.select("section[aria-labelledby=p1] > table rect");
-    assert_eq!(bars.iter().filter_map(|bar| bar.attr("width")).collect::<Vec<_>>(), ["1000", "400"]);
+    // So are their bars.
+    let bars = page.select("section[aria-labelledby=p1] > table rect.fill");
+    assert_eq!(bars.iter().filter_map(|bar| bar.attr("width")).collect::<Vec<_>>(), ["250", "100"]);
     let page = visitor.page("/ui/1/shares/active/profile?histogram=n").await;
     let captions = page.all_words(".path > table caption");
     assert!(captions.contains(&"Entities by the number: % of all entities".to_owned()), "{captions:?}");
@@ -92,7 +92,10 @@ async fn a_histogram_counts_exactly_what_its_links_show() {
     let cards: Vec<String> = page.select("section.path").into_iter().map(words).collect();
     let histogram = |card: &String| card.contains("Histogram");
     assert_eq!(cards.iter().map(histogram).collect::<Vec<_>>(), [true, true, false, false, false], "{cards:?}");
-    let page = visitor.page(&page.link("Histogram with round ends of n")).await;
+    let histogram = page.link("Histogram with round ends of n");
+    assert_eq!(histogram, "/ui/1/numbers/active/profile?histogram=n#histogram");
+    let page = visitor.page(&histogram).await;
+    page.one("#histogram");
     let caption = "table:has(caption) tbody tr";
     let rows: Vec<String> = page.all_words(caption).into_iter().filter(|row| row.contains(" to ")).collect();
     assert_eq!(rows.len(), 5, "{rows:?}");
@@ -104,11 +107,54 @@ async fn a_histogram_counts_exactly_what_its_links_show() {
     let other = visitor.page("/ui/1/numbers/active/profile?histogram=%3Cb%3E%5C.x").await;
     let rows: Vec<String> = other.all_words(caption).into_iter().filter(|row| row.contains(" to ")).collect();
     assert_eq!(rows.first().map(String::as_str), Some("0 to 100 100 10 %"), "{}", other.text);
-    for none in ["one", "in", "zzz", "<script>"] {
-        let uri = escaped(none);
-        let page = visitor.page(&format!("/ui/1/numbers/active/profile?histogram={uri}")).await;
+    for (none, why) in [
+        ("one", "No histogram: Its numbers are all one"),
+        ("in", "No histogram: It is in arrays"),
+        ("s", "No histogram: It has no numbers."),
+    ] {
+        let page = visitor.page(&format!("/ui/1/numbers/active/profile?histogram={none}")).await;
         assert!(!page.text.contains("Entities by the number"), "{none}");
+        assert!(page.words("section.path").contains(why), "{}", page.words("section.path"));
     }
+    // A path that is not there was a page without a word of what is wrong.
+    for none in ["zzz", "<script>", ""] {
+        let page = visitor.error(&format!("/ui/1/numbers/active/profile?histogram={}", escaped(none)), 400).await;
+        let told = page.words("[role=alert]");
+        assert!(told.contains(&format!("parameter histogram: \"{none}\" is no path of this version")), "{told}");
+        assert_eq!(page.link("All paths"), "/ui/1/numbers/active/profile");
+    }
+}
+
+/// “No path has this text” stood there although nobody had searched.
+#[tokio::test]
+async fn a_version_without_paths_says_why() {
+    let service = TestService::start().await;
+    service.import("None", "[]").await;
+    service.import("Bare", "[{}]").await;
+    let visitor = Browser::visitor(&service);
+    for (id, slug, why) in [(1, "none", "it has no entities."), (2, "bare", "its entities have no fields.")] {
+        for query in ["", "?q=a"] {
+            let page = visitor.page(&format!("/ui/{id}/{slug}/active/profile{query}")).await;
+            assert_eq!(page.words(".result h2"), format!("This version has no paths: {why}"));
+        }
+    }
+}
+
+/// The link to nulls finds the text `null`, too, as every filter does.
+#[tokio::test]
+async fn links_to_nulls_say_that_they_find_a_text_too() {
+    let service = TestService::start().await;
+    service.import("Nulls", r#"[{"both":null,"n":null},{"both":"null","n":1}]"#).await;
+    let visitor = Browser::visitor(&service);
+    let page = visitor.page("/ui/1/nulls/active/").await;
+    let links = page.all_words(".fields .sorts a");
+    let null: Vec<_> = links.iter().filter(|link| link.contains("null")).collect();
+    assert_eq!(null, ["null, or the text null", "only null"]);
+    let found = visitor.page(&page.link("null, or the text null")).await;
+    assert!(found.words("#result").ends_with("2 entities"), "{}", found.words("#result"));
+    let cards = visitor.page("/ui/1/nulls/active/profile").await.all_words("section.path");
+    assert!(cards[0].contains("Null 1 (the link also finds the text “null”)"), "{}", cards[0]);
+    assert!(cards[1].contains("Null 1") && !cards[1].contains("the text"), "{}", cards[1]);
 }
 
 #[tokio::test]
