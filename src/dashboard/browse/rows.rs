@@ -59,7 +59,7 @@ pub(super) struct Table {
     pub(super) position_width: &'static str,
     /// Whether all columns have room where each is as wide as any other. Then they share the width of the page, and that
     /// of the positions stays narrow.
-    pub(super) is_narrow: bool,
+    pub(super) is_even: bool,
 }
 
 pub(super) struct Column {
@@ -180,9 +180,9 @@ impl Table {
         };
         let columns: Vec<Column> = names.iter().enumerate().map(column).collect();
         let widest = columns.iter().map(|column| widths::digits(column.width)).max().unwrap_or(0);
-        let is_narrow = widest * columns.len() <= IN_SIGHT;
+        let is_even = widest * columns.len() <= IN_SIGHT;
         let position_width = widths::of_positions(rows.iter().map(|row| row.label.text.as_str()));
-        let mut table = Table { columns, left_out, hidden, rows, position_width, is_narrow };
+        let mut table = Table { columns, left_out, hidden, rows, position_width, is_even };
         if chosen == 0 {
             table.bring_into_sight(sorted);
         }

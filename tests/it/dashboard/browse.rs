@@ -562,7 +562,7 @@ async fn the_column_that_sorts_and_the_first_hit_are_in_sight() {
         let cells = page.all_words("tbody tr > td:nth-child(3)");
         (page.all_words("thead th")[..5].to_vec(), page.select("thead th").len(), cells)
     };
-    assert!(visitor.page("/ui/1/wide/active/").await.select("table.narrow").is_empty());
+    assert!(visitor.page("/ui/1/wide/active/").await.select("table.even").is_empty());
     let (names, count, _) = columns("").await;
     assert_eq!((&names[..], count), (&["#", "id", "field0", "field1", "field2"].map(str::to_owned)[..], 61));
     // In sight already.
@@ -770,7 +770,7 @@ async fn long_names_of_columns_are_shortened() {
     assert_eq!(titles, [format!("{}U+202E", "n".repeat(80))]);
     let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
     let sheet = service.get(&style).await;
-    assert!(sheet.text().contains(".entities th:not([aria-sort]) > a::after"), "what sorts has a sign");
+    assert!(sheet.text().contains(".entities thead th:not([aria-sort]) > a::after"), "what sorts has a sign");
 }
 
 /// A value that an entity has twice in an array counted as two entities, and its condition found one.
@@ -807,7 +807,7 @@ async fn the_head_of_a_column_of_numbers_stands_above_them() {
     let page = visitor.page("/ui/1/kinds/active/").await;
     assert_eq!(page.all_words("thead th[data-column].number"), ["n", "gaps"]);
     // The positions take no share of the width that is left.
-    page.one("table.entities.narrow");
+    page.one("table.entities.even");
     assert_eq!(page.all_words("tbody td.number"), ["1", "1", "2.5", "7", "3"]);
     let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
     let sheet = service.get(&style).await;

@@ -1,6 +1,6 @@
 // Looks at every page of `pages.mjs` as a visitor and as the owner: wide and light, narrow and dark. Nothing runs past
-// the edge, axe finds nothing, the console has no error, and nothing is asked of another host. Prints how many pages
-// there were.
+// the edge, axe finds nothing, the console has no error, and nothing is asked of another host. Looks at two pages as they
+// are printed, too. Prints how many pages there were.
 //
 //     node audit.mjs BASE_URL EMAIL PASSWORD [DIRECTORY]
 //
@@ -44,6 +44,23 @@ for (const who of ["visitor", "owner"]) {
   }
   await context.close();
 }
+// On paper: within its width, what is in force and all of an entity, without the form and the call.
+const context = await browser.session({ viewport: { width: 720, height: 1020 } });
+const page = await context.newPage();
+await page.emulateMedia({ media: "print" });
+for (const [path, seen] of [
+  ["/ui/1/world-countries/active/?filter_gt=area:100&sort=area:desc", [".parts a", "tbody tr:last-child .position"]],
+  ["/ui/1/world-countries/v1/entity/60", [".tree .tree .tree dd"]],
+]) {
+  await browser.open(page, path);
+  for (const selector of seen) await page.locator(selector).first().waitFor();
+  for (const selector of ["button", "input", ".side", "section[aria-labelledby=call]"]) {
+    if (await page.locator(`${selector}:visible`).count()) wrong.push(`${path}, printed: ${selector} is there`);
+  }
+  const over = await overflow(page);
+  if (over > 0) wrong.push(`${path}, printed: ${over} px too wide`);
+}
+await context.close();
 await prepared.end();
 assert.equal(wrong.join("\n"), "");
 await browser.end();
