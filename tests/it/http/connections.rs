@@ -582,7 +582,7 @@ async fn requests_over_http2_take_turns_and_are_bounded() {
     };
     // 564 of 118 kB each fit into 64 MiB.
     let long = "x".repeat(100 << 10);
-    let (refusals, mut refused) = tokio::sync::mpsc::unbounded_channel();
+    let (refusals, mut refused) = tokio::sync::mpsc::channel(MANY * AT_ONCE);
     let mut open = Vec::new();
     for _ in 0..MANY {
         let (client, connection) = http2(greedy).await;
@@ -593,7 +593,7 @@ async fn requests_over_http2_take_turns_and_are_bounded() {
             let refusals = refusals.clone();
             tokio::spawn(async move {
                 let answer = answer.await.expect("an answer");
-                let _ = refusals.send(answer.status().as_u16());
+                let _ = refusals.send(answer.status().as_u16()).await;
             });
         }
         open.push(connection);
