@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 /// The characters that must be escaped so that a text stays on its line and reads as it is: control characters, line
-/// separators, marks that reorder text, and all others that leave no mark and take no room, or look like a blank and are
-/// none. Variation selectors stay: without them, many emoji and Mongolian letters are others.
+/// separators, marks that reorder text, and all others that leave no mark and take no room, or look like a blank and
+/// are none. Variation selectors stay: without them, many emoji and Mongolian letters are others.
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -5,7 +5,7 @@ use std::fmt;
 
 use askama::filters::HtmlSafe;
 
-use super::links::Links;
+use super::links::{FILTER, Links};
 use super::{COLUMNS, PAGE, VIEW};
 use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
@@ -26,7 +26,6 @@ pub(super) const OPERATORS: [(&str, &str); 7] = [
 /// What asks for null, which is a value of [`FILTER`].
 pub(super) const IS_NULL: &str = "null";
 
-pub(super) const FILTER: &str = "filter";
 const CONTAINS: &str = "filter_contains";
 const KEYWORDS: &str = "keywords";
 const MODE: &str = "keywords_mode";

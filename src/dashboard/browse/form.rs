@@ -1,8 +1,8 @@
 //! The form of a page of entities. What it sends holds empty fields and a condition in three parts; the page leads from
 //! there to the address without them, which is a link that can be shared.
 
-use super::conditions::{self, FILTER, IS_NULL, OPERATORS, label};
-use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, Links};
+use super::conditions::{self, IS_NULL, OPERATORS, label};
+use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, FILTER, Links};
 use super::{COLUMNS, VIEW};
 use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;

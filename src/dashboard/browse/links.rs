@@ -1,10 +1,12 @@
 //! The paths of pages that a page of entities leads to.
 
-use super::conditions::FILTER;
 use super::{COLUMNS, VIEW};
 use crate::dashboard::place::Place;
 use crate::dashboard::query::Query;
 use crate::model::path::Path;
+
+/// The parameter of conditions on whole values.
+pub(super) const FILTER: &str = "filter";
 
 /// The parts of a condition that is added by the form.
 pub(super) const ADD_PATH: &str = "add_path";

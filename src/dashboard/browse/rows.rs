@@ -57,8 +57,8 @@ pub(super) struct Table {
     pub(super) rows: Vec<Row>,
     /// The class that makes the column of the positions as wide as it needs to be.
     pub(super) position_width: &'static str,
-    /// Whether all columns have room where each is as wide as any other. Then they share the width of the page, and that
-    /// of the positions stays narrow.
+    /// Whether all columns have room where each is as wide as any other. Then they share the width of the page, and
+    /// that of the positions stays narrow.
     pub(super) is_even: bool,
 }
 

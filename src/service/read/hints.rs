@@ -389,8 +389,10 @@ mod tests {
             assert!(hint.ends_with("such as `name.a`."), "{hint}");
         }
         assert!(hints[3].ends_with("a sort by it changes nothing."), "{hints:?}");
-        // Such filters find nulls, and those may be there.
-        assert!(of("NULL", nested()).iter().all(|hint| !hint.contains("Name a path below")));
+        // Such a filter finds nulls, and those may be there. Others never do.
+        let hints = of("NULL", nested());
+        assert!(hints.len() == 3 && hints[0].contains("so `filter_contains=name:NULL` finds nothing"), "{hints:?}");
+        assert!(of("nul", nested())[0].contains("so `filter=name:nul` finds nothing"));
         for held in [Comparable { booleans: true, ..nested() }, Comparable { numbers: true, texts: true, ..nested() }] {
             assert!(of("x", held).iter().all(|hint| !hint.contains("objects")));
         }
