@@ -37,6 +37,8 @@ pub(super) struct Links<'a> {
     pub(super) place: &'a Place,
     /// The page's query string without parameters that only the form has.
     pub(super) query: Query,
+    /// The filters of it, each in its place; none where no link repeats them.
+    filters: Vec<Option<(Path, String)>>,
     /// Whether links to columns, fields and other conditions may repeat it.
     repeated: bool,
     /// Whether a few links may.
@@ -47,7 +49,14 @@ impl<'a> Links<'a> {
     /// Those of a page with this query string.
     pub(super) fn new(place: &'a Place, query: Query, text: Option<&str>) -> Links<'a> {
         let bytes = text.unwrap_or_default().len();
-        Links { place, query, repeated: bytes <= REPEATED_BYTES, few_repeated: bytes <= FEW_REPEATED_BYTES }
+        let (repeated, few_repeated) = (bytes <= REPEATED_BYTES, bytes <= FEW_REPEATED_BYTES);
+        let filter = |(name, given): &(String, String)| {
+            let (path, value) = Path::parse_prefix(given).ok().filter(|_| name == FILTER)?;
+            Some((path, value.to_owned()))
+        };
+        // Hundreds of values ask for them.
+        let filters = if repeated { query.pairs().iter().map(filter).collect() } else { Vec::new() };
+        Links { place, query, filters, repeated, few_repeated }
     }
 
     pub(super) fn here(&self, query: &Query) -> String {
@@ -66,18 +75,16 @@ impl<'a> Links<'a> {
 
     /// This page with a filter in the place of those of the same path, from its beginning.
     pub(super) fn with_filter_alone(&self, path: &Path, value: &str) -> Option<String> {
-        let is_of_it = |(name, given): &&(String, String)| {
-            name == FILTER && Path::parse_prefix(given).is_ok_and(|(other, _)| other == *path)
-        };
-        let query = self.query.without(&["offset"]);
-        let others = query.pairs().iter().filter(|pair| !is_of_it(pair)).cloned();
-        let query = Query::from_iter(others).and(FILTER, format!("{path}:{value}"));
+        let is_other = |filter: &Option<(Path, String)>| filter.as_ref().is_none_or(|(other, _)| other != path);
+        let pairs = self.query.pairs().iter().zip(&self.filters);
+        let others = pairs.filter(|(_, filter)| is_other(filter)).map(|(pair, _)| pair.clone());
+        let query = Query::from_iter(others).without(&["offset"]).and(FILTER, format!("{path}:{value}"));
         self.repeated.then(|| self.here(&query))
     }
 
     /// Whether the query has this filter.
     pub(super) fn has_filter(&self, path: &Path, value: &str) -> bool {
-        self.query.all(FILTER).any(|given| Path::parse_prefix(given).is_ok_and(|found| found == (path.clone(), value)))
+        self.filters.iter().flatten().any(|(filtered, by)| filtered == path && by == value)
     }
 
     /// This page with a condition begun: its value is for the form.
