@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::check::{line, more_damaged};
+use super::check::{findings, more_damaged};
 use super::error::CliError;
 use super::progress::FilesDisplay;
 use super::signals::Signals;
 use super::{closing, json_line, print};
 use crate::config::Config;
-use crate::service::{App, BackedUp, BackupFiles, Finding, OnDamage};
+use crate::service::{App, BackedUp, BackupFiles, OnDamage};
 
 /// Copy the catalog and all files, while a server runs
 ///
@@ -54,11 +54,7 @@ async fn back_up(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let files = if arguments.copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
     let display = FilesDisplay::new("copying");
     let mut printed = Ok(());
-    let mut tell_damage = |finding: &Finding| {
-        if printed.is_ok() {
-            printed = line(finding, arguments.json).and_then(|line| display.print(&line));
-        }
-    };
+    let mut tell_damage = findings(&display, arguments.json, &mut printed);
     let damaged = match arguments.keep_going {
         true => OnDamage::GoOn(&mut tell_damage),
         false => OnDamage::End,
@@ -70,6 +66,7 @@ async fn back_up(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     };
     let directory = arguments.directory.display().to_string();
     let BackedUp { files, bytes, linked, damaged } = backed_up;
+    drop(tell_damage);
     drop(display);
     printed?;
     print(&match arguments.json {

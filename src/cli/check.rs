@@ -4,6 +4,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::error::CliError;
+use super::progress::FilesDisplay;
 use super::signals::Signals;
 use super::{closing, json_line, print};
 use crate::catalog::FileReference;
@@ -92,8 +93,21 @@ async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     }
 }
 
+/// Prints the lines about findings, beside the bar of their command, until one cannot be printed.
+pub(super) fn findings<'a>(
+    display: &'a FilesDisplay,
+    json: bool,
+    printed: &'a mut Result<(), CliError>,
+) -> impl FnMut(&Finding) + Send + 'a {
+    move |finding| {
+        if printed.is_ok() {
+            *printed = line(finding, json).and_then(|line| display.print(&line));
+        }
+    }
+}
+
 /// The line about a finding.
-pub(super) fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
+fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
     if json {
         return json_line(&match finding {
             Finding::Damaged { path, reason, versions } => FindingLine {

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::check::{line, more_damaged};
+use super::check::{findings, more_damaged};
 use super::error::CliError;
 use super::progress::FilesDisplay;
 use super::signals::Signals;
 use super::{json_line, print};
 use crate::config::Config;
-use crate::service::{self, Finding, OnDamage, Restored};
+use crate::service::{self, OnDamage, Restored};
 
 /// Put a backup into the catalog and store of the configuration, which must be empty
 ///
@@ -46,11 +46,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let mut signals = Signals::listen()?;
     let display = FilesDisplay::new("restoring");
     let mut printed = Ok(());
-    let mut tell_damage = |finding: &Finding| {
-        if printed.is_ok() {
-            printed = line(finding, arguments.json).and_then(|line| display.print(&line));
-        }
-    };
+    let mut tell_damage = findings(&display, arguments.json, &mut printed);
     let damaged = match arguments.keep_going {
         true => OnDamage::GoOn(&mut tell_damage),
         false => OnDamage::End,
@@ -62,6 +58,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     };
     let directory = arguments.directory.display().to_string();
     let Restored { files, bytes, copied, damaged } = restored;
+    drop(tell_damage);
     drop(display);
     printed?;
     print(&match arguments.json {

@@ -315,7 +315,7 @@ fn is_of_owner(path: &str) -> bool {
 fn page_of_form(path: &str) -> &str {
     match path.rsplit_once('/') {
         _ if path == "/ui/new" || path.ends_with("/clone") => path,
-        // Its pages are those of the versions.
+        // There is no page of all of these: that of the dataset.
         Some((manage, _)) if manage.ends_with("/manage") => manage.strip_suffix("/manage").unwrap_or(manage),
         Some((page, _)) if page.starts_with("/ui/") && page != "/ui" => page,
         _ => "/",
