@@ -37,7 +37,7 @@ impl Lookups {
             PartKey::Documents { .. } | PartKey::Indented { .. } => documents,
             PartKey::Column { .. } => columns,
             PartKey::Bloom { .. } => blooms,
-            PartKey::Paths { .. } => paths,
+            PartKey::Paths { .. } | PartKey::ProfileSummary { .. } => paths,
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => keywords,
             PartKey::Shapes { .. } => shapes,
             PartKey::Derived { .. } => derived,
@@ -50,7 +50,7 @@ fn count(part: &Part) {
     match part {
         // Others are neither rows nor large, and the size of a footer is dear to find.
         Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
-        Part::Footer(_) | Part::Pieces(_) | Part::Bloom(_) | Part::Paths(_) => {}
+        Part::Footer(_) | Part::Pieces(_) | Part::Bloom(_) | Part::Paths(_) | Part::ProfileSummary(_) => {}
         Part::Keywords(_) | Part::KeywordLists(_) | Part::Shapes(_) | Part::Derived(_) => {}
     }
 }

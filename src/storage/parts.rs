@@ -12,7 +12,7 @@ use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
 use super::piece_list::PieceList;
-use super::profile::PathIndex;
+use super::profile::{PathIndex, ProfileSummary};
 use super::shapes::decoded::Shapes;
 
 /// Which part of which file.
@@ -58,6 +58,11 @@ pub enum PartKey {
     },
     /// The paths of the profile of a file.
     Paths {
+        /// The file.
+        file: u64,
+    },
+    /// The beginning of the profile of a file.
+    ProfileSummary {
         /// The file.
         file: u64,
     },
@@ -115,6 +120,8 @@ pub enum Part {
     Bloom(Option<Arc<Sbbf>>),
     /// The paths of the profile.
     Paths(Arc<PathIndex>),
+    /// The beginning of the profile.
+    ProfileSummary(Arc<ProfileSummary>),
     /// Entries of the keyword index.
     Keywords(Arc<Entries>),
     /// A block of lists of the keyword index, as stored.
@@ -135,6 +142,7 @@ impl Part {
             Part::Documents(page) => page.memory_bytes(),
             Part::Column(array) => array.get_array_memory_size(),
             Part::Paths(paths) => 64 + paths.memory_bytes(),
+            Part::ProfileSummary(summary) => 64 + summary.memory_bytes(),
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
             Part::Shapes(shapes) => 64 + shapes.memory_bytes(),

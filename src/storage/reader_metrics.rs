@@ -65,9 +65,11 @@ impl ReaderMetrics {
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => &self.keywords,
             PartKey::Shapes { .. } => &self.shapes,
             // No parts of the file that a read fetches, or asked for beside it.
-            PartKey::Paths { .. } | PartKey::Pieces { .. } | PartKey::Derived { .. } | PartKey::Indented { .. } => {
-                return;
-            }
+            PartKey::Paths { .. }
+            | PartKey::ProfileSummary { .. }
+            | PartKey::Pieces { .. }
+            | PartKey::Derived { .. }
+            | PartKey::Indented { .. } => return,
         };
         if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
     }

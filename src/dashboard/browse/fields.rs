@@ -15,12 +15,6 @@ use crate::model::request::RangeBound;
 use crate::model::version::VersionSelector;
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
-/// Paths that are shown.
-const PATHS: usize = 150;
-
-/// Paths that the form completes.
-const COMPLETED: usize = 300;
-
 /// Frequent values of a path that are shown.
 const VALUES: usize = 5;
 
@@ -86,26 +80,19 @@ pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Opt
     let (app, visitor) = (&visit.app, &visit.visitor);
     let version = VersionSelector::Number(opened.version.number);
     let profiles = app.profiles();
-    let found = profiles.find(visitor.user.as_ref(), visitor.client, opened.dataset.id, version, opened.admitted.alt);
-    let contents = found.await.ok()?.contents;
+    let user = visitor.user.as_ref();
+    let summary = profiles.summary(user, visitor.client, opened.dataset.id, version, opened.admitted.alt).await.ok()?;
     let mut tree = Vec::new();
-    for record in contents.paths.iter().take(PATHS) {
+    for record in &summary.paths {
         // No path can name the field without a name.
         let keys = Path::parse(&record.path).map_or_else(|_| vec![String::new()], |path| path.keys().to_vec());
-        insert(&mut tree, &keys, field(record, contents.entities, links));
+        insert(&mut tree, &keys, field(record, summary.entities, links));
     }
     Some(Fields {
         tree,
-        all: figures::grouped(contents.paths.len() as u64),
-        left_out: contents.paths.len().saturating_sub(PATHS),
-        // No attribute holds a control character as it is.
-        names: contents
-            .paths
-            .iter()
-            .map(|path| path.path.clone())
-            .filter(|path| !path.is_empty() && !path.contains(char::is_control))
-            .take(COMPLETED)
-            .collect(),
+        all: figures::grouped(summary.path_count as u64),
+        left_out: summary.path_count - summary.paths.len(),
+        names: summary.names.clone(),
     })
 }
 

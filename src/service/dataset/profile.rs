@@ -9,15 +9,15 @@ use std::sync::Arc;
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
-use crate::model::version::VersionSelector;
-use crate::service::admission::Weight;
+use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::holder::Holder;
+use crate::service::admission::{Permit, Weight};
 use crate::service::lookup::Lookups;
 use crate::service::lookup::error::ReadError;
 use crate::service::rate_limit::Client;
 use crate::storage::cache::PartCache;
-use crate::storage::profile::StoredProfile;
+use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
 
@@ -87,6 +87,43 @@ impl Profiles {
         version: VersionSelector,
         alt: bool,
     ) -> Result<VersionProfile, ProfileError> {
+        let OpenedProfile { reader, dataset, version, size_bytes, _permit } =
+            self.open(caller, client, dataset, version, alt).await?;
+        let contents = reader.profile().await.map_err(ReadError::from)?;
+        Ok(VersionProfile {
+            dataset_id: dataset.get(),
+            version: version.get(),
+            alt,
+            file_size_bytes: size_bytes,
+            contents: contents.ok_or(ProfileError::NotKept { version: version.get() })?,
+        })
+    }
+
+    /// As [`Profiles::find`], for the beginning of the profile, which stays in memory.
+    ///
+    /// # Errors
+    /// [`ProfileError`].
+    pub async fn summary(
+        &self,
+        caller: Option<&User>,
+        client: Client,
+        dataset: DatasetId,
+        version: VersionSelector,
+        alt: bool,
+    ) -> Result<Arc<ProfileSummary>, ProfileError> {
+        let OpenedProfile { reader, version, _permit, .. } = self.open(caller, client, dataset, version, alt).await?;
+        let summary = reader.profile_summary().await.map_err(ReadError::from)?;
+        summary.ok_or(ProfileError::NotKept { version: version.get() })
+    }
+
+    async fn open(
+        &self,
+        caller: Option<&User>,
+        client: Client,
+        dataset: DatasetId,
+        version: VersionSelector,
+        alt: bool,
+    ) -> Result<OpenedProfile, ProfileError> {
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
         let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;
         let Resolved { dataset, version: found } = &*resolved;
@@ -104,15 +141,23 @@ impl Profiles {
             (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
         };
         let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
-        let _permit = self.capacity.admission().of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
+        let permit = self.capacity.admission().of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
         let reader = VersionReader::open_recorded(&self.store, file, &self.cache).await.map_err(ReadError::from)?;
-        let contents = reader.profile().await.map_err(ReadError::from)?;
-        Ok(VersionProfile {
-            dataset_id: dataset.id.get(),
-            version: found.number.get(),
-            alt,
-            file_size_bytes: file.size_bytes,
-            contents: contents.ok_or(ProfileError::NotKept { version: found.number.get() })?,
+        Ok(OpenedProfile {
+            reader,
+            dataset: dataset.id,
+            version: found.number,
+            size_bytes: file.size_bytes,
+            _permit: permit,
         })
     }
+}
+
+/// The file of a profile that the caller may see.
+struct OpenedProfile {
+    reader: VersionReader,
+    dataset: DatasetId,
+    version: VersionNumber,
+    size_bytes: u64,
+    _permit: Permit,
 }

@@ -43,8 +43,8 @@ pub(crate) use paths::are_numerals;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 pub use stored::{
-    Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile, TopValue, TypeCounts, Unmet,
-    ValueRecord,
+    Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, ProfileSummary, StoredProfile, TopValue,
+    TypeCounts, Unmet, ValueRecord,
 };
 
 /// Most paths that a profile follows. Paths beyond that get no shredded column; their filters are answered from the

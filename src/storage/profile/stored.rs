@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use super::VALUE_BYTES;
 use super::bins::StoredBins;
 use super::builder::{PathProfile, ProfileBuilder};
 use super::min_max::Cut;
@@ -159,6 +160,53 @@ pub struct TopValue {
     pub cut: bool,
     /// How often it occurs.
     pub count: u64,
+}
+
+/// The beginning of a profile, which stays in the cache: what a page of entities shows next to them.
+#[derive(Debug)]
+pub struct ProfileSummary {
+    /// Entities of the version.
+    pub entities: u64,
+    /// Paths of the profile.
+    pub path_count: usize,
+    /// The first [`SUMMARY_PATHS`] of them, without spreads.
+    pub paths: Vec<PathRecord>,
+    /// The first [`SUMMARY_NAMES`] paths that have a name without control characters.
+    pub names: Vec<String>,
+    memory_bytes: usize,
+}
+
+/// Paths of a [`ProfileSummary`].
+const SUMMARY_PATHS: usize = 150;
+
+/// Names of a [`ProfileSummary`].
+const SUMMARY_NAMES: usize = 300;
+
+impl ProfileSummary {
+    /// Decodes a whole profile ([`StoredProfile::decode`]): tens of milliseconds for one of thousands of paths.
+    ///
+    /// # Errors
+    /// As of [`StoredProfile::decode`].
+    pub fn decode(bytes: &[u8]) -> Result<ProfileSummary, StorageError> {
+        let StoredProfile { entities, mut paths, .. } = StoredProfile::decode(bytes)?.without_spreads();
+        let is_name = |path: &str| !path.is_empty() && !path.contains(char::is_control);
+        let names = paths.iter().map(|record| &record.path).filter(|path| is_name(path));
+        let names: Vec<String> = names.take(SUMMARY_NAMES).cloned().collect();
+        let path_count = paths.len();
+        paths.truncate(SUMMARY_PATHS);
+        paths.shrink_to_fit();
+        let name_bytes = |name: &String| size_of::<String>() + name.len();
+        let record_bytes = |record: &PathRecord| {
+            size_of::<PathRecord>() + record.path.len() + record.top.len() * (size_of::<TopValue>() + VALUE_BYTES)
+        };
+        let memory_bytes = names.iter().map(name_bytes).sum::<usize>() + paths.iter().map(record_bytes).sum::<usize>();
+        Ok(ProfileSummary { entities, path_count, paths, names, memory_bytes })
+    }
+
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
 }
 
 /// Where a profile lies in its file.

@@ -7,12 +7,13 @@ use object_store::path::Path as ObjectPath;
 use super::end;
 use super::object_file::ObjectFile;
 use crate::blocking::blocking;
+use crate::priority::Priority;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::footer::{Footer, RowGroup};
 use crate::storage::layout::Layout;
 use crate::storage::parts::{Part, PartKey};
-use crate::storage::profile::{PathIndex, ProfileLocation, StoredProfile};
+use crate::storage::profile::{PathIndex, ProfileLocation, ProfileSummary, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
 
@@ -137,6 +138,23 @@ impl FileReader {
         }
     }
 
+    /// The beginning of the profile, if the file holds one. Costs as much as [`FileReader::profile`] the first time;
+    /// cached then.
+    ///
+    /// # Errors
+    /// When the store fails or the profile is damaged.
+    pub(in crate::storage) async fn profile_summary(&self) -> Result<Option<Arc<ProfileSummary>>, StorageError> {
+        let Some(location) = self.footer.profile.clone() else { return Ok(None) };
+        let load = async {
+            let summary = self.load_profile(location, ProfileSummary::decode).await?;
+            Ok(Part::ProfileSummary(Arc::new(summary)))
+        };
+        match self.file.cache.get_or_load(PartKey::ProfileSummary { file: self.footer.id }, || load).await? {
+            Part::ProfileSummary(summary) => Ok(Some(summary)),
+            _ => Err(StorageError::Layout("the cache holds another part under the key of its profile".to_owned())),
+        }
+    }
+
     async fn load_profile<T: Send + 'static>(
         &self,
         location: ProfileLocation,
@@ -151,7 +169,11 @@ impl FileReader {
                 true => decode(&bytes),
                 false => Err(StorageError::unverified()),
             };
-            blocking(decode).await?
+            // A thread of lower priority is no thread that serves connections.
+            match Priority::current() {
+                Priority::Short => blocking(decode).await?,
+                Priority::Medium | Priority::Heavy | Priority::Long => decode(),
+            }
         };
         load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
     }

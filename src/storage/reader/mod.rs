@@ -51,7 +51,7 @@ use crate::storage::edit::{Piece, Source};
 use crate::storage::footer::RowGroup;
 use crate::storage::layout::Layout;
 use crate::storage::piece_list::PieceList;
-use crate::storage::profile::{PathIndex, StoredProfile};
+use crate::storage::profile::{PathIndex, ProfileSummary, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
 
@@ -216,6 +216,15 @@ impl VersionReader {
     /// When the store fails or the profile is damaged.
     pub async fn paths(&self) -> Result<Option<Arc<PathIndex>>, StorageError> {
         self.own.paths().await
+    }
+
+    /// The beginning of the profile, if the file holds one. Costs as much as [`VersionReader::profile`] the first time,
+    /// and stays in the cache then.
+    ///
+    /// # Errors
+    /// When the store fails or the profile is damaged.
+    pub async fn profile_summary(&self) -> Result<Option<Arc<ProfileSummary>>, StorageError> {
+        self.own.profile_summary().await
     }
 
     /// Entities of the version.
