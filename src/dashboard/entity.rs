@@ -17,7 +17,7 @@ use super::place::Place;
 use super::position::Position;
 use super::query::Query;
 use super::tree::Tree;
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{Reply, Shell, Visit, build, render};
 use super::{closed, figures};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
@@ -48,13 +48,13 @@ struct EntityPage {
 
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(entity(&mut visit)).await;
-    let outcome = closed::told(&visit, outcome, Tab::Data).await;
-    visit.answer(outcome).await
+    build(app, head, |visit| {
+        Box::pin(async move {
+            let outcome = entity(visit).await;
+            closed::told(visit, outcome, Tab::Data).await
+        })
+    })
+    .await
 }
 
 async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {

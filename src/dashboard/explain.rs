@@ -14,7 +14,7 @@ use super::place::Place;
 use super::query::Query;
 use super::sentence::Sentence;
 use super::shown::Shown;
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{Reply, Shell, Visit, build, render};
 use crate::http::error::HttpError;
 use crate::http::params;
 use crate::http::visit::{self, BaseUrl};
@@ -65,12 +65,7 @@ struct Bar {
 
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(explain(&visit)).await;
-    visit.answer(outcome).await
+    build(app, head, |visit| Box::pin(explain(visit))).await
 }
 
 async fn explain(visit: &Visit) -> Result<Reply, HttpError> {

@@ -77,7 +77,7 @@ use axum::http::Method;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, any, get, on};
+use axum::routing::{MethodFilter, MethodRouter, any, get, on};
 use tokio::net::TcpListener;
 
 use crate::http::error::HttpError;
@@ -103,55 +103,66 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     http::serve_app(app, router, listener, shutdown).await
 }
 
-/// The routes of the pages. To programs, what is no page, and a method that no page takes, stays what it is without
-/// them.
+/// A path and its handlers.
+type Page = (&'static str, fn() -> MethodRouter<App>);
+
+/// Every page. For other methods, and for paths that are no page, programs get the response that they get without the
+/// dashboard.
+static PAGES: &[Page] = &[
+    ("/", || any(root)),
+    ("/ui/assets/{name}", || get(visit::asset)),
+    ("/ui/sign-in", || get(session::form).post(session::sign_in)),
+    ("/ui/sign-out", || on(MethodFilter::POST, session::sign_out)),
+    ("/ui/account", || get(account::show)),
+    ("/ui/account/delete-token", || get(account::confirm).post(account::act)),
+    ("/ui/account/{action}", || on(MethodFilter::POST, account::act)),
+    ("/ui/new", || get(created::show).post(created::act)),
+    ("/ui/{dataset_id}/{name_slug}", || get(browse::active)),
+    ("/ui/{dataset_id}/{name_slug}/", || get(browse::active)),
+    ("/ui/{dataset_id}/{name_slug}/versions", || get(versions::show)),
+    ("/ui/{dataset_id}/{name_slug}/diff", || get(diff::show)),
+    ("/ui/{dataset_id}/{name_slug}/clone", || get(clone::show).post(clone::act)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alternate", || get(alternates::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", || get(alternates::form).post(alternates::act)),
+    ("/ui/{dataset_id}/{name_slug}/settings", || get(settings::show)),
+    ("/ui/{dataset_id}/{name_slug}/settings/{action}", || on(MethodFilter::POST, settings::act)),
+    ("/ui/{dataset_id}/{name_slug}/settings/delete", || get(settings::confirm).post(settings::act)),
+    ("/ui/{dataset_id}/{name_slug}/refresh", || get(refresh::show)),
+    ("/ui/{dataset_id}/{name_slug}/refresh/events", || get(refresh::events::show)),
+    ("/ui/{dataset_id}/{name_slug}/refresh/upload", || on(MethodFilter::POST, refresh::upload::act)),
+    ("/ui/{dataset_id}/{name_slug}/refresh/{action}", || on(MethodFilter::POST, refresh::act)),
+    ("/ui/{dataset_id}/{name_slug}/webhook", || get(webhook::show)),
+    ("/ui/{dataset_id}/{name_slug}/webhook/delete", || get(webhook::confirm).post(webhook::act)),
+    ("/ui/{dataset_id}/{name_slug}/webhook/{action}", || on(MethodFilter::POST, webhook::act)),
+    ("/ui/{dataset_id}/{name_slug}/usage", || get(usage::show)),
+    ("/ui/{dataset_id}/{name_slug}/manage/{action}", || get(versions::confirm).post(versions::act)),
+    ("/ui/{dataset_id}/{name_slug}/{version}", || get(browse::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/", || get(browse::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt", || get(browse::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/", || get(browse::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/profile", || get(profile::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", || get(profile::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/explain", || get(explain::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", || get(explain::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/download", || get(download::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/download", || get(download::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", || get(entity::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/entity/{position}", || get(entity::show)),
+    ("/ui", || any(above)),
+    ("/ui/", || any(above)),
+    ("/ui/{dataset_id}", || any(no_page)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/{page}", || any(no_page)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}", || any(no_page)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}/{*rest}", || any(no_page)),
+];
+
 fn pages() -> Router<App> {
-    Router::new()
-        .route("/", any(root))
-        .route("/ui/assets/{name}", get(visit::asset))
-        .route("/ui/sign-in", get(session::form).post(session::sign_in))
-        .route("/ui/sign-out", on(MethodFilter::POST, session::sign_out))
-        .route("/ui/account", get(account::show))
-        .route("/ui/account/delete-token", get(account::confirm).post(account::act))
-        .route("/ui/account/{action}", on(MethodFilter::POST, account::act))
-        .route("/ui/new", get(created::show).post(created::act))
-        .route("/ui/{dataset_id}/{name_slug}", get(browse::active))
-        .route("/ui/{dataset_id}/{name_slug}/", get(browse::active))
-        .route("/ui/{dataset_id}/{name_slug}/versions", get(versions::show))
-        .route("/ui/{dataset_id}/{name_slug}/diff", get(diff::show))
-        .route("/ui/{dataset_id}/{name_slug}/clone", get(clone::show).post(clone::act))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alternate", get(alternates::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", get(alternates::form).post(alternates::act))
-        .route("/ui/{dataset_id}/{name_slug}/settings", get(settings::show))
-        .route("/ui/{dataset_id}/{name_slug}/settings/{action}", on(MethodFilter::POST, settings::act))
-        .route("/ui/{dataset_id}/{name_slug}/settings/delete", get(settings::confirm).post(settings::act))
-        .route("/ui/{dataset_id}/{name_slug}/refresh", get(refresh::show))
-        .route("/ui/{dataset_id}/{name_slug}/refresh/events", get(refresh::events::show))
-        .route("/ui/{dataset_id}/{name_slug}/refresh/upload", on(MethodFilter::POST, refresh::upload::act))
-        .route("/ui/{dataset_id}/{name_slug}/refresh/{action}", on(MethodFilter::POST, refresh::act))
-        .route("/ui/{dataset_id}/{name_slug}/webhook", get(webhook::show))
-        .route("/ui/{dataset_id}/{name_slug}/webhook/delete", get(webhook::confirm).post(webhook::act))
-        .route("/ui/{dataset_id}/{name_slug}/webhook/{action}", on(MethodFilter::POST, webhook::act))
-        .route("/ui/{dataset_id}/{name_slug}/usage", get(usage::show))
-        .route("/ui/{dataset_id}/{name_slug}/manage/{action}", get(versions::confirm).post(versions::act))
-        .route("/ui/{dataset_id}/{name_slug}/{version}", get(browse::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/", get(browse::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alt", get(browse::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/", get(browse::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/profile", get(profile::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", get(profile::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/explain", get(explain::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", get(explain::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/download", get(download::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/download", get(download::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", get(entity::show))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/alt/entity/{position}", get(entity::show))
-        .route("/ui", any(above))
-        .route("/ui/", any(above))
-        .route("/ui/{dataset_id}", any(no_page))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/{page}", any(no_page))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}", any(no_page))
-        .route("/ui/{dataset_id}/{name_slug}/{version}/{page}/{of}/{*rest}", any(no_page))
+    PAGES.iter().fold(Router::new(), |routes, (path, handlers)| routes.route(path, handlers()))
+}
+
+/// The patterns of the paths of all pages, such as `/ui/{dataset_id}/{name_slug}`.
+pub fn page_paths() -> impl Iterator<Item = &'static str> {
+    PAGES.iter().map(|(path, _)| *path)
 }
 
 /// The first page. To all but visits it is what it is without pages: a path that does not exist.

@@ -14,7 +14,7 @@ use super::place::Place;
 use super::query::{Query, invalid_text};
 use super::sentence::Sentence;
 use super::shown::Shown;
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{Reply, Shell, Visit, build, render};
 use super::{closed, figures};
 use crate::http::error::HttpError;
 use crate::model::version::VersionSelector;
@@ -169,13 +169,13 @@ impl PathCard {
 
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(profile(&mut visit)).await;
-    let outcome = closed::told(&visit, outcome, Tab::Profile).await;
-    visit.answer(outcome).await
+    build(app, head, |visit| {
+        Box::pin(async move {
+            let outcome = profile(visit).await;
+            closed::told(visit, outcome, Tab::Profile).await
+        })
+    })
+    .await
 }
 
 /// What a profile is of.

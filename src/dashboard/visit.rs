@@ -10,6 +10,7 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use futures::future::BoxFuture;
 
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -19,9 +20,11 @@ use super::{assets, forms};
 use crate::blocking::blocking;
 use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 use crate::http::error::{CallError, HttpError};
+use crate::http::large_responses;
 use crate::http::visit::{self, Visitor, quoted};
 use crate::model::limits::FORM_BYTES;
 use crate::model::user::User;
+use crate::priority::Priority;
 use crate::service::{App, BodyRoom, ManageError, UsageMeter};
 
 /// What a page may load and do: its style sheet, its script and its icon, calls of its own service, nothing of others.
@@ -101,16 +104,18 @@ impl Visit {
     /// The answer, if that cannot be found out. It is boxed because it is large and rare.
     pub(super) async fn begin(app: App, head: Parts) -> Result<Visit, Box<Response>> {
         match Visitor::of(&app, &head).await {
-            Ok(visitor) => {
-                let headers = HeaderMap::new();
-                Ok(Visit { app, head, visitor, headers, meter: None, typed: None, dataset: None, ignored: None })
-            }
+            Ok(visitor) => Ok(Visit::new(app, head, visitor)),
             Err(error) => {
                 let mut response = error.into_response();
                 guard(response.headers_mut());
                 Err(Box::new(response))
             }
         }
+    }
+
+    fn new(app: App, head: Parts, visitor: Visitor) -> Visit {
+        let headers = HeaderMap::new();
+        Visit { app, head, visitor, headers, meter: None, typed: None, dataset: None, ignored: None }
     }
 
     /// The user who visits.
@@ -219,6 +224,28 @@ impl Visit {
         self.visitor.session().is_some_and(|session| forms::is_token(session, token))
     }
 
+    /// As [`build`], for a visit that has begun.
+    pub(super) async fn build(
+        mut self,
+        page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, Result<Reply, HttpError>> + Send + 'static,
+    ) -> Response {
+        let reservation = match large_responses::reserve(&self.app, self.visitor.holder()).await {
+            Ok(reservation) => reservation,
+            Err(error) => return self.answer(Err(error)).await,
+        };
+        let app = self.app.clone();
+        let head = self.head.clone();
+        let visitor = self.visitor.clone();
+        let work = async move {
+            let outcome = page(&mut self).await;
+            Ok(self.answer(outcome).await)
+        };
+        match large_responses::build(reservation, work).await {
+            Ok(response) => response,
+            Err(error) => Visit::new(app, head, visitor).answer(Err(error)).await,
+        }
+    }
+
     /// The answer.
     pub(super) async fn answer(self, outcome: Result<Reply, HttpError>) -> Response {
         let (reply, more) = match outcome {
@@ -305,6 +332,18 @@ impl Visit {
     }
 }
 
+/// Builds a page that may be large or take long, on a thread of its own and within the visitor's share of memory.
+pub(super) async fn build(
+    app: App,
+    head: Parts,
+    page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, Result<Reply, HttpError>> + Send + 'static,
+) -> Response {
+    match Visit::begin(app, head).await {
+        Ok(visit) => visit.build(page).await,
+        Err(response) => *response,
+    }
+}
+
 /// Whether a page below `/ui/` that takes a session is for the owner of its dataset: one of an account is not, nor is
 /// that of a clone, which every user makes.
 fn is_of_owner(path: &str) -> bool {
@@ -336,7 +375,7 @@ pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Reply, 
     }
 }
 
-/// Bytes of a page that is compressed on the thread that serves the request.
+/// Bytes of a page that a thread that serves connections compresses.
 const COMPRESSED_HERE: usize = 128 << 10;
 
 /// A page, compressed as the browser likes it.
@@ -347,10 +386,12 @@ async fn coded(headers: &HeaderMap, html: String) -> Response {
     };
     let (coding, body) = match coding {
         ContentCoding::Identity => (coding, Body::from(html)),
-        coding if html.len() <= COMPRESSED_HERE => match compress(coding, html.as_bytes()) {
-            Ok(bytes) => (coding, Body::from(bytes)),
-            Err(_) => (ContentCoding::Identity, Body::from(html)),
-        },
+        coding if html.len() <= COMPRESSED_HERE || Priority::current() != Priority::Short => {
+            match compress(coding, html.as_bytes()) {
+                Ok(bytes) => (coding, Body::from(bytes)),
+                Err(_) => (ContentCoding::Identity, Body::from(html)),
+            }
+        }
         coding => {
             let html = axum::body::Bytes::from(html);
             let plain = html.clone();

@@ -15,6 +15,7 @@
 //! | `layers/` | the layers around every handler: log, panics, bodies that nobody takes |
 //! | `endpoint` | an endpoint as data, for router, document and the check of names |
 //! | `body` | bodies that come in parts |
+//! | `large_responses` | memory and processor time of responses that are built as a whole |
 //! | `headers/` | what headers say: client, credentials, coding, range, caching, origins |
 //! | `error/` | every error answer: its status and its text |
 //! | `text`, `values` | input made fit to be shown; values that several kinds of requests have |
@@ -27,6 +28,7 @@ mod endpoint;
 pub mod error;
 pub mod headers;
 mod health;
+pub(crate) mod large_responses;
 mod layers;
 pub mod management;
 pub mod mcp;

@@ -16,7 +16,7 @@ use super::headers::content_encoding::weighted_items;
 use super::layers::access_log::LogOptions;
 use super::layers::drain::DrainLimits;
 use super::layers::{self, Layers};
-use super::{health, management, mcp, metrics, openapi, read};
+use super::{health, large_responses, management, mcp, metrics, openapi, read};
 use crate::config;
 use crate::model::node::Role;
 use crate::service::App;
@@ -52,8 +52,10 @@ pub fn with_pages(app: App, pages: Pages) -> Router {
         let routes = watched.into_iter().fold(Router::new(), Router::merge).fallback(async || HttpError::NotServed);
         return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), log, limits);
     }
-    let modules = [read::routes(), management::routes(), mcp::routes(), openapi::routes()];
-    let routes = modules.into_iter().chain(watched).fold(pages.routes, Router::merge).with_state(app.clone());
+    let modules = [management::routes(), mcp::routes(), openapi::routes()];
+    let routes = modules.into_iter().chain(watched).fold(pages.routes, Router::merge);
+    let routes = routes.layer(from_fn_with_state(app.clone(), large_responses::charged)).merge(read::routes());
+    let routes = routes.with_state(app.clone());
     let routes = match pages.unknown {
         None => unserved(routes),
         Some(page) => {

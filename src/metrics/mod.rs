@@ -235,6 +235,9 @@ registry! {
     /// Connections that were cut because their clients sent too many HTTP/2 frames beside requests (PING, SETTINGS,
     /// WINDOW_UPDATE, empty DATA).
     flooding_connections: Counter = "strata_connections_flooding_total";
+    /// Polls of request handlers that took longer than 10 ms on a thread that serves connections. Other requests of
+    /// the thread waited for as long.
+    long_polls: Counter = "strata_long_polls_total";
     /// Decisions of the rate limits. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free`
     /// (a range of an export whose download was counted before).
     limiter_decisions: Counters = "strata_limiter_decisions_total"
@@ -315,9 +318,9 @@ registry! {
     /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
     /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`
     /// (`refresh`), log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet
-    /// exports (`parquet`), and parts of streamed answers (`unit`, `long_unit` after the first 4 MiB of an answer).
-    /// `outcome` is `entered`, `full` (the queue was full), `late` (the request waited too long) or `left` (the client
-    /// left).
+    /// exports (`parquet`), bytes of large responses that are built as a whole (`response`), and parts of streamed
+    /// answers (`unit`, `long_unit` after the first 4 MiB of an answer). `outcome` is `entered`, `full` (the queue was
+    /// full), `late` (the request waited too long) or `left` (the client left).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
     /// Seconds for which requests waited at a gate. Requests that did not wait or were refused count, too.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];

@@ -352,12 +352,24 @@ impl Engine {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = Result<T, QueryError>> + Send + 'static {
+        let driver = self.shared.runtimes[self.priority as usize].handle().cloned();
+        self.spawn_apart_on(driver.unwrap_or_else(Handle::current), work)
+    }
+
+    /// As [`Engine::spawn_apart`], for work whose input and output, timers and tasks belong to this runtime.
+    ///
+    /// # Errors
+    /// As of [`Engine::spawn_apart`].
+    pub fn spawn_apart_on<T: Send + 'static>(
+        &self,
+        runtime: Handle,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = Result<T, QueryError>> + Send + 'static {
         let work = work.in_current_span();
         let apart = self.shared.runtimes[self.priority as usize].apart();
         let task = self.spawn(async move {
             let cancelled = CancellationToken::new();
             let _cancel = cancelled.clone().drop_guard();
-            let runtime = Handle::current();
             let working = move || runtime.block_on(async move { cancelled.run_until_cancelled(work).await });
             match blocking_on(&apart.unwrap_or_else(Handle::current), working).await {
                 Ok(Some(done)) => Ok(done),

@@ -47,6 +47,7 @@ pub use account::{AccountError, Accounts, AddedUser};
 
 pub use admission::bodies::{BodyRoom, LargeBodies};
 pub use admission::holder::Holder;
+pub use admission::large_responses::{LargeResponses, ResponseReservation, UNCHARGED_BYTES};
 pub use admission::semaphore::{Gate, Refused};
 pub use admission::{Load, Weight};
 pub use app::{App, OpenError};

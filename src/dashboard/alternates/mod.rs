@@ -29,7 +29,7 @@ use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{Reply, Shell, Visit, build, render};
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::BaseUrl;
 use crate::model::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
@@ -111,31 +111,27 @@ async fn alternate(visit: &mut Visit) -> Result<Reply, HttpError> {
 
 /// The handler of the pages of changes.
 pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = async {
-        let target = target(&visit).await?;
-        visit.dataset = Some(target.place.dataset.clone());
-        let query = visit.query(match target.action.as_str() {
-            "edit" => &["position", OF_VERSION],
-            "add" => &["position"],
-            "remove" => &["positions", "position"],
-            _ => &[],
-        })?;
-        match target.action.as_str() {
-            // A browser keeps the address of the form where the answer to it was a page.
-            "edit" if query.pairs().is_empty() => Ok(Reply::SeeOther(target.place.alternate())),
-            "edit" => editor::open(&visit, &target, &query).await,
-            "add" => editor::open_new(&visit, &target, &query).await,
-            "remove" => removal::open(&visit, &target, &query).await,
-            "delete" => confirm(&visit, &target, StatusCode::OK, None),
-            _ => Err(HttpError::NoSuchPath),
-        }
-    };
-    let outcome = Box::pin(outcome).await;
-    visit.answer(outcome).await
+    build(app, head, |visit| Box::pin(opened_form(visit))).await
+}
+
+async fn opened_form(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let target = target(visit).await?;
+    visit.dataset = Some(target.place.dataset.clone());
+    let query = visit.query(match target.action.as_str() {
+        "edit" => &["position", OF_VERSION],
+        "add" => &["position"],
+        "remove" => &["positions", "position"],
+        _ => &[],
+    })?;
+    match target.action.as_str() {
+        // A browser keeps the address of the form where the answer to it was a page.
+        "edit" if query.pairs().is_empty() => Ok(Reply::SeeOther(target.place.alternate())),
+        "edit" => editor::open(visit, &target, &query).await,
+        "add" => editor::open_new(visit, &target, &query).await,
+        "remove" => removal::open(visit, &target, &query).await,
+        "delete" => confirm(visit, &target, StatusCode::OK, None),
+        _ => Err(HttpError::NoSuchPath),
+    }
 }
 
 /// The handler of their forms.
@@ -145,20 +141,17 @@ pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
         Ok(visit) => visit,
         Err(response) => return *response,
     };
-    let outcome = async {
-        // Read before anything is refused: what was typed is shown again when the session has ended meanwhile.
-        let received = visit.fields_within(body, EDITOR_FORM_BYTES).await;
-        let (fields, room) = received.map_err(|error| match error {
-            HttpError::Call(CallError::TooLarge { limit, .. }) => too_long(limit),
-            error => error,
-        })?;
-        visit.typed = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());
-        visit.user()?;
-        visit.check_token(&fields)?;
-        Box::pin(done(&mut visit, Query::from_iter(fields), room)).await
+    // Received before the session is checked: if it has ended, the error page shows the typed text again.
+    let (fields, room) = match visit.fields_within(body, EDITOR_FORM_BYTES).await {
+        Ok(received) => received,
+        Err(HttpError::Call(CallError::TooLarge { limit, .. })) => return visit.answer(Err(too_long(limit))).await,
+        Err(error) => return visit.answer(Err(error)).await,
     };
-    let outcome = Box::pin(outcome).await;
-    visit.answer(outcome).await
+    visit.typed = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());
+    match visit.user().and_then(|_| visit.check_token(&fields)) {
+        Ok(()) => visit.build(|visit| Box::pin(done(visit, Query::from_iter(fields), room))).await,
+        Err(error) => visit.answer(Err(error)).await,
+    }
 }
 
 /// That nothing is read of a form as long as this.

@@ -38,7 +38,7 @@ use super::closed;
 use super::opened::{Heading, Tab, open};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{Reply, Shell, Visit, build, render};
 use crate::http::error::HttpError;
 use crate::http::params::{self, ParameterError};
 use crate::http::read;
@@ -81,13 +81,13 @@ pub(super) async fn active(State(app): State<App>, head: Parts) -> Response {
 
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(browse(&mut visit)).await;
-    let outcome = closed::told(&visit, outcome, Tab::Data).await;
-    visit.answer(outcome).await
+    build(app, head, |visit| {
+        Box::pin(async move {
+            let outcome = browse(visit).await;
+            closed::told(visit, outcome, Tab::Data).await
+        })
+    })
+    .await
 }
 
 #[derive(Template)]

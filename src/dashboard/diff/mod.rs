@@ -19,7 +19,7 @@ use super::figures;
 use super::opened::{COMPARED, Heading, Tab};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, render};
+use super::visit::{Reply, Shell, Visit, build, render};
 use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
@@ -112,12 +112,7 @@ struct EntityLink {
 
 /// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(page(&mut visit)).await;
-    visit.answer(outcome).await
+    build(app, head, |visit| Box::pin(page(visit))).await
 }
 
 async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {

@@ -15,6 +15,7 @@ use crate::http::body::streamed;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::content_encoding::ContentCoding;
+use crate::http::large_responses::Charged;
 use crate::model::ids::DatasetId;
 use crate::model::request::Format;
 use crate::model::user::User;
@@ -128,6 +129,7 @@ async fn diff(
         AnswerBody::Stream(parts) => streamed(parts).await?,
         AnswerBody::Export(export) => streamed(export.whole()).await?,
     });
+    response.extensions_mut().insert(Charged);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     headers.insert(VARY, HeaderValue::from(ACCEPT_ENCODING));

@@ -14,9 +14,10 @@ use crate::http::description::{self, TEXT};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::weighted_items;
+use crate::http::large_responses;
 use crate::http::params;
 use crate::model::version::VersionSelector;
-use crate::service::{App, IgnoredParameter};
+use crate::service::{App, Explanation, Holder, IgnoredParameter};
 
 const VERSION: &str = "version";
 const EXPLAIN: &str = "explain";
@@ -84,15 +85,24 @@ async fn explain(
     let own = names(EXPLAIN_READ.parameters());
     let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
-    let explanation = Box::pin(app.explains().explain(&user, dataset, version, request, ignored)).await?;
-    Ok(match form {
+    let principal = Holder::User(user.id);
+    let explains = app.explains().clone();
+    let explained = async move {
+        let explanation = explains.explain(&user, dataset, version, request, ignored).await?;
+        Ok(written(explanation, form))
+    };
+    large_responses::built(&app, principal, explained).await
+}
+
+fn written(explanation: Explanation, form: Form) -> Response {
+    match form {
         Form::Json => Json(ExplanationAnswer::from(explanation)).into_response(),
         Form::Text => {
             // It quotes the request: no browser may take it for anything but text.
             let headers = [(CONTENT_TYPE, TEXT), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
             (headers, explanation.to_string()).into_response()
         }
-    })
+    }
 }
 
 /// Text for who names it in `Accept` and likes it more than JSON; JSON, as all management gives, for all others.

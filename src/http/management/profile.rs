@@ -15,9 +15,10 @@ use super::{QueryString, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::{client_ip, cors};
+use crate::http::large_responses;
 use crate::http::read::rate;
 use crate::model::version::VersionSelector;
-use crate::service::{App, Bucket, VersionProfile};
+use crate::service::{App, Bucket, Holder, VersionProfile};
 use crate::storage::profile::StoredProfile;
 
 /// The endpoints of this module.
@@ -44,8 +45,8 @@ static PROFILE: Endpoint = Endpoint {
     handler: |method| on(method, profile),
 };
 
-/// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private
-/// dataset is to nobody what a missing one is: 401.
+/// Calls without credentials count as public reads of a client, and scripts of any origin may read their responses.
+/// Calls of users count as private reads. Without credentials, a private dataset is what a missing one is: 401.
 async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: QueryString, head: Parts) -> Response {
     let client = client_ip::of(&head, &app);
     let mut status = None;
@@ -54,12 +55,17 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
         let dataset = query.dataset_id()?;
         let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
         let alt = query.optional_boolean("alt")?.unwrap_or(false);
-        if user.is_none() {
-            status = rate::count(&app, client, Bucket::Public).await;
-            rate::check(status.as_ref())?;
-        }
-        let profile = app.profiles().find(user.as_ref(), client, dataset, version, alt).await?;
-        Ok(Json(ProfileAnswer { ok: true, profile: profile.into() }).into_response())
+        let bucket = if user.is_some() { Bucket::Private } else { Bucket::Public };
+        status = rate::count(&app, client, bucket).await;
+        rate::check(status.as_ref())?;
+        let principal = user.as_ref().map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
+        let profiles = app.profiles().clone();
+        let user = user.clone();
+        let profile = async move {
+            let profile = profiles.find(user.as_ref(), client, dataset, version, alt).await?;
+            Ok(Json(ProfileAnswer { ok: true, profile: profile.into() }).into_response())
+        };
+        large_responses::built(&app, principal, profile).await
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
     if let Some(status) = &status {

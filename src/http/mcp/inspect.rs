@@ -17,7 +17,7 @@ use crate::http::management::Fields;
 use crate::http::management::profile::ProfileRecord;
 use crate::http::text::quoted;
 use crate::model::{limits, similar};
-use crate::service::{DiffError, DiffForm, DiffSides};
+use crate::service::{DiffError, DiffForm, DiffSides, Holder, ReadError};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Most bytes of a result.
@@ -173,7 +173,14 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
         let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
         let details = arguments.optional_boolean("details")?.unwrap_or(false);
-        let mut profile = caller.app.profiles().find(Some(&caller.user), caller.client, dataset, version, alt).await?;
+        let reservation =
+            caller.app.large_responses().reserve(Holder::User(caller.user.id)).await.map_err(ReadError::from)?;
+        let profiles = caller.app.profiles().clone();
+        let user = caller.user.clone();
+        let client = caller.client;
+        let found = async move { profiles.find(Some(&user), client, dataset, version, alt).await };
+        let (profile, _reservation) = reservation.build(found).await.map_err(ReadError::from)?;
+        let mut profile = profile?;
 
         let mut nearest = None;
         if let Some(below) = below {

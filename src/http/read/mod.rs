@@ -49,6 +49,7 @@ use crate::http::headers::base_url::BaseUrl;
 use crate::http::headers::content_encoding::ContentCoding;
 use crate::http::headers::range::ByteRange;
 use crate::http::headers::{caching, client_ip, cors};
+use crate::http::large_responses::Charged;
 use crate::http::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionNumber;
@@ -320,6 +321,7 @@ async fn respond(
         AnswerBody::Stream(chunks) => Response::new(Box::pin(streamed(chunks)).await?),
         AnswerBody::Export(export) => Box::pin(export::respond(export, range)).await?,
     };
+    response.extensions_mut().insert(Charged);
     let disposition =
         file.and_then(|format| content_disposition(&served.name_slug, served.version, served.alt, format));
     let headers = response.headers_mut();

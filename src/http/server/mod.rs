@@ -18,6 +18,7 @@
 //! | `connections` | which connections there are, and which one makes room |
 //! | `timed_stream`, `timed_body` | bytes and bodies with deadlines |
 //! | `activity` | whose turn it is on a connection |
+//! | `poll_timer` | polls of handlers that take long |
 //! | `frames` | frames of HTTP/2 that a client sends beside its requests |
 //! | `request_lines` | targets of HTTP/1.1 as they come |
 //! | `requests` | requests in flight over HTTP/2: whose turn it is, and how many there may be |
@@ -26,6 +27,7 @@ mod activity;
 mod connections;
 mod frames;
 mod listener;
+mod poll_timer;
 mod request_lines;
 mod requests;
 mod timed_body;
@@ -35,7 +37,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +66,7 @@ use crate::service::App;
 use activity::{Activity, Cut, Due, Patience};
 use connections::{Admission, Bounds, Connections, Place, outside_at_most};
 use listener::{Accepted, Listener, Refusals, connections_for_descriptors};
+use poll_timer::TimedPolls;
 use request_lines::ParsedHead;
 use requests::{OfClient, Requests, head_bytes};
 use timed_body::{AwaitedBody, TimedBody};
@@ -556,7 +559,7 @@ where
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+    type Future = TimedPolls;
 
     fn call(&self, request: axum::http::Request<B>) -> Self::Future {
         self.head.request(request.body().size_hint().exact());
@@ -569,7 +572,7 @@ where
                 let response = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], TOO_MANY_REQUESTS);
                 let body = |body| Body::new(TimedBody::new(body, self.answer, None, in_flight, http2));
                 let response = response.into_response().map(body);
-                return Box::pin(async { Ok(response) });
+                return TimedPolls::new(async { Ok(response) });
             };
             turns = Some(counted.turns());
             in_flight.hold(counted);
@@ -595,7 +598,7 @@ where
             false => Either::Right(answering),
         };
         let (limit, activity) = (self.answer, self.activity.clone());
-        Box::pin(async move {
+        TimedPolls::new(async move {
             let mut response = answering.await?;
             if !http2 && activity.is_leaving() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -10,10 +10,7 @@ use crate::query::{Engine, QueryError};
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::Permit;
 use crate::service::admission::tenants::TenantNumbers;
-use crate::service::admission::{Account, Admission, WHOLE_BYTES, Weight, accounted};
-
-/// Bytes of a part beyond what there was room for that are worth accounting.
-const LARGE_BYTES: u64 = 1 << 20;
+use crate::service::admission::{Account, Admission, LARGE_BYTES, WHOLE_BYTES, Weight, accounted};
 
 /// The engine and the permits, for one who asks: the operator at first. Clones share everything.
 #[derive(Clone)]

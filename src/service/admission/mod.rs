@@ -21,6 +21,8 @@
 //!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped
 //!    hold a small unit each and the budget together. What became larger than was foreseen, and whole bodies that find
 //!    no room there, are accounted to the memory of queries.
+//!    Large responses have a second limit of the same size ([`large_responses`]): those that are built as a whole, and
+//!    what units of large entities have beyond a small unit. It is waited for before the response begins.
 //! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries,
 //!    of which all Parquet bodies together take at most half. What is made waits for its reader on disk
 //!    ([`crate::service::read::parquet`]).
@@ -36,6 +38,7 @@ pub(in crate::service) mod bodies;
 pub(in crate::service) mod capacity;
 pub(in crate::service) mod catalog;
 pub(in crate::service) mod holder;
+pub(in crate::service) mod large_responses;
 pub(in crate::service) mod queue;
 pub(in crate::service) mod semaphore;
 pub(in crate::service) mod tenants;
@@ -70,6 +73,9 @@ const LEAST_MEDIUM: u64 = 6;
 /// one.
 const LEAST_HEAVY: u64 = 4;
 
+/// Bytes of a part beyond what there was room for that are worth accounting.
+const LARGE_BYTES: u64 = 1 << 20;
+
 /// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
 pub(in crate::service) const WHOLE_BYTES: u64 = 64 << 10;
 
@@ -90,6 +96,7 @@ struct Shared {
     units: FairSemaphore,
     long_units: FairSemaphore,
     ahead: FairSemaphore,
+    large: FairSemaphore,
     buffered_bytes: Arc<AtomicU64>,
     /// Bodies that have begun and wait for memory.
     parquet_waiting: Arc<AtomicUsize>,
@@ -105,9 +112,9 @@ impl Drop for WaitsForMemory {
 }
 
 impl Shared {
-    fn gates(&self) -> [&FairSemaphore; 9] {
-        let Shared { light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, .. } = self;
-        [light, medium, heavy, diffs, streams, parquet, units, long_units, ahead]
+    fn gates(&self) -> [&FairSemaphore; 10] {
+        let Shared { light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, large, .. } = self;
+        [light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, large]
     }
 }
 
@@ -196,6 +203,13 @@ impl Admission {
             units: units("unit"),
             long_units: units("long_unit"),
             ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
+            large: gate(
+                "response",
+                "bytes of large responses",
+                query.stream_bytes,
+                query.light_queue,
+                query.heavy_wait_s,
+            ),
             buffered_bytes: Arc::default(),
             parquet_waiting: Arc::default(),
         };
@@ -247,6 +261,37 @@ impl Admission {
     /// As [`Admission::query`].
     pub(in crate::service) async fn stream(&self) -> Result<Permit, Refused> {
         self.shared.streams.acquire(self.holder, 1).await
+    }
+
+    /// As [`Admission::stream`], for a body whose units are about this large. What a unit has beyond [`WHOLE_BYTES`] is
+    /// charged as a large response for as long as the body is sent, up to [`LARGE_BYTES`]; the rest is charged to the
+    /// memory of queries when it is known ([`Capacity::beyond`](capacity::Capacity::beyond)).
+    ///
+    /// # Errors
+    /// As [`Admission::query`].
+    pub(in crate::service) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Refused> {
+        let unit = match unit_bytes.min(LARGE_BYTES).checked_sub(WHOLE_BYTES) {
+            None | Some(0) => None,
+            Some(size_bytes) => Some(self.large(size_bytes).await?),
+        };
+        Ok(StreamPermit { _place: self.stream().await?, _unit: unit })
+    }
+
+    /// Bytes of large responses; as many as the holder may have when more are requested.
+    ///
+    /// # Errors
+    /// As [`Admission::query`].
+    pub(in crate::service) async fn large(&self, size_bytes: u64) -> Result<Permit, Refused> {
+        self.shared.large.acquire(self.holder, size_bytes).await
+    }
+
+    /// As [`Admission::large`], all of them at once or none.
+    ///
+    /// # Errors
+    /// [`Refused`] if the holder has too many.
+    pub(in crate::service) fn try_large(&self, size_bytes: u64) -> Result<Permit, Refused> {
+        let refused = || Refused { gate: self.shared.large.gate(), waited: None };
+        self.shared.large.try_acquire(self.holder, size_bytes).ok_or_else(refused)
     }
 
     /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
@@ -362,6 +407,12 @@ impl Admission {
     pub(in crate::service) fn update_metrics(&self) {
         self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
     }
+}
+
+/// A place among the streamed bodies, and the bytes of a unit.
+pub(in crate::service) struct StreamPermit {
+    _place: Permit,
+    _unit: Option<Permit>,
 }
 
 /// What bytes are accounted to, until dropped.

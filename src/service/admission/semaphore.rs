@@ -179,6 +179,11 @@ impl FairSemaphore {
         self.shared.queue().held()
     }
 
+    /// The name and the description of the semaphore, for metrics and errors.
+    pub(in crate::service) fn gate(&self) -> Gate {
+        self.shared.gate
+    }
+
     /// How long [`FairSemaphore::acquire`] waits.
     pub(in crate::service) fn longest_wait(&self) -> Duration {
         self.shared.wait
@@ -261,7 +266,6 @@ impl Shared {
 
 impl Permit {
     /// Units that it holds.
-    #[cfg(test)]
     pub(in crate::service) fn units(&self) -> u64 {
         self.units
     }

@@ -22,6 +22,7 @@ use crate::service::account::logins::Logins;
 use crate::service::account::sessions::Sessions;
 use crate::service::admission::Load;
 use crate::service::admission::bodies::LargeBodies;
+use crate::service::admission::large_responses::LargeResponses;
 use crate::service::background::{Background, Loops};
 use crate::service::dataset::Datasets;
 use crate::service::dataset::agent_edits::AgentEdits;
@@ -257,6 +258,11 @@ impl App {
     /// Room for large bodies.
     pub fn bodies(&self) -> &Arc<LargeBodies> {
         &self.rooms.bodies
+    }
+
+    /// The memory limit of large responses.
+    pub fn large_responses(&self) -> &LargeResponses {
+        &self.rooms.large_responses
     }
 
     /// The servers of the service.

@@ -21,6 +21,7 @@ use crate::service::account::sessions::Sessions;
 use crate::service::admission::bodies::LargeBodies;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::catalog::CatalogGates;
+use crate::service::admission::large_responses::LargeResponses;
 use crate::service::dataset::Datasets;
 use crate::service::dataset::agent_edits::AgentEdits;
 use crate::service::dataset::alternates::Alternates;
@@ -88,6 +89,7 @@ pub(super) struct Rooms {
     pub(super) maintenance: Arc<Maintenance>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) bodies: Arc<LargeBodies>,
+    pub(super) large_responses: LargeResponses,
     pub(super) demo: Arc<Demo>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) hand_over: Option<Arc<HandOver>>,
@@ -201,6 +203,7 @@ impl Rooms {
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
         let demo = Demo::new(catalog.clone(), accounts.clone(), imports.clone());
         let bodies = LargeBodies::new(&config);
+        let large_responses = LargeResponses::new(capacity.clone());
         Rooms {
             config,
             catalog,
@@ -233,6 +236,7 @@ impl Rooms {
             maintenance: Arc::new(maintenance),
             readiness: Arc::new(readiness),
             bodies: Arc::new(bodies),
+            large_responses,
             demo: Arc::new(demo),
             nodes,
             hand_over,

@@ -39,7 +39,7 @@ use crate::service::manage::ManageError;
 use crate::service::read::body::WHOLE_BODY_BYTES;
 use crate::service::read::responses::coded;
 use crate::service::read::single_flight::SingleFlight;
-use crate::service::read::stream::Paced;
+use crate::service::read::stream::{EXPANSION, Paced};
 use crate::service::read::{Answer, AnswerBody};
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
@@ -225,7 +225,7 @@ impl VersionDiff {
                 return Ok(AnswerBody::Whole(self.capacity.whole_body(body, room)?));
             }
         }
-        let place = admission.stream().await?;
+        let place = admission.stream_of_units(mean_bytes.saturating_mul(EXPANSION)).await?;
         let (readers, diff) = (self.readers.clone(), self.diff.clone());
         let mut cursor = diff.cursor(page);
         // With the first records, so that a version that cannot be read at all is still an error.

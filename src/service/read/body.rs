@@ -203,7 +203,7 @@ async fn text(
     }
     let mut end = Vec::new();
     encoder.end(false, &mut end);
-    let place = admission.stream().await?;
+    let place = admission.stream_of_units(mean_bytes.saturating_mul(EXPANSION)).await?;
     let names = names.map(Arc::new);
     let encode = move |unit: Unit, most_bytes: u64| {
         let _names = &names;

@@ -25,8 +25,8 @@ use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
 use crate::query::QueryError;
 use crate::query::fetch::documents::{UNIT_BYTES, Unit};
-use crate::service::admission::Permit;
 use crate::service::admission::capacity::Capacity;
+use crate::service::admission::{Permit, StreamPermit};
 use crate::service::lookup::error::ReadError;
 
 /// Documents of a unit that needs no room, in bytes.
@@ -47,7 +47,7 @@ pub(in crate::service) struct Paced<F> {
     pub capacity: Capacity,
     /// The body's place among all.
     #[expect(dead_code, reason = "held until the body ends")]
-    pub place: Permit,
+    pub place: StreamPermit,
     /// Entities of the body.
     pub selected: u64,
     /// Bytes of a document on average.
@@ -268,7 +268,7 @@ mod tests {
         let network = |number| everybody.of(Holder::Anonymous(Client::V4([192, 0, 2, number])));
         let latch = Arc::new(Latch::default());
         let body = async |admission: Admission, latch: Option<Arc<Latch>>| {
-            let place = admission.stream().await.expect("a place");
+            let place = admission.stream_of_units(0).await.expect("a place");
             let encode = move |unit: Unit, _: u64| {
                 let latch = latch.clone();
                 async move {
@@ -314,7 +314,7 @@ mod tests {
     async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
         let (engine, _directory) = engine();
         let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
-        let place = admission.stream().await.expect("a place");
+        let place = admission.stream_of_units(0).await.expect("a place");
         let latch = Arc::new(Latch::default());
         let waits = latch.clone();
         let encode = move |unit: Unit, _: u64| {
@@ -346,7 +346,7 @@ mod tests {
         const LARGE_BYTES: usize = 6 << 20;
         let (engine, _directory) = engine();
         let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
-        let place = admission.stream().await.expect("a place");
+        let place = admission.stream_of_units(0).await.expect("a place");
         let large = Arc::new(AtomicBool::new(false));
         let becomes_large = large.clone();
         let encode = move |unit: Unit, _: u64| {

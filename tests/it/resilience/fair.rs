@@ -17,8 +17,11 @@ use axum::http::{Request, Response};
 use futures::{Future, poll};
 use serde_json::{Value, json};
 use strata::config::Config;
+use strata::http::params;
 use strata::metrics;
-use strata::model::user::Plan;
+use strata::model::ids::DatasetId;
+use strata::model::user::{Plan, User};
+use strata::model::version::VersionSelector;
 use strata::priority::Priority;
 use strata::query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
 use strata::service::Load;
@@ -48,6 +51,17 @@ fn read<'a>(service: &'a TestService, uri: &str, peer: &str) -> Asking<'a> {
 /// A call with a token, or a read with a key.
 fn with_token<'a>(service: &'a TestService, uri: &str, token: &str) -> Asking<'a> {
     Box::pin(service.call(get(uri, HONEST, &[("authorization", &format!("Bearer {token}"))])))
+}
+
+/// An explanation of a query of many keywords, which nothing advances unless it is polled. Over HTTP it has a thread.
+fn explain<'a>(service: &'a TestService, user: &'a User, dataset: u64) -> Asking<'a> {
+    Box::pin(async move {
+        let (request, _) = params::parse(Some(&format!("keywords={}", keywords()))).expect("a query");
+        let dataset = DatasetId::new(dataset);
+        let explained = service.app.explains().explain(user, dataset, VersionSelector::Active, request, Vec::new());
+        explained.await.expect("an explanation");
+        service.get("/healthz").await
+    })
 }
 
 /// A call of a tool.
@@ -241,11 +255,9 @@ async fn light_queries_and_profiles_of_one_neighbour_leave_room_for_others() {
     let hers = hostile.dataset("Hers", json!({}), &[&array(&long())]).await;
     let running = || service.app.load().light_running;
     let profile = |token: &str| with_token(service, "/dataset/profile?dataset_id=1", token);
-    // A tool goes on by itself once it has a permit, which an explanation does not.
-    let explain = format!("/dataset/explain?dataset_id={hers}&keywords={}", keywords());
     // A user has half of what others leave.
-    let one = until(with_token(service, &explain, &other), || running() == 1).await;
-    let two = until(with_token(service, &explain, &other), || running() == 2).await;
+    let one = until(explain(service, &hostile.user, hers), || running() == 1).await;
+    let two = until(explain(service, &hostile.user, hers), || running() == 2).await;
     let mut three = profile(&other);
     is_stuck(&mut three).await;
     let mut four = tool(service, "read", &json!({"dataset_id": 2}), &other);
@@ -273,19 +285,19 @@ async fn explains_and_tools_of_one_user_leave_room_for_others() {
     let service = &hostile.service;
     let running = || service.app.load().heavy_running;
 
-    // Explanations, tools and reads count for the same user. A tool goes on by itself once it has a permit, which an
-    // explanation does not.
-    let slow = format!("/dataset/explain?dataset_id={hers}&keywords={}", keywords());
-    let one = until(with_token(service, &slow, &other), || running() == 1).await;
-    let two = until(with_token(service, &slow, &other), || running() == 2).await;
+    // Explanations and tools count for the same user.
+    let one = until(explain(service, &hostile.user, hers), || running() == 1).await;
+    let two = until(explain(service, &hostile.user, hers), || running() == 2).await;
+    let mut explained = with_token(service, &format!("/dataset/explain?dataset_id={hers}"), &other);
+    is_stuck(&mut explained).await;
     let mut three = tool(service, "read", &json!({"dataset_id": hers, "keywords": ["zq"]}), &other);
     is_stuck(&mut three).await;
-    let explain = format!("/dataset/explain?dataset_id={own}&filter=n:1");
-    served(with_token(service, &explain, &token)).await;
+    let target = format!("/dataset/explain?dataset_id={own}&filter=n:1");
+    served(with_token(service, &target, &token)).await;
     let honest = served(tool(service, "read", &json!({"dataset_id": own}), &token)).await;
     assert!(!honest.text().contains("\"isError\":true"), "{}", honest.text());
     served(tool(service, "explain", &json!({"dataset_id": own}), &token)).await;
-    drop((one, two, three));
+    drop((one, two, explained, three));
     is_idle(service).await;
 }
 
@@ -301,11 +313,11 @@ async fn a_refused_call_of_management_says_when_to_come_back_and_a_read_says_it_
     .await;
     let service = &owned.service;
     let own = owned.dataset("Mine", json!({}), &[&array(&long())]).await;
-    let explain = format!("/dataset/explain?dataset_id={own}&keywords={}", keywords());
+    let target = format!("/dataset/explain?dataset_id={own}&keywords={}", keywords());
     let running = || service.app.load().heavy_running;
-    let _one = until(with_token(service, &explain, &owned.token), || running() == 1).await;
-    let _two = until(with_token(service, &explain, &owned.token), || running() == 2).await;
-    let refused = soon(with_token(service, &explain, &owned.token)).await;
+    let _one = until(explain(service, &owned.user, own), || running() == 1).await;
+    let _two = until(explain(service, &owned.user, own), || running() == 2).await;
+    let refused = soon(with_token(service, &target, &owned.token)).await;
     refused_by(&refused, "heavy queries");
     assert_eq!(refused.header("retry-after"), Some("5"));
     let _three =

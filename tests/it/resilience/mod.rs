@@ -15,6 +15,8 @@ mod faults;
 mod former;
 mod hanging;
 mod hostile_sources;
+#[cfg(target_os = "linux")]
+mod large_responses;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod leftovers;
 mod limits;

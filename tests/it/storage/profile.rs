@@ -547,3 +547,18 @@ async fn calls_of_nobody_count_with_public_reads() {
     assert!(answer.header("retry-after").is_some());
     parsed(&owned.call("GET", &format!("/dataset/profile?{query}"), "").await);
 }
+
+/// A token could read profiles at any rate.
+#[tokio::test]
+async fn profile_calls_with_a_token_are_limited() {
+    let owned = Owned::configured(|config| config.limits.private_per_minute = 1, None).await;
+    let id = owned.dataset("Things", json!({}), &["[]"]).await;
+    let uri = format!("/dataset/profile?dataset_id={id}");
+    let first = owned.call("GET", &uri, "").await;
+    assert_eq!((first.status, first.header("x-ratelimit-remaining")), (200, Some("0")));
+    let second = owned.call("GET", &uri, "").await;
+    second.is_error(429);
+    assert!(second.header("retry-after").is_some());
+    // The public limit is another one.
+    assert_eq!(get(&owned, None, &format!("dataset_id={id}")).await.status, 200);
+}

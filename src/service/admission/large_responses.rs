@@ -1,0 +1,128 @@
+//! A memory limit for responses that are built as a whole: profiles, explanations, pages of the dashboard.
+//!
+//! Problem: a body of 4 MB stays in memory until its reader has received it. 500 readers that stop after the first
+//! byte would hold 2 GB, and building 20 such bodies at a time would keep two processors busy for seconds.
+//!
+//! A handler with such a response reserves [`BUILD_BYTES`] before it loads anything, and builds the response on a
+//! thread of its own, of lower priority than the threads that serve connections. The reservation then shrinks to the
+//! size of the body, and ends when the connection has sent the last byte:
+//!
+//! ```text
+//! reserve 8 MiB (waits for up to `query.heavy_wait_s`) -> load, build, compress -> shrink to 300 KiB -> sent: release
+//! ```
+//!
+//! - All reservations together are at most `query.stream_bytes`. Principals share them fairly, so a client whose
+//!   readers are slow leaves half of the rest to every other client.
+//! - A body of at most [`UNCHARGED_BYTES`] is not charged.
+//! - Bodies that nothing was reserved for are charged when they are complete ([`LargeResponses::charge`]).
+//!
+//! `resilience::large_responses` fails without this limit.
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+
+use crate::priority::Priority;
+use crate::query::QueryError;
+use crate::service::admission::WHOLE_BYTES;
+use crate::service::admission::capacity::Capacity;
+use crate::service::admission::holder::Holder;
+use crate::service::admission::semaphore::{Permit, Refused};
+
+/// Bytes of a body that is not charged.
+pub const UNCHARGED_BYTES: u64 = WHOLE_BYTES;
+
+/// Bytes that are reserved while a response is built: about what the largest page takes. It also limits how many are
+/// built at the same time.
+const BUILD_BYTES: u64 = 8 << 20;
+
+/// The limit. Clones share it.
+#[derive(Clone)]
+pub struct LargeResponses {
+    capacity: Capacity,
+}
+
+/// Bytes that a principal may hold for one response, until dropped.
+#[must_use = "dropping it releases the bytes"]
+pub struct ResponseReservation {
+    /// The capacity of the principal.
+    capacity: Capacity,
+    permit: Permit,
+}
+
+impl LargeResponses {
+    pub(in crate::service) fn new(capacity: Capacity) -> LargeResponses {
+        LargeResponses { capacity }
+    }
+
+    /// Reserves [`BUILD_BYTES`], or all that the principal can ever have if that is less. Waits for up to
+    /// `query.heavy_wait_s`. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Refused`] if too many wait, or after the wait.
+    pub async fn reserve(&self, principal: Holder) -> Result<ResponseReservation, Refused> {
+        let capacity = self.capacity.of(principal);
+        let permit = capacity.admission().large(BUILD_BYTES).await?;
+        Ok(ResponseReservation { capacity, permit })
+    }
+
+    /// Charges a complete body to the principal until the connection has sent it. Never waits.
+    ///
+    /// # Errors
+    /// [`Refused`] if the principal holds too much.
+    pub fn charge(&self, principal: Holder, body: Bytes) -> Result<Bytes, Refused> {
+        match body.len() as u64 {
+            small if small <= UNCHARGED_BYTES => Ok(body),
+            large => Ok(charged(body, vec![self.capacity.of(principal).admission().try_large(large)?])),
+        }
+    }
+}
+
+impl ResponseReservation {
+    /// Builds a response on a thread of its own, which has a lower priority than the threads that serve connections.
+    /// Its input and output stay with the calling runtime. If the future is dropped, the work ends at its next await
+    /// and keeps the reservation until then.
+    ///
+    /// # Errors
+    /// [`QueryError::Storage`] if the system starts no thread.
+    pub async fn build<T: Send + 'static>(
+        self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<(T, ResponseReservation), QueryError> {
+        let engine = self.capacity.at(Priority::Medium).engine().clone();
+        engine.spawn_apart_on(Handle::current(), async move { (work.await, self) }).await
+    }
+
+    /// Reduces the reservation to the size of a complete body, which keeps it until the connection has sent it.
+    ///
+    /// # Errors
+    /// [`Refused`] if the body is larger than what is reserved and the principal may not hold more.
+    pub fn charge(mut self, body: Bytes) -> Result<Bytes, Refused> {
+        let size_bytes = body.len() as u64;
+        if size_bytes <= UNCHARGED_BYTES {
+            return Ok(body);
+        }
+        let missing = size_bytes.saturating_sub(self.permit.units());
+        self.permit.shrink(size_bytes);
+        let mut permits = vec![self.permit];
+        if missing > 0 {
+            permits.push(self.capacity.admission().try_large(missing)?);
+        }
+        Ok(charged(body, permits))
+    }
+}
+
+/// The body, which keeps the permits until its last part is dropped.
+fn charged(body: Bytes, permits: Vec<Permit>) -> Bytes {
+    Bytes::from_owner(ChargedBody { body, _permits: permits })
+}
+
+struct ChargedBody {
+    body: Bytes,
+    _permits: Vec<Permit>,
+}
+
+impl AsRef<[u8]> for ChargedBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
