@@ -70,6 +70,7 @@ struct World {
     address: SocketAddr,
     catalogue: String,
     measurements: String,
+    wide: u64,
     honest: User,
     hostile: User,
     /// A server on the loopback interface with a small document.
@@ -239,6 +240,32 @@ fn cases() -> Vec<Case> {
             },
         },
         Case {
+            resource: "responses: unread",
+            hostile: "300 profiles and pages of a wide dataset that are not read",
+            attackers: 300,
+            pause: Duration::from_millis(20),
+            honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
+            attack: |world, number| {
+                let target = wide_target(world.wide, number);
+                Box::pin(async move { dawdle(&world, &target).await })
+            },
+        },
+        Case {
+            resource: "responses: built",
+            hostile: "40 clients that read profiles and pages of a wide dataset",
+            attackers: 40,
+            pause: Duration::from_millis(20),
+            honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
+            attack: |world, number| {
+                let target = wide_target(world.wide, number);
+                Box::pin(async move {
+                    loop {
+                        let _ = whole(&world, hostile_address(0), &target).await;
+                    }
+                })
+            },
+        },
+        Case {
             resource: "log-ins",
             hostile: "8 guessing passwords of the honest user and of others",
             attackers: 8,
@@ -317,6 +344,21 @@ async fn whole(world: &World, from: IpAddr, target: &str) -> io::Result<()> {
 async fn called(world: &World, from: IpAddr, user: &User, method: &str, target: &str, body: &str) -> io::Result<()> {
     let fields = format!("Authorization: Bearer {}\r\nContent-Type: application/json\r\n", user.token);
     made(world, from, method, target, &fields, body).await
+}
+
+/// What an operator's probe and a light reader request.
+async fn health_and_page(world: &World) -> io::Result<()> {
+    whole(world, HONEST.into(), "/healthz").await?;
+    whole(world, HONEST.into(), &format!("{}?limit=10", world.catalogue)).await
+}
+
+/// A response that takes long to build.
+fn wide_target(dataset: u64, number: u64) -> String {
+    match number % 3 {
+        0 => format!("/dataset/profile?dataset_id={dataset}"),
+        1 => format!("/ui/{dataset}/wide/v1?view=json"),
+        _ => format!("/ui/{dataset}/wide/v1/profile"),
+    }
 }
 
 /// A query that reads all documents, and that no cache answers.
@@ -509,6 +551,7 @@ async fn prepare(server: &Server) -> World {
         address: server.address,
         catalogue: server.catalogue.clone(),
         measurements: server.measurements.clone(),
+        wide: server.wide,
         honest: User {
             email: "honest@example.org",
             token: server.add_user("honest@example.org"),

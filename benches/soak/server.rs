@@ -19,6 +19,8 @@ pub struct Server {
     pub catalogue: String,
     /// The path of the measurements' version.
     pub measurements: String,
+    /// The id of a dataset whose profile is as large as profiles can be.
+    pub wide: u64,
     directory: PathBuf,
 }
 
@@ -43,6 +45,11 @@ impl Server {
                 position % 13 != 0
             );
         });
+        let wide = import(directory, "Wide", 8, |position, line| {
+            let field = |field| format!("\"field_number_{field}\":\"{position}-{field}-{}\"", "x".repeat(20));
+            let _ = write!(line, "{{{}}}", (0..6_000).map(field).collect::<Vec<_>>().join(","));
+        });
+        let wide = wide.split('/').nth(2).and_then(|id| id.parse().ok()).expect("a path with an id");
         let mut command = strata(directory);
         command.env("STRATA_LOG__LEVEL", "warn");
         // The rates of reads: few addresses make all requests here.
@@ -62,7 +69,7 @@ impl Server {
             command.env("STRATA_SERVER__HEADER_TIMEOUT_S", "3600").env("STRATA_SERVER__CONNECTIONS_PER_CLIENT", "0");
         }
         let binary = Binary::serve(command);
-        Server { address: binary.address, binary, catalogue, measurements, directory: directory.to_owned() }
+        Server { address: binary.address, binary, catalogue, measurements, wide, directory: directory.to_owned() }
     }
 
     /// Adds a user while the server runs; its token.
