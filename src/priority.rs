@@ -93,7 +93,10 @@ impl Priority {
         // SAFETY: it takes and gives numbers.
         let started = unsafe { libc::getpriority(libc::PRIO_PROCESS, std::process::id()) };
         // SAFETY: likewise, and 0 is the calling thread. If the priority cannot be lowered, it stays.
-        let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (started + below).min(19)) };
+        let lowered = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (started + below).min(19)) };
+        if lowered != 0 {
+            warn_once(&std::io::Error::last_os_error());
+        }
     }
 
     /// Elsewhere all threads are equal.
@@ -101,8 +104,85 @@ impl Priority {
     fn tell_the_system(self) {}
 }
 
+/// Logs the first failure only, because every thread of low priority fails in the same way.
+#[cfg(target_os = "linux")]
+fn warn_once(error: &std::io::Error) {
+    static WARNED: std::sync::Once = std::sync::Once::new();
+    WARNED.call_once(|| {
+        tracing::warn!(
+            %error,
+            "failed to lower the priority of a thread: small requests slow down next to long work. Allow the system \
+             call setpriority, for example in SystemCallFilter= of the systemd unit"
+        );
+    });
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::Priority;
+
+    /// Makes the system call fail with EPERM on the calling thread, as the filter of a systemd unit does.
+    fn deny_system_call(number: libc::c_long) {
+        let statement = |code: u32, jump_true, jump_false, value| libc::sock_filter {
+            code: u16::try_from(code).expect("a code"),
+            jt: jump_true,
+            jf: jump_false,
+            k: value,
+        };
+        let mut program = [
+            // The number of the system call is the first field of the data.
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, u32::try_from(number).expect("a number")),
+            statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()),
+            statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+        // SAFETY: both calls change only the calling thread; the filter outlives the second one, which copies it.
+        let results = unsafe {
+            [
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter),
+            ]
+        };
+        assert_eq!(results, [0, 0], "{}", io::Error::last_os_error());
+    }
+
+    /// The log of a thread, as bytes.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("a log").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn denied_setpriority_logs_one_warning() {
+        let log = Log::default();
+        let writer = log.clone();
+        let thread = std::thread::spawn(move || {
+            let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+            deny_system_call(libc::SYS_setpriority);
+            tracing::subscriber::with_default(subscriber, || {
+                Priority::Medium.take();
+                Priority::Long.take();
+            });
+        });
+        thread.join().expect("the thread ends");
+        let text = String::from_utf8(log.0.lock().expect("a log").clone()).expect("UTF-8");
+        assert_eq!(text.matches("failed to lower the priority").count(), 1, "{text}");
+        assert!(text.contains("WARN") && text.contains("os error 1"), "{text}");
+    }
+
     /// The 19th field of the calling thread's state, counted after its name.
     fn nice() -> i64 {
         let state = std::fs::read_to_string("/proc/thread-self/stat").expect("Linux tells");

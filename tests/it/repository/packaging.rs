@@ -14,6 +14,38 @@ fn run(program: &str, arguments: &[&str]) -> Output {
     command.output().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
+/// Whether the unit's `SystemCallFilter=` lines allow a system call. Later lines add to the list of earlier ones, or
+/// with `~` remove from it.
+fn allows_system_call(unit: &str, call: &str) -> bool {
+    fn contains(name: &str, call: &str) -> bool {
+        if !name.starts_with('@') {
+            return name == call;
+        }
+        let group = succeeded(&run("systemd-analyze", &["syscall-filter", name]));
+        let members = group.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        members.into_iter().any(|member| contains(member, call))
+    }
+    let mut is_allowed = false;
+    for names in unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let (names, adds) = names.strip_prefix('~').map_or((names, true), |names| (names, false));
+        if names.split(' ').any(|name| contains(name, call)) {
+            is_allowed = adds;
+        }
+    }
+    is_allowed
+}
+
+/// Without setpriority, long work competes with small requests.
+#[test]
+fn unit_allows_threads_to_lower_their_priority() {
+    let unit = include_str!("../../../packaging/strata.service");
+    assert!(allows_system_call(unit, "getpriority"));
+    assert!(allows_system_call(unit, "setpriority"));
+    for denied in ["setrlimit", "setuid", "mount"] {
+        assert!(!allows_system_call(unit, denied), "{denied}");
+    }
+}
+
 #[test]
 fn the_package_installs_a_service_that_runs() {
     let machine = Machine::new();
