@@ -14,6 +14,7 @@ use url::{Host, Url};
 use super::address::AddressPolicy;
 use super::look_ups::{LookUpLimits, LookUps};
 use super::resolver::{LookUp, Resolver};
+use super::tls;
 use super::url::{AddressError, check_literal, check_scheme};
 use crate::model::causes::chain;
 
@@ -84,6 +85,7 @@ impl Outgoing {
         // The one that the database's and the store's connections use, too. That it is there already is no error.
         let _ = rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::builder()
+            .tls_backend_preconfigured(tls::client_config())
             .dns_resolver(Guarded(self.clone()))
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -122,10 +124,12 @@ impl Outgoing {
 }
 
 /// A client for other servers of the service: it uses no proxy, follows no redirect and sends nothing twice. Their
-/// addresses are the operator's, and are not checked.
+/// addresses are the operator's, and are not checked. Over https it trusts no server until the caller sets the TLS
+/// backend: nodes know each other by certificates of their own, and plain http needs no CA certificates.
 pub fn internal_client() -> ClientBuilder {
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
+        .tls_certs_only([])
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
@@ -170,17 +174,19 @@ impl Resolve for Guarded {
     }
 }
 
-/// What a connection that was not made is owed to, with the host alone of the URL.
-pub fn connection_refused(error: &reqwest::Error) -> Option<String> {
+/// Why no connection to the server was established, in words. It names the host and port of the URL, which may hold
+/// secrets elsewhere. `None` if the request failed for another reason, or for one that has no words here.
+pub fn connection_failure(error: &reqwest::Error) -> Option<String> {
     let url = error.url().filter(|_| error.is_connect())?;
     let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
-    let kinds = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
-    let reason = |kind| match kind {
-        io::ErrorKind::ConnectionRefused => Some("refuses connections"),
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("cannot be reached"),
-        _ => None,
+    let reason = |cause: &(dyn Error + 'static)| match cause.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::ConnectionRefused) => Some(format!("{host} refuses connections")),
+        Some(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+            Some(format!("{host} cannot be reached"))
+        }
+        _ => tls::handshake_failure(cause).map(|failure| format!("no TLS connection to {host}: {failure}")),
     };
-    kinds.filter_map(reason).map(|reason| format!("{host} {reason}")).next()
+    chain(error).find_map(reason)
 }
 
 /// The causes of a failed request, the outermost first, without the layers that the client puts around them: those only

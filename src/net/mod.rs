@@ -14,6 +14,9 @@
 //! [`Resolver`] looks up names without blocking a thread. [`LookUpLimits`] bounds the number of look-ups, in total and
 //! for one user, and their time. So name servers that do not answer delay nobody else.
 //!
+//! A client trusts the certificate authorities of the machine. It loads them for its first https connection, so that
+//! plain http needs none.
+//!
 //! Proxies in environment variables are not used, because behind a proxy these checks would not hold. Rules:
 //! docs/semantics.md, Outgoing requests.
 
@@ -21,10 +24,11 @@ mod address;
 mod client;
 mod look_ups;
 mod resolver;
+mod tls;
 mod url;
 
 pub use self::address::{AddressPolicy, RefusedAddress};
-pub use self::client::{NameError, Outgoing, causes, connection_refused, internal_client};
+pub use self::client::{NameError, Outgoing, causes, connection_failure, internal_client};
 pub use self::look_ups::LookUpLimits;
 pub use self::resolver::{LookUp, Resolver};
 pub use self::url::{AddressError, parse_http_url, without_credentials};

@@ -25,7 +25,7 @@ use super::input::SourceInput;
 use super::reader::{Chunks, Patience};
 use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
-use crate::net::{AddressError, NameError, causes, connection_refused};
+use crate::net::{AddressError, NameError, causes, connection_failure};
 
 /// Longer validators are not kept, because they are sent with every request and stored in the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
@@ -215,7 +215,7 @@ fn last_segment(url: &Url) -> Option<String> {
 /// Says what happened by the chain of causes, without the URL, which may hold secrets.
 fn unreachable(error: reqwest::Error) -> SourceError {
     let is_redirect = error.is_redirect();
-    let refusal = connection_refused(&error);
+    let failure = connection_failure(&error);
     let error = error.without_url();
     if let Some(refused) = chain(&error).find_map(|cause| cause.downcast_ref::<AddressError>()) {
         let reason = refused.to_string();
@@ -225,7 +225,7 @@ fn unreachable(error: reqwest::Error) -> SourceError {
     if let Some(name) = chain(&error).find_map(|cause| cause.downcast_ref::<NameError>()) {
         return SourceError::Unreachable { reason: name.to_string() };
     }
-    if let Some(reason) = refusal {
+    if let Some(reason) = failure {
         return SourceError::Unreachable { reason };
     }
     let texts = causes(&error).into_iter().map(|cause| match cause.downcast_ref::<SourceError>() {

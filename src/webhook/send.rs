@@ -10,7 +10,7 @@ use super::payload::RefreshEvent;
 use super::signature::{SIGNATURE_HEADER, sign};
 use crate::model::causes::joined;
 use crate::model::secret::Secret;
-use crate::net::{AddressError, Outgoing, causes, connection_refused, parse_http_url};
+use crate::net::{AddressError, Outgoing, causes, connection_failure, parse_http_url};
 
 /// How much of an answer's body is read, so that a receiver that writes a short body is not cut off.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -77,8 +77,8 @@ impl WebhookSender {
             request = request.header(SIGNATURE_HEADER, signature);
         }
         request.body(body).send().await.map_err(|error| {
-            let refusal = connection_refused(&error);
-            refusal.unwrap_or_else(|| joined(causes(&error.without_url()).iter().map(ToString::to_string)))
+            let failure = connection_failure(&error);
+            failure.unwrap_or_else(|| joined(causes(&error.without_url()).iter().map(ToString::to_string)))
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod catalog_file;
+mod certificates;
 mod commands;
 mod memory;
 mod private_files;

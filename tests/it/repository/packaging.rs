@@ -55,6 +55,9 @@ fn the_package_installs_a_service_that_runs() {
     let package = package.trim();
     let fields = succeeded(&run("dpkg-deb", &["--field", package, "Package", "Version", "Depends"]));
     assert!(fields.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"), "\n")), "{fields}");
+    assert!(fields.contains("Depends: ca-certificates, "), "without them https works nowhere: {fields}");
+    let image = include_str!("../../../packaging/Containerfile");
+    assert!(image.contains("apt-get install --yes --no-install-recommends ca-certificates"), "{image}");
 
     let root = path("root");
     succeeded(&run("dpkg-deb", &["--extract", package, &root]));
