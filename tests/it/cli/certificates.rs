@@ -170,3 +170,29 @@ fn failed_handshake_is_reported_in_words() {
     assert!(text.ends_with("the server does not speak TLS on this port"), "{text}");
     thread.join().expect("the server ends");
 }
+
+/// The bundled list of authorities that PostgreSQL's driver used did not have the operator's own.
+#[test]
+fn postgres_trusts_the_machines_authorities() {
+    let machine = Machine::new();
+    let authority = Authority::new("any");
+    for trusts in [false, true] {
+        if trusts {
+            machine.write("ca.pem", &authority.pem);
+        }
+        // PostgreSQL answers the request for TLS with one byte.
+        let (port, thread) = serve_tls(authority.server(|_| {}), |connection| {
+            connection.read_exact(&mut [0; 8]).expect("a request for TLS");
+            connection.write_all(b"S").expect("written");
+        });
+        let url = format!("postgres://strata:secret@localhost:{port}/strata?sslmode=verify-full");
+        let mut command = machine.command(&["list"]);
+        command.envs(trusting(&machine)).env("STRATA_CATALOG__URL", url);
+        let output = command.output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(1), "no PostgreSQL answers");
+        let sent = thread.join().expect("the server ends");
+        // Only after a handshake that the client has accepted. The startup message names the user, inside TLS.
+        let names_user = sent.windows(6).any(|bytes| bytes == b"strata");
+        assert_eq!(names_user, trusts, "{}", String::from_utf8_lossy(&sent));
+    }
+}

@@ -27,7 +27,7 @@ impl Page {
             ("0.0.0.0:8080", format!("{}1{}:8080", self.network, node + 1)),
             (&*format!("{}11:8080\"", self.network), format!("{}1{}:8080\"", self.network, node + 1)),
             ("/var/lib/strata", data),
-            ("postgres://strata:secret@db.internal/strata?sslmode=require", self.catalog.clone()),
+            ("postgres://strata:secret@db.internal/strata?sslmode=verify-full", self.catalog.clone()),
             ("rediss://strata:secret@redis.internal:6379/0", self.redis.clone()),
         ]
         .into_iter()
