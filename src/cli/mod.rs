@@ -12,6 +12,7 @@ mod diff_text;
 mod duration;
 mod error;
 mod explain;
+mod file_owner;
 mod fixtures;
 mod import;
 mod list;
@@ -152,6 +153,8 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         | Command::Restore(_) => Vec::new(),
     };
     let config = Config::load(&sources(shared, flags))?;
+    file_owner::create_files_as_owner_of(&config.data.directory)
+        .map_err(|source| CliError::Io { what: "failed to act as the owner of the data directory", source })?;
     match command {
         Command::Serve(arguments) => {
             logging::start(&config.log, "info")?;

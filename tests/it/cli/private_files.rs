@@ -64,6 +64,42 @@ fn a_directory_that_is_open_to_others_is_told_of_and_left_as_it_is() {
     assert_eq!(data.metadata().expect("metadata").permissions().mode() & 0o777, 0o755);
 }
 
+/// The service's user could not open what `sudo strata user add` had created before the first start.
+#[test]
+fn root_creates_files_of_the_directorys_owner() {
+    fn check(path: &Path, owner: (u32, u32)) {
+        let metadata = std::fs::symlink_metadata(path).expect("metadata");
+        assert_eq!((metadata.uid(), metadata.gid()), owner, "{}", path.display());
+        if metadata.is_dir() {
+            for entry in std::fs::read_dir(path).expect("readable") {
+                check(&entry.expect("an entry").path(), owner);
+            }
+        }
+    }
+    let machine = Machine::new();
+    let data = machine.path("strata-data");
+    std::fs::create_dir(&data).expect("created");
+    let created = data.metadata().expect("metadata");
+    // Without the rights of root, a command can work only on a directory of its own user.
+    let owner = if created.uid() == 0 { (65_534, 65_534) } else { (created.uid(), created.gid()) };
+    std::os::unix::fs::chown(&data, Some(owner.0), Some(owner.1)).expect("the owner is set");
+    succeeded(&machine.run_with_input(&["user", "add", "ada@example.test", "--plan", "free"], "correct horse\n"));
+    // A file that the owner of the data directory may not read.
+    machine.write("rows.jsonl", "{\"a\":1}\n");
+    std::fs::set_permissions(machine.path("rows.jsonl"), std::fs::Permissions::from_mode(0o600)).expect("set");
+    succeeded(&machine.import("rows.jsonl", &[]));
+    let server = Server::start(&machine, &[], &[]);
+    let (head, _) = get(&format!("{}/api/1/small-things/latest/?format=parquet", server.base_url), None);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    for name in ["catalog.sqlite-wal", "store/versions", "exports"] {
+        assert!(data.join(name).exists(), "{name} exists while the server runs");
+    }
+    check(&data, owner);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+    // Into a directory that only root may write.
+    succeeded(&machine.run(&["backup", &machine.path("backup").display().to_string()]));
+}
+
 /// It was told that memory or descriptors were short, and a restore that there was no catalog.
 #[test]
 fn what_this_user_may_not_open_is_told_as_that() {
