@@ -199,7 +199,8 @@ impl Catalog {
     }
 
     /// Changes only the fields that `change` names. The next time of a schedule is computed again if the schedule is
-    /// new or now has something to fetch.
+    /// new or now has something to fetch. If the same schedule is saved again, the next time is computed again unless
+    /// it is due, because a due run must not be lost.
     ///
     /// # Errors
     ///
@@ -260,6 +261,9 @@ impl Catalog {
         }
         if new.schedule != old.schedule || is_push(&new) != is_push(&old) {
             reschedule(&mut transaction, id).await?;
+        } else if change.schedule.is_some() {
+            let sql = "UPDATE datasets SET next_run_at = 0 WHERE dataset_id = $1 AND next_run_at > $2";
+            transaction.execute(sql, &[id.into(), from_time(self.now())]).await?;
         }
         seal_dataset(&mut transaction, id).await?;
         transaction.commit().await?;

@@ -23,6 +23,25 @@ pub struct DueSchedule {
     pub due_at: Option<DateTime<Utc>>,
 }
 
+/// The id, owner, schedule and next time of a dataset.
+type ScheduleRow = (i64, i64, String, i64);
+
+impl TryFrom<ScheduleRow> for DueSchedule {
+    type Error = CatalogError;
+
+    fn try_from((dataset, owner, schedule, next_run_at): ScheduleRow) -> Result<Self, CatalogError> {
+        Ok(DueSchedule {
+            dataset: DatasetId::new(to_unsigned(dataset, "datasets.dataset_id")?),
+            owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
+            schedule,
+            due_at: match next_run_at {
+                0 => None,
+                micros => Some(to_time(micros, "datasets.next_run_at")?),
+            },
+        })
+    }
+}
+
 impl Catalog {
     /// The schedules that are due, one of each owner, then a second one of each, and so on; of each the longest due
     /// first, those yet to be computed before all; at most `limit`. A dataset that is frozen or has nothing to fetch is
@@ -34,24 +53,24 @@ impl Catalog {
                          FROM datasets WHERE next_run_at <= $1 AND schedule IS NOT NULL AND NOT frozen) AS due
                    ORDER BY turn, next_run_at, dataset_id LIMIT $2";
         let values = &[from_time(self.now()), Value::Integer(limit.into())];
-        let rows: Vec<(i64, i64, String, i64)> = self.engine.fetch_all(sql, values).await?;
-        let due = |(dataset, owner, schedule, next_run_at): (i64, i64, String, i64)| {
-            Ok(DueSchedule {
-                dataset: DatasetId::new(to_unsigned(dataset, "datasets.dataset_id")?),
-                owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
-                schedule,
-                due_at: match next_run_at {
-                    0 => None,
-                    micros => Some(to_time(micros, "datasets.next_run_at")?),
-                },
-            })
-        };
-        rows.into_iter().map(due).collect()
+        let rows: Vec<ScheduleRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(DueSchedule::try_from).collect()
     }
 
-    /// Sets the next time of a schedule that is due. `None` is never, until the schedule changes. Returns `true` to
-    /// exactly one caller, who then runs the refresh. Returns `false` if another was faster, or if the schedule has
-    /// changed or the dataset was frozen meanwhile.
+    /// The schedules whose next run is in the future, by id, from the first id after `last`; at most `limit`. Their
+    /// times were computed earlier, perhaps with a clock that was ahead.
+    pub async fn future_schedules(&self, last: DatasetId, limit: u32) -> Result<Vec<DueSchedule>, CatalogError> {
+        let sql = "SELECT dataset_id, owner_id, schedule, next_run_at FROM datasets
+                   WHERE next_run_at > $1 AND schedule IS NOT NULL AND NOT frozen AND dataset_id > $2
+                   ORDER BY dataset_id LIMIT $3";
+        let values = &[from_time(self.now()), last.into(), Value::Integer(limit.into())];
+        let rows: Vec<ScheduleRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(DueSchedule::try_from).collect()
+    }
+
+    /// Sets the next time of a schedule. `None` is never, until the schedule changes. Returns `true` to exactly one
+    /// caller, who then runs the refresh if the schedule was due. Returns `false` if another was faster, or if the
+    /// schedule has changed or the dataset was frozen meanwhile.
     ///
     /// If a process dies between this and the refresh, that one run is left out.
     pub async fn claim_schedule(&self, due: &DueSchedule, next: Option<DateTime<Utc>>) -> Result<bool, CatalogError> {

@@ -15,6 +15,7 @@
 //! | `push` | what owners send |
 //! | `import` | what the operator imports |
 //! | `scheduler` | refreshes by schedule |
+//! | `clock_watch` | whether the clock by which they are scheduled was set back |
 //! | `ingest`, `outgoing` | what entities pass on their way in; sources |
 //! | `decoding` | a document to a spool |
 //! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
@@ -25,6 +26,7 @@
 //! | `error` | why no version was made |
 
 pub(in crate::service) mod attempts;
+mod clock_watch;
 pub(in crate::service) mod decoding;
 pub(in crate::service) mod error;
 pub(in crate::service) mod former;

@@ -4,6 +4,10 @@
 //! to fetch the source at once; users whose sources dawdle have places of their own. Runs that were missed while no
 //! process was there are made up for by one. When in its minute a dataset's turn comes is the schedule's to say
 //! (`sources.schedule_spread_s`).
+//!
+//! A next time that was computed while the clock was ahead would be wrong for as long as the clock was ahead, perhaps
+//! for years. So the scheduler computes all future times again when it starts, and when its clock was set back, and
+//! stores those that are earlier.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +21,7 @@ use crate::config::Config;
 use crate::model::dataset::RefreshTrigger;
 use crate::model::ids::DatasetId;
 use crate::model::schedule::Schedule;
+use crate::service::refresh::clock_watch::ClockWatch;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::ingest::Ingest;
@@ -53,6 +58,8 @@ pub struct Schedules {
     ingest: Arc<Ingest>,
     refreshes: Arc<Refreshes>,
     tasks: Arc<RefreshTasks>,
+    /// The clock by which next runs were computed.
+    clock_watch: ClockWatch,
 }
 
 impl Schedules {
@@ -64,7 +71,7 @@ impl Schedules {
         refreshes: Arc<Refreshes>,
         tasks: Arc<RefreshTasks>,
     ) -> Schedules {
-        Schedules { config, catalog, former, ingest, refreshes, tasks }
+        Schedules { config, catalog, former, ingest, refreshes, tasks, clock_watch: ClockWatch::default() }
     }
 
     /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet: those
@@ -85,7 +92,20 @@ impl Schedules {
     /// Runs what is due until `stop`.
     pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut cleaned_up: Option<Instant> = None;
+        // Times that other processes stored, perhaps with another clock.
+        let mut may_be_late = true;
         loop {
+            may_be_late |= self.clock_watch.was_set_back(self.catalog.now(), Instant::now());
+            if may_be_late {
+                match self.advance_late_runs(&stop).await {
+                    Ok(0) => may_be_late = false,
+                    Ok(advanced) => {
+                        may_be_late = false;
+                        tracing::warn!(advanced, "advanced scheduled runs that were stored while a clock was ahead");
+                    }
+                    Err(error) => tracing::warn!(%error, "failed to check the times of scheduled runs"),
+                }
+            }
             if cleaned_up.is_none_or(|at| at.elapsed() >= CLEAN_UP) {
                 match self.catalog.end_expired_refreshes().await {
                     Ok(0) => {}
@@ -135,6 +155,32 @@ impl Schedules {
         }
     }
 
+    /// Computes the next run of every schedule from the present time, and stores those that are earlier than the
+    /// stored ones. Returns how many.
+    ///
+    /// # Errors
+    /// When the catalog fails; the other times stay as they are.
+    pub async fn advance_late_runs(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
+        let mut advanced = 0;
+        let mut last = DatasetId::new(0);
+        while !stop.is_cancelled() {
+            let schedules = self.catalog.future_schedules(last, AT_ONCE).await?;
+            let Some(end) = schedules.last() else { break };
+            last = end.dataset;
+            for stored in schedules {
+                // A schedule that is not understood has no next run: `run_schedule` logs it.
+                let Ok(schedule) = stored.schedule.parse::<Schedule>() else { continue };
+                let next = self.due_after(&schedule, self.catalog.now(), stored.dataset);
+                if next.is_some_and(|next| Some(next) < stored.due_at)
+                    && self.catalog.claim_schedule(&stored, next).await?
+                {
+                    advanced += 1;
+                }
+            }
+        }
+        Ok(advanced)
+    }
+
     /// When a dataset of this schedule is due next.
     fn due_after(&self, schedule: &Schedule, after: DateTime<Utc>, dataset: DatasetId) -> Option<DateTime<Utc>> {
         schedule.due_after(after, dataset, Duration::from_secs(self.config.sources.schedule_spread_s))
@@ -148,13 +194,15 @@ impl Schedules {
 
     /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
     async fn run_schedule(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
+        let now = self.catalog.now();
         let next = match due.schedule.parse::<Schedule>() {
-            Ok(schedule) => self.due_after(&schedule, self.catalog.now(), due.dataset),
+            Ok(schedule) => self.due_after(&schedule, now, due.dataset),
             Err(error) => {
                 tracing::error!(dataset_id = due.dataset.get(), %error, "a dataset is not refreshed any more");
                 None
             }
         };
+        self.clock_watch.note(now, Instant::now());
         if due.due_at.is_none() {
             self.catalog.claim_schedule(due, next).await?;
             return Ok(Due::Computed);

@@ -18,6 +18,8 @@ on_both_databases! {
     a_schedule_is_computed_then_due_then_claimed_once
     what_cannot_run_is_not_due
     a_changed_schedule_is_computed_anew
+    saved_schedule_recomputes_only_a_future_run
+    future_schedules_are_listed_by_id_in_pages
     many_claimers_share_the_due_times
 }
 
@@ -92,8 +94,6 @@ async fn a_changed_schedule_is_computed_anew(database: Database) {
         let change = DatasetChange { schedule: Some(Some(schedule.to_owned())), ..Default::default() };
         catalog.update_dataset(dataset, &change).await.unwrap();
     };
-    change(DEFAULT_SCHEDULE).await;
-    assert_eq!(due(&catalog).await, [], "the same schedule is no change");
     change("5 4 * * *").await;
     let after = due(&catalog).await;
     assert_eq!((after[0].schedule.as_str(), after[0].due_at), ("5 4 * * *", None));
@@ -105,6 +105,55 @@ async fn a_changed_schedule_is_computed_anew(database: Database) {
     let source = Some(DatasetSource::Url("https://a.test/".to_owned()));
     catalog.update_dataset(push, &DatasetChange { source, ..Default::default() }).await.unwrap();
     assert!(due(&catalog).await.iter().any(|due| due.dataset == push));
+}
+
+/// A next run that was stored while the clock was years ahead could not be corrected by its owner.
+async fn saved_schedule_recomputes_only_a_future_run(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    let dataset = scheduled(&catalog, owner, "a").await;
+    let next = clock.now() + TimeDelta::days(1_000);
+    assert!(catalog.claim_schedule(&due(&catalog).await[0], Some(next)).await.unwrap());
+    let save = async || {
+        let change = DatasetChange { schedule: Some(Some(DEFAULT_SCHEDULE.to_owned())), ..Default::default() };
+        catalog.update_dataset(dataset, &change).await.unwrap();
+    };
+    catalog.update_dataset(dataset, &DatasetChange::default()).await.unwrap();
+    assert_eq!(due(&catalog).await, [], "the change does not name the schedule");
+    save().await;
+    let saved = due(&catalog).await;
+    assert_eq!((saved.len(), saved[0].due_at), (1, None));
+
+    let next = clock.now() + TimeDelta::hours(1);
+    assert!(catalog.claim_schedule(&saved[0], Some(next)).await.unwrap());
+    clock.advance(Duration::from_secs(3_600));
+    save().await;
+    assert_eq!(due(&catalog).await[0].due_at, Some(next), "a due run is not lost");
+}
+
+async fn future_schedules_are_listed_by_id_in_pages(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let mut ids = Vec::new();
+    for name in ["a", "b", "frozen", "c", "due"] {
+        ids.push(scheduled(&catalog, owner, name).await);
+    }
+    let next = catalog.now() + TimeDelta::days(1);
+    for computed in due(&catalog).await {
+        let past = catalog.now() - TimeDelta::days(1);
+        let next = if computed.dataset == ids[4] { past } else { next };
+        assert!(catalog.claim_schedule(&computed, Some(next)).await.unwrap());
+    }
+    publish(&catalog, ids[2], "a").await.unwrap();
+    catalog.rollback(ids[2], VersionNumber::new(1), true).await.unwrap();
+    let page = async |last: DatasetId| {
+        let page = catalog.future_schedules(last, 2).await.unwrap();
+        assert!(page.iter().all(|schedule| schedule.due_at == Some(next) && schedule.owner == owner), "{page:?}");
+        page.iter().map(|schedule| schedule.dataset).collect::<Vec<_>>()
+    };
+    assert_eq!(page(DatasetId::new(0)).await, [ids[0], ids[1]]);
+    assert_eq!(page(ids[1]).await, [ids[3]]);
+    assert_eq!(page(ids[3]).await, []);
 }
 
 async fn many_claimers_share_the_due_times(database: Database) {

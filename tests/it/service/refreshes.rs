@@ -32,6 +32,7 @@ on_both_databases! {
     whoever_loses_the_dataset_publishes_nothing
     what_runs_at_the_end_is_finished_or_failed
     a_schedule_runs_once_whatever_was_missed
+    run_stored_while_the_clock_was_ahead_is_advanced
     each_version_is_posted_exactly_once_by_however_many_processes
     a_process_without_background_work_runs_no_schedule_and_posts_nothing
     a_free_plan_posts_nothing
@@ -625,6 +626,33 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     .await;
     release.send(()).expect("the server waits");
     background.finish(Duration::from_secs(60)).await;
+}
+
+/// It stayed years ahead, also after a restart.
+async fn run_stored_while_the_clock_was_ahead_is_advanced(owner: Owner) {
+    let source = changing_source();
+    for (name, schedule) in [("Nightly", "0 2 * * *"), ("Yearly", "0 0 1 1 *"), ("Leap", "0 0 29 2 *")] {
+        owner.create(name, json!({"source": source.url("/"), "schedule": schedule})).await;
+    }
+    let never = CancellationToken::new();
+    let schedules = owner.service.app.schedules();
+    assert_eq!(schedules.run_due(&never).await.expect("schedules"), 0, "only computed");
+    let count = async |condition: &str| {
+        let sql = format!("SELECT COUNT(*) FROM datasets WHERE next_run_at IS NOT NULL AND {condition}");
+        owner.database.number(&sql).await
+    };
+    assert_eq!(schedules.advance_late_runs(&never).await.expect("schedules"), 0, "all are right");
+    // Tomorrow of the year 2100.
+    let ahead = "UPDATE datasets SET next_run_at = 4102452000000000 WHERE next_run_at IS NOT NULL";
+    owner.database.execute(ahead).await;
+    assert_eq!(schedules.advance_late_runs(&never).await.expect("schedules"), 3);
+    assert_eq!(count("next_run_at < 4102452000000000").await, 3);
+    owner.database.execute(ahead).await;
+    let restarted = owner.service.beside(|_| {}).await;
+    let background = restarted.app.start_background();
+    eventually("the runs are advanced", async || count("next_run_at < 4102452000000000").await == 3).await;
+    background.finish(Duration::from_secs(60)).await;
+    assert_eq!(source.received().len(), 0, "none is due");
 }
 
 async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Owner) {
