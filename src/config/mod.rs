@@ -45,7 +45,7 @@ pub use option::{ConfigOption, OptionKind};
 pub use plans::Plans;
 pub use query::Query;
 pub use scrub::Scrub;
-pub use server::{ListenAddress, PublicUrl, Server, TrustedProxies};
+pub use server::{HostNames, ListenAddress, PublicUrl, Server, TrustedProxies};
 pub use sessions::Sessions;
 pub use sources::{OWN_FOLDERS, SHARED_EXPORTS_FOLDER, SourcePrefix, Sources, VERSIONS_FOLDER, is_own_folder};
 pub use store::{Endpoint, Store, StoreUrl};

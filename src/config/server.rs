@@ -27,6 +27,9 @@ section! {
         /// Session cookies are `Secure` when it is https. It is not a foreign origin. When not given, each request
         /// gives it: its `Host`, and the scheme that a trusted proxy names.
         public_url: Option<PublicUrl> = None;
+        /// Names of hosts, such as `strata.internal`, that `Host` and `Origin` of a call to `/mcp` may name. Other
+        /// valid hosts are IP addresses, `localhost`, and the hosts of `server.public_url` and `server.listen`.
+        allowed_hosts: HostNames = HostNames::default();
         /// Connections served at the same time, fewer if the process may not open as many files. Each further
         /// connection closes one that waits for its client: of the client that has most, the one that has waited
         /// longest. If none waits for its client, the new connection waits.
@@ -114,6 +117,41 @@ impl OptionValue for TrustedProxies {
     }
 }
 
+/// Names of hosts, without ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct HostNames(Vec<String>);
+
+impl HostNames {
+    /// Whether one of the names is `name`, in any case.
+    pub fn contain(&self, name: &str) -> bool {
+        self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+impl TryFrom<Vec<String>> for HostNames {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        let parse = |text: String| {
+            let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+            match is_name(&text) && !text.is_empty() {
+                true => Ok(text),
+                false => Err(format!("{text:?} is not the name of a host without a port, such as data.example.org")),
+            }
+        };
+        texts.into_iter().map(parse).collect::<Result<_, _>>().map(HostNames)
+    }
+}
+
+impl OptionValue for HostNames {
+    const KIND: OptionKind = OptionKind::List;
+
+    fn shown(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.join(", "))
+    }
+}
+
 /// The `http` or `https` URL at which clients reach the service.
 ///
 /// - It has a host, perhaps a port and a path; no user, query or fragment, and no slash at its end.
@@ -122,6 +160,7 @@ impl OptionValue for TrustedProxies {
 pub struct PublicUrl {
     text: String,
     origin: String,
+    host: String,
 }
 
 impl PublicUrl {
@@ -133,6 +172,11 @@ impl PublicUrl {
     /// Scheme, host and port, as browsers send them in `Origin`.
     pub fn origin(&self) -> &str {
         &self.origin
+    }
+
+    /// The host, without the port.
+    pub fn host(&self) -> &str {
+        &self.host
     }
 
     /// Whether the scheme is https.
@@ -153,7 +197,8 @@ impl TryFrom<String> for PublicUrl {
             return Err(wrong());
         }
         let origin = url.origin().ascii_serialization();
-        Ok(Self { text: url.as_str().trim_end_matches('/').to_owned(), origin })
+        let host = url.host_str().ok_or_else(wrong)?.to_owned();
+        Ok(Self { text: url.as_str().trim_end_matches('/').to_owned(), origin, host })
     }
 }
 
@@ -177,6 +222,11 @@ impl ListenAddress {
     /// The address as `host:port`, as the standard library resolves it.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The host, without the port.
+    pub fn host(&self) -> &str {
+        self.0.rsplit_once(':').map_or(&*self.0, |(host, _)| host)
     }
 
     /// Whether the system chooses the port.

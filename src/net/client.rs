@@ -98,7 +98,7 @@ impl Outgoing {
     /// The addresses of a name that may be contacted: at least one.
     async fn permitted(&self, name: &str) -> Result<Vec<IpAddr>, LookUpError> {
         let found = if is_localhost(name) {
-            // RFC 6761: the answer of a name server does not count.
+            // The answer of a name server does not count.
             vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
         } else {
             self.look_ups.look_up(&*self.look_up, name, self.user).await.map_err(LookUpError::Failed)?
@@ -148,8 +148,8 @@ enum LookUpError {
 #[error("{0}")]
 pub struct NameError(io::Error);
 
-/// `localhost` and the names below it.
-fn is_localhost(name: &str) -> bool {
+/// `localhost` and the names below it, which are this machine (RFC 6761).
+pub fn is_localhost(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }

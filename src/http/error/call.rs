@@ -41,6 +41,16 @@ pub enum CallError {
     /// A page of another origin made a browser call.
     #[error("The header Origin names another origin than this service's.")]
     ForeignOrigin,
+    /// The request is for a host that is not one of the service.
+    #[error(
+        "The header Host names {}, which is not a host of this service. Valid hosts are IP addresses, localhost, the \
+         host of server.public_url and the names in server.allowed_hosts.",
+        quoted(.host)
+    )]
+    ForeignHost {
+        /// What the header names.
+        host: String,
+    },
     /// A form that no page of the caller's session has made.
     #[error(
         "This form is not of your session, or is too old. Nothing was changed. Open the page again, and try once more."
@@ -191,7 +201,9 @@ impl CallError {
             CallError::Unauthenticated | CallError::NoPublicDataset | CallError::NotToken | CallError::NoToken => {
                 StatusCode::UNAUTHORIZED
             }
-            CallError::ReadOnly | CallError::ForeignOrigin | CallError::ForgedForm => StatusCode::FORBIDDEN,
+            CallError::ReadOnly | CallError::ForeignOrigin | CallError::ForeignHost { .. } | CallError::ForgedForm => {
+                StatusCode::FORBIDDEN
+            }
             CallError::NotForm | CallError::NotJson | CallError::NotMessage | CallError::NotSource => {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE
             }

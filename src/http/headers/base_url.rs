@@ -1,15 +1,16 @@
 //! The URL at which the client reaches the service: what is configured, else what the request says.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
 
-use crate::config::PublicUrl;
+use crate::config::{HostNames, PublicUrl, Server};
 use crate::http::headers::client_ip;
+use crate::net::is_localhost;
 use crate::service::App;
 
 /// See the module.
@@ -57,6 +58,11 @@ impl BaseUrl {
 /// Whether the request says that a page of another origin made it: there is an `Origin`, and it is neither the
 /// configured one nor the host that the request itself is for. A page cannot choose the `Host` of its requests.
 pub(in crate::http) fn has_foreign_origin(parts: &Parts, public_url: Option<&PublicUrl>) -> bool {
+    has_origin_outside(parts, public_url, &HostNames::default())
+}
+
+/// Like [`has_foreign_origin`], but pages of these hosts may make the request, too.
+pub(in crate::http) fn has_origin_outside(parts: &Parts, public_url: Option<&PublicUrl>, hosts: &HostNames) -> bool {
     parts.headers.get_all(ORIGIN).iter().any(|origin| {
         let origin = origin.to_str().unwrap_or_default();
         let configured = public_url.is_some_and(|url| url.origin().eq_ignore_ascii_case(origin));
@@ -68,12 +74,31 @@ pub(in crate::http) fn has_foreign_origin(parts: &Parts, public_url: Option<&Pub
             };
             Some((rest.parse::<Authority>().ok().filter(|origin| !origin.as_str().contains('@'))?, port))
         });
+        let allowed = authority.as_ref().is_some_and(|(origin, _)| hosts.contain(origin.host()));
         let same = authority.zip(host(parts)).is_some_and(|((origin, port), host)| {
             let port_of = |authority: &Authority| authority.port_u16().unwrap_or(port);
             origin.host().eq_ignore_ascii_case(host.host()) && port_of(&origin) == port_of(&host)
         });
-        !(configured || same)
+        !(configured || allowed || same)
     })
+}
+
+/// The `Host` of the request, if it names a host that is not one of the service.
+///
+/// A page can let its own name point to the address of the service, and then counts as a page of the service (DNS
+/// rebinding). It cannot do so with an IP address, or with a name of this machine.
+pub(in crate::http) fn foreign_host(parts: &Parts, server: &Server) -> Option<String> {
+    let Some(host) = host(parts) else {
+        // HTTP/1.0 needs no host. Browsers send one.
+        return parts.headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    };
+    let name = host.host().trim_start_matches('[').trim_end_matches([']', '.']);
+    let public_host = server.public_url.as_ref().map(PublicUrl::host);
+    let is_own = name.parse::<IpAddr>().is_ok()
+        || is_localhost(name)
+        || [Some(server.listen.host()), public_host].into_iter().flatten().any(|own| own.eq_ignore_ascii_case(name))
+        || server.allowed_hosts.contain(name);
+    (!is_own).then(|| host.to_string())
 }
 
 /// The host that the request is for, without user and password.
@@ -102,6 +127,57 @@ fn is_plain(authority: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ListenAddress;
+
+    #[test]
+    fn foreign_host_is_a_name_of_no_own_host() {
+        let names =
+            |names: &[&str]| HostNames::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let server = Server {
+            listen: ListenAddress::try_from("strata.internal:8080".to_owned()).expect("an address"),
+            public_url: Some(PublicUrl::try_from("https://data.example.org/strata".to_owned()).expect("a URL")),
+            allowed_hosts: names(&["proxy.example.org"]).expect("names"),
+            ..Server::default()
+        };
+        let foreign = |host: &str| {
+            let request = http::Request::builder().header(HOST, host).body(()).expect("a request");
+            foreign_host(&request.into_parts().0, &server)
+        };
+        for own in [
+            "localhost",
+            "LOCALHOST:1",
+            "a.localhost:8080",
+            "127.0.0.1:8080",
+            "10.1.2.3",
+            "[::1]:8080",
+            "[2001:db8::1]",
+            "strata.internal:8080",
+            "strata.internal.",
+            "data.example.org",
+            "Data.Example.Org:443",
+            "proxy.example.org:8080",
+        ] {
+            assert_eq!(foreign(own), None, "{own}");
+        }
+        for other in [
+            "evil.example",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "example.org",
+            "www.data.example.org",
+            "user@localhost",
+            "localhost@evil.example",
+            "",
+            "[::1",
+            "::1",
+            "2130706433",
+            "0x7f.1",
+        ] {
+            assert_eq!(foreign(other).as_deref(), Some(other), "{other}");
+        }
+        assert!(["", "a b", "a:80", "http://a", "[::1]", "a/b"].iter().all(|name| names(&[name]).is_err()));
+    }
 
     #[test]
     fn hosts_are_names_and_addresses() {

@@ -1,10 +1,10 @@
 //! `/mcp`: the service as tools for agents, by the Model Context Protocol over streamable HTTP.
 //!
 //! Every request stands alone: no session, plain JSON answers, so that any replica may answer any of them. Checks run
-//! in this order: 405; 401 for anything but an API token (a cookie does not do, so no page can use its visitor's); then
-//! 415, 413, 408 and the protocol's own, as errors of JSON-RPC, whose text clients show. From there on errors of a tool
-//! are its result, with the text that the same call over HTTP gets. As the token protects, any `Host` and any `Origin`
-//! will do.
+//! in this order: 405; 403 for a `Host` or `Origin` that is not the service's, as the protocol demands; 401 for
+//! anything but an API token (a cookie does not do, so no page can use its visitor's); then 415, 413, 408 and the
+//! protocol's own, as errors of JSON-RPC, whose text clients show. From there on errors of a tool are its result, with
+//! the text that the same call over HTTP gets.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -49,6 +49,7 @@ use tracing::Span;
 
 use super::error::{CallError, HttpError};
 use super::headers::auth::authorization;
+use super::headers::base_url::{foreign_host, has_origin_outside};
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
 use super::management::body;
@@ -93,6 +94,7 @@ fn route() -> MethodRouter<App> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
+        // Checked here: the hosts of this service depend on its configuration.
         .disable_allowed_hosts()
         .disable_allowed_origins()
         // Bounded here.
@@ -101,7 +103,10 @@ fn route() -> MethodRouter<App> {
     let wrong_method = async || HttpError::MethodNotAllowed { allowed: Some("POST") };
     post(async move |State(app): State<App>, request: Request| {
         let (head, body) = request.into_parts();
-        let user = authenticated(&app, &head).await;
+        let user = match check_host_and_origin(&app, &head) {
+            Ok(()) => authenticated(&app, &head).await,
+            Err(error) => Err(error.into()),
+        };
         let request = Request::from_parts(head, body);
         let mut response = match user {
             Ok(user) => answer(&service, app, user, request).await.unwrap_or_else(refused),
@@ -111,6 +116,18 @@ fn route() -> MethodRouter<App> {
         response
     })
     .fallback(wrong_method)
+}
+
+/// Stops pages that let their name point to this service (DNS rebinding), and pages of other origins.
+fn check_host_and_origin(app: &App, head: &Parts) -> Result<(), CallError> {
+    let server = &app.config().server;
+    if let Some(host) = foreign_host(head, server) {
+        return Err(CallError::ForeignHost { host });
+    }
+    match has_origin_outside(head, server.public_url.as_ref(), &server.allowed_hosts) {
+        true => Err(CallError::ForeignOrigin),
+        false => Ok(()),
+    }
 }
 
 async fn authenticated(app: &App, head: &Parts) -> Result<TokenUser, HttpError> {

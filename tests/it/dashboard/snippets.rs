@@ -83,7 +83,7 @@ fn run(html: &str, directory: &Path, key: &str) -> (Vec<String>, Value) {
 async fn tool_call(owned: &Owned, name: &str, arguments: &Value) -> Answer {
     let call =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
-    let request = Request::post("/mcp").header("content-type", "application/json").header("host", "data.example.org");
+    let request = Request::post("/mcp").header("content-type", "application/json").header("host", "127.0.0.1:8080");
     let request = request.header("accept", "application/json, text/event-stream");
     let request = request.header("authorization", format!("Bearer {}", owned.token()));
     owned.service.call(request.body(Body::from(call.to_string())).expect("a request")).await

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
+use strata::config::{HostNames, PublicUrl};
 use strata::http::params::PARAMETERS;
 
 use crate::support::entities::{EXACT, entities};
@@ -15,7 +16,7 @@ use crate::support::{Answer, FIXTURES};
 /// Calls `/mcp` with a token and any body.
 pub(super) async fn message(owned: &Owned, token: Option<&str>, body: &str) -> Answer {
     let request = Request::post("/mcp").header("content-type", "application/json");
-    let request = request.header("accept", "application/json, text/event-stream").header("host", "data.example.org");
+    let request = request.header("accept", "application/json, text/event-stream").header("host", "127.0.0.1:8080");
     let request = match token {
         Some(token) => request.header("authorization", format!("Bearer {token}")),
         None => request,
@@ -341,12 +342,12 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
 async fn the_headers_that_a_refusal_proposes_are_taken() {
     let owned = Owned::sqlite().await;
     let bearer = format!("Bearer {}", owned.token);
-    let request = Request::post("/mcp").header("authorization", &bearer).header("host", "data.example.org");
+    let request = Request::post("/mcp").header("authorization", &bearer).header("host", "127.0.0.1:8080");
     let answer = owned.service.call(request.body(Body::from("{}")).expect("a request")).await;
     assert_eq!(answer.status, 415);
     let refusal: Value = serde_json::from_str(answer.text()).expect("JSON");
     let text = refusal["error"]["message"].as_str().expect("a text");
-    let mut request = Request::post("/mcp").header("host", "data.example.org");
+    let mut request = Request::post("/mcp").header("host", "127.0.0.1:8080");
     let mut quoted: Vec<String> =
         text.split('\'').skip(1).step_by(2).map(|text| text.replace("Bearer strata_…", &bearer)).collect();
     let body = quoted.pop().expect("a body");
@@ -534,14 +535,61 @@ async fn only_an_api_token_opens_the_tools() {
         answer.is_error(405);
         assert_eq!(answer.header("allow"), Some("POST"));
     }
-    // Any page, and any name of the service, will do with a token: no browser has it.
-    let elsewhere = Request::post("/mcp")
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .header("host", "127.0.0.1:1")
-        .header("origin", "https://agents.example.test")
-        .header("authorization", format!("bearer {}", owned.token));
-    result(&owned.service.call(elsewhere.body(Body::from(list)).expect("a request")).await);
+}
+
+/// A page that lets its own name point to the service could call it, if it had a token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreign_host_or_origin_returns_403() {
+    let owned = Owned::configured(
+        |config| {
+            let url = "https://data.example.org/strata".to_owned();
+            config.server.public_url = Some(PublicUrl::try_from(url).expect("a URL"));
+            config.server.allowed_hosts = HostNames::try_from(vec!["agents.internal".to_owned()]).expect("names");
+        },
+        None,
+    )
+    .await;
+    let call = async |token: &str, headers: &[(&str, &str)]| {
+        let mut request = Request::post("/mcp")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("authorization", format!("bearer {token}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+        owned.service.call(request.body(Body::from(list)).expect("a request")).await
+    };
+    for headers in [
+        &[("host", "127.0.0.1:1")][..],
+        &[("host", "localhost:8080"), ("origin", "http://localhost:8080")],
+        &[("host", "[::1]:8080"), ("origin", "http://[::1]:8080")],
+        &[("host", "data.example.org"), ("origin", "https://data.example.org")],
+        &[("host", "127.0.0.1:8080"), ("origin", "https://data.example.org")],
+        &[("host", "agents.internal:8080")],
+        &[("host", "127.0.0.1:8080"), ("origin", "https://agents.internal")],
+    ] {
+        result(&call(&owned.token, headers).await);
+    }
+    for headers in [
+        &[("host", "evil.example:8080")][..],
+        &[("host", "evil.example:8080"), ("origin", "http://evil.example:8080")],
+        &[("host", "user@localhost")],
+        &[("host", "")],
+    ] {
+        // The host is checked before the token.
+        for token in [&*owned.token, "strata_wrong"] {
+            let answer = call(token, headers).await;
+            answer.is_error(403);
+            assert!(answer.text().starts_with("The header Host names "), "{headers:?}: {}", answer.text());
+            assert!(answer.text().contains("server.allowed_hosts"), "{}", answer.text());
+        }
+    }
+    for origin in ["https://evil.example", "null", "http://localhost:9000", "http://data.example.org", ""] {
+        let answer = call(&owned.token, &[("host", "localhost:8080"), ("origin", origin)]).await;
+        answer.is_error(403);
+        assert!(answer.text().contains("Origin"), "{origin}: {}", answer.text());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -583,7 +631,7 @@ async fn results_and_messages_are_bounded_and_say_what_to_do() {
             .header("authorization", format!("Bearer {}", owned.token))
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
-            .header("host", "data.example.org")
+            .header("host", "127.0.0.1:8080")
             .body(Body::from(calling("list_datasets", "{}")))
             .expect("a request");
         request.headers_mut().insert(name, value.parse().expect("a value"));

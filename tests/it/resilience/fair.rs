@@ -68,7 +68,7 @@ fn explain<'a>(service: &'a TestService, user: &'a User, dataset: u64) -> Asking
 fn tool<'a>(service: &'a TestService, name: &str, arguments: &Value, token: &str) -> Asking<'a> {
     let params = json!({"name": name, "arguments": arguments});
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}).to_string();
-    let request = Request::post("/mcp").header("content-type", "application/json").header("host", "data.example.org");
+    let request = Request::post("/mcp").header("content-type", "application/json").header("host", "127.0.0.1:8080");
     let request = request.header("accept", "application/json, text/event-stream");
     let request = request.header("authorization", format!("Bearer {token}"));
     Box::pin(service.call(request.body(Body::from(body)).expect("a request")))

@@ -143,7 +143,7 @@ async fn a_token_that_reads_calls_the_tools_that_change_nothing(owners: Owners) 
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
         let request = axum::http::Request::post("/mcp")
             .header("content-type", "application/json")
-            .header("host", "data.example.org")
+            .header("host", "127.0.0.1:8080")
             .header("accept", "application/json, text/event-stream")
             .header("authorization", key);
         let body = axum::body::Body::from(message.to_string());
@@ -213,7 +213,7 @@ async fn a_token_that_reads_sees_no_credentials_in_urls(owners: Owners) {
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"list_datasets","arguments":{}}}"#;
     let headers = [
         ("content-type", "application/json"),
-        ("host", "data.example.org"),
+        ("host", "127.0.0.1:8080"),
         ("accept", "application/json, text/event-stream"),
     ];
     let seen = async |method: &str, uri: &str, key: &str| {
