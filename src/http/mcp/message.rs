@@ -4,7 +4,11 @@
 use std::ops::Range;
 
 use axum::body::Bytes;
+use axum::http::HeaderMap;
+use rmcp::model::ProtocolVersion;
+use rmcp::transport::common::http_header::HEADER_MCP_PROTOCOL_VERSION;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use crate::document::{self, DocumentError, member};
 use crate::http::error::CallError;
@@ -16,6 +20,9 @@ const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
 
 /// The arguments that hold entities. A tree of values would write some of their numbers otherwise.
 const HEAVY: [&str; 2] = ["entities", EDITS];
+
+/// The member of a request's `_meta` that names the revision of the protocol.
+const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// The form of every message.
 pub(super) const EXPECTED: &str = "it must be one JSON-RPC 2.0 message";
@@ -66,6 +73,22 @@ impl Message {
             return Err(CallError::MessageTooLarge { limit: BYTES as u64 });
         }
         Ok(Message { arguments: arguments.map(|arguments| message.slice_ref(arguments)), without_entities })
+    }
+
+    /// The id of the message, if it calls `initialize` in a revision of the protocol that has no such method.
+    pub(super) fn removed_initialize(&self, headers: &HeaderMap) -> Option<Value> {
+        let message = &self.without_entities;
+        let parsed = |text: &[u8]| serde_json::from_slice::<Value>(text).ok();
+        let object = |text: &&[u8]| text.starts_with(b"{");
+        if member(message, "method").and_then(parsed)? != "initialize" {
+            return None;
+        }
+        let meta = member(message, "params").filter(object).and_then(|params| member(params, "_meta")).filter(object);
+        let in_meta = meta.and_then(|meta| member(meta, META_PROTOCOL_VERSION)).and_then(parsed);
+        let in_header = headers.get(HEADER_MCP_PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+        let named = [in_header, in_meta.as_ref().and_then(Value::as_str)];
+        let is_removed = named.contains(&Some(ProtocolVersion::V_2026_07_28.as_str()));
+        member(message, "id").and_then(parsed).filter(|_| is_removed)
     }
 }
 

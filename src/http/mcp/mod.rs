@@ -168,6 +168,12 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
     let request_id = head.extensions.get().cloned();
     let (span, log_context) = (Span::current(), request_log::current());
     let message = body::apart(bytes, |bytes| Message::parse(bytes)).await?;
+    if let Some(id) = message.removed_initialize(&head.headers) {
+        let text = "There is no method initialize in this revision of the protocol; call server/discover.";
+        let error =
+            json!({"jsonrpc": "2.0", "id": id, "error": {"code": ErrorCode::METHOD_NOT_FOUND.0, "message": text}});
+        return Ok((StatusCode::NOT_FOUND, Json(error)).into_response());
+    }
     let caller =
         Caller { app, user, scope, client, arguments: message.arguments, request_id, span, log_context, _room: room };
     head.extensions.insert(Arc::new(caller));

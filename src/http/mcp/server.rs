@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use futures::{FutureExt, future};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, ErrorCode,
-    Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-    Tool as Described,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, ContentBlock,
+    CustomRequest, CustomResult, ErrorCode, Implementation, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Described,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -83,11 +83,39 @@ impl ServerHandler for Server {
             let text = format!(r#"The "params" of {} are wrong; valid: {form}."#, request.method);
             return Err(ErrorData::invalid_params(text, None));
         }
-        let text = format!(
-            "There is no method {}; there are initialize, ping, tools/list and tools/call.",
-            quoted(&request.method)
-        );
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None))
+        Err(no_method(&request.method))
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(no_method("prompts/list"))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(no_method("resources/list"))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(no_method("resources/templates/list"))
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(no_method("completion/complete"))
     }
 
     /// Fails, as the protocol has it, only when there is no such tool; every other failure is the tool's result.
@@ -111,6 +139,12 @@ impl ServerHandler for Server {
         };
         Ok(result(tool, &caller, called).into())
     }
+}
+
+/// The service declares tools and nothing else, so it has no other methods.
+fn no_method(name: &str) -> ErrorData {
+    let text = format!("There is no method {}; there are initialize, ping, tools/list and tools/call.", quoted(name));
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)
 }
 
 /// How a call ended.

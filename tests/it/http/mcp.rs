@@ -592,6 +592,68 @@ async fn foreign_host_or_origin_returns_403() {
     }
 }
 
+/// `initialize` was answered with 200 and -32602.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn initialize_of_revision_2026_07_28_returns_404() {
+    let owned = Owned::sqlite().await;
+    let call = async |version: Option<&str>, params: Value| {
+        let mut request = Request::post("/mcp")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("host", "127.0.0.1:8080")
+            .header("authorization", format!("Bearer {}", owned.token));
+        if let Some(version) = version {
+            request = request.header("mcp-protocol-version", version);
+        }
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": params}).to_string();
+        let answer = owned.service.call(request.body(Body::from(body)).expect("a request")).await;
+        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        (answer.status, message)
+    };
+    let handshake = |version: &str| {
+        let client = json!({"name": "test", "version": "1"});
+        json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client})
+    };
+    let meta = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+    for (version, params) in [
+        (Some("2026-07-28"), json!({})),
+        (Some("2026-07-28"), handshake("2026-07-28")),
+        (Some("2026-07-28"), meta.clone()),
+        (None, meta),
+    ] {
+        let (status, message) = call(version, params).await;
+        assert_eq!((status, &message["id"], &message["error"]["code"]), (404, &json!(7), &json!(-32_601)), "{message}");
+    }
+    // Clients of earlier revisions begin with it, even if they also support a later one.
+    for (header, version) in [(None, "2025-06-18"), (Some("2025-06-18"), "2025-06-18"), (None, "2026-07-28")] {
+        let (status, message) = call(header, handshake(version)).await;
+        assert_eq!((status, &message["result"]["serverInfo"]["name"]), (200, &json!("strata")), "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn method_of_undeclared_capability_is_unknown() {
+    let owned = Owned::sqlite().await;
+    let reference = json!({"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": "b"}});
+    for (method, params) in [
+        ("prompts/list", json!({})),
+        ("prompts/list", json!({"cursor": 7})),
+        ("prompts/get", json!({"name": "x"})),
+        ("resources/list", json!({})),
+        ("resources/templates/list", json!({})),
+        ("resources/read", json!({"uri": "file:///x"})),
+        ("resources/subscribe", json!({"uri": "file:///x"})),
+        ("completion/complete", reference),
+        ("logging/setLevel", json!({"level": "info"})),
+        ("tasks/get", json!({"taskId": "x"})),
+    ] {
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
+        let answer = message(&owned, Some(&owned.token), &body).await;
+        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        assert_eq!(message["error"]["code"], json!(-32_601), "{method}: {message}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_and_messages_are_bounded_and_say_what_to_do() {
     let owned = Owned::configured(|config| config.limits.body_bytes = 100_000, None).await;
