@@ -2,6 +2,9 @@
 
 use axum::Router;
 use axum::extract::State;
+use axum::http::HeaderName;
+use axum::http::header::CACHE_CONTROL;
+use axum::response::IntoResponse;
 use axum::routing::on;
 use utoipa::openapi::{Content, HttpMethod};
 
@@ -25,15 +28,18 @@ static HEALTH: Endpoint = Endpoint {
     summary: "Whether the process answers",
     callers: Callers::Anybody,
     input: Input::Nothing,
-    answer: Answer::of("The process answers.", &[(TEXT, ok)]),
+    answer: Answer { headers: &[&["Cache-Control"]], ..Answer::of("The process answers.", &[(TEXT, ok)]) },
     errors: &[],
     handler: |method| on(method, healthz),
 };
 
 /// 200 `ok` whenever the process can answer at all.
-async fn healthz() -> &'static str {
-    "ok"
+async fn healthz() -> impl IntoResponse {
+    NOW
 }
+
+/// It holds only at this moment, so no cache may store it.
+const NOW: ([(HeaderName, &str); 1], &str) = ([(CACHE_CONTROL, "no-store")], "ok");
 
 static READINESS: Endpoint = Endpoint {
     path: "/readyz",
@@ -42,14 +48,14 @@ static READINESS: Endpoint = Endpoint {
     summary: "Whether the catalog and the store can be written, too",
     callers: Callers::Anybody,
     input: Input::Nothing,
-    answer: Answer::of("The service can serve requests.", &[(TEXT, ok)]),
+    answer: Answer { headers: &[&["Cache-Control"]], ..Answer::of("The service can serve requests.", &[(TEXT, ok)]) },
     errors: &[503],
     handler: |method| on(method, readyz),
 };
 
 /// 200 `ok` when the catalog and the store can be written, else 503 with the part that cannot.
-async fn readyz(State(app): State<App>) -> Result<&'static str, HttpError> {
-    app.readiness().check().await.map(|()| "ok").map_err(HttpError::NotReady)
+async fn readyz(State(app): State<App>) -> Result<impl IntoResponse, HttpError> {
+    app.readiness().check().await.map(|()| NOW).map_err(HttpError::NotReady)
 }
 
 fn ok() -> Content {

@@ -9,7 +9,7 @@ pub(crate) use upload::{File, Part, Upload};
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -197,7 +197,9 @@ pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
     let response = error.into_response();
     let (parts, _) = response.into_parts();
     let mut headers = parts.headers;
+    // Those of the text, not of the page.
     headers.remove(CONTENT_TYPE);
+    headers.remove(CACHE_CONTROL);
     let failed = parts.extensions.get::<ServerFailure>().is_some();
     let text = match head.extensions.get::<RequestId>() {
         Some(id) if failed => id.named_in(&text),

@@ -21,7 +21,9 @@ pub use call::CallError;
 pub(super) use call::unknown;
 pub(super) use read::log as log_read_error;
 
-use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
@@ -370,6 +372,8 @@ impl IntoResponse for HttpError {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         // The text may quote the request: no browser may take it for anything but text.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // A cache may otherwise keep some statuses, such as 404, for a time of its choice.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));

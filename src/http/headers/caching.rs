@@ -91,7 +91,7 @@ pub(in crate::http) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValu
     }
 }
 
-/// Says that an error is not to be kept.
+/// Says that a response must not be stored.
 pub(in crate::http) fn forbid(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

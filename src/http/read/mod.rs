@@ -112,11 +112,7 @@ async fn read(State(app): State<App>, request: Request) -> Response {
         return Box::pin(handed::read(&app, &head, handed)).await;
     }
     let mut context = ResponseContext::default();
-    let mut response = answer(&app, &head, &mut context).await.unwrap_or_else(|error| {
-        let mut response = error.into_response();
-        caching::forbid(response.headers_mut());
-        response
-    });
+    let mut response = answer(&app, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
     let headers = response.headers_mut();
     if let Some(status) = &context.status {
         rate::describe(headers, status);

@@ -173,6 +173,7 @@ async fn discard(mut stream: TcpStream) {
 fn tell(stream: &TcpStream, text: &str) {
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nx-content-type-options: nosniff\r\n\
+         cache-control: no-store\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n{text}",
         text.len()
     );

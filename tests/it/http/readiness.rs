@@ -19,6 +19,21 @@ async fn service() -> TestService {
 
 const HOLDS: Duration = Duration::from_millis(1_100);
 
+/// Caches served readiness of a former moment.
+#[tokio::test]
+async fn health_and_metrics_are_not_stored() {
+    let service = service().await;
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let answer = service.get(path).await;
+        assert_eq!((answer.status, answer.header("cache-control")), (200, Some("no-store")), "{path}");
+    }
+    for (method, path, status) in
+        [("GET", "/no/such/path", 404), ("POST", "/healthz", 405), ("GET", "/api/1/x/v1", 404)]
+    {
+        service.send(method, path, None).await.is_error(status);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_cannot_be_written_is_named_until_it_can() {
     let service = service().await;

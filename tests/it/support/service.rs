@@ -224,6 +224,7 @@ impl Answer {
         assert_eq!(self.status, status, "{}", self.text());
         assert_eq!(self.header("content-type"), Some("text/plain; charset=utf-8"));
         assert_eq!(self.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(self.header("cache-control"), Some("no-store"));
         assert!(!self.body.is_empty() && !self.text().contains('\n'), "{:?}", self.text());
     }
 }
