@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use sha2::{Digest, Sha256};
@@ -59,10 +59,7 @@ impl Asset {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
-        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-        if coding != ContentCoding::Identity {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-        }
+        coding.describe(headers);
         response
     }
 }

@@ -1,18 +1,23 @@
 //! `/metrics`: what the process measures, for Prometheus.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use utoipa::openapi::HttpMethod;
 
 use super::description;
 use super::endpoint::{self, Answer, Callers, Endpoint, Group, Input};
+use super::headers::content_encoding::ContentCoding;
+use crate::blocking::blocking;
+use crate::encode::compress;
 use crate::metrics;
 use crate::service::App;
 
@@ -23,12 +28,43 @@ const CONTENT: &str = "text/plain; version=0.0.4";
 /// most.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// A text that is being sent.
-struct Sent(Arc<String>);
+/// All metrics at a moment.
+struct Rendered {
+    text: String,
+    /// The text in each requested coding, in the order of [`ContentCoding::ALL`].
+    compressed: [OnceLock<Bytes>; ContentCoding::ALL.len()],
+}
 
-impl AsRef<[u8]> for Sent {
+impl Rendered {
+    fn now(app: &App) -> Rendered {
+        app.update_metrics();
+        Rendered { text: metrics::render(), compressed: Default::default() }
+    }
+
+    /// Compresses the text, once for each coding. It may take milliseconds.
+    fn compress(&self, coding: ContentCoding) -> io::Result<()> {
+        let compressed = &self.compressed[coding as usize];
+        if compressed.get().is_none() {
+            let bytes = compress(coding, self.text.as_bytes())?;
+            // Another reader may have been faster.
+            let _ = compressed.set(bytes);
+        }
+        Ok(())
+    }
+}
+
+/// A text that is being sent, in a coding.
+struct SentText {
+    rendered: Arc<Rendered>,
+    coding: ContentCoding,
+}
+
+impl AsRef<[u8]> for SentText {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
+        match self.rendered.compressed[self.coding as usize].get() {
+            Some(compressed) => compressed,
+            None => self.rendered.text.as_bytes(),
+        }
     }
 }
 
@@ -47,7 +83,10 @@ static METRICS: Endpoint = Endpoint {
     summary: "Metrics in the text format of Prometheus",
     callers: Callers::Anybody,
     input: Input::Nothing,
-    answer: Answer::of("All metrics.", &[(CONTENT, || description::text(Some(EXAMPLE)))]),
+    answer: Answer {
+        headers: &[&["Cache-Control", "Vary", "Content-Encoding"]],
+        ..Answer::of("All metrics.", &[(CONTENT, || description::text(Some(EXAMPLE)))])
+    },
     errors: &[],
     handler: rendered,
 };
@@ -56,19 +95,32 @@ const EXAMPLE: &str = "# TYPE strata_requests_total counter\nstrata_requests_tot
 
 /// Every metric. The text names no dataset, and costs nothing but formatting.
 fn rendered(method: MethodFilter) -> MethodRouter<App> {
-    let last: Arc<Mutex<(Instant, Weak<String>)>> = Arc::new(Mutex::new((Instant::now(), Weak::new())));
-    on(method, async move |State(app): State<App>| {
-        let text = {
+    let last: Arc<Mutex<(Instant, Weak<Rendered>)>> = Arc::new(Mutex::new((Instant::now(), Weak::new())));
+    on(method, async move |State(app): State<App>, headers: HeaderMap| {
+        let rendered = {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             let shared = last.1.upgrade().filter(|_| last.0.elapsed() < SHARED_FOR);
             shared.unwrap_or_else(|| {
-                app.update_metrics();
-                let text = Arc::new(metrics::render());
-                *last = (Instant::now(), Arc::downgrade(&text));
-                text
+                let rendered = Arc::new(Rendered::now(&app));
+                *last = (Instant::now(), Arc::downgrade(&rendered));
+                rendered
             })
         };
-        ([(CONTENT_TYPE, CONTENT)], Bytes::from_owner(Sent(text))).into_response()
+        let mut coding = ContentCoding::negotiate(&headers);
+        if coding != ContentCoding::Identity {
+            let compressing = rendered.clone();
+            // Without a thread or memory, the plain text is sent.
+            if !matches!(blocking(move || compressing.compress(coding)).await, Ok(Ok(()))) {
+                coding = ContentCoding::Identity;
+            }
+        }
+        let mut response = Bytes::from_owner(SentText { rendered, coding }).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT));
+        // They hold only at this moment.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        coding.describe(headers);
+        response
     })
 }
 

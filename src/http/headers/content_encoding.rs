@@ -1,6 +1,6 @@
 //! `Accept-Encoding`: which coding of a body the client wants most (RFC 9110, section 12.5.3).
 
-use axum::http::header::{ACCEPT_ENCODING, GetAll};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, GetAll, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 
 pub use crate::encode::ContentCoding;
@@ -41,6 +41,14 @@ impl ContentCoding {
             }
         }
         if plain > best.1 { ContentCoding::Identity } else { best.0 }
+    }
+
+    /// Adds the headers of a body in this coding, for which `Accept-Encoding` was negotiated.
+    pub fn describe(self, headers: &mut HeaderMap) {
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        if self != ContentCoding::Identity {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(self.name()));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use axum::routing::on;
@@ -132,9 +132,6 @@ async fn diff(
     response.extensions_mut().insert(Charged);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    headers.insert(VARY, HeaderValue::from(ACCEPT_ENCODING));
-    if answer.coding != ContentCoding::Identity {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(answer.coding.name()));
-    }
+    answer.coding.describe(headers);
     Ok(response)
 }

@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::body::{Body, Bytes};
+use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
@@ -33,7 +33,10 @@ use super::description::headers::{CACHING, CORS};
 use super::description::{headers, responses};
 use super::endpoint::{self, Answer, Callers, Endpoint, Group, Input};
 use super::error::HttpError;
+use super::headers::caching;
+use super::headers::content_encoding::ContentCoding;
 use super::{health, management, mcp, metrics, read};
+use crate::encode::compress;
 use crate::model::similar;
 use crate::service::App;
 
@@ -53,7 +56,7 @@ static DOCUMENT: Endpoint = Endpoint {
     callers: Callers::Anybody,
     input: Input::Nothing,
     answer: Answer {
-        headers: &[CORS, CACHING],
+        headers: &[CORS, CACHING, &["Content-Encoding"]],
         not_modified: Some("`If-None-Match` names the document."),
         ..Answer::of("An OpenAPI 3.1 document.", &[("application/json", any_object)])
     },
@@ -112,17 +115,23 @@ fn info() -> Info {
         .build()
 }
 
-/// The document as it is sent.
+/// The document as it is sent, in one coding.
 struct Rendered {
     bytes: Bytes,
     etag: HeaderValue,
 }
 
-static RENDERED: LazyLock<Result<Rendered, String>> = LazyLock::new(|| {
+/// The document in each coding, in the order of [`ContentCoding::ALL`].
+static RENDERED: LazyLock<Result<[Rendered; ContentCoding::ALL.len()], String>> = LazyLock::new(|| {
     let text = document().to_pretty_json().map_err(|error| error.to_string())?;
     let hash = hex::encode(Sha256::digest(text.as_bytes()));
-    let etag = HeaderValue::try_from(format!("\"{}\"", &hash[..32])).map_err(|error| error.to_string())?;
-    Ok(Rendered { bytes: Bytes::from(text), etag })
+    let rendered = |coding: ContentCoding| {
+        let bytes = compress(coding, text.as_bytes()).map_err(|error| error.to_string())?;
+        let etag = format!("\"{}{}\"", &hash[..32], coding.etag_suffix());
+        Ok::<_, String>(Rendered { bytes, etag: HeaderValue::try_from(etag).map_err(|error| error.to_string())? })
+    };
+    let [identity, gzip, brotli, zstd] = ContentCoding::ALL.map(rendered);
+    Ok([identity?, gzip?, brotli?, zstd?])
 });
 
 /// By path: the methods that it takes, as the header `Allow` has them.
@@ -153,48 +162,19 @@ async fn openapi(headers: HeaderMap) -> Response {
         Ok(rendered) => rendered,
         Err(reason) => return HttpError::Panic(format!("the OpenAPI document: {reason}")).into_response(),
     };
-    let shared = [
-        (ETAG, rendered.etag.clone()),
-        (CACHE_CONTROL, HeaderValue::from_static("public, no-cache")),
-        (ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*")),
-    ];
-    if matches_etag(&headers, &rendered.etag) {
-        return (StatusCode::NOT_MODIFIED, shared).into_response();
-    }
-    let content_type = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-    (shared, content_type, rendered.bytes.clone()).into_response()
-}
-
-/// Whether `If-None-Match` names the tag, in any of its headers, compared weakly (RFC 9110, section 13.1.2).
-fn matches_etag(headers: &HeaderMap, etag: &HeaderValue) -> bool {
-    headers.get_all(IF_NONE_MATCH).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).any(|tag| {
-        let tag = tag.trim_ascii();
-        tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tag_is_found_in_lists_and_behind_a_weak_mark() {
-        let etag = HeaderValue::from_static("\"abc\"");
-        for (values, expected) in [
-            (&[][..], false),
-            (&["\"abc\""], true),
-            (&["W/\"abc\""], true),
-            (&["\"x\" ,\t\"abc\""], true),
-            (&["\"x\"", "\"abc\""], true),
-            (&["*"], true),
-            (&["abc"], false),
-            (&["\"abcd\""], false),
-        ] {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(IF_NONE_MATCH, HeaderValue::from_static(value));
-            }
-            assert_eq!(matches_etag(&headers, &etag), expected, "{values:?}");
+    let coding = ContentCoding::negotiate(&headers);
+    let Rendered { bytes, etag } = &rendered[coding as usize];
+    let mut response = match caching::is_held(&headers, etag) {
+        true => (StatusCode::NOT_MODIFIED, Body::new(caching::NoBody)).into_response(),
+        false => {
+            let mut response = bytes.clone().into_response();
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            coding.describe(response.headers_mut());
+            response
         }
-    }
+    };
+    let headers = response.headers_mut();
+    caching::describe(headers, Some(etag.clone()), false, true);
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    response
 }

@@ -37,6 +37,34 @@ fn noise(bytes: usize) -> String {
     text
 }
 
+/// They were never compressed.
+#[tokio::test]
+async fn metrics_and_openapi_are_compressed() {
+    let service = TestService::start().await;
+    for path in ["/openapi.json", "/metrics"] {
+        let whole = service.get(path).await;
+        assert_eq!((whole.status, whole.header("content-encoding")), (200, None), "{path}");
+        varies(&whole);
+        for coding in CODINGS {
+            let answer = service.get_with(path, &[("accept-encoding", coding)]).await;
+            let text = String::from_utf8(plain(&answer, coding)).expect("UTF-8");
+            // The values of metrics change from call to call.
+            assert!(
+                text.contains("/openapi.json") || text.contains("# TYPE strata_requests_total"),
+                "{coding} of {path}"
+            );
+            assert!(answer.body.len() * 2 < whole.body.len(), "{coding} of {path}: {} bytes", answer.body.len());
+            if path == "/openapi.json" {
+                assert_eq!(text, whole.text());
+                let etag = answer.header("etag").expect("a tag");
+                assert_ne!(Some(etag), whole.header("etag"), "equal strong tags mean equal bytes");
+                let headers = [("accept-encoding", coding), ("if-none-match", etag)];
+                assert_eq!(service.get_with(path, &headers).await.status, 304);
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_coding_of_every_format_decodes_to_the_plain_answer() {
     let service = TestService::start().await;

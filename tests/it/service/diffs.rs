@@ -169,7 +169,7 @@ async fn a_diff_is_compressed_as_the_client_asks() {
         let uri = format!("/dataset/diff?dataset_id={id}&v1=1&v2=2&limit={limit}");
         let plain = owned.call("GET", &uri, "").await;
         assert_eq!((plain.status, plain.whole, plain.header("content-encoding")), (200, true, None));
-        assert_eq!(plain.header("vary"), Some("accept-encoding"));
+        assert_eq!(plain.header("vary"), Some("Accept-Encoding"));
         let token = format!("Bearer {}", owned.token());
         let coded = owned.service.get_with(&uri, &[("authorization", &token), ("accept-encoding", "gzip")]).await;
         assert_eq!((coded.status, coded.header("content-encoding")), (200, Some("gzip")));
