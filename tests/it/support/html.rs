@@ -44,6 +44,10 @@ impl Page {
         // As without scripts: what is there for that alone is part of the page.
         let html = Html::parse_document(&text.replace("<noscript>", "").replace("</noscript>", ""));
         assert!(html.errors.is_empty(), "{:?}: {text}", html.errors);
+        if text.contains("<datalist") {
+            // With scripts, a `noscript` is text.
+            assert!(select(&Html::parse_document(&text), "datalist noscript").is_empty(), "options only: {text}");
+        }
         let page = Page { html, text };
         page.runs_nothing_else();
         page.is_accessible();
@@ -101,6 +105,7 @@ impl Page {
             for (name, value) in element.value().attrs() {
                 assert!(!name.starts_with("on") && name != "style", "{name}={value}");
                 if matches!(name, "href" | "action" | "src") {
+                    assert!(!value.contains(char::is_whitespace), "{name}={value}");
                     let ours = value.starts_with('/') && !value.starts_with("//");
                     let is_icon = value.starts_with("data:image/svg+xml,") && element.value().name() == "link";
                     let is_outside = element.value().name() == "a"

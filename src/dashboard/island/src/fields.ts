@@ -39,8 +39,9 @@ function open(fields: HTMLDetailsElement): void {
 export function openFields(): void {
   const more = document.querySelector("details.more");
   if (more) {
+    const completions = document.querySelector("div.completions");
     more.addEventListener("focusin", ({ target }) => {
-      if (target instanceof HTMLInputElement && target.list) unfold(target.list);
+      if (completions && target instanceof HTMLInputElement && target.hasAttribute("list")) unfold(completions);
     });
     const make = () => unfold(more);
     more.addEventListener("click", make, { once: true });
