@@ -157,10 +157,13 @@ export async function until(given) {
   }
 }
 
-/** What axe finds wrong with a page, in words. */
+/** What axe finds wrong with a page, in words. It also checks that targets of fingers have 24 px. */
 export async function violations(page) {
   await page.evaluate(AXE);
-  const found = await page.evaluate(async () => (await globalThis.axe.run(document)).violations);
+  const found = await page.evaluate(async () => {
+    const rules = { "target-size": { enabled: true } };
+    return (await globalThis.axe.run(document, { rules })).violations;
+  });
   const shown = ({ html, any }) => `${html.replaceAll(/\s+/g, " ").slice(0, 300)} ${any[0]?.message ?? ""}`;
   return found.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.slice(0, 3).map(shown).join(" | ")}`);
 }
