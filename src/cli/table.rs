@@ -1,5 +1,7 @@
 //! Tables of text, page by page: as many rows as there are need not be held.
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::model::text::is_invisible;
 
 /// Rows that are read and printed at a time.
@@ -13,7 +15,8 @@ pub(super) enum Align {
     Right,
 }
 
-/// A table whose columns are as wide as the widest cell so far.
+/// A table whose columns are as wide as the widest cell so far. Widths are columns of a terminal, of which a character
+/// of Chinese, Japanese or Korean takes two.
 pub(super) struct Table<const N: usize> {
     columns: [(&'static str, Align); N],
     widths: [usize; N],
@@ -30,7 +33,7 @@ impl<const N: usize> Table<N> {
     pub(super) fn page(&mut self, rows: Vec<[String; N]>) -> String {
         for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
+                *width = (*width).max(cell.width());
             }
         }
         let header = (!self.headed).then(|| self.columns.map(|(name, _)| name.to_owned()));
@@ -39,9 +42,12 @@ impl<const N: usize> Table<N> {
     }
 
     fn line(&self, row: &[String; N]) -> String {
-        let cells = row.iter().zip(&self.columns).zip(self.widths).map(|((cell, (_, align)), width)| match align {
-            Align::Left => format!("{cell:<width$}"),
-            Align::Right => format!("{cell:>width$}"),
+        let cells = row.iter().zip(&self.columns).zip(self.widths).map(|((cell, (_, align)), width)| {
+            let padding = " ".repeat(width.saturating_sub(cell.width()));
+            match align {
+                Align::Left => format!("{cell}{padding}"),
+                Align::Right => format!("{padding}{cell}"),
+            }
         });
         let line = cells.collect::<Vec<_>>().join("  ");
         format!("{}\n", line.trim_end())
@@ -69,5 +75,15 @@ mod tests {
         assert_eq!(page, "  ID  SLUG    FROZEN\n   1  straße  no\n1234  b       no\n");
         assert_eq!(table.page(vec![row("5", "c")]), "   5  c       no\n");
         assert_eq!(table.page(Vec::new()), "");
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let mut table = Table::new([("E-MAIL", Align::Left), ("PLAN", Align::Right)]);
+        let row = |email: &str| [email.to_owned(), "pro".to_owned()];
+        let page = table.page(vec![row("利用者@example.test"), row("사용자@x"), row("ａ@x"), row("e\u{301}@x")]);
+        let expected = "E-MAIL               PLAN\n利用者@example.test   pro\n사용자@x              pro\n\
+                        ａ@x                  pro\ne\u{301}@x                   pro\n";
+        assert_eq!(page, expected);
     }
 }
