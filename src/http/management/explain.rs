@@ -91,7 +91,7 @@ async fn explain(
         let explanation = explains.explain(&user, dataset, version, request, ignored).await?;
         Ok(written(explanation, form))
     };
-    large_responses::built(&app, principal, explained).await
+    Box::pin(large_responses::built(&app, principal, explained)).await
 }
 
 fn written(explanation: Explanation, form: Form) -> Response {
