@@ -83,6 +83,60 @@ impl PathTree {
         self.nodes.len() == 1
     }
 
+    /// Calls `visit` with every value that a path reaches in an entity, and with the node at which the path ends, in
+    /// document order. An object or an array at the end of a path is one value
+    /// ([`reach_values`](super::reach_values)).
+    pub fn reach_values<'a>(&self, document: &'a [u8], mut visit: impl FnMut(usize, &'a [u8])) {
+        self.values_inside(&mut Cursor::new(document), 0, 1, &mut visit);
+    }
+
+    /// Visits the values that paths through `node` reach inside the next value, at level `depth`. Steps over that
+    /// value.
+    fn values_inside<'a>(
+        &self,
+        cursor: &mut Cursor<'a>,
+        node: usize,
+        depth: usize,
+        visit: &mut impl FnMut(usize, &'a [u8]),
+    ) {
+        match cursor.peek() {
+            Some(JsonType::Object) if depth <= MAX_DEPTH => {
+                cursor.enter();
+                let mut missing = self.nodes[node].children.len();
+                while missing > 0 {
+                    let Some(key) = cursor.next_key() else { return };
+                    let Some(child) = self.child(node, key) else {
+                        cursor.skip_value();
+                        continue;
+                    };
+                    missing -= 1;
+                    let Node { children, is_end, .. } = &self.nodes[child];
+                    if children.is_empty() {
+                        visit(child, cursor.skip_value());
+                        continue;
+                    }
+                    if *is_end {
+                        visit(child, cursor.clone().skip_value());
+                    }
+                    self.values_inside(cursor, child, depth + 1, visit);
+                }
+                // At the top, the rest is not read.
+                if depth > 1 {
+                    cursor.leave();
+                }
+            }
+            Some(JsonType::Array) if depth <= MAX_DEPTH => {
+                cursor.enter();
+                while cursor.next_element() {
+                    self.values_inside(cursor, node, depth + 1, visit);
+                }
+            }
+            _ => {
+                cursor.skip_value();
+            }
+        }
+    }
+
     /// Tells `visitor` what the paths reach in an entity, in document order.
     pub fn reach(&self, document: &[u8], visitor: &mut impl Visitor) {
         let _ = self.members(&mut Cursor::new(document), 0, (1, true), visitor);

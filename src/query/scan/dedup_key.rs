@@ -7,23 +7,27 @@
 //!
 //! Entities that keep top-level fields alone (`keep_field`) are compared by these fields, as with `dedup_key`.
 //!
+//! A document is walked once for all paths that need it ([`PathTree`]). `dedup_key=a,a.b` compares `a` only, because
+//! entities with equal values at `a` have equal values at `a.b`. So no two paths reach the same bytes, and the values
+//! of all paths need at most a few times the memory of the entity.
+//!
 //! Other processes compare the keys of a part of a scan with their own. Codes have a meaning in one process alone, so
 //! there are none: keys of values are the same bytes, wherever the values were found.
 
-use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use sha2::{Digest, Sha256};
 
-use crate::document::CanonicalForm;
+use crate::document::{CanonicalForm, PathTree};
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::pace::Pace;
-use crate::query::scan::key_column::{KeyColumn, write_reached};
+use crate::query::scan::key_column::{KeyColumn, write_value};
 use crate::query::scan::metrics::KeySource;
 use crate::query::scan::path_codes::{MayRead, PathColumn, path_codes};
 use crate::storage::StorageError;
@@ -41,7 +45,7 @@ const DOCUMENT_PATHS: usize = 2;
 /// What `dedup` groups by.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupSpec {
-    /// The paths of `dedup_key`; none is the whole entity.
+    /// The paths of `dedup_key`, of which none is below another; none is the whole entity.
     pub paths: Vec<Path>,
     /// What is left of an entity before it is compared.
     pub reshape: Reshape,
@@ -50,10 +54,14 @@ pub(crate) struct GroupSpec {
 impl GroupSpec {
     /// The groups of a request; `None` without `dedup`.
     pub(crate) fn of(request: &ReadRequest, reshape: &Reshape) -> Option<GroupSpec> {
-        // One that is named again tells no more apart, and would be looked at again.
-        let mut seen = HashSet::new();
-        let mut paths = || request.dedup_key.iter().filter(|path| seen.insert(path.keys())).cloned().collect();
-        request.dedup.then(|| GroupSpec { paths: paths(), reshape: reshape.clone() })
+        if !request.dedup {
+            return None;
+        }
+        let mut sorted: Vec<&Path> = request.dedup_key.iter().collect();
+        sorted.sort_unstable();
+        // In this order, a path is followed by all paths below it.
+        sorted.dedup_by(|path, above| path.keys().starts_with(above.keys()));
+        Some(GroupSpec { paths: sorted.into_iter().cloned().collect(), reshape: reshape.clone() })
     }
 
     /// A text that tells these groups from all others of a file.
@@ -242,6 +250,24 @@ struct KeyPath {
     codes: Option<Codes>,
 }
 
+struct KeyPaths {
+    paths: Vec<KeyPath>,
+    /// The tree of the paths for which documents may be read.
+    tree: PathTree,
+    /// By path, the node of the tree at which it ends.
+    nodes: Vec<Option<usize>>,
+}
+
+impl KeyPaths {
+    fn new(paths: Vec<KeyPath>) -> KeyPaths {
+        let in_documents = |path: &KeyPath| path.codes.is_none() && path.access.reads_documents();
+        let (tree, ends) = PathTree::of(paths.iter().filter(|path| in_documents(path)).map(|path| &path.path));
+        let mut ends = ends.into_iter();
+        let nodes = paths.iter().map(|path| if in_documents(path) { ends.next() } else { None }).collect();
+        KeyPaths { paths, tree, nodes }
+    }
+}
+
 /// The codes of a path in reshaped entities.
 struct Codes {
     codes: Arc<PathCodes>,
@@ -315,7 +341,7 @@ pub(super) struct GroupSource {
 enum Keys {
     StoredHashes,
     Entities,
-    Paths(Vec<KeyPath>),
+    Paths(KeyPaths),
 }
 
 impl GroupSource {
@@ -360,7 +386,7 @@ impl GroupSource {
             tokio::task::consume_budget().await;
             keys.push(KeyPath::open(reader, index.as_deref(), path, &reshape, codes).await?);
         }
-        Ok(GroupSource { reshape, keys: Keys::Paths(keys), is_part })
+        Ok(GroupSource { reshape, keys: Keys::Paths(KeyPaths::new(keys)), is_part })
     }
 
     /// Where the keys come from, for people, and the column, where it is one.
@@ -368,7 +394,7 @@ impl GroupSource {
         let paths = match &self.keys {
             Keys::StoredHashes => return KeySource::StoredHashes,
             Keys::Entities => return KeySource::Documents,
-            Keys::Paths(paths) => paths,
+            Keys::Paths(KeyPaths { paths, .. }) => paths,
         };
         if self.codes().is_some() {
             KeySource::Codes
@@ -381,7 +407,7 @@ impl GroupSource {
 
     /// The codes that are the keys; `None` where they are not.
     pub(super) fn codes(&self) -> Option<GroupCodes<'_>> {
-        let Keys::Paths(paths) = &self.keys else { return None };
+        let Keys::Paths(KeyPaths { paths, .. }) = &self.keys else { return None };
         // Not even where no path reaches anything: who cannot read the profile does not know.
         if self.is_part {
             return None;
@@ -447,7 +473,46 @@ pub(super) struct GroupKeys<'a> {
     pages: Pages<'a>,
     scratch: ReshapeScratch,
     canonical: CanonicalForm,
+    reached: ReachedValues,
+    part: Vec<u8>,
     pace: Pace,
+}
+
+/// The values that the paths of a key reach in one document, as key parts.
+#[derive(Debug, Default)]
+struct ReachedValues {
+    parts: Vec<u8>,
+    /// Ranges of `parts` with the node of their path, by node and then in document order. Values of one path that
+    /// follow each other share a range.
+    ranges: Vec<(usize, Range<usize>)>,
+}
+
+impl ReachedValues {
+    /// Replaces the values by those of an entity.
+    fn read(&mut self, entity: &[u8], tree: &PathTree, canonical: &mut CanonicalForm) {
+        let ReachedValues { parts, ranges } = self;
+        parts.clear();
+        ranges.clear();
+        tree.reach_values(entity, |node, value| {
+            let start = parts.len();
+            write_value(value, canonical, parts);
+            match ranges.last_mut() {
+                Some((last, range)) if *last == node => range.end = parts.len(),
+                _ => ranges.push((node, start..parts.len())),
+            }
+        });
+        ranges.sort_unstable_by_key(|(node, range)| (*node, range.start));
+    }
+
+    /// Adds the part of the path that ends at this node to a key.
+    fn add_to(&self, key: &mut Sha256, node: usize) {
+        let first = self.ranges.partition_point(|(other, _)| *other < node);
+        let ranges = self.ranges[first..].iter().take_while(|(other, _)| *other == node);
+        let parts = ranges.map(|(_, range)| &self.parts[range.clone()]);
+        let length: usize = parts.clone().map(<[u8]>::len).sum();
+        key.update((length as u64).to_be_bytes());
+        parts.for_each(|part| key.update(part));
+    }
 }
 
 impl<'a> GroupKeys<'a> {
@@ -466,7 +531,7 @@ impl<'a> GroupKeys<'a> {
         match &source.keys {
             Keys::StoredHashes => hashes = Some(reader.hashes(row_group).await?),
             Keys::Entities => from_documents = wanted,
-            Keys::Paths(paths) => {
+            Keys::Paths(KeyPaths { paths, .. }) => {
                 for path in paths {
                     columns.push(match path.access {
                         PathAccess::Column(column) if path.codes.is_none() => {
@@ -493,6 +558,8 @@ impl<'a> GroupKeys<'a> {
             pages: Pages::of(reader, row_group, from_documents, group.rows),
             scratch: ReshapeScratch::default(),
             canonical: CanonicalForm::default(),
+            reached: ReachedValues::default(),
+            part: Vec::new(),
             pace: Pace::default(),
         })
     }
@@ -538,39 +605,40 @@ impl<'a> GroupKeys<'a> {
     }
 
     /// The key of a row by values.
-    async fn key(&mut self, paths: &[KeyPath], row: usize) -> Result<[u8; 32], StorageError> {
-        let GroupKeys { source, first, columns, pages, scratch, canonical, pace, .. } = self;
-        let is_told = |(path, column): (&KeyPath, &Option<(KeyColumn, bool)>)| match column {
-            Some((column, is_complete)) => *is_complete || column.holds(row),
-            None => path.codes.is_some() || path.access == PathAccess::Nothing,
-        };
-        let entity = match paths.iter().zip(&*columns).all(is_told) {
-            true => b"{}".as_slice(),
-            false => source.reshape.apply(pages.document(row).await?, scratch),
-        };
+    async fn key(&mut self, key_paths: &KeyPaths, row: usize) -> Result<[u8; 32], StorageError> {
+        let GroupKeys { source, first, columns, pages, scratch, canonical, reached, part, pace, .. } = self;
+        let KeyPaths { paths, tree, nodes } = key_paths;
+        let reads_document = nodes.iter().zip(&*columns).any(|(node, column)| {
+            let is_in_column = column.as_ref().is_some_and(|(column, _)| column.holds(row));
+            node.is_some() && !is_in_column
+        });
+        if reads_document {
+            let entity = source.reshape.apply(pages.document(row).await?, scratch);
+            pace.worked(entity.len()).await;
+            reached.read(entity, tree, canonical);
+        }
+        pace.worked(size_of_val(nodes.as_slice())).await;
         let mut key = Sha256::new();
-        let mut part = Vec::new();
-        for (path, column) in paths.iter().zip(&*columns) {
+        for ((path, node), column) in paths.iter().zip(nodes).zip(&*columns) {
             if let Some(codes) = &path.codes {
                 key.update(codes.at(*first as usize + row).to_be_bytes());
                 continue;
             }
             part.clear();
-            match column {
-                Some((column, is_complete)) if *is_complete || column.holds(row) => {
-                    if !column.write_row(row, source.reshape.denull(), &mut part) {
+            match (column, node) {
+                (Some((column, is_complete)), _) if *is_complete || column.holds(row) => {
+                    if !column.write_row(row, source.reshape.denull(), part) {
                         return Err(StorageError::Layout(format!("the column of {} has unknown kinds", path.path)));
                     }
                 }
-                None if path.access == PathAccess::Nothing => {}
-                // Part by part: a thousand paths may reach the same large value.
-                _ => {
-                    pace.worked(entity.len()).await;
-                    write_reached(entity, &path.path, canonical, &mut part);
+                (_, Some(node)) => {
+                    reached.add_to(&mut key, *node);
+                    continue;
                 }
+                (_, None) => {}
             }
             key.update((part.len() as u64).to_be_bytes());
-            key.update(&part);
+            key.update(&*part);
         }
         Ok(key.finalize().into())
     }
@@ -591,4 +659,52 @@ fn keys_of<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<A
         offsets.push(bytes.len() as i32);
     }
     Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::scan::key_column::write_reached;
+
+    fn paths(list: &str) -> Vec<Path> {
+        Path::parse_list(list)
+    }
+
+    #[test]
+    fn paths_below_others_are_left_out() {
+        for (list, expected) in [
+            ("b,a", "a,b"),
+            ("a.b,a,a.b.c,a.c", "a"),
+            ("a.b.c,a.b,a.b,ab,a!,a.bc", "a.b,a.bc,a!,ab"),
+            (r"a\.b,a.b,a..b", r"a..b,a.b,a\.b"),
+        ] {
+            let request = ReadRequest { dedup: true, dedup_key: paths(list), ..ReadRequest::default() };
+            let groups = GroupSpec::of(&request, &Reshape::of(&request)).expect("groups");
+            assert_eq!(groups.paths, paths(expected), "{list}");
+        }
+    }
+
+    /// With 500 paths, an entity was walked 500 times.
+    #[test]
+    fn one_walk_writes_the_parts_of_all_paths() {
+        let list = paths(r"z,a.b,k..x,none,a\.b,d.e");
+        let (tree, nodes) = PathTree::of(&list);
+        let mut canonical = CanonicalForm::default();
+        let mut reached = ReachedValues::default();
+        for entity in [
+            r#"{"d":[{"e":{"y":1.0,"x":[2]}},[{"e":3}],4],"a":{"b":"B"},"z":[1],"k":{"":{"x":null}},"a.b":1e2}"#,
+            r#"{"a":[{"b":1},{"c":1,"b":[]},{"b":true}],"z":{},"k":[{"":[{"x":""}]}]}"#,
+            "{}",
+        ] {
+            reached.read(entity.as_bytes(), &tree, &mut canonical);
+            for (path, node) in list.iter().zip(&nodes) {
+                let mut part = Vec::new();
+                write_reached(entity.as_bytes(), path, &mut canonical, &mut part);
+                let expected = Sha256::new().chain_update((part.len() as u64).to_be_bytes()).chain_update(&part);
+                let mut key = Sha256::new();
+                reached.add_to(&mut key, *node);
+                assert_eq!(key.finalize(), expected.finalize(), "{path} in {entity}");
+            }
+        }
+    }
 }

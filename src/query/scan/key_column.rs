@@ -44,7 +44,8 @@ pub(super) fn write_reached(entity: &[u8], path: &Path, canonical: &mut Canonica
     });
 }
 
-fn write_value(value: &[u8], canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
+/// Appends one value that a path reaches.
+pub(super) fn write_value(value: &[u8], canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
     match Scalar::read(value) {
         Some(Scalar::Null) => out.push(NULL),
         Some(Scalar::Bool(value)) => out.push(if value { TRUE } else { FALSE }),

@@ -239,6 +239,25 @@ proptest! {
     }
 
     #[test]
+    fn path_values_are_found_in_one_walk(
+        entity in hostile::entity(),
+        paths in prop::collection::vec((hostile::path(), any::<bool>()), 1..12),
+    ) {
+        let text = entity.write();
+        let parents = paths.iter().filter(|(_, with_parent)| *with_parent).map(|(keys, _)| &keys[..keys.len() - 1]);
+        let parents = parents.filter(|keys| !keys.is_empty() && *keys != [""]).map(<[String]>::to_vec);
+        let paths: Vec<Vec<String>> = paths.iter().map(|(keys, _)| keys.clone()).chain(parents).collect();
+        let parsed: Vec<Path> = paths.iter().map(|keys| path(keys)).collect();
+        let (tree, ends) = PathTree::of(&parsed);
+        let mut found = vec![Vec::new(); tree.len()];
+        tree.reach_values(text.as_bytes(), |node, value| found[node].push(String::from_utf8_lossy(value).into_owned()));
+        for (keys, end) in paths.iter().zip(ends) {
+            let expected: Vec<String> = rules::reach_values(&entity, keys).into_iter().map(Value::write).collect();
+            prop_assert_eq!(&found[end], &expected, "{:?}", keys);
+        }
+    }
+
+    #[test]
     fn a_visit_can_end_the_search(entity in hostile::entity(), keys in hostile::path(), enough in 1..4_usize) {
         let text = entity.write();
         let mut count = 0;
@@ -560,6 +579,7 @@ fn depth_is_bounded() {
     let paths = ["a", "a.b", "a.c"].map(|path| Path::parse(path).expect("a path"));
     let (tree, _) = PathTree::of(&paths);
     tree.reach(endless.as_bytes(), &mut Walk { found: vec![Vec::new(); tree.len()], ended: vec![false; tree.len()] });
+    tree.reach_values(endless.as_bytes(), |_, _| {});
     let mut out = Vec::new();
     document::denull(format!("{endless}null").as_bytes(), &mut out);
     CanonicalForm::default().write(endless.as_bytes(), &mut out);

@@ -148,6 +148,22 @@ struct Plan {
 
 fn plan() -> impl Strategy<Value = Plan> {
     const PATHS: &[&str] = &["a", "b", "k", "a", "b", "k", "a.b", "a.c", "b.b", "k.b.c", "nothing", "a.nothing"];
+    const DEEP_PATHS: &[&str] = &[
+        "a.b",
+        "a.b.c",
+        "a.d",
+        "a.c",
+        "b.b",
+        "b.b.c",
+        "b.d",
+        "k.b",
+        "k.b.c",
+        "k.d",
+        "k.c",
+        "_source.a",
+        "a..b",
+        "nothing",
+    ];
     const FIELDS: &[&str] = &["a", "b", "k", "a", "b", "a.b", "k.c", "nothing"];
     let few = |most: usize, list: &'static [&'static str]| vec(select(list), 0..=most);
     let keep = prop_oneof![2 => Just(Vec::new()).boxed(), 3 => few(3, FIELDS).boxed()];
@@ -157,7 +173,8 @@ fn plan() -> impl Strategy<Value = Plan> {
     let sort = prop::option::weighted(0.5, (select(&["a", "b", "k", "_source", "nothing"][..]), any::<bool>()));
     let limit = prop_oneof![2 => Just(None), 3 => (0..8_u64).prop_map(Some)];
     let window = (prop_oneof![2 => Just(0_u64), 1 => 0..6_u64], limit);
-    (reshape, filter, sort, few(3, PATHS), prop::bool::weighted(0.75), window, prop::bool::weighted(0.2)).prop_map(
+    let key = prop_oneof![4 => few(3, PATHS), 1 => few(20, PATHS), 2 => few(20, DEEP_PATHS)];
+    (reshape, filter, sort, key, prop::bool::weighted(0.75), window, prop::bool::weighted(0.2)).prop_map(
         |(reshape, filter, sort, key, dedup, window, count)| Plan { reshape, filter, sort, key, dedup, window, count },
     )
 }

@@ -214,7 +214,9 @@ pub fn plan() -> impl Strategy<Value = Plan> {
         few(12, text_plan),
         any::<bool>(),
     );
-    let order = (prop::option::of((path_plan(), any::<bool>())), any::<bool>(), few(2, path_plan), number(), number());
+    // Many paths have duplicates among them, and paths below others.
+    let key = prop_oneof![5 => few(2, path_plan), 1 => vec(path_plan(), 4..40).boxed()];
+    let order = (prop::option::of((path_plan(), any::<bool>())), any::<bool>(), key, number(), number());
     let told = (any::<bool>(), any::<bool>());
     let format = (prop::bool::weighted(0.3), select(&Format::ALL[..]), any::<bool>(), told);
     (reshape, conditions, order, format).prop_map(
