@@ -6,11 +6,11 @@
 //! 2. the paths of the profile, which are kept in the cache;
 //! 3. for `strict` alone, the documents: where the profile does not list all paths, or `denull` may have taken arrays.
 
-use std::ops::ControlFlow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::document;
+use crate::document::PathTree;
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 use crate::model::similar;
@@ -321,18 +321,30 @@ fn reshapes(request: &ReadRequest) -> [Reshape; 5] {
     ]
 }
 
-/// A search for paths in documents, after each of the steps that come before them.
+/// A search for paths in documents, after each of the steps that come before them. Walks a document at most once after
+/// each step, for all paths.
 struct Search {
     reshapes: [Reshape; 5],
     /// Each path, with how many steps it has survived in some entity; `None` where no entity has it.
     sought: Vec<(Named, Option<usize>)>,
+    tree: PathTree,
+    /// By node of the tree, the paths that end there, by their numbers.
+    at: Vec<Vec<usize>>,
     scratch: ReshapeScratch,
 }
 
 impl Search {
-    fn new(reshapes: [Reshape; 5], undecided: Vec<Named>) -> Search {
+    fn new(reshapes: [Reshape; 5], mut undecided: Vec<Named>) -> Search {
+        // After equal steps, a path that is named twice has one fate.
+        let mut seen = HashSet::new();
+        undecided.retain(|named| seen.insert((named.path.clone(), named.steps)));
+        let (tree, ends) = PathTree::of(undecided.iter().map(|named| &named.path));
+        let mut at = vec![Vec::new(); tree.len()];
+        for (number, end) in ends.into_iter().enumerate() {
+            at[end].push(number);
+        }
         let sought = undecided.into_iter().map(|named| (named, None)).collect();
-        Search { reshapes, sought, scratch: ReshapeScratch::default() }
+        Search { reshapes, sought, tree, at, scratch: ReshapeScratch::default() }
     }
 
     fn is_done(&self) -> bool {
@@ -340,20 +352,23 @@ impl Search {
     }
 
     fn add(&mut self, document: &[u8]) {
-        let Search { reshapes, sought, scratch } = self;
-        for (named, survived) in sought {
-            // What one step has taken, no later one gives back.
-            let from = survived.map_or(0, |steps| steps + 1);
-            for (steps, reshape) in reshapes.iter().enumerate().take(named.steps + 1).skip(from) {
-                let mut is_there = false;
-                document::reach_values(reshape.apply(document, scratch), &named.path, |_| {
-                    is_there = true;
-                    ControlFlow::Break(())
-                });
-                if !is_there {
-                    break;
+        let Search { reshapes, sought, tree, at, scratch } = self;
+        for (steps, reshape) in reshapes.iter().enumerate() {
+            let is_open = |(named, survived): &(Named, Option<usize>)| named.steps >= steps && *survived < Some(steps);
+            if !sought.iter().any(is_open) {
+                continue;
+            }
+            let mut has_more = false;
+            tree.reach_values(reshape.apply(document, scratch), |node, _| {
+                for number in &at[node] {
+                    let (named, survived) = &mut sought[*number];
+                    *survived = (*survived).max(Some(steps.min(named.steps)));
+                    has_more |= *survived < Some(named.steps);
                 }
-                *survived = Some(steps);
+            });
+            // Later steps add no path.
+            if !has_more {
+                break;
             }
         }
     }

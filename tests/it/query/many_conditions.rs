@@ -12,6 +12,7 @@ use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRe
 use strata::storage::writer::WriteOptions;
 
 use crate::reference::Value;
+use crate::support::TestService;
 use crate::support::owned::Owned;
 use crate::support::reads::{Lab, query};
 use crate::support::versions::{all_shredded, nothing_shredded, segments};
@@ -123,6 +124,35 @@ fn a_thousand_of_each_other_kind_are_exact_too() {
         let shown = |text: String| text.chars().take(300).collect::<String>();
         assert!(checked.is_ok(), "{}: {}", shown(query(&request)), shown(format!("{checked:?}")));
     }
+}
+
+/// Wide entities were walked once for each path, which took minutes here; and the fields of a strict read once more
+/// after each step before them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_paths_are_found_within_the_time_limit() {
+    const ENTITIES: usize = 300;
+    const PATHS: usize = ITEMS_LIMIT - 10;
+    let service = TestService::configured(|config| config.query.timeout_s = 10).await;
+    // More names than a profile lists.
+    let entity = |number: usize| {
+        let members =
+            (0..2_000).map(|field| format!("\"f{}_{field}\":{}", number % 10, (number * 31 + field * 7) % 97));
+        format!("{{{}}}\n", members.collect::<Vec<_>>().join(","))
+    };
+    service.import("Wide", &(0..ENTITIES).map(entity).collect::<String>()).await;
+    let list = |prefix: &str| (0..PATHS).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>().join(",");
+
+    let answer = service.get(&format!("/api/1/wide/v1/?count=true&dedup=true&dedup_key={}", list("f9_"))).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let counted: Json = serde_json::from_str(answer.text()).expect("JSON");
+    // Those that have these fields, and the first of all others.
+    assert_eq!(counted["count"], json!(ENTITIES / 10 + 1));
+
+    let query = format!("strict=true&denull=true&drop_field=f0_1&dedup=true&dedup_key={}", list("x"));
+    let answer = service.get(&format!("/api/1/wide/v1/?{query}")).await;
+    answer.is_error(400);
+    let text = answer.text();
+    assert!(text.contains("dedup_key: \"x2\": no entity") && text.ends_with("And 987 more."), "{text}");
 }
 
 /// One tool call, and what it gave.
