@@ -11,9 +11,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use croner::Cron;
+use chrono::{DateTime, TimeDelta, TimeZone, Utc};
 use croner::parser::{CronParser, Seconds, Year};
+use croner::{Cron, YEAR_UPPER_LIMIT};
 use sha2::{Digest, Sha256};
 
 use super::ids::DatasetId;
@@ -21,6 +21,11 @@ use super::limits;
 
 /// The longest valid expression.
 const EXPRESSION_BYTES_MAX: usize = limits::SCHEDULE_BYTES;
+
+/// Years whose days are searched for one that fits. An expression names no year, so a day depends only on whether its
+/// year is a leap year and on the weekday on which the year begins. The last 28 years that [`croner`] searches have all
+/// 14 combinations, because no century is among them. A search from the present would go on for 3,000 years.
+const SEARCHED_YEARS: i32 = 28;
 
 /// The valid forms, for errors.
 pub const SCHEDULE_FORM: &str = "five fields, in UTC: minute, hour, day of month, month, day of week, each *, a number, a list 1,15, \
@@ -123,8 +128,8 @@ impl FromStr for Schedule {
             .parse(&expression)
             .map_err(|_| invalid(wrong_field(&fields)))?;
         let schedule = Self { expression, cron };
-        // From a fixed moment, so that a valid text stays valid. The search ends by itself.
-        if schedule.next_after(DateTime::UNIX_EPOCH).is_none() {
+        let searched_from = Utc.with_ymd_and_hms(YEAR_UPPER_LIMIT - SEARCHED_YEARS, 1, 1, 0, 0, 0).single();
+        if searched_from.and_then(|from| schedule.next_after(from)).is_none() {
             return Err(invalid("no date fits it".to_owned()));
         }
         Ok(schedule)
@@ -167,6 +172,10 @@ fn share(dataset: DatasetId, spread: TimeDelta) -> TimeDelta {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use chrono::Datelike;
+
     use super::*;
     use crate::model::dataset::DEFAULT_SCHEDULE;
 
@@ -232,6 +241,34 @@ mod tests {
         ] {
             let error = text.parse::<Schedule>().unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains("0 2 * * *"), "{text}: {error}");
+        }
+    }
+
+    /// The search for impossible days went on to the year 5000, on the threads of requests.
+    #[test]
+    fn days_fit_in_28_years_or_never() {
+        let years = (YEAR_UPPER_LIMIT - SEARCHED_YEARS)..YEAR_UPPER_LIMIT;
+        let kinds: HashSet<_> = years
+            .filter_map(|year| chrono::NaiveDate::from_ymd_opt(year, 1, 1))
+            .map(|first| (first.weekday(), first.leap_year()))
+            .collect();
+        assert_eq!(kinds.len(), 14);
+        for (expression, fits) in [
+            ("0 0 29 2 +SUN", true),
+            ("0 0 29 2 +MON#5", true),
+            ("0 0 29 2 +MON#4", false),
+            ("0 0 29W 2 +SAT", false),
+            ("0 0 29W 2 +THU", true),
+            ("0 0 L 2 +WED#5", true),
+            ("0 0 1 1 +FRI", true),
+            ("59 23 31 12 +TUE#5", true),
+            ("0 0 LW 11 +SUN", false),
+            ("0 0 1-7 * +MON#2", false),
+            ("0 0 30-31 2 *", false),
+        ] {
+            assert_eq!(expression.parse::<Schedule>().is_ok(), fits, "{expression}");
+            let cron: Cron = expression.parse().unwrap();
+            assert_eq!(cron.find_next_occurrence(&DateTime::UNIX_EPOCH, false).is_ok(), fits, "{expression}");
         }
     }
 
