@@ -77,6 +77,9 @@ macro_rules! file_columns {
 /// How many expired reservations are looked for at once.
 const EXPIRED_AT_ONCE: i64 = 1_000;
 
+/// How many reservations [`Catalog::reserved_files`] lists.
+const RESERVED_AT_ONCE: i64 = 1_000;
+
 /// Which of the paths `$1` to `$100` are recorded or reserved. An expired reservation counts until
 /// [`Catalog::expire_reservations`] removes it, because until then its file can be recorded.
 static NAMED: LazyLock<String> = LazyLock::new(|| {
@@ -166,6 +169,13 @@ impl Catalog {
         let sql = "DELETE FROM file_reservations WHERE path = $1";
         self.engine.write(sql, &[text(path, "path")?]).await?;
         Ok(())
+    }
+
+    /// The paths that are reserved without a refresh, at most 1,000: of files of new datasets and of alternates.
+    pub async fn reserved_files(&self) -> Result<Vec<String>, CatalogError> {
+        let sql = "SELECT path FROM file_reservations WHERE attempt_id IS NULL LIMIT $1";
+        let reserved: Vec<(String,)> = self.engine.fetch_all(sql, &[Value::Integer(RESERVED_AT_ONCE)]).await?;
+        Ok(reserved.into_iter().map(|(path,)| path).collect())
     }
 
     /// Ends the expired reservations and returns their number. Their files can then no longer be recorded. A sweep does

@@ -51,10 +51,11 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         return Err(CliError::SweepTooEarly { longest_read_s: config.longest_read().as_secs() });
     }
     let app = App::open_existing(&config).await?;
-    closing(&app, sweep(&app, older_than, arguments.json)).await
+    closing(&app, sweep(&app, older_than, &arguments)).await
 }
 
-async fn sweep(app: &App, older_than: Duration, json: bool) -> Result<(), CliError> {
+async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result<(), CliError> {
+    let Arguments { offline, json, .. } = *arguments;
     let mut signals = Signals::listen()?;
     let mut failed = Ok(());
     let mut tell = |file: &SweptFile| {
@@ -70,8 +71,14 @@ async fn sweep(app: &App, older_than: Duration, json: bool) -> Result<(), CliErr
             failed = printed;
         }
     };
+    let sweeping = async {
+        if offline {
+            app.schedules().end_writes_of_the_dead().await?;
+        }
+        app.maintenance().sweep(older_than, &mut tell).await
+    };
     let swept = tokio::select! {
-        swept = app.maintenance().sweep(older_than, &mut tell) => swept?,
+        swept = sweeping => swept?,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     failed?;

@@ -66,4 +66,19 @@ impl FormerProcesses {
         let gone = held.into_iter().filter(|held| is_alone || self.is_gone(held)).collect();
         self.catalog.end_dead_refreshes(gone).await
     }
+
+    /// Ends the reservations of files that no refresh holds, if no other process uses the catalog, and returns their
+    /// number. This process must have reserved none. A reservation does not name its process, so all of them stay if
+    /// any other process lives.
+    pub(super) async fn end_reservations(&self) -> Result<usize, CatalogError> {
+        let reserved = self.catalog.reserved_files().await?;
+        // Checked after the list was read: a process that starts later reserves other paths.
+        if !self.own_catalog || !self.scratch.is_alone() {
+            return Ok(0);
+        }
+        for path in &reserved {
+            self.catalog.release_file(path).await?;
+        }
+        Ok(reserved.len())
+    }
 }

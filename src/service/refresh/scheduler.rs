@@ -89,6 +89,21 @@ impl Schedules {
         }
     }
 
+    /// Ends the refreshes and the file reservations of killed processes, so that a sweep removes their files at once.
+    /// Call it only in a process that creates no versions. If strata cannot tell whether a process lives, its refreshes
+    /// and reservations expire within minutes.
+    ///
+    /// # Errors
+    /// When the catalog fails.
+    pub async fn end_writes_of_the_dead(&self) -> Result<(), CatalogError> {
+        let refreshes = self.former.end_refreshes(self.catalog.now()).await?;
+        let reservations = self.former.end_reservations().await?;
+        if refreshes > 0 || reservations > 0 {
+            tracing::info!(refreshes, reservations, "ended the writes of killed processes");
+        }
+        Ok(())
+    }
+
     /// Runs what is due until `stop`.
     pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut cleaned_up: Option<Instant> = None;
