@@ -49,9 +49,6 @@ pub enum Answer {
 /// Entities of a page of CSV.
 const RECORDS: usize = 1_000;
 
-/// Paths of which all but the first are read from documents. All entities differ in the first.
-const DOCUMENT_KEY: &str = "id,description,dimensions,promotion,reviews,stock,tags,variants";
-
 /// All of them, over the entities of `source`.
 pub fn all(source: &Source) -> Vec<HotPath> {
     let probes = Probes::new(&Generator::new());
@@ -95,15 +92,6 @@ pub fn all(source: &Source) -> Vec<HotPath> {
             name: "distinct pairs",
             action: Action::Read("keep_field=brand,category&dedup=true&pretty=false".to_owned()),
             answer: Answer::Objects(source.matches("dedup pair").count),
-            repetitions: 15,
-        },
-        HotPath {
-            name: "distinct by 8 paths, count",
-            action: Action::Read(format!(
-                "{}&dedup=true&dedup_key={DOCUMENT_KEY}&count=true",
-                query("keyword frequent")
-            )),
-            answer: Answer::Body(Expected::Count(count)),
             repetitions: 15,
         },
         HotPath {
