@@ -2,10 +2,11 @@
 //! are inferred.
 //!
 //! The grammar is RFC 4180's with a choice of delimiter: a cell that begins with a quote ends with one, and `""` inside
-//! stands for one quote; elsewhere a quote is a character like any other. Rows end with `\n`, `\r\n` or `\r`; blank
-//! lines are skipped (a row of one empty cell is `""`). A row with more or fewer cells than the header, text after a
-//! closing quote, and a quote that is never closed are bad: in these cases lenient readers shift cells or swallow the
-//! rest of the file.
+//! stands for one quote; elsewhere a quote is a character like any other, and a warning names the first line with one.
+//! For example, `1, "x, y"` has three cells, because the second one begins with a space. Rows end with `\n`, `\r\n`
+//! or `\r`; blank lines are skipped (a row of one empty cell is `""`). A row with more or fewer cells than the header,
+//! text after a closing quote, and a quote that is never closed are bad: in these cases lenient readers shift cells or
+//! swallow the rest of the file.
 //!
 //! With `infers`, a cell whose text is exactly a JSON number, `true` or `false` is that, and an empty one null; in
 //! quotes or not, since quotes are no part of a cell's text. Nothing is trimmed.
@@ -18,16 +19,13 @@ use std::ops::Range;
 
 use super::Decode;
 use super::entity::EntityWriter;
-use super::error::{Place, SourceError};
+use super::error::{Place, SourceError, quoted_name};
 use super::input::Window;
 use crate::document::{is_number, write_string};
 use crate::model::source::foreign_delimiter;
 
 /// What to do with a table in another encoding, as spreadsheets write them.
 const CONVERT: &str = ": save the table as UTF-8, or convert it, as by `iconv -f latin1 -t utf-8`";
-
-/// Characters of a name that a warning quotes.
-const NAME_CHARACTERS: usize = 60;
 
 /// Columns without a name that a warning numbers.
 const NUMBERED_COLUMNS: usize = 5;
@@ -43,6 +41,8 @@ pub(super) struct DelimitedDecoder {
     /// The cells that no entity shows, because a later column has the same name.
     hidden: Vec<usize>,
     warnings: Vec<String>,
+    /// Whether a warning names a line with a quote inside a cell.
+    has_warned_of_quote: bool,
     width: usize,
     rows: u64,
     /// The line on which the unread part of the window begins, from 1.
@@ -89,6 +89,7 @@ impl DelimitedDecoder {
             columns: Vec::new(),
             hidden: Vec::new(),
             warnings: Vec::new(),
+            has_warned_of_quote: false,
             width: 0,
             rows: 0,
             line: 1,
@@ -132,10 +133,9 @@ impl DelimitedDecoder {
         if let Some(twice) = self.hidden.first().and_then(|cell| self.cells.get(*cell))
             && let Some(name) = cell_text(bytes, twice, &mut self.cell_text)
         {
-            let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
-            let more = if beginning.len() < name.len() { "…" } else { "" };
+            let name = quoted_name(name);
             self.warnings.push(format!(
-                "Several columns of the table have the name {beginning:?}{more}: entities have the last one's cells alone."
+                "Several columns of the table have the name {name}: entities have the last one's cells alone."
             ));
         }
         self.warnings.extend(without_names(&nameless));
@@ -143,11 +143,12 @@ impl DelimitedDecoder {
             && let Some(name) = cell_text(bytes, &self.cells[0], &mut self.cell_text)
             && let Some(found) = foreign_delimiter(name)
         {
-            let wanted = if self.delimiter == b'\t' { "tabs" } else { "commas" };
+            let wanted = delimiter_name(self.delimiter);
             self.warnings.push(format!(
                 "The table has one column, whose name holds {found}: only {wanted} separate cells here."
             ));
         }
+        self.warn_of_quote(row);
         self.consume(row);
         Ok(())
     }
@@ -182,6 +183,23 @@ impl DelimitedDecoder {
         }
     }
 
+    /// Warns of the first line with a quote inside a cell that does not begin with one.
+    fn warn_of_quote(&mut self, row: Row) {
+        if self.has_warned_of_quote {
+            return;
+        }
+        if let Some(cell) = quote_inside_cell(&self.window.unread()[..row.length], &self.cells) {
+            self.has_warned_of_quote = true;
+            let delimiters = delimiter_name(self.delimiter);
+            self.warnings.push(format!(
+                "Line {} has a quote inside cell {}, which does not begin with a quote. Such a quote is text, and \
+                 {delimiters} after it separate cells. To quote a cell, begin it with the quote, without a space before it.",
+                self.line,
+                cell + 1,
+            ));
+        }
+    }
+
     fn consume(&mut self, row: Row) {
         self.line += row.lines;
         self.window.consume(row.length);
@@ -203,14 +221,20 @@ impl Decode for DelimitedDecoder {
         self.rows += 1;
         let place = Place { item: self.rows, line: Some(self.line), column: None };
         if row.cells != self.width {
+            let quote = quote_inside_cell(&self.window.unread()[..row.length], &self.cells);
+            let hint = quote.map(|cell| {
+                format!("; the quote in cell {} quotes nothing, because it does not begin the cell", cell + 1)
+            });
             let reason = format!(
-                "the row has {} {}, the header has {}",
+                "the row has {} {}, the header has {}{}",
                 row.cells,
                 if row.cells == 1 { "cell" } else { "cells" },
-                self.width
+                self.width,
+                hint.unwrap_or_default(),
             );
             return Err(SourceError::item(place, reason));
         }
+        self.warn_of_quote(row);
         let bytes = &self.window.unread()[..row.length];
         let not_utf8 = |cell: usize| SourceError::item(place, format!("cell {} is not UTF-8{CONVERT}", cell + 1));
         for &cell in &self.hidden {
@@ -260,7 +284,7 @@ enum Parsed {
     End,
     /// The row's end is not in the bytes yet.
     Incomplete,
-    Bad(&'static str),
+    Bad(String),
 }
 
 /// Finds the cells of the row that `bytes` begins with. One pass. `ended` says that nothing follows. If there are more
@@ -326,14 +350,37 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
                 _ => end + 1,
             },
             None => end,
-            Some(_) => return Parsed::Bad("there is text after the closing quote of a cell"),
+            Some(&byte) => return Parsed::Bad(text_after_quote(byte, delimiter)),
         };
         return Parsed::Row(Row { length, lines: lines + 1, cells: count, is_blank: end == 0 });
     }
 }
 
 fn incomplete_or(ended: bool, reason: &'static str) -> Parsed {
-    if ended { Parsed::Bad(reason) } else { Parsed::Incomplete }
+    if ended { Parsed::Bad(reason.to_owned()) } else { Parsed::Incomplete }
+}
+
+/// Why a row is bad in which `byte` follows the closing quote of a cell.
+fn text_after_quote(byte: u8, delimiter: u8) -> String {
+    let mut reason = "there is text after the closing quote of a cell".to_owned();
+    if let Some(found) = foreign_delimiter(char::from(byte).encode_utf8(&mut [0; 4])) {
+        let wanted = delimiter_name(delimiter);
+        reason.push_str(&format!(": {found} seem to separate the cells, but only {wanted} separate cells here"));
+    }
+    reason
+}
+
+fn delimiter_name(delimiter: u8) -> &'static str {
+    if delimiter == b'\t' { "tabs" } else { "commas" }
+}
+
+/// The index of the first cell that has a quote, but does not begin with one.
+fn quote_inside_cell(row: &[u8], cells: &[Cell]) -> Option<usize> {
+    memchr::memchr(b'"', row)?;
+    cells.iter().position(|cell| {
+        let is_quoted = cell.text.start.checked_sub(1).is_some_and(|before| row[before] == b'"');
+        !is_quoted && memchr::memchr(b'"', &row[cell.text.clone()]).is_some()
+    })
 }
 
 /// Line ends in a quoted cell, counted as editors count them.
@@ -397,12 +444,11 @@ fn of_two_types(columns: &[Column]) -> impl Iterator<Item = String> {
     let others = mixed.clone().count().saturating_sub(NUMBERED_COLUMNS);
     let others = (others > 0).then(|| format!("Columns that have numbers and texts, too: {others} more."));
     let told = mixed.take(NUMBERED_COLUMNS).map(|Column { key, numbers, texts, .. }| {
-        // A JSON text and a colon.
-        let name = String::from_utf8_lossy(key.get(1..key.len().saturating_sub(2)).unwrap_or_default());
-        let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
-        let more = if beginning.len() < name.len() { "…" } else { "" };
+        // A JSON string and a colon.
+        let name: String = serde_json::from_slice(&key[..key.len() - 1]).unwrap_or_default();
+        let name = quoted_name(&name);
         format!(
-            "Of the column \"{beginning}\"{more}, {numbers} {} and {texts} {}: ranges and sorts take them for two types.",
+            "Of the column {name}, {numbers} {} and {texts} {}: ranges and sorts take them for two types.",
             if *numbers == 1 { "cell is a number" } else { "cells are numbers" },
             if *texts == 1 { "is a text" } else { "are texts" },
         )

@@ -135,6 +135,16 @@ pub(crate) fn into_io(error: SourceError) -> io::Error {
     io::Error::other(error)
 }
 
+/// Characters of a name that an error or a warning quotes.
+const NAME_CHARACTERS: usize = 60;
+
+/// The name of a column in quotes, or its beginning: `"price"`.
+pub(super) fn quoted_name(name: &str) -> String {
+    let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
+    let more = if beginning.len() < name.len() { "…" } else { "" };
+    format!("{beginning:?}{more}")
+}
+
 fn describe(place: &Option<Place>, reason: &str) -> String {
     match place {
         Some(place) => format!("{place}: {reason}"),

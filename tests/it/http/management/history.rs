@@ -45,6 +45,12 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
     let many = several.replace("2, 4", "1, 2, 3, 4, 5, …");
     let lone_list = "The one entity is an object that holds the list `entities` and nothing else. If what is in the list \
                      should be the entities, give its path (`records_path`), or push the object as application/json.";
+    let quote = |line: u64, cell: u64, delimiters: &str| {
+        json!([format!(
+            "Line {line} has a quote inside cell {cell}, which does not begin with a quote. Such a quote is text, and \
+             {delimiters} after it separate cells. To quote a cell, begin it with the quote, without a space before it."
+        )])
+    };
     let nothing = json!(["The source holds no entities, so the version has none."]);
     let told = [
         ("csv", "name;age\nAda;36\n", one_column),
@@ -61,6 +67,10 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
         ("csv", ",name,v\n0,Ada,1\n", json!([nameless])),
         ("tsv", "a\t\tb\t\"\"\n1\t2\t3\t4\n", json!([nameless_twice, several])),
         ("csv", ",,,,,\n1,2,3,4,5,6\n", json!([nameless_twice, many])),
+        // A space before a quote silently moved the cells. The warning names the first such line.
+        ("csv", "a,b,c\n\"1\n1\",2,3\n1, \"x, y\"\n6\" pipe,,\n", quote(4, 2, "commas")),
+        ("tsv", "a\t \"b\"\n1\t2\n", quote(1, 2, "tabs")),
+        ("csv", "a,\"b\"\"c\"\n\"x\"\"\",\"\"\n", Value::Null),
         // One object around the list, under another type than JSON's, was one entity without a word.
         ("jsonl", "\n{\"entities\":[{\"a\":1}]}\r\n\n", json!([lone_list])),
         ("jsonl", "{\"entities\":[{\"a\":1}]}\n{\"entities\":[]}\n", Value::Null),

@@ -51,6 +51,9 @@ fn rows_that_are_bad_are_named_by_position_and_line() {
     check("a.csv", "a,b\n1,2,3\n", "! item 1 (line 2): the row has 3 cells, the header has 2");
     check("a.csv", "a,b\r\n1,\"2\r\n3,4\r\n", "! item 1 (line 2): a quote is opened and never closed");
     check("a.csv", "a,b\n1,\"2\"x\n", "! item 1 (line 2): there is text after the closing quote of a cell");
+    // A quote that does not begin a cell quotes nothing.
+    let quote = "; the quote in cell 2 quotes nothing, because it does not begin the cell";
+    check("a.csv", "a,b\n1, \"x, y\"\n", &format!("! item 1 (line 2): the row has 3 cells, the header has 2{quote}"));
     check("a.csv", b"a,b\n1,\xe9\n", &format!("! item 1 (line 2): cell 2 is not UTF-8{CONVERT}"));
     // Also in a column that a later one of the same name hides.
     check(
@@ -62,6 +65,20 @@ fn rows_that_are_bad_are_named_by_position_and_line() {
     check("a.csv", "a,\"b\n", "! the header line: a quote is opened and never closed");
     check("a.csv", "", "! the table is empty: its first line must name the columns");
     check("a.tsv", "\n\n", "! the table is empty: its first line must name the columns");
+}
+
+#[test]
+fn quoted_cells_with_another_delimiter_name_it() {
+    let text = "there is text after the closing quote of a cell";
+    let found = |found: &str, wanted: &str| {
+        format!("{text}: {found} seem to separate the cells, but only {wanted} separate cells here")
+    };
+    check("a.csv", "\"a\";\"b\"\n1;2\n", &format!("! the header line: {}", found("semicolons", "commas")));
+    check("a.csv", "\"a\"|b\n1|2\n", &format!("! the header line: {}", found("bars", "commas")));
+    check("a.csv", "\"a\"\tb\n1\t2\n", &format!("! the header line: {}", found("tabs", "commas")));
+    check("a.tsv", "\"a\",\"b\"\n1,2\n", &format!("! the header line: {}", found("commas", "tabs")));
+    check("a.csv", "a;b\n\"1\";\"2\"\n", &format!("! item 1 (line 2): {}", found("semicolons", "commas")));
+    check("a.csv", "\"a\" ,b\n", &format!("! the header line: {text}"));
 }
 
 #[test]
