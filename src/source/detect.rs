@@ -141,7 +141,7 @@ fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> 
     }
     let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace();
     if !matches!(named, None | Some(SourceFormat::Parquet))
-        && content.starts_with(b"PAR1")
+        && is_parquet(content)
         && content.get(4).is_some_and(|byte| !is_text(byte))
     {
         return Some(PARQUET);
@@ -150,6 +150,11 @@ fn foreign(content: &[u8], named: Option<SourceFormat>) -> Option<&'static str> 
         return Some(JSON);
     }
     FOREIGN.iter().find_map(|(magic, what)| content.starts_with(magic).then_some(*what))
+}
+
+/// Whether the content begins as Parquet, encrypted or not.
+pub(super) fn is_parquet(content: &[u8]) -> bool {
+    content.starts_with(b"PAR1") || content.starts_with(b"PARE")
 }
 
 /// Whether a text begins with this word of markup, in any case, and the word ends there.
@@ -193,7 +198,7 @@ fn has_colon_after_key(members: &[u8]) -> bool {
 }
 
 fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, SourceError> {
-    if content.starts_with(b"PAR1") {
+    if is_parquet(content) {
         return Ok(SourceFormat::Parquet);
     }
     match content.trim_ascii_start().first() {

@@ -299,7 +299,7 @@ fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
 fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
     while !window.has_ended() && window.unread().len() <= entity_limit_bytes {
         let content = window.unread().trim_ascii_start();
-        if content.starts_with(b"[") || content.starts_with(b"PAR1") {
+        if content.starts_with(b"[") || detect::is_parquet(content) {
             break;
         }
         let line_end = memchr::memchr2(b'\n', b'\r', content);

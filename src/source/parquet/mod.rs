@@ -2,42 +2,49 @@
 //!
 //! A file of some kilobytes can announce, and become, any number of gigabytes. So no part of it is trusted:
 //!
-//! 1. `footer` walks over the footer before the library builds it: depth, columns, row groups.
+//! 1. `footer` walks over the footer before the library builds it: depth, columns, row groups. `schema` chooses the
+//!    types as which columns are read.
 //! 2. `plan` reads the headers of a row group's pages, sums up their decoded sizes, and chooses the rows of a batch.
 //!    The pages that a batch touches and its values stay within `sources.parquet_memory_bytes`. It aims at
 //!    [`BATCH_BYTES`].
 //! 3. `pages` gives the library one page at a time, unpacked and checked (`header`, `delta`), and counts the bytes
 //!    held.
-//! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them. The
-//!    text of a batch is made in slices, which become smaller when rows are long. The size of all text is bounded by
-//!    the bytes received (`expansion`).
+//! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them.
+//!    `json` prints a batch in slices, which become smaller when rows are long. The size of all text is bounded by the
+//!    bytes received (`expansion`).
+//!
+//! No error shows a text of the library. If the library cannot decode a row group, its columns are decoded one by one,
+//! so that the error names the column.
 
+mod codec;
 mod delta;
 mod footer;
 mod header;
+mod json;
 mod pages;
 mod plan;
+mod schema;
 mod thrift;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field, Fields, Schema};
-use arrow::json::writer::{LineDelimited, WriterBuilder};
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, RowGroups};
-use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::arrow::FieldLevels;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups};
 use parquet::column::page::PageIterator;
 use parquet::errors::Result as ParquetResult;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 
+use self::footer::Footer;
+use self::json::PrintError;
 use self::pages::{Account, Column, OneChunk, Pages};
 use self::plan::Became;
+use self::schema::ReadSchema;
 use super::entity::EntityWriter;
-use super::error::{Place, SourceError};
+use super::error::{Place, SourceError, quoted_name};
 use super::expansion::Expansion;
 use super::input::{Progress, over_limit};
 use super::{Decode, DecodeOptions};
@@ -53,16 +60,13 @@ pub(super) struct ParquetDecoder {
     _copy: Option<SpoolCharge>,
     file_bytes: u64,
     metadata: Arc<ParquetMetaData>,
-    levels: FieldLevels,
-    fields: Fields,
-    /// Whether a batch copies texts; else it refers to them.
-    copies_texts: bool,
+    schema: ReadSchema,
     /// The memory that decoding pages may take.
     page_memory_bytes: u64,
     /// The next row group.
     row_group: usize,
-    /// The batches of the current one, and the memory that they hold.
-    batches: Option<(ParquetRecordBatchReader, Arc<Account>)>,
+    /// The batches of the current one.
+    batches: Option<Batches>,
     /// Rows of the current one so far.
     group_rows: u64,
     writer: EntityWriter,
@@ -85,7 +89,7 @@ impl ParquetDecoder {
     /// when it came.
     ///
     /// # Errors
-    /// [`SourceError::BadDocument`] when the footer is damaged, or a column has a type that JSON cannot show;
+    /// [`SourceError::BadDocument`] when the footer is damaged, or a column has a type that cannot be read or printed;
     /// [`SourceError::TooLarge`] when the data is larger than it may be by the file's own account.
     pub(super) fn try_new(
         file: File,
@@ -95,14 +99,16 @@ impl ParquetDecoder {
         progress: Option<Progress>,
     ) -> Result<Self, SourceError> {
         let file_bytes = file.metadata().map_err(SourceError::Io)?.len();
-        let metadata_bytes = footer::check(&file, file_bytes, options)?;
-        let opened = guard(|| open(&file))??;
+        let Footer { metadata, memory_bytes } = footer::read(&file, file_bytes, options)?;
+        let metadata = guard(|| ParquetMetaDataReader::decode_metadata(&metadata))?;
+        let metadata = Arc::new(metadata.map_err(|_| damaged("its footer is not well formed"))?);
+        let schema = guard(|| ReadSchema::try_new(&metadata))??;
         let (mut rows, mut bytes) = (0_u64, 0_u64);
-        for row_group in opened.metadata.row_groups() {
+        for row_group in metadata.row_groups() {
             rows = rows.saturating_add(u64::try_from(row_group.num_rows()).unwrap_or(0));
             bytes = bytes.saturating_add(u64::try_from(row_group.total_byte_size()).unwrap_or(0));
         }
-        let total = opened.metadata.file_metadata().num_rows();
+        let total = metadata.file_metadata().num_rows();
         if u64::try_from(total).ok() != Some(rows) {
             let reason = format!("its row groups have {rows} rows, and the footer says {total}");
             return Err(SourceError::document(reason));
@@ -115,11 +121,9 @@ impl ParquetDecoder {
             file: Arc::new(file),
             _copy: None,
             file_bytes,
-            metadata: opened.metadata,
-            levels: opened.levels,
-            fields: opened.fields,
-            copies_texts: opened.copies_texts,
-            page_memory_bytes: options.parquet_memory_bytes.saturating_sub(metadata_bytes),
+            metadata,
+            schema,
+            page_memory_bytes: options.parquet_memory_bytes.saturating_sub(memory_bytes),
             row_group: 0,
             batches: None,
             group_rows: 0,
@@ -144,28 +148,33 @@ impl ParquetDecoder {
     /// The next batch with rows; none at the end.
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         loop {
-            let Some((batches, account)) = &mut self.batches else {
+            let Some(Batches { reader, account, batch_rows }) = &mut self.batches else {
                 if self.row_group >= self.metadata.num_row_groups() {
                     return Ok(None);
                 }
-                self.batches = Some(guard(|| self.open_row_group(self.row_group))??);
+                self.batches = Some(self.open_row_group(self.row_group)?);
                 self.row_group += 1;
                 self.group_rows = 0;
                 continue;
             };
             account.begin_batch();
-            match guard(|| batches.next()) {
+            match guard(|| reader.next()) {
                 Ok(Some(Ok(batch))) if batch.num_rows() > 0 => {
                     self.group_rows += batch.num_rows() as u64;
                     return Ok(Some(batch));
                 }
                 Ok(Some(Ok(_))) => {}
-                Ok(Some(Err(error))) => return Err(account.take_refusal().unwrap_or_else(|| unreadable(error))),
                 Ok(None) => {
                     self.batches = None;
                     self.check_row_count()?;
                 }
-                Err(error) => return Err(account.take_refusal().unwrap_or(error)),
+                Ok(Some(Err(_))) | Err(_) => {
+                    let refusal = account.take_refusal();
+                    let batch_rows = *batch_rows;
+                    // Frees its memory.
+                    self.batches = None;
+                    return Err(refusal.unwrap_or_else(|| self.undecodable(self.row_group - 1, batch_rows)));
+                }
             }
         }
     }
@@ -182,21 +191,49 @@ impl ParquetDecoder {
         Err(SourceError::document(reason))
     }
 
-    /// The batches of a row group, and the account of what they hold.
-    fn open_row_group(&mut self, index: usize) -> Result<(ParquetRecordBatchReader, Arc<Account>), SourceError> {
+    fn open_row_group(&mut self, index: usize) -> Result<Batches, SourceError> {
         let metadata = Arc::clone(&self.metadata);
         let row_group = metadata.row_group(index);
-        let columns = row_group.columns().iter();
-        let columns = columns.map(|chunk| Column::of(chunk, self.file_bytes, self.copies_texts));
-        let columns: Vec<Column> = columns.collect::<Result<_, _>>()?;
+        let columns = self.columns(row_group)?;
         let limit_bytes = self.page_memory_bytes;
-        let batch_rows =
-            plan::batch_rows(&self.file, row_group, &columns, &self.fields, limit_bytes, &mut self.became)?;
-        let account = Arc::new(Account::new(self.page_memory_bytes));
-        let group = OneRowGroup { decoder: self, row_group, columns, account: account.clone(), batch_rows };
-        let reader = ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &group, batch_rows, None);
-        let reader = reader.map_err(|error| account.take_refusal().unwrap_or_else(|| unreadable(error)))?;
-        Ok((reader, account))
+        let fields = &self.schema.fields;
+        let batch_rows = plan::batch_rows(&self.file, row_group, &columns, fields, limit_bytes, &mut self.became)?;
+        let group = OneRowGroup::new(self, row_group, &columns, batch_rows);
+        let account = Arc::clone(&group.account);
+        match guard(|| group.reader(&self.schema.levels)) {
+            Ok(Ok(reader)) => Ok(Batches { reader, account, batch_rows }),
+            _ => Err(account.take_refusal().unwrap_or_else(|| self.undecodable(index, batch_rows))),
+        }
+    }
+
+    fn columns(&self, row_group: &RowGroupMetaData) -> Result<Vec<Column>, SourceError> {
+        let chunks = row_group.columns().iter();
+        chunks.map(|chunk| Column::try_new(chunk, self.file_bytes, self.schema.copies_strings)).collect()
+    }
+
+    /// The error for a row group that the library cannot decode. It names the first column that fails by itself.
+    fn undecodable(&self, index: usize, batch_rows: usize) -> SourceError {
+        let row_group = self.metadata.row_group(index);
+        let columns = match self.columns(row_group) {
+            Ok(columns) => columns,
+            Err(error) => return error,
+        };
+        for column in self.schema.top_level_columns() {
+            let group = OneRowGroup::new(self, row_group, &columns[column.first_leaf..], batch_rows);
+            let name = quoted_name(&column.name);
+            let reason = match guard(|| group.count_rows(&column.levels)) {
+                Ok(Ok(rows)) if rows == group.num_rows() => continue,
+                Ok(Ok(rows)) => format!(
+                    "column {name} has {rows} rows in row group {index}, and the footer says {}",
+                    group.num_rows()
+                ),
+                _ => format!(
+                    "column {name} cannot be decoded in row group {index}: its values are malformed, or its strings are not UTF-8"
+                ),
+            };
+            return group.account.take_refusal().unwrap_or_else(|| damaged(&reason));
+        }
+        damaged(&format!("the columns of row group {index} do not fit together"))
     }
 
     /// Prints the next slice; false when there is none.
@@ -215,22 +252,17 @@ impl ParquetDecoder {
             self.text_position = 0;
             // An entity of exactly the limit must pass, and the line end after it.
             let limit_bytes = SLICE_TEXT_BYTES.max(self.writer.limit_bytes().saturating_add(1));
-            let sink = BoundedSink { text: &mut self.text, limit_bytes, is_over: false };
-            let mut lines = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(sink);
-            let printed = guard(|| lines.write(&slice))?;
-            let is_over = lines.get_ref().is_over;
-            match printed {
+            match guard(|| json::print(&slice, limit_bytes, &mut self.text))? {
                 Ok(()) => return Ok(true),
-                Err(_) if is_over && slice.num_rows() > 1 => {
+                Err(_) if slice.num_rows() > 1 => {
                     let half = slice.num_rows() / 2;
                     self.slices.push_front(slice.slice(half, slice.num_rows() - half));
                     self.slices.push_front(slice.slice(0, half));
                 }
-                Err(_) if is_over => {
-                    let place = self.place_of_next();
-                    return Err(SourceError::too_large(place, self.writer.limit_bytes()));
+                Err(PrintError::TooLong) => {
+                    return Err(SourceError::too_large(self.place_of_next(), self.writer.limit_bytes()));
                 }
-                Err(error) => return Err(SourceError::document(error.to_string())),
+                Err(PrintError::NoJson(reason)) => return Err(SourceError::item(self.place_of_next(), reason)),
             }
         }
     }
@@ -264,35 +296,45 @@ impl Decode for ParquetDecoder {
     }
 }
 
-/// A file whose footer has been read.
-struct FileOpened {
-    metadata: Arc<ParquetMetaData>,
-    levels: FieldLevels,
-    fields: Fields,
-    copies_texts: bool,
-}
-
-fn open(file: &File) -> Result<FileOpened, SourceError> {
-    let found = ArrowReaderMetadata::load(file, ArrowReaderOptions::new()).map_err(unreadable)?;
-    let views = with_views(found.schema());
-    let options = ArrowReaderOptions::new().with_schema(Arc::new(views));
-    let metadata = ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options)
-        // A type for which views cannot be asked is read as it is.
-        .unwrap_or(found);
-    let fields = metadata.schema().fields().clone();
-    let levels = parquet_to_arrow_field_levels(metadata.parquet_schema(), ProjectionMask::all(), Some(&fields));
-    let levels = levels.map_err(unreadable)?;
-    let copies_texts = fields.iter().any(|field| copies_texts(field.data_type()));
-    Ok(FileOpened { metadata: Arc::clone(metadata.metadata()), levels, fields, copies_texts })
+struct Batches {
+    reader: ParquetRecordBatchReader,
+    account: Arc<Account>,
+    batch_rows: usize,
 }
 
 /// One row group, as the library asks for it.
 struct OneRowGroup<'a> {
     decoder: &'a ParquetDecoder,
     row_group: &'a RowGroupMetaData,
-    columns: Vec<Column>,
+    /// The columns that the library reads.
+    columns: &'a [Column],
     account: Arc<Account>,
     batch_rows: usize,
+}
+
+impl<'a> OneRowGroup<'a> {
+    fn new(
+        decoder: &'a ParquetDecoder,
+        row_group: &'a RowGroupMetaData,
+        columns: &'a [Column],
+        batch_rows: usize,
+    ) -> Self {
+        let account = Arc::new(Account::new(decoder.page_memory_bytes));
+        Self { decoder, row_group, columns, account, batch_rows }
+    }
+
+    fn reader(&self, levels: &FieldLevels) -> ParquetResult<ParquetRecordBatchReader> {
+        ParquetRecordBatchReader::try_new_with_row_groups(levels, self, self.batch_rows, None)
+    }
+
+    fn count_rows(&self, levels: &FieldLevels) -> ParquetResult<usize> {
+        let mut rows = 0;
+        for batch in self.reader(levels)? {
+            rows += batch?.num_rows();
+            self.account.begin_batch();
+        }
+        Ok(rows)
+    }
 }
 
 impl RowGroups for OneRowGroup<'_> {
@@ -315,57 +357,9 @@ impl RowGroups for OneRowGroup<'_> {
     }
 }
 
-/// The schema with every string and binary column, nested ones too, as views.
-fn with_views(schema: &Schema) -> Schema {
-    Schema::new_with_metadata(fields_with_views(schema.fields()), schema.metadata().clone())
-}
-
-fn fields_with_views(fields: &Fields) -> Fields {
-    fields.iter().map(|field| field_with_views(field)).collect()
-}
-
-fn field_with_views(field: &Field) -> Arc<Field> {
-    Arc::new(field.clone().with_data_type(type_with_views(field.data_type())))
-}
-
-fn type_with_views(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
-        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
-        DataType::Struct(fields) => DataType::Struct(fields_with_views(fields)),
-        DataType::List(item) => DataType::List(field_with_views(item)),
-        DataType::LargeList(item) => DataType::LargeList(field_with_views(item)),
-        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(field_with_views(item), *length),
-        DataType::Map(entries, sorted) => DataType::Map(field_with_views(entries), *sorted),
-        // Printed alike, and each value is there once either way.
-        DataType::Dictionary(_, values) => type_with_views(values),
-        other => other.clone(),
-    }
-}
-
-/// Whether values of a type are texts that an array holds itself.
-fn copies_texts(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => true,
-        DataType::Dictionary(..) | DataType::RunEndEncoded(..) | DataType::Union(..) => true,
-        DataType::Struct(fields) => fields.iter().any(|field| copies_texts(field.data_type())),
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::Map(item, _) => copies_texts(item.data_type()),
-        _ => false,
-    }
-}
-
 /// Runs a call into the Parquet reader, which panics on some damaged files.
 fn guard<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| SourceError::document("the Parquet file is damaged"))
-}
-
-fn unreadable(error: impl std::fmt::Display) -> SourceError {
-    SourceError::document(format!("the Parquet file cannot be read: {error}"))
 }
 
 /// The file is malformed.
@@ -384,26 +378,4 @@ fn over_memory_limit(what: &str, bytes: u64, limit_bytes: u64) -> SourceError {
          (sources.parquet_memory_bytes); smaller pages, dictionaries or row groups take less"
     );
     SourceError::TooLarge { place: None, reason }
-}
-
-/// Collects text up to a limit, so that an enormous slice is noticed while it is printed.
-struct BoundedSink<'a> {
-    text: &'a mut Vec<u8>,
-    limit_bytes: usize,
-    is_over: bool,
-}
-
-impl Write for BoundedSink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.text.len() + bytes.len() > self.limit_bytes {
-            self.is_over = true;
-            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-        }
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +15,10 @@ use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 
-use super::super::error::SourceError;
+use super::super::error::{SourceError, quoted_name};
+use super::codec;
 use super::delta::{self, DeltaError};
 use super::header::{self, Header, PageType};
 use super::{damaged, over_memory_limit};
@@ -82,6 +83,7 @@ pub(super) struct Column {
     pub(super) end: u64,
     /// All values, with nulls, as the footer says.
     pub(super) values: u64,
+    described: ColumnDescPtr,
     compression: Compression,
     physical_type: Type,
     /// Bytes of a value of fixed length.
@@ -90,7 +92,7 @@ pub(super) struct Column {
     pub(super) repetition_max: i16,
     definition_max: i16,
     /// Whether a batch copies each text, also those that a dictionary holds once.
-    pub(super) copies_texts: bool,
+    pub(super) copies_strings: bool,
 }
 
 impl Column {
@@ -98,15 +100,28 @@ impl Column {
     ///
     /// # Errors
     /// [`SourceError::BadDocument`] when it does not lie in the file, or has values of no length.
-    pub(super) fn of(chunk: &ColumnChunkMetaData, file_bytes: u64, copies_texts: bool) -> Result<Self, SourceError> {
-        let described = chunk.column_descr();
-        let data = chunk.data_page_offset();
-        // Some writers give 0 for none.
-        let dictionary = chunk.dictionary_page_offset().filter(|offset| *offset > 0 && *offset < data);
-        let start = u64::try_from(dictionary.unwrap_or(data)).map_err(|_| damaged("a column lies before its start"))?;
-        let length = u64::try_from(chunk.compressed_size()).map_err(|_| damaged("a column has a negative length"))?;
-        let end = start.checked_add(length).filter(|end| *end <= file_bytes);
-        let end = end.ok_or_else(|| damaged("a column lies beyond its end"))?;
+    pub(super) fn try_new(
+        chunk: &ColumnChunkMetaData,
+        file_bytes: u64,
+        copies_strings: bool,
+    ) -> Result<Self, SourceError> {
+        let damaged = |reason: &str| in_column(chunk.column_descr(), damaged(reason));
+        let described = chunk.column_descr_ptr();
+        let (start, end) = match chunk.num_values() {
+            // There need be no page, and the offsets of pages mean nothing.
+            0 => (0, 0),
+            _ => {
+                let data = chunk.data_page_offset();
+                // Some writers give 0 for none.
+                let dictionary = chunk.dictionary_page_offset().filter(|offset| *offset > 0 && *offset < data);
+                let start = u64::try_from(dictionary.unwrap_or(data));
+                let start = start.map_err(|_| damaged("a column is before its start"))?;
+                let length = u64::try_from(chunk.compressed_size());
+                let length = length.map_err(|_| damaged("a column has a negative length"))?;
+                let end = start.checked_add(length).filter(|end| *end <= file_bytes);
+                (start, end.ok_or_else(|| damaged("a column lies beyond its end"))?)
+            }
+        };
         let type_bytes = match chunk.column_type() {
             Type::BOOLEAN => 1,
             Type::INT32 | Type::FLOAT => 4,
@@ -122,18 +137,34 @@ impl Column {
             start,
             end,
             values: u64::try_from(chunk.num_values()).unwrap_or(0),
+            described: Arc::clone(&described),
             compression: chunk.compression(),
             physical_type: chunk.column_type(),
             type_bytes,
             repetition_max: described.max_rep_level(),
             definition_max: described.max_def_level(),
-            copies_texts,
+            copies_strings,
         })
+    }
+
+    /// The same error, which names the column.
+    pub(super) fn name_in(&self, error: SourceError) -> SourceError {
+        in_column(&self.described, error)
     }
 
     /// Bytes of memory for one value while a batch is made.
     pub(super) fn value_bytes(&self) -> u64 {
         VALUE_BYTES + self.type_bytes as u64
+    }
+}
+
+fn in_column(described: &ColumnDescriptor, error: SourceError) -> SourceError {
+    match error {
+        SourceError::BadDocument { place, reason } => {
+            let name = quoted_name(&described.path().string());
+            SourceError::BadDocument { place, reason: format!("{reason} (column {name})") }
+        }
+        other => other,
     }
 }
 
@@ -165,6 +196,10 @@ impl Pages {
             dictionary_bytes: 0,
             longest_entry_bytes: 0,
         }
+    }
+
+    fn refuse(&self, error: SourceError) -> ParquetError {
+        self.account.refuse(self.column.name_in(error))
     }
 
     /// The header of the next page that holds anything.
@@ -207,7 +242,11 @@ impl Pages {
         let bytes = match self.column.compression {
             Compression::UNCOMPRESSED => bytes,
             _ if !is_packed => bytes,
-            compression => unpack(compression, bytes, levels_bytes, header.uncompressed_bytes as usize)?,
+            compression => {
+                let decoder_bytes = codec::decoder_bytes(compression, &bytes[levels_bytes..]);
+                self.account.check(packed + unpacked + decoder_bytes)?;
+                codec::unpack(compression, bytes, levels_bytes, header.uncompressed_bytes as usize)?
+            }
         };
         if bytes.len() != header.uncompressed_bytes as usize {
             return Err(damaged("a page does not become what its header says"));
@@ -222,7 +261,7 @@ impl Pages {
         if u64::from(header.values) * self.column.type_bytes as u64 > bytes.len() as u64 {
             return Err(damaged("a dictionary has more entries than its bytes can hold"));
         }
-        if self.column.physical_type == Type::BYTE_ARRAY && self.column.copies_texts {
+        if self.column.physical_type == Type::BYTE_ARRAY && self.column.copies_strings {
             self.longest_entry_bytes = longest(&bytes);
         }
         // The entries once more, as values.
@@ -245,7 +284,7 @@ impl Pages {
         let copied = match header.encoding {
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => in_batch.saturating_mul(self.longest_entry_bytes),
             // Every text once more.
-            _ if self.column.copies_texts => bytes.len() as u64,
+            _ if self.column.copies_strings => bytes.len() as u64,
             _ => 0,
         };
         // Flat columns have their values of a batch in the plan.
@@ -368,11 +407,11 @@ impl Iterator for Pages {
 
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
-        self.page().map_err(|error| self.account.refuse(error))
+        self.page().map_err(|error| self.refuse(error))
     }
 
     fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
-        let next = self.peek().map_err(|error| self.account.refuse(error))?;
+        let next = self.peek().map_err(|error| self.refuse(error))?;
         Ok(next.map(|header| {
             let num_rows = match header.page_type {
                 PageType::DataV2 { rows, .. } => Some(rows as usize),
@@ -384,7 +423,7 @@ impl PageReader for Pages {
     }
 
     fn skip_next_page(&mut self) -> ParquetResult<()> {
-        if let Some(header) = self.peek().map_err(|error| self.account.refuse(error))? {
+        if let Some(header) = self.peek().map_err(|error| self.refuse(error))? {
             self.next = None;
             self.position += u64::from(header.compressed_bytes);
         }
@@ -407,43 +446,6 @@ impl PageIterator for OneChunk {}
 
 fn bytes_len(header: &Header) -> usize {
     header.compressed_bytes.min(header.uncompressed_bytes) as usize
-}
-
-/// Decompresses the bytes after the first `kept`. Returns at most one byte more than `expected` in total.
-fn unpack(compression: Compression, bytes: Vec<u8>, kept: usize, expected: usize) -> Result<Vec<u8>, SourceError> {
-    let bad = |error: &dyn std::fmt::Display| damaged(&format!("a page cannot be unpacked: {error}"));
-    let packed = &bytes[kept..];
-    let wanted = expected - kept;
-    let mut unpacked = Vec::with_capacity(expected + 1);
-    unpacked.extend_from_slice(&bytes[..kept]);
-    // A page with nulls alone has no values to unpack.
-    if wanted == 0 {
-        return Ok(unpacked);
-    }
-    match compression {
-        Compression::SNAPPY => {
-            unpacked.resize(expected, 0);
-            let length =
-                snap::raw::Decoder::new().decompress(packed, &mut unpacked[kept..]).map_err(|error| bad(&error))?;
-            unpacked.truncate(kept + length);
-        }
-        Compression::GZIP(_) => {
-            let limit = wanted as u64 + 1;
-            let mut decoder = flate2::bufread::MultiGzDecoder::new(packed).take(limit);
-            decoder.read_to_end(&mut unpacked).map_err(|error| bad(&error))?;
-        }
-        Compression::ZSTD(_) => {
-            let plain = zstd::bulk::decompress(packed, wanted).map_err(|error| bad(&error))?;
-            unpacked.extend_from_slice(&plain);
-        }
-        other => {
-            let reason = format!(
-                "the Parquet file cannot be read: its compression {other} is not supported; valid: none, snappy, gzip, zstd"
-            );
-            return Err(SourceError::document(reason));
-        }
-    }
-    Ok(unpacked)
 }
 
 /// The longest entry of a dictionary of texts.

@@ -59,7 +59,8 @@ pub(super) fn batch_rows(
     let bytes = u64::try_from(row_group.total_byte_size()).unwrap_or(0);
     let mut taken = [0_u64; SIZES];
     for column in columns {
-        for (taken, more) in taken.iter_mut().zip(column_bytes(file, column, rows, became)?) {
+        let bytes = column_bytes(file, column, rows, became).map_err(|error| column.name_in(error))?;
+        for (taken, more) in taken.iter_mut().zip(bytes) {
             *taken = taken.saturating_add(more);
         }
     }

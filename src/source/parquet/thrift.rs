@@ -1,5 +1,6 @@
 //! Walks Thrift's compact protocol without building anything. A Parquet file's metadata is checked before a reader
-//! trusts it, because a list of four bytes can announce two thousand million elements.
+//! trusts it, because a list of four bytes can announce two thousand million elements. [`StructWriter`] writes the
+//! fields that a reader needs.
 //!
 //! Source: the Thrift compact protocol specification.
 
@@ -19,6 +20,7 @@ pub(super) struct ValueType(u8);
 impl ValueType {
     const TRUE: ValueType = ValueType(1);
     const FALSE: ValueType = ValueType(2);
+    const LIST: ValueType = ValueType(9);
     const STRUCT: ValueType = ValueType(12);
 }
 
@@ -61,6 +63,15 @@ impl<'a> Walker<'a> {
     pub(super) fn number(&mut self) -> Walked<i64> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// Appends the field with this ID and its value, unchanged.
+    pub(super) fn copy_field(&mut self, id: i64, kind: ValueType, out: &mut StructWriter) -> Walked<()> {
+        let start = self.position;
+        self.skip(kind, 0)?;
+        out.begin_field(id, kind);
+        out.bytes.extend_from_slice(&self.bytes[start..self.position]);
+        Ok(())
     }
 
     /// Passes over so many bytes.
@@ -171,6 +182,75 @@ impl<'a> Walker<'a> {
             ValueType::TRUE | ValueType::FALSE => self.advance(1),
             kind => self.skip(kind, depth),
         }
+    }
+}
+
+/// Writes structs in the compact protocol. A copy without some of the fields is never longer than the original.
+#[derive(Debug)]
+pub(super) struct StructWriter {
+    bytes: Vec<u8>,
+    /// The ID of the last field, of each struct that is open.
+    last_ids: Vec<i64>,
+}
+
+impl StructWriter {
+    /// Begins the outermost struct.
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::new(), last_ids: vec![0] }
+    }
+
+    fn begin_field(&mut self, id: i64, kind: ValueType) {
+        let last_id = self.last_ids.last_mut().map(|last_id| std::mem::replace(last_id, id));
+        match id.saturating_sub(last_id.unwrap_or(0)) {
+            step @ 1..=15 => self.bytes.push((step as u8) << 4 | kind.0),
+            _ => {
+                self.bytes.push(kind.0);
+                self.varint((id << 1) as u64 ^ (id >> 63) as u64);
+            }
+        }
+    }
+
+    /// Begins a field whose value is a struct.
+    pub(super) fn begin_struct(&mut self, id: i64) {
+        self.begin_field(id, ValueType::STRUCT);
+        self.begin_element();
+    }
+
+    /// Begins a field whose value is a list of `count` structs.
+    pub(super) fn begin_structs(&mut self, id: i64, count: u64) {
+        self.begin_field(id, ValueType::LIST);
+        match u8::try_from(count) {
+            Ok(count @ 0..15) => self.bytes.push(count << 4 | ValueType::STRUCT.0),
+            _ => {
+                self.bytes.push(0xf0 | ValueType::STRUCT.0);
+                self.varint(count);
+            }
+        }
+    }
+
+    /// Begins a struct in a list.
+    pub(super) fn begin_element(&mut self) {
+        self.last_ids.push(0);
+    }
+
+    /// Ends a struct.
+    pub(super) fn end_struct(&mut self) {
+        self.last_ids.pop();
+        self.bytes.push(0);
+    }
+
+    /// The bytes of the outermost struct.
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
+        self.end_struct();
+        self.bytes
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(value as u8);
     }
 }
 

@@ -54,6 +54,13 @@ impl Struct {
         new
     }
 
+    /// A list of nothing, without the type of its elements, as fastparquet writes it.
+    pub fn untyped_list(self, id: i16) -> Self {
+        let mut new = self.head(id, 9);
+        new.bytes.push(0);
+        new
+    }
+
     /// A list of numbers.
     pub fn numbers(self, id: i16, numbers: &[i32]) -> Self {
         let mut new = self.head(id, 9);
@@ -103,6 +110,10 @@ pub const DELTA: i32 = 7;
 pub const RLE_DICTIONARY: i32 = 8;
 pub const UNCOMPRESSED: i32 = 0;
 pub const GZIP: i32 = 2;
+pub const LZO: i32 = 3;
+pub const BROTLI: i32 = 4;
+pub const LZ4: i32 = 5;
+pub const LZ4_RAW: i32 = 7;
 
 /// A page as its header describes it, and its bytes.
 #[derive(Clone)]
@@ -150,6 +161,11 @@ pub struct Column {
 impl Column {
     /// The file.
     pub fn file(&self) -> Vec<u8> {
+        self.file_with(|metadata| metadata, |chunk| chunk)
+    }
+
+    /// The file with more fields in the metadata of its column chunk, and in the chunk itself.
+    pub fn file_with(&self, metadata_with: fn(Struct) -> Struct, chunk_with: fn(Struct) -> Struct) -> Vec<u8> {
         let mut file = b"PAR1".to_vec();
         let start = file.len() as i64;
         let mut data = None;
@@ -168,7 +184,7 @@ impl Column {
         if self.pages.first().is_some_and(|page| page.is_dictionary) {
             metadata = metadata.i64(11, start);
         }
-        let chunk = Struct::default().i64(2, 0).of(3, metadata);
+        let chunk = chunk_with(Struct::default().i64(2, 0).of(3, metadata_with(metadata)));
         let group = Struct::default().list(1, 1, vec![chunk]).i64(2, length).i64(3, self.rows);
         let root = Struct::default().text(4, "root").i32(5, 1);
         let leaf = Struct::default().i32(1, self.physical).i32(3, self.repetition).text(4, "a");

@@ -178,6 +178,11 @@ fn columns_row_groups_and_nesting_are_bounded_before_they_are_built() {
     };
     let many = forge::end(b"PAR1".to_vec(), footer(100_000, vec![group.clone(); 100_000]).end());
     too_large(decode(&many, &small()), MEMORY);
+    // Also without columns.
+    let empty = Struct::default().list(1, 0, Vec::new()).i64(2, 0).i64(3, 0);
+    let bare = Struct::default().i32(1, 1).list(2, 1, vec![Struct::default().text(4, "root").i32(5, 0)]).i64(3, 0);
+    let many = forge::end(b"PAR1".to_vec(), bare.list(4, 100_000, vec![empty; 100_000]).end());
+    too_large(decode(&many, &small()), MEMORY);
     // More are announced than there are.
     let lied = forge::end(b"PAR1".to_vec(), footer(0x7fff_ffff, vec![group]).end());
     damaged(decode(&lied, &small()), "not well formed");
@@ -302,4 +307,120 @@ fn what_writers_make_is_read_as_before_in_every_encoding() {
 
 fn packed_codec() -> Compression {
     Compression::ZSTD(ZstdLevel::default())
+}
+
+/// Two numbers in one page, compressed.
+fn two_numbers(codec: i32, bytes: Vec<u8>) -> Column {
+    let page = Page { uncompressed: Some(16), ..Page::data(2, forge::PLAIN, bytes) };
+    Column { physical: forge::INT64, codec, repetition: 0, rows: 2, pages: vec![page] }
+}
+
+fn brotli(bytes: &[u8], log_of_window: i32) -> Vec<u8> {
+    let mut packed = Vec::new();
+    let params = brotli::enc::BrotliEncoderParams {
+        lgwin: log_of_window,
+        large_window: log_of_window > 24,
+        ..Default::default()
+    };
+    brotli::BrotliCompress(&mut &bytes[..], &mut packed, &params).expect("memory takes all");
+    packed
+}
+
+/// Blocks of LZ4 in the framing of Hadoop.
+fn hadoop(blocks: &[&[u8]]) -> Vec<u8> {
+    let framed = blocks.iter().map(|block| {
+        let packed = lz4_flex::block::compress(block);
+        [&(block.len() as u32).to_be_bytes()[..], &(packed.len() as u32).to_be_bytes(), &packed].concat()
+    });
+    framed.collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn pages_of_lz4_and_brotli_are_read_in_bounds() {
+    let numbers = [1_i64, 2].map(i64::to_le_bytes).concat();
+    let too_many = [1_i64, 2, 3].map(i64::to_le_bytes).concat();
+    let lz4 = |bytes: &[u8]| lz4_flex::block::compress(bytes);
+    for (codec, packed) in [
+        (forge::BROTLI, brotli(&numbers, 22)),
+        (forge::LZ4_RAW, lz4(&numbers)),
+        (forge::LZ4, hadoop(&[&numbers])),
+        (forge::LZ4, hadoop(&[&numbers[..8], &[], &numbers[8..]])),
+        (forge::LZ4, lz4(&numbers)),
+    ] {
+        let found = entities(&two_numbers(codec, packed.clone()).file(), &small());
+        assert_eq!(found, [json!({"a": 1}), json!({"a": 2})], "codec {codec}");
+        let cut = packed[..packed.len() - 1].to_vec();
+        damaged(decode(&two_numbers(codec, cut).file(), &small()), "(column \"a\")");
+    }
+    for (codec, packed) in [
+        (forge::BROTLI, brotli(&too_many, 22)),
+        (forge::BROTLI, brotli(&numbers, 26)),
+        (forge::BROTLI, Vec::new()),
+        (forge::LZ4_RAW, lz4(&too_many)),
+        (forge::LZ4_RAW, Vec::new()),
+        (forge::LZ4, hadoop(&[&too_many])),
+        (forge::LZ4, hadoop(&[&numbers[..8]])),
+        (forge::LZ4, [&u32::MAX.to_be_bytes()[..], &u32::MAX.to_be_bytes()].concat()),
+    ] {
+        damaged(decode(&two_numbers(codec, packed).file(), &small()), "(column \"a\")");
+    }
+    damaged(
+        decode(&two_numbers(forge::LZO, numbers).file(), &small()),
+        "compression lzo is not supported; valid: none,",
+    );
+}
+
+#[test]
+fn the_window_of_brotli_counts_as_memory() {
+    let numbers = [1_i64, 2].map(i64::to_le_bytes).concat();
+    let file = |log_of_window| two_numbers(forge::BROTLI, brotli(&numbers, log_of_window)).file();
+    let options = DecodeOptions { parquet_memory_bytes: 8 << 20, ..small() };
+    assert_eq!(entities(&file(18), &options).len(), 2);
+    too_large(decode(&file(24), &options), MEMORY);
+    assert_eq!(entities(&file(24), &small()).len(), 2);
+}
+
+#[test]
+fn column_chunks_without_values_are_not_read() {
+    let numbers = [1_i64, 2].map(i64::to_le_bytes).concat();
+    let column = two_numbers(forge::UNCOMPRESSED, numbers);
+    // The offsets of pages mean nothing.
+    let without_values = |rows| Column { rows, pages: Vec::new(), ..column.clone() };
+    assert_eq!(entities(&without_values(0).file(), &small()), [] as [Value; 0]);
+    let damage = "row group 0 holds 0 rows, and the footer says 2";
+    damaged(decode(&without_values(2).file(), &small()), damage);
+    // Pages with values of which the footer does not know.
+    let mut hidden = column.clone();
+    hidden.pages[0].values = 0;
+    damaged(decode(&hidden.file(), &small()), damage);
+}
+
+#[test]
+fn footer_fields_of_other_writers_are_ignored() {
+    let numbers = [1_i64, 2].map(i64::to_le_bytes).concat();
+    let column = two_numbers(forge::UNCOMPRESSED, numbers);
+    // Dremio: no dictionary at 0, and a list in the field that became the length of a bloom filter.
+    let file =
+        column.file_with(|metadata| metadata.i64(11, 0).list(15, 1, vec![Struct::default().i32(1, 0)]), |chunk| chunk);
+    assert_eq!(entities(&file, &small()), [json!({"a": 1}), json!({"a": 2})]);
+    // fastparquet: lists of nothing without a type.
+    let root = Struct::default().text(4, "root").i32(5, 1);
+    let leaf = Struct::default().i32(1, forge::INT64).i32(3, 0).text(4, "a");
+    let footer = Struct::default().i32(1, 1).list(2, 2, vec![root, leaf]).i64(3, 0).untyped_list(4).untyped_list(5);
+    let file = forge::end(b"PAR1".to_vec(), footer.end());
+    assert_eq!(decode(&file, &small()).expect("decoded").0, 0);
+}
+
+#[test]
+fn encrypted_files_are_called_encrypted() {
+    let numbers = [1_i64, 2].map(i64::to_le_bytes).concat();
+    let column = two_numbers(forge::UNCOMPRESSED, numbers);
+    let text = "column \"a\" is encrypted, and strata has no keys";
+    damaged(decode(&column.file_with(|metadata| metadata, |chunk| chunk.of(8, Struct::default())), &small()), text);
+    // With an encrypted footer the file begins and ends otherwise.
+    let mut file = column.file();
+    let end = file.len() - 4;
+    file[..4].copy_from_slice(b"PARE");
+    file[end..].copy_from_slice(b"PARE");
+    damaged(decode(&file, &small()), "the Parquet file is encrypted, and strata has no keys");
 }

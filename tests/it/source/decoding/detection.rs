@@ -163,6 +163,9 @@ fn what_is_no_source_is_named() {
             check_with(&DecodeOptions::default(), name, markup, &told);
         }
     }
+    // An encrypted file is Parquet, too.
+    let encrypted = "! the Parquet file is encrypted, and strata has no keys: decrypt it before you import it";
+    check_with(&DecodeOptions::default(), "", b"PARE\0\0\0\0\x04\0\0\0PARE", encrypted);
     let parquet = b"PAR1\x15\x04\x15\x10";
     for (format, name) in texts {
         let told = format!("! the source cannot be read as {format}: it is Parquet; name it by `format`: parquet");

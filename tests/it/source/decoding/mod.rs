@@ -10,10 +10,12 @@ use strata::source::{DecodeOptions, Detected, SourceInput, open};
 use crate::support::packed::gzip;
 
 mod bounds;
+mod corpora;
 mod cuts;
 mod detection;
 mod json;
 pub mod parquet;
+mod parquet_types;
 mod tables;
 
 /// What a source gives as text: one entity per line, and a last line `! error` if it is bad.

@@ -133,6 +133,31 @@ fn parquet_whose_footer_names_other_rows_than_it_holds_is_a_bad_document() {
 }
 
 #[test]
+fn row_groups_without_rows_are_skipped() {
+    let bytes = parquet_bytes(&mixed_batch(), 2);
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(bytes.clone())).expect("a footer");
+    let mut columns = metadata.row_group(0).columns().to_vec();
+    for column in &mut columns {
+        // As pyarrow writes it: a dictionary without entries, and no page of data.
+        let changed = column.clone().into_builder().set_num_values(0).set_data_page_offset(0);
+        *column = changed.set_dictionary_page_offset(Some(4)).build().expect("a column");
+    }
+    let empty = metadata.row_group(0).clone().into_builder().set_num_rows(0).set_column_metadata(columns);
+    let empty = empty.build().expect("a row group");
+    let [first, second] = metadata.row_groups() else { panic!("two row groups") };
+    let groups = [&empty, first, &empty, &empty, second, &empty].map(Clone::clone);
+    let file_with = |groups: Vec<RowGroupMetaData>| {
+        let mut bytes = bytes.clone();
+        let metadata = metadata.clone().into_builder().set_row_groups(groups).build();
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().expect("memory takes all");
+        let input = SourceInput::stream(io::Cursor::new(bytes)).with_name("a.parquet");
+        decode(input, &DecodeOptions::default())
+    };
+    assert_eq!(file_with(groups.to_vec()), file_with(metadata.row_groups().to_vec()));
+    assert_eq!(file_with(vec![empty]), "");
+}
+
+#[test]
 fn parquet_dictionaries_of_long_values_stay_small() {
     // 5,000 rows that share one value of 200 KB are a file of some KB and 1 GB of text: the rows come one by one, and
     // the source's limit counts the text.
