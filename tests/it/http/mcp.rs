@@ -603,7 +603,7 @@ async fn initialize_of_revision_2026_07_28_returns_404() {
             .header("host", "127.0.0.1:8080")
             .header("authorization", format!("Bearer {}", owned.token));
         if let Some(version) = version {
-            request = request.header("mcp-protocol-version", version);
+            request = request.header("mcp-protocol-version", version).header("mcp-method", "initialize");
         }
         let body = json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": params}).to_string();
         let answer = owned.service.call(request.body(Body::from(body)).expect("a request")).await;
