@@ -312,7 +312,9 @@ fn a_refusal_reaches_a_client_that_sends_its_whole_body_first() {
     };
     let head = |path: &str, more: &str| {
         let length = body.len();
-        format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n")
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n"
+        )
     };
     let answer = call(head("/healthz", "").replace("POST", "GET"), &body);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
