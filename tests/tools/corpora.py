@@ -252,9 +252,9 @@ CSV = {
     "pandas-crlf": to_csv(index=False, lineterminator="\r\n"),
     "pandas-cr": to_csv(index=False, lineterminator="\r"),
     "pandas-bom": b"\xef\xbb\xbf" + to_csv(index=False),
-    "pandas-escaped": pandas.DataFrame({"a": ['x "y" z'], "b": ["1,2"]}).to_csv(
-        index=False, doublequote=False, escapechar="\\"
-    ).encode(),
+    "pandas-escaped": pandas.DataFrame({"a": ['x "y" z'], "b": ["1,2"]})
+    .to_csv(index=False, doublequote=False, escapechar="\\")
+    .encode(),
     "pandas-latin-1": FRAME[:1].to_csv(index=False).encode("latin-1"),
     "pandas-utf-16": FRAME.to_csv(index=False).encode("utf-16"),
     "pandas-empty": FRAME[:0].to_csv(index=False).encode(),
