@@ -160,7 +160,7 @@ async fn tool(owned: &Owned, name: &str, arguments: Json) -> Json {
     let call =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
     let request = axum::http::Request::post("/mcp").header("content-type", "application/json");
-    let request = request.header("accept", "application/json, text/event-stream").header("host", "x");
+    let request = request.header("accept", "application/json, text/event-stream").header("host", "localhost");
     let request = request.header("authorization", format!("Bearer {}", owned.token()));
     let answer = owned.service.call(request.body(call.to_string().into()).expect("a request")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
