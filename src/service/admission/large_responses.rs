@@ -3,7 +3,7 @@
 //! Problem: a body of 4 MB stays in memory until its reader has received it. 500 readers that stop after the first
 //! byte would hold 2 GB, and building 20 such bodies at a time would keep two processors busy for seconds.
 //!
-//! A handler with such a response reserves [`BUILD_BYTES`] before it loads anything, and builds the response on a
+//! A handler with such a response reserves 8 MiB before it loads anything, and builds the response on a
 //! thread of its own, of lower priority than the threads that serve connections. The reservation then shrinks to the
 //! size of the body, and ends when the connection has sent the last byte:
 //!
@@ -54,7 +54,7 @@ impl LargeResponses {
         LargeResponses { capacity }
     }
 
-    /// Reserves [`BUILD_BYTES`], or all that the principal can ever have if that is less. Waits for up to
+    /// Reserves 8 MiB, or all that the principal can ever have if that is less. Waits for up to
     /// `query.heavy_wait_s`. Cancel safe.
     ///
     /// # Errors

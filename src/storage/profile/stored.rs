@@ -169,9 +169,9 @@ pub struct ProfileSummary {
     pub entities: u64,
     /// Paths of the profile.
     pub path_count: usize,
-    /// The first [`SUMMARY_PATHS`] of them, without spreads.
+    /// The first 150 of them, without spreads.
     pub paths: Vec<PathRecord>,
-    /// The first [`SUMMARY_NAMES`] paths that have a name without control characters.
+    /// The first 300 paths that have a name without control characters.
     pub names: Vec<String>,
     memory_bytes: usize,
 }
