@@ -19,8 +19,10 @@
 //! `resilience::large_responses` fails without this limit.
 
 use bytes::Bytes;
+use futures::future::Either;
 use tokio::runtime::Handle;
 
+use crate::metrics::request_log;
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::service::admission::WHOLE_BYTES;
@@ -89,7 +91,13 @@ impl ResponseReservation {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<(T, ResponseReservation), QueryError> {
         let engine = self.capacity.at(Priority::Medium).engine().clone();
-        engine.spawn_apart_on(Handle::current(), async move { (work.await, self) }).await
+        let work = async move { (work.await, self) };
+        // The log line of a slow request shows what the work records.
+        let work = match request_log::current() {
+            Some(log_context) => Either::Left(log_context.scope(work)),
+            None => Either::Right(work),
+        };
+        engine.spawn_apart_on(Handle::current(), work).await
     }
 
     /// Reduces the reservation to the size of a complete body, which keeps it until the connection has sent it.
