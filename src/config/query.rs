@@ -42,8 +42,8 @@ section! {
         streams: u64 = 1_024, within 1..=100_000;
         /// Bytes of answers that may be encoded ahead of their readers, all answers together. Above it, each streamed
         /// answer is encoded about 64 KiB at a time. Large responses that are built as a whole (profiles, explanations,
-        /// pages of the dashboard) have a second limit of this size. A request above it waits for `query.heavy_wait_s`,
-        /// and then returns 503.
+        /// pages of the dashboard) have a second limit of this size, and streams of entities of more than 32 KiB a
+        /// third. A request above one of them waits for `query.heavy_wait_s`, and then returns 503.
         stream_bytes: u64 = 64 << 20, within 1 << 20..=1 << 40;
     }
 }

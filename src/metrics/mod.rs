@@ -318,9 +318,10 @@ registry! {
     /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
     /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`
     /// (`refresh`), log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet
-    /// exports (`parquet`), bytes of large responses that are built as a whole (`response`), and parts of streamed
-    /// answers (`unit`, `long_unit` after the first 4 MiB of an answer). `outcome` is `entered`, `full` (the queue was
-    /// full), `late` (the request waited too long) or `left` (the client left).
+    /// exports (`parquet`), bytes of large responses that are built as a whole (`response`), bytes of streams of large
+    /// entities (`stream_unit`), and parts of streamed answers (`unit`, `long_unit` after the first 4 MiB of an
+    /// answer). `outcome` is `entered`, `full` (the queue was full), `late` (the request waited too long) or `left`
+    /// (the client left).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
     /// Seconds for which requests waited at a gate. Requests that did not wait or were refused count, too.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];

@@ -21,8 +21,8 @@
 //!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped
 //!    hold a small unit each and the budget together. What became larger than was foreseen, and whole bodies that find
 //!    no room there, are accounted to the memory of queries.
-//!    Large responses have a second limit of the same size ([`large_responses`]): those that are built as a whole, and
-//!    what units of large entities have beyond a small unit. It is waited for before the response begins.
+//!    Large responses that are built as a whole have a second limit of the same size ([`large_responses`]), and what
+//!    units of large entities have beyond a small unit a third. Both are waited for before the response begins.
 //! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries,
 //!    of which all Parquet bodies together take at most half. What is made waits for its reader on disk
 //!    ([`crate::service::read::parquet`]).
@@ -97,6 +97,7 @@ struct Shared {
     long_units: FairSemaphore,
     ahead: FairSemaphore,
     large: FairSemaphore,
+    large_units: FairSemaphore,
     buffered_bytes: Arc<AtomicU64>,
     /// Bodies that have begun and wait for memory.
     parquet_waiting: Arc<AtomicUsize>,
@@ -112,9 +113,11 @@ impl Drop for WaitsForMemory {
 }
 
 impl Shared {
-    fn gates(&self) -> [&FairSemaphore; 10] {
-        let Shared { light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, large, .. } = self;
-        [light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, large]
+    fn gates(&self) -> [&FairSemaphore; 11] {
+        let Shared {
+            light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, large, large_units, ..
+        } = self;
+        [light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, large, large_units]
     }
 }
 
@@ -210,6 +213,13 @@ impl Admission {
                 query.light_queue,
                 query.heavy_wait_s,
             ),
+            large_units: gate(
+                "stream_unit",
+                "bytes of streams of large entities",
+                query.stream_bytes,
+                query.light_queue,
+                query.heavy_wait_s,
+            ),
             buffered_bytes: Arc::default(),
             parquet_waiting: Arc::default(),
         };
@@ -264,15 +274,16 @@ impl Admission {
     }
 
     /// As [`Admission::stream`], for a body whose units are about this large. What a unit has beyond [`WHOLE_BYTES`] is
-    /// charged as a large response for as long as the body is sent, up to [`LARGE_BYTES`]; the rest is charged to the
-    /// memory of queries when it is known ([`Capacity::beyond`](capacity::Capacity::beyond)).
+    /// charged for as long as the body is sent, up to [`LARGE_BYTES`], to a limit of its own: a large response that is
+    /// being built may read a stream. The rest is charged to the memory of queries when it is known
+    /// ([`Capacity::beyond`](capacity::Capacity::beyond)).
     ///
     /// # Errors
     /// As [`Admission::query`].
     pub(in crate::service) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Refused> {
         let unit = match unit_bytes.min(LARGE_BYTES).checked_sub(WHOLE_BYTES) {
             None | Some(0) => None,
-            Some(size_bytes) => Some(self.large(size_bytes).await?),
+            Some(size_bytes) => Some(self.shared.large_units.acquire(self.holder, size_bytes).await?),
         };
         Ok(StreamPermit { _place: self.stream().await?, _unit: unit })
     }
