@@ -26,6 +26,9 @@ const NAMED_ARRAYS: usize = 3;
 /// Most bytes of the path to one. Longer ones are left out, and those that are no line of text.
 const NAMED_PATH_BYTES: usize = 60;
 
+/// Most bytes that are read to see whether a word is a JSON value.
+const WORD_BYTES: usize = 1024;
+
 /// The decoder for [`crate::model::source::SourceFormat::Json`].
 pub(super) struct JsonDecoder {
     window: Window,
@@ -310,13 +313,15 @@ impl JsonDecoder {
     }
 
     /// The error for a value on the path through which the path cannot continue.
-    fn misplaced(&self, level: usize, found: Option<u8>, wanted: &str) -> SourceError {
+    fn misplaced(&mut self, level: usize, found: Option<u8>, wanted: &str) -> SourceError {
         let Some(byte) = found else {
             return self.unexpected(None, wanted);
         };
-        let Some(kind) = kind_of(byte).filter(|_| self.may_begin_a_value(byte)) else {
-            return self.unexpected(found, wanted);
+        let kind = match self.may_begin_a_value(byte) {
+            Ok(may_begin) => kind_of(byte).filter(|_| may_begin),
+            Err(error) => return error,
         };
+        let Some(kind) = kind else { return self.unexpected(found, wanted) };
         if self.envelope.is_some() {
             let what = if level > 0 { ENTITIES } else { "the body" };
             return self.bad(format!("{what} must be {wanted}; this is {kind}"));
@@ -347,12 +352,20 @@ impl JsonDecoder {
 
     /// Whether what the window begins with may be a value that begins with this byte: words of other texts begin with
     /// the letters and digits of JSON, too.
-    fn may_begin_a_value(&self, byte: u8) -> bool {
+    fn may_begin_a_value(&mut self, byte: u8) -> Result<bool, SourceError> {
+        if matches!(byte, b'{' | b'[' | b'"') {
+            return Ok(true);
+        }
         let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b']' | b'}');
-        let word = self.window.unread().split(is_end).next().unwrap_or_default();
-        match byte {
-            b'{' | b'[' | b'"' => true,
-            _ => serde_json::from_slice::<IgnoredAny>(word).is_ok(),
+        loop {
+            let unread = self.window.unread();
+            let head = &unread[..unread.len().min(WORD_BYTES)];
+            let end = head.iter().position(is_end);
+            let length = end.unwrap_or(head.len());
+            if end.is_some() || length == WORD_BYTES || !self.window.fill()? {
+                let word = &self.window.unread()[..length];
+                return Ok(serde_json::from_slice::<IgnoredAny>(word).is_ok());
+            }
         }
     }
 

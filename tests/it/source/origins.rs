@@ -433,6 +433,7 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
         (r#"{"entities":{}}"#, 400, "entities must be an array; this is an object"),
         (r#"{"entities":"x"}"#, 400, "entities must be an array; this is a string"),
         (r#"{"entities":null}"#, 400, "entities must be an array; this is null"),
+        (r#"{"entities":-12.5e10}"#, 400, "entities must be an array; this is a number"),
         (r#"{"entities":[],"entities":[]}"#, 400, "the member entities comes twice"),
         (r#"{"entities":[]"#, 400, "the document ends"),
         (r#"{"entities":[]} x"#, 400, "the end of the document"),
