@@ -36,7 +36,7 @@ use strata::model::request::ReadRequest;
 use strata::model::user::{Plan, User};
 use strata::model::version::{VersionNumber, VersionSelector};
 use strata::service::{
-    AnswerBody, App, Authorization, Client, DatasetSettings, ImportProgress, ImportRequest, ReadTarget,
+    AnswerBody, App, Authorization, Client, DatasetSettings, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
 };
 
 use support::import;
@@ -185,11 +185,16 @@ impl Bench {
         let imported =
             self.app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         let duration = started.elapsed();
-        let (dataset, newest) = (imported.dataset_id, VersionSelector::Latest);
         let profile = self
             .app
             .profiles()
-            .find(Some(&self.owner), Client::Unspecified, dataset, newest, false)
+            .find(ProfileRequest {
+                caller: Some(&self.owner),
+                client: Client::Unspecified,
+                dataset: imported.dataset_id,
+                version: VersionSelector::Latest,
+                alt: false,
+            })
             .await
             .expect("a profile");
         Imported {

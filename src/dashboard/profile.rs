@@ -18,7 +18,7 @@ use super::visit::{Reply, Shell, Visit, build, render};
 use super::{closed, figures};
 use crate::http::error::HttpError;
 use crate::model::version::VersionSelector;
-use crate::service::{Admitted, App, ReadError};
+use crate::service::{Admitted, App, ProfileRequest, ReadError};
 use crate::storage::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
 
 /// Paths in a page.
@@ -222,7 +222,14 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let (app, visitor) = (&visit.app, &visit.visitor);
     let alt = seen.admitted.as_ref().map_or(place.alt, |admitted| admitted.alt);
     let profiles = app.profiles();
-    let found = profiles.find(visitor.user.as_ref(), visitor.client, place.dataset.id, seen.selector, alt).await?;
+    let request = ProfileRequest {
+        caller: visitor.user.as_ref(),
+        client: visitor.client,
+        dataset: place.dataset.id,
+        version: seen.selector,
+        alt,
+    };
+    let found = profiles.find(request).await?;
     let contents = &found.contents;
 
     let wanted = q.to_lowercase();

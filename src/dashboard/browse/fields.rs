@@ -13,6 +13,7 @@ use crate::dashboard::visit::Visit;
 use crate::model::path::Path;
 use crate::model::request::RangeBound;
 use crate::model::version::VersionSelector;
+use crate::service::ProfileRequest;
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Frequent values of a path that are shown.
@@ -80,8 +81,14 @@ pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Opt
     let (app, visitor) = (&visit.app, &visit.visitor);
     let version = VersionSelector::Number(opened.version.number);
     let profiles = app.profiles();
-    let user = visitor.user.as_ref();
-    let summary = profiles.summary(user, visitor.client, opened.dataset.id, version, opened.admitted.alt).await.ok()?;
+    let request = ProfileRequest {
+        caller: visitor.user.as_ref(),
+        client: visitor.client,
+        dataset: opened.dataset.id,
+        version,
+        alt: opened.admitted.alt,
+    };
+    let summary = profiles.summary(request).await.ok()?;
     let mut tree = Vec::new();
     for record in &summary.paths {
         // No path can name the field without a name.

@@ -18,7 +18,7 @@ use crate::http::headers::{client_ip, cors};
 use crate::http::large_responses;
 use crate::http::read::rate;
 use crate::model::version::VersionSelector;
-use crate::service::{App, Bucket, Holder, VersionProfile};
+use crate::service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
 use crate::storage::profile::StoredProfile;
 
 /// The endpoints of this module.
@@ -62,7 +62,8 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
         let profiles = app.profiles().clone();
         let user = user.clone();
         let profile = async move {
-            let profile = profiles.find(user.as_ref(), client, dataset, version, alt).await?;
+            let caller = user.as_ref();
+            let profile = profiles.find(ProfileRequest { caller, client, dataset, version, alt }).await?;
             Ok(Json(ProfileAnswer { ok: true, profile: profile.into() }).into_response())
         };
         large_responses::built(&app, principal, profile).await

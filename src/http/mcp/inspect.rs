@@ -17,7 +17,7 @@ use crate::http::management::Fields;
 use crate::http::management::profile::ProfileRecord;
 use crate::http::text::quoted;
 use crate::model::{limits, similar};
-use crate::service::{DiffError, DiffForm, DiffSides, Holder, ReadError};
+use crate::service::{DiffError, DiffForm, DiffSides, Holder, ProfileRequest, ReadError};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Most bytes of a result.
@@ -178,7 +178,10 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let profiles = caller.app.profiles().clone();
         let user = caller.user.clone();
         let client = caller.client;
-        let found = async move { profiles.find(Some(&user), client, dataset, version, alt).await };
+        let found = async move {
+            let caller = Some(&user);
+            profiles.find(ProfileRequest { caller, client, dataset, version, alt }).await
+        };
         let (profile, _reservation) = reservation.build(found).await.map_err(ReadError::from)?;
         let mut profile = profile?;
 

@@ -36,6 +36,21 @@ pub struct VersionProfile {
     pub contents: StoredProfile,
 }
 
+/// A profile and its reader.
+#[derive(Clone, Copy, Debug)]
+pub struct ProfileRequest<'a> {
+    /// The user, if the request is authenticated.
+    pub caller: Option<&'a User>,
+    /// The address that a request without a user is charged to.
+    pub client: Client,
+    /// Its id.
+    pub dataset: DatasetId,
+    /// A number, or the active version.
+    pub version: VersionSelector,
+    /// Whether to read the alternate of the version.
+    pub alt: bool,
+}
+
 /// Why there is no profile to be seen.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -79,21 +94,13 @@ impl Profiles {
     ///
     /// # Errors
     /// [`ProfileError`].
-    pub async fn find(
-        &self,
-        caller: Option<&User>,
-        client: Client,
-        dataset: DatasetId,
-        version: VersionSelector,
-        alt: bool,
-    ) -> Result<VersionProfile, ProfileError> {
-        let OpenedProfile { reader, dataset, version, size_bytes, _permit } =
-            self.open(caller, client, dataset, version, alt).await?;
+    pub async fn find(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
+        let OpenedProfile { reader, dataset, version, size_bytes, _permit } = self.open(request).await?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {
             dataset_id: dataset.get(),
             version: version.get(),
-            alt,
+            alt: request.alt,
             file_size_bytes: size_bytes,
             contents: contents.ok_or(ProfileError::NotKept { version: version.get() })?,
         })
@@ -103,27 +110,14 @@ impl Profiles {
     ///
     /// # Errors
     /// [`ProfileError`].
-    pub async fn summary(
-        &self,
-        caller: Option<&User>,
-        client: Client,
-        dataset: DatasetId,
-        version: VersionSelector,
-        alt: bool,
-    ) -> Result<Arc<ProfileSummary>, ProfileError> {
-        let OpenedProfile { reader, version, _permit, .. } = self.open(caller, client, dataset, version, alt).await?;
+    pub async fn summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
+        let OpenedProfile { reader, version, _permit, .. } = self.open(request).await?;
         let summary = reader.profile_summary().await.map_err(ReadError::from)?;
         summary.ok_or(ProfileError::NotKept { version: version.get() })
     }
 
-    async fn open(
-        &self,
-        caller: Option<&User>,
-        client: Client,
-        dataset: DatasetId,
-        version: VersionSelector,
-        alt: bool,
-    ) -> Result<OpenedProfile, ProfileError> {
+    async fn open(&self, request: ProfileRequest<'_>) -> Result<OpenedProfile, ProfileError> {
+        let ProfileRequest { caller, client, dataset, version, alt } = request;
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
         let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;
         let Resolved { dataset, version: found } = &*resolved;
