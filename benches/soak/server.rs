@@ -46,8 +46,8 @@ impl Server {
             );
         });
         let wide = import(directory, "Wide", 8, |position, line| {
-            let field = |field| format!("\"field_number_{field}\":\"{position}-{field}-{}\"", "x".repeat(20));
-            let _ = write!(line, "{{{}}}", (0..6_000).map(field).collect::<Vec<_>>().join(","));
+            let field = |field| format!("\"field_number_{field}\":\"{position}-{field}-{}\"", "x".repeat(30));
+            let _ = write!(line, "{{{}}}", (0..10_000).map(field).collect::<Vec<_>>().join(","));
         });
         let wide = wide.split('/').nth(2).and_then(|id| id.parse().ok()).expect("a path with an id");
         let mut command = strata(directory);

@@ -30,8 +30,11 @@ const GROWTH_BYTES: u64 = 128 << 20;
 /// A response of at most this size is held without a charge: by all slow readers together, 19 MiB.
 const UNCHARGED_BYTES: usize = 64 << 10;
 
-/// Fields of an entity: their profile is as large as profiles can be.
-const FIELDS: usize = 6_000;
+/// Fields of an entity: as many as a profile follows.
+const FIELDS: usize = strata::storage::profile::PATHS;
+
+/// The profile of that many fields is cut to 4 MiB, the most that a version stores. Responses spell it in fewer bytes.
+const MIN_PROFILE_BYTES: usize = 3_900_000;
 
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const HONEST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -50,7 +53,7 @@ struct World {
 
 fn entity(number: usize) -> Value {
     let field = |field: usize| {
-        let value = format!("{number}-{field}-{}", "x".repeat(20));
+        let value = format!("{number}-{field}-{}", "x".repeat(30));
         (format!("field_number_{field}"), json!(value))
     };
     Value::Object((0..FIELDS).map(field).collect())
@@ -214,6 +217,9 @@ async fn slow_readers_hold_bounded_memory() {
         }
     }
     assert!(large.len() >= 8, "the dataset is not large: {large:?}");
+    let profile =
+        large.iter().find(|(target, ..)| target.starts_with("/dataset/profile")).map_or(0, |(.., bytes)| *bytes);
+    assert!(profile >= MIN_PROFILE_BYTES, "the profile has {profile} bytes");
     let before = world.resident_bytes();
     for (target, headers, bytes) in large {
         let readers = (0..SLOW_READERS).map(|_| slow_reader(world.address(), &target, headers));
