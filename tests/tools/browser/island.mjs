@@ -15,6 +15,12 @@ const countries = "/ui/1/world-countries/active/";
 const focused = () => page.evaluate(() => document.activeElement?.textContent);
 const heads = () => page.locator("[data-columns] thead th:visible").allInnerTexts();
 
+/** Opens a page of entities, and waits for what its script does last, after the page has loaded. */
+async function open(path) {
+  await page.goto(path);
+  await page.locator(".call + .copy").first().waitFor({ state: "attached" });
+}
+
 async function keys() {
   await page.goto(`${countries}?limit=10`);
   await page.keyboard.press("j");
@@ -35,7 +41,7 @@ async function keys() {
 }
 
 async function columns() {
-  await page.goto(countries);
+  await open(countries);
   const [, first, second] = await heads();
   const panel = page.locator(".choice");
   await panel.locator("summary").click();
@@ -52,15 +58,15 @@ async function columns() {
   assert.equal(await label(), `Move ${second} up`);
   assert.equal(order[2], second);
   // They are remembered for all pages of the dataset, and only here.
-  await page.goto(`${countries}?limit=50`);
+  await open(`${countries}?limit=50`);
   await panel.locator("summary").waitFor();
   assert.deepEqual(await heads(), order);
   const cells = await page.locator("tbody tr").first().locator("td:visible").count();
   assert.equal(cells, order.length - 1);
-  await page.goto(`${countries}?columns=${first},area`);
+  await open(`${countries}?columns=${first},area`);
   assert.equal(await page.locator(".choice").count(), 0);
   assert.deepEqual(await page.locator("thead th").allInnerTexts(), ["#", first, "area"]);
-  await page.goto(countries);
+  await open(countries);
   await panel.locator("summary").click();
   assert(await panel.getByRole("checkbox").first().isVisible());
   await page.keyboard.press("Escape");
@@ -72,16 +78,16 @@ async function columns() {
 
 async function fields() {
   const panel = page.locator("details.fields");
-  await page.goto(countries);
+  await open(countries);
   assert.notEqual(await panel.getAttribute("open"), null, "there is room beside the entities");
   await panel.locator("> summary").click();
-  await page.goto(countries);
+  await open(countries);
   assert.equal(await panel.getAttribute("open"), null, "it is remembered");
   await panel.locator("> summary").click();
-  await page.goto(countries);
+  await open(countries);
   assert.notEqual(await panel.getAttribute("open"), null);
   await page.setViewportSize({ width: 800, height: 900 });
-  await page.goto(countries);
+  await open(countries);
   assert.equal(await panel.getAttribute("open"), null, "the entities come first");
   await page.setViewportSize({ width: 1200, height: 900 });
 }
@@ -89,7 +95,7 @@ async function fields() {
 /** What is made when it is needed alone, and what a small screen shows first. */
 async function lightness() {
   await page.setViewportSize(NARROW);
-  await page.goto(countries);
+  await open(countries);
   const first = await page.locator("tbody tr").first().boundingBox();
   assert.ok(first.y + first.height < NARROW.height, `the first entity is at ${first.y}`);
   const elements = await page.evaluate(() => document.querySelectorAll("*").length);
@@ -113,7 +119,7 @@ async function lightness() {
   // What is wrong is said in sight of its field, which is unfolded and has the focus.
   browser.expectErrors(page);
   await page.goto(`${countries}?sample=x`);
-  assert.equal(await page.evaluate(() => document.activeElement?.id), "sample");
+  await page.waitForFunction(() => document.activeElement?.id === "sample");
   const [field, problem] = await Promise.all(["#sample", "#problem"].map((name) => page.locator(name).boundingBox()));
   assert.ok(problem.y > field.y && problem.y - (field.y + field.height) < 20, "it stands below the field");
   assert.ok(field.y > 0 && problem.y + problem.height < NARROW.height, "both are in sight");
@@ -273,8 +279,12 @@ async function json() {
 
 async function events() {
   let opened = 0;
+  let isShown;
+  const shown = new Promise((resolve) => (isShown = resolve));
   await page.route("**/ui/events-of-a-test", async (route) => {
     opened += 1;
+    // The next page replaces what the first event shows, so that it must have been seen.
+    if (opened === 2) await shown;
     const progress = 'data: {"stage":"<b>new</b>","bytes":1234567,"entities":89,"written":1}\n\n';
     // A stream that ends is opened again by the browser. The last event opens the page again.
     const body = opened === 1 ? `retry: 200\n${progress}` : 'data: {"stage":"done","version":3}\n\n';
@@ -285,6 +295,7 @@ async function events() {
   await withElements(`<div data-events="/ui/events-of-a-test">${parts}${again}</div>`);
   const expected = "<b>new</b>1.2 MB89Look again";
   await page.waitForFunction((text) => document.querySelector("[data-events]")?.textContent === text, expected);
+  isShown();
   await page.waitForURL(/next=%2Fagain$/);
   await page.unroute("**/ui/sign-in");
 

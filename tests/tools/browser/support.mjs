@@ -100,8 +100,8 @@ export async function signIn(page, email, password) {
 
 /** Opens the paths beside the entities, as far as the script has not. */
 export async function openFields(page) {
-  const fields = page.locator("details.fields");
-  if ((await fields.getAttribute("open")) === null) await fields.locator("> summary").click();
+  // A click would close them again where the script opens them at the same time.
+  await page.locator("details.fields").evaluate((fields) => (fields.open = true));
 }
 
 /** Unfolds the conditions, the order and the fields of a query. */
