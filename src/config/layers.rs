@@ -1,14 +1,20 @@
-//! The places from which values come: file, environment, flags. Each is read into the same form.
+//! Reads the sources of the configuration: file, environment, flags.
 //!
-//! Unknown keys are found here, because only here the place of each key is known.
+//! Each source becomes settings of the same form. A later source overrides an earlier one key by key:
+//!
+//! ```text
+//! strata.toml                [query] threads = "four"    query.threads: an error, which names the file
+//! STRATA_QUERY__THREADS=4                                query.threads: 4
+//! ```
+//!
+//! Only the last setting of a key counts, so that the value in the file causes no error here. Unknown keys always do.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use figment::providers::{Format, Toml};
-use figment::value::{Dict, Map, Value};
-use figment::{Metadata, Profile, Provider};
+use serde_json::Value;
 
 use super::ConfigError;
 use super::option::{ConfigOption, OptionKind};
@@ -37,48 +43,76 @@ pub enum ConfigFile {
     Required(PathBuf),
 }
 
-/// Values from one place, and the name of that place in messages.
-pub(super) struct Layer {
+/// One option as a source sets it.
+struct Setting<'a> {
+    option: &'a ConfigOption,
+    /// The name of the source in messages.
     origin: String,
-    values: Dict,
+    /// The value in the type of the option, or why it has none.
+    value: Result<Value, ConfigError>,
 }
 
-impl Provider for Layer {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(self.origin.clone())
+/// The last setting of each key.
+#[derive(Default)]
+pub(super) struct Settings<'a>(BTreeMap<String, Setting<'a>>);
+
+impl<'a> Settings<'a> {
+    fn set(&mut self, setting: Setting<'a>) {
+        self.0.insert(setting.option.key(), setting);
     }
 
-    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
-        Ok(Profile::Default.collect(self.values.clone()))
+    /// The name of the source that sets a key, for messages.
+    pub(super) fn origin(&self, key: &str) -> String {
+        self.0.get(key).map_or_else(|| "configuration".to_owned(), |setting| setting.origin.clone())
+    }
+
+    /// The values as an object of sections.
+    ///
+    /// # Errors
+    /// The first value that does not have the type of its option.
+    pub(super) fn values(&mut self) -> Result<Value, ConfigError> {
+        let mut sections = Value::Object(serde_json::Map::new());
+        for setting in self.0.values_mut() {
+            let value = std::mem::replace(&mut setting.value, Ok(Value::Null))?;
+            sections[setting.option.section][setting.option.name] = value;
+        }
+        Ok(sections)
     }
 }
 
-/// All layers in the order in which each overrides the one before.
-pub(super) fn read(sources: &ConfigSources, options: &[ConfigOption]) -> Result<Vec<Layer>, ConfigError> {
-    let mut layers = Vec::new();
-    layers.extend(match &sources.file {
-        ConfigFile::None => None,
-        ConfigFile::IfPresent(path) => file(path, false, options)?,
-        ConfigFile::Required(path) => file(path, true, options)?,
-    });
+/// Reads all sources.
+pub(super) fn read<'a>(sources: &ConfigSources, options: &'a [ConfigOption]) -> Result<Settings<'a>, ConfigError> {
+    let mut settings = Settings::default();
+    match &sources.file {
+        ConfigFile::None => {}
+        ConfigFile::IfPresent(path) => read_file(path, false, options, &mut settings)?,
+        ConfigFile::Required(path) => read_file(path, true, options, &mut settings)?,
+    }
     for (name, value) in &sources.environment {
-        layers.extend(variable(name, value, options)?);
+        if let Some(setting) = variable(name, value, options)? {
+            settings.set(setting);
+        }
     }
     for (key, flag, text) in &sources.flags {
         let option = options.iter().find(|option| option.key() == *key);
         let option = option.ok_or_else(|| unknown(flag.to_string(), key, options))?;
-        layers.push(layer(flag.to_string(), option, text)?);
+        settings.set(text_setting(flag.to_string(), option, text)?);
     }
-    Ok(layers)
+    Ok(settings)
 }
 
-fn file(path: &Path, required: bool, options: &[ConfigOption]) -> Result<Option<Layer>, ConfigError> {
+fn read_file<'a>(
+    path: &Path,
+    required: bool,
+    options: &'a [ConfigOption],
+    settings: &mut Settings<'a>,
+) -> Result<(), ConfigError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !required => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !required => return Ok(()),
         Err(source) => return Err(ConfigError::Read { path: path.to_owned(), source }),
     };
-    let values = Toml::string(&text).data().map_err(|error| {
+    let sections: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         // The parser's message has several lines, which quote the file. The first gives the place, the last the error.
         let message = error.to_string();
         let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -86,29 +120,69 @@ fn file(path: &Path, required: bool, options: &[ConfigOption]) -> Result<Option<
         let reason = lines.next_back().map_or(place.to_owned(), |what| format!("{place}: {what}"));
         ConfigError::Syntax { path: path.to_owned(), reason }
     })?;
-    let mut values = values.into_values().flatten().collect::<Dict>();
     let origin = path.display().to_string();
-    for (section, value) in &mut values {
-        let Value::Dict(_, fields) = value else {
-            return Err(unknown(origin, section, options));
+    for (section, value) in sections {
+        let toml::Value::Table(fields) = value else {
+            return Err(unknown(origin, &section, options));
         };
         for (name, value) in fields {
             let Some(option) = options.iter().find(|option| option.section == section && option.name == name) else {
                 return Err(unknown(origin, &format!("{section}.{name}"), options));
             };
-            if let (Value::String(_, text), Some(unit)) = (&*value, option.unit()) {
-                let number = unit.parse(text);
-                *value = Value::from(number.map_err(|reason| wrong(origin.clone(), option, reason))?);
-            }
+            settings.set(Setting { option, origin: origin.clone(), value: file_value(&origin, option, value) });
         }
         if !options.iter().any(|option| option.section == section) {
-            return Err(unknown(origin, section, options));
+            return Err(unknown(origin, &section, options));
         }
     }
-    Ok(Some(Layer { origin, values }))
+    Ok(())
 }
 
-fn variable(name: &OsString, value: &OsString, options: &[ConfigOption]) -> Result<Option<Layer>, ConfigError> {
+/// A value of the file in the type of its option.
+fn file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> Result<Value, ConfigError> {
+    let refused = |reason| Err(wrong(origin.to_owned(), option, reason));
+    if let (toml::Value::String(text), Some(unit)) = (&value, option.unit()) {
+        return unit.parse(text).map(Value::from).or_else(refused);
+    }
+    match (option.kind, value) {
+        (OptionKind::Text | OptionKind::Secret, toml::Value::String(text)) => Ok(Value::from(text)),
+        (OptionKind::Secret, _) => refused(format!("found something else, expected {}", option.expectation())),
+        (OptionKind::WholeNumber, toml::Value::Integer(number @ 0..)) => Ok(Value::from(number)),
+        (OptionKind::Boolean, toml::Value::Boolean(value)) => Ok(Value::from(value)),
+        (OptionKind::List, toml::Value::Array(items)) => {
+            let texts = items.into_iter().enumerate().map(|(position, item)| match item {
+                toml::Value::String(text) => Ok(Value::from(text)),
+                item => Err(ConfigError::Value {
+                    origin: origin.to_owned(),
+                    key: format!("{}.{position}", option.key()),
+                    reason: format!("found {}, expected a string", shown(&item)),
+                }),
+            });
+            texts.collect()
+        }
+        // The message shows how to write the text as a list.
+        (OptionKind::List, toml::Value::String(text)) => {
+            refused(format!("found {text:?}, expected a list of texts, such as [{text:?}]"))
+        }
+        (_, value) => refused(format!("found {}, expected {}", shown(&value), option.expectation())),
+    }
+}
+
+/// A value of the file in a message.
+fn shown(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => format!("{text:?}"),
+        toml::Value::Array(_) => "an array".to_owned(),
+        toml::Value::Table(_) => "a table".to_owned(),
+        value => format!("`{value}`"),
+    }
+}
+
+fn variable<'a>(
+    name: &OsString,
+    value: &OsString,
+    options: &'a [ConfigOption],
+) -> Result<Option<Setting<'a>>, ConfigError> {
     let Some(name) = name.to_str().filter(|name| name.starts_with("STRATA_")) else { return Ok(None) };
     let origin = format!("environment variable {name}");
     let Some(option) = options.iter().find(|option| option.environment_variable() == name) else {
@@ -118,7 +192,7 @@ fn variable(name: &OsString, value: &OsString, options: &[ConfigOption]) -> Resu
     let Some(text) = value.to_str() else {
         return Err(wrong(origin, option, "its value is not UTF-8".to_owned()));
     };
-    layer(origin, option, text).map(Some)
+    text_setting(origin, option, text).map(Some)
 }
 
 /// Whether an orchestrator set the variable for a neighbour whose name starts with `strata`. Container links and
@@ -133,8 +207,8 @@ fn is_service_link(name: &str) -> bool {
             || words.windows(2).any(|pair| pair[0] == "PORT" && pair[1].parse::<u16>().is_ok()))
 }
 
-/// One value given as text, in the type of its option.
-fn layer(origin: String, option: &ConfigOption, text: &str) -> Result<Layer, ConfigError> {
+/// A setting from text, which a variable and a flag have.
+fn text_setting<'a>(origin: String, option: &'a ConfigOption, text: &str) -> Result<Setting<'a>, ConfigError> {
     let unexpected = || format!("found {text:?}, expected {}", option.expectation());
     let value = match option.kind {
         OptionKind::Text | OptionKind::Secret => Ok(Value::from(text)),
@@ -145,12 +219,11 @@ fn layer(origin: String, option: &ConfigOption, text: &str) -> Result<Layer, Con
         OptionKind::Boolean => text.trim().parse::<bool>().map(Value::from).map_err(|_| unexpected()),
         OptionKind::List => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Ok(Value::from(items.map(Value::from).collect::<Vec<_>>()))
+            Ok(items.collect())
         }
     };
     let value = value.map_err(|reason| wrong(origin.clone(), option, reason))?;
-    let fields = Dict::from([(option.name.to_owned(), value)]);
-    Ok(Layer { origin, values: Dict::from([(option.section.to_owned(), Value::from(fields))]) })
+    Ok(Setting { option, origin, value: Ok(value) })
 }
 
 fn wrong(origin: String, option: &ConfigOption, reason: String) -> ConfigError {
@@ -203,9 +276,8 @@ mod tests {
             range: None,
         };
         for (text, expected) in [("a, b,,c ", vec!["a", "b", "c"]), ("one", vec!["one"]), (" ", vec![])] {
-            let layer = layer("test".to_owned(), &option, text).expect("a list takes any text");
-            let value = figment::Figment::from(layer).extract_inner::<Vec<String>>("server.names");
-            assert_eq!(value.expect("the list"), expected, "{text:?}");
+            let setting = text_setting("test".to_owned(), &option, text).expect("a list takes any text");
+            assert_eq!(setting.value.expect("the list"), serde_json::json!(expected), "{text:?}");
         }
     }
 

@@ -56,8 +56,6 @@ pub use webhook::Webhook;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use figment::Figment;
-use figment::error::{Actual, Kind};
 use serde::Deserialize;
 
 use option::{Section, Violation};
@@ -133,12 +131,13 @@ impl Config {
     /// [`ConfigError`], for the first thing that is wrong.
     pub fn load(sources: &ConfigSources) -> Result<Config, ConfigError> {
         let options = Config::options();
-        let layers = layers::read(sources, &options)?;
-        let figment = layers.into_iter().fold(Figment::new(), Figment::merge);
-        let config = figment.extract::<Config>().map_err(|error| wrong_value(&error, &options))?;
+        let mut settings = layers::read(sources, &options)?;
+        let config: Config = serde_path_to_error::deserialize(settings.values()?).map_err(|error| {
+            let key = error.path().to_string();
+            ConfigError::Value { origin: settings.origin(&key), key, reason: error.inner().to_string() }
+        })?;
         config.check().map_err(|violation| {
-            let origin = figment.find_metadata(&violation.key).map(|metadata| metadata.name.to_string());
-            let origin = origin.unwrap_or_else(|| "configuration".to_owned());
+            let origin = settings.origin(&violation.key);
             ConfigError::Value { origin, key: violation.key, reason: violation.reason }
         })?;
         Ok(config)
@@ -229,37 +228,4 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// The deserializer's message, in the words of the configuration, and without the value of a secret.
-fn wrong_value(error: &figment::Error, options: &[ConfigOption]) -> ConfigError {
-    let key = error.path.join(".");
-    let option = options.iter().find(|option| key == option.key());
-    let origin = error.metadata.as_ref().map_or("configuration".to_owned(), |metadata| metadata.name.to_string());
-    let found = |actual: &Actual| match option {
-        Some(option) if option.kind == OptionKind::Secret => "something else".to_owned(),
-        _ => match actual {
-            Actual::Str(text) => format!("{text:?}"),
-            Actual::Unsigned(number) => format!("`{number}`"),
-            Actual::Signed(number) => format!("`{number}`"),
-            Actual::Float(number) => format!("`{number}`"),
-            Actual::Bool(value) => format!("`{value}`"),
-            Actual::Seq => "an array".to_owned(),
-            Actual::Map => "a table".to_owned(),
-            other => other.to_string(),
-        },
-    };
-    let reason = match &error.kind {
-        Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
-            let expected = option.map_or(expected.as_str(), |option| option.expectation());
-            let expected = match (option.map(|option| option.kind), actual) {
-                // The list that was meant.
-                (Some(OptionKind::List), Actual::Str(text)) => format!("a list of texts, such as [{text:?}]"),
-                _ => expected.to_owned(),
-            };
-            format!("found {}, expected {expected}", found(actual))
-        }
-        kind => kind.to_string(),
-    };
-    ConfigError::Value { origin, key, reason }
 }
