@@ -33,6 +33,16 @@ impl Secret {
         Secret::with_prefix(Secret::API_TOKEN_PREFIX, random)
     }
 
+    /// The id of a session: 64 hexadecimal digits.
+    pub fn session_id(random: [u8; SECRET_BYTES]) -> Secret {
+        Secret::with_prefix("", random)
+    }
+
+    /// Whether a text has the form of [`Secret::session_id`].
+    pub fn is_session_id(text: &str) -> bool {
+        text.len() == 2 * SECRET_BYTES && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
     /// An earlier secret, read back from storage.
     pub fn from_stored(text: String) -> Secret {
         Secret(text)
@@ -88,6 +98,16 @@ mod tests {
             (Secret::api_token(random), "strata_"),
         ] {
             assert_eq!(secret.expose(), format!("{prefix}{digits}"));
+        }
+    }
+
+    #[test]
+    fn session_id_has_its_own_form() {
+        let id = Secret::session_id([0xab; SECRET_BYTES]);
+        assert!(Secret::is_session_id(id.expose()));
+        let id = id.expose();
+        for other in ["", &id[1..], &id.to_uppercase(), &format!("{id}0"), &format!("{}g", &id[1..])] {
+            assert!(!Secret::is_session_id(other), "{other:?}");
         }
     }
 

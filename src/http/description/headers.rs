@@ -79,7 +79,8 @@ const HEADERS: [Described; 27] = [
     Described("Retry-After", Type::Integer, "Seconds to wait before the next request.", || json!(42)),
     Described("WWW-Authenticate", Type::String, "The scheme to authenticate with.", || json!("Bearer")),
     Described("Set-Cookie", Type::String, "The session's id, or that there is none any more.", || {
-        json!("strata_session=PLxTD9nKRWiw9Kpa9d3Mkw; HttpOnly; SameSite=Lax; Path=/; Max-Age=7776000")
+        let id = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+        json!(format!("strata_session={id}; HttpOnly; SameSite=Lax; Path=/; Max-Age=7776000"))
     }),
     Described("Referrer-Policy", Type::String, "`no-referrer`: the URL holds a secret.", || json!("no-referrer")),
     Described("Allow", Type::String, "The methods that the path takes.", || json!("GET")),

@@ -11,7 +11,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header::COOKIE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
-use tower_sessions::cookie::Cookie;
+use cookie::Cookie;
 
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::auth::authorization;

@@ -6,10 +6,10 @@ use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use cookie::time::Duration;
+use cookie::{Cookie, SameSite};
 use serde::Serialize;
 use serde_json::json;
-use tower_sessions::cookie::time::Duration;
-use tower_sessions::cookie::{Cookie, SameSite};
 use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 

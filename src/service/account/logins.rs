@@ -18,7 +18,7 @@ use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
 use crate::service::account::login_limits::{self, Attempt, CLIENT_FACTOR, LoginLimits, Refused, whole_seconds};
 use crate::service::account::session_origin::SessionOrigin;
-use crate::service::account::sessions::{Sessions, hash_of};
+use crate::service::account::sessions::{Sessions, session_hash};
 use crate::service::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate};
@@ -254,7 +254,7 @@ impl Logins {
             }
         }
         let new_hash = self.checks.hash(client, new.to_owned()).await?;
-        let kept = current.and_then(hash_of);
+        let kept = current.and_then(session_hash);
         let change = self.catalog.change_password(user.id, &user.password_hash, &new_hash, kept.as_deref());
         self.writes.run(user.id, change).await.map_err(|error| match error {
             // Somebody else was faster.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tower_sessions::session::Id;
 
 use crate::catalog::{Catalog, CatalogError, SessionRecord, TokenUser};
 use crate::config::{self, Config};
@@ -46,14 +45,10 @@ pub struct OwnedSession {
     pub origin: SessionOrigin,
 }
 
-/// What the catalog knows a session by: who reads the database can use none of them.
-fn hash(id: Id) -> String {
-    Secret::from_stored(id.to_string()).hash()
-}
-
-/// The same of the cookie's text; `None` for what is no session's id.
-pub(in crate::service) fn hash_of(id: &str) -> Option<String> {
-    id.parse::<Id>().ok().map(hash)
+/// The catalog's key of a session: a reader of the database cannot use it as a cookie. `None` if the text of the
+/// cookie is not the id of a session.
+pub(crate) fn session_hash(id: &str) -> Option<String> {
+    Secret::is_session_id(id).then(|| Secret::from_stored(id.to_owned()).hash())
 }
 
 /// What its owner knows a session by.
@@ -103,10 +98,10 @@ impl Sessions {
     /// # Errors
     /// [`ManageError::Catalog`], [`ManageError::Refused`].
     pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
-        let Ok(id) = id.parse::<Id>() else { return Ok(None) };
+        let Some(id_hash) = session_hash(id) else { return Ok(None) };
         let _permit = self.gates.look_up(client).await?;
         let (catalog, options) = (&self.catalog, &self.config.sessions);
-        let Some(session) = catalog.session(&hash(id)).await.map_err(ManageError::Catalog)? else { return Ok(None) };
+        let Some(session) = catalog.session(&id_hash).await.map_err(ManageError::Catalog)? else { return Ok(None) };
         let end = end(options, session.created_at, catalog.now());
         // The limit may be a lower one than when the session was used last.
         if end <= catalog.now() {
@@ -140,9 +135,10 @@ impl Sessions {
         let catalog = &self.catalog;
         catalog.delete_expired_sessions().await.map_err(ManageError::Catalog)?;
         loop {
-            let (id, now) = (Id::default(), catalog.now());
+            let id = Secret::session_id(rand::random());
+            let now = catalog.now();
             let session = SessionRecord {
-                id_hash: hash(id),
+                id_hash: id.hash(),
                 user: Some(user.id),
                 data: origin.to_data(),
                 created_at: now,
@@ -150,8 +146,8 @@ impl Sessions {
                 last_used_at: now,
             };
             match catalog.create_session(&session, Some(&user.password_hash), limits::SESSIONS).await {
-                Ok(true) => return Ok(Secret::from_stored(id.to_string())),
-                // Taken, of 2^128.
+                Ok(true) => return Ok(id),
+                // Taken, of 2^256.
                 Ok(false) => {}
                 // The user was removed meanwhile, or the password changed.
                 Err(CatalogError::NotFound | CatalogError::Conflict) => return Err(ManageError::WrongCredentials),
@@ -165,7 +161,7 @@ impl Sessions {
     /// # Errors
     /// [`ManageError::Catalog`].
     pub async fn list(&self, user: &User, current: Option<&str>) -> Result<Vec<OwnedSession>, ManageError> {
-        let current = current.and_then(hash_of);
+        let current = current.and_then(session_hash);
         let sessions = self.catalog.sessions_of(user.id).await.map_err(ManageError::Catalog)?;
         let (options, now) = (&self.config.sessions, self.catalog.now());
         let lasting = sessions.into_iter().filter(|session| end(options, session.created_at, now) > now);
@@ -199,9 +195,9 @@ impl Sessions {
     /// # Errors
     /// [`ManageError::Catalog`].
     pub async fn end(&self, id: &str) -> Result<(), ManageError> {
-        match id.parse::<Id>() {
-            Ok(id) => self.catalog.delete_session(&hash(id)).await.map_err(ManageError::Catalog),
-            Err(_) => Ok(()),
+        match session_hash(id) {
+            Some(id_hash) => self.catalog.delete_session(&id_hash).await.map_err(ManageError::Catalog),
+            None => Ok(()),
         }
     }
 }
