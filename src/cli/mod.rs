@@ -16,8 +16,6 @@ mod file_owner;
 mod fixtures;
 mod import;
 mod list;
-mod log_lines;
-mod log_writer;
 mod logging;
 mod manual;
 mod nodes;
@@ -113,7 +111,7 @@ fn suggesting_one(mut error: clap::Error) -> clap::Error {
 pub fn run(parse: fn() -> CommandLine) -> ExitCode {
     let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
     let ended = thread.spawn(move || execute(parse())).map(JoinHandle::join);
-    log_writer::LogWriter::end();
+    logging::end();
     let outcome = match ended {
         Ok(Ok(outcome)) => outcome,
         // It has printed the reason.

@@ -126,6 +126,7 @@ fn the_page_has_the_table_of_fixed_limits() {
 const INTERNAL: &[(&str, &str)] = &[
     ("catalog/attempts.rs", "MAX_ERROR_CHARACTERS"),
     ("catalog/shared_exports.rs", "MOST_EXPORTS"),
+    ("cli/logging.rs", "MAX_WAITING_LINES"),
     ("cluster/identity.rs", "MOST_BYTES"),
     ("diff/shared.rs", "MOST"),
     ("document/shape.rs", "MOST_KEY_BYTES"),
