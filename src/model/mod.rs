@@ -4,6 +4,7 @@ pub mod causes;
 pub mod dataset;
 pub mod ids;
 pub mod index;
+pub mod leb128;
 pub mod limits;
 pub mod node;
 pub mod path;

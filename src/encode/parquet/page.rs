@@ -1,6 +1,8 @@
 //! Pages of a column, as the specification of Parquet has them: headers in Thrift's compact protocol, definition levels
 //! and codes of a dictionary in the hybrid of runs and bit packing.
 
+use crate::model::leb128;
+
 /// Encodings by the numbers of the specification.
 const PLAIN: usize = 0;
 const RLE: usize = 3;
@@ -35,7 +37,7 @@ pub(super) fn write_header(kind: PageKind, values: usize, size: PageSize, out: &
     let integer = |value: usize, out: &mut Vec<u8>| {
         out.push(INTEGER);
         // Positive numbers are doubled.
-        write_varint((value as u64) << 1, out);
+        leb128::write((value as u64) << 1, out);
     };
     integer(if kind == PageKind::Dictionary { 2 } else { 0 }, out);
     integer(size.uncompressed, out);
@@ -88,7 +90,7 @@ pub(super) fn write_levels(rows: usize, levels: Levels<'_>, out: &mut Vec<u8>) {
         }
     } else {
         let groups = rows.div_ceil(8);
-        write_varint((groups as u64) << 1 | 1, out);
+        leb128::write((groups as u64) << 1 | 1, out);
         let bits = out.len();
         out.resize(bits + groups, 0);
         for &row in present {
@@ -107,7 +109,7 @@ pub(super) fn write_codes(codes: &[u32], below: usize, out: &mut Vec<u8>) {
         return write_run(codes.len(), 0, out);
     }
     let groups = codes.len().div_ceil(8);
-    write_varint((groups as u64) << 1 | 1, out);
+    leb128::write((groups as u64) << 1 | 1, out);
     let end = out.len() + groups * width;
     let (mut bits, mut count) = (0_u64, 0);
     for &code in codes {
@@ -142,16 +144,8 @@ pub(super) fn code_bits(below: usize) -> usize {
 
 /// Appends so many times the same level or code of at most eight bits.
 fn write_run(length: usize, value: u8, out: &mut Vec<u8>) {
-    write_varint((length as u64) << 1, out);
+    leb128::write((length as u64) << 1, out);
     out.push(value);
-}
-
-fn write_varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 #[cfg(test)]
@@ -160,24 +154,11 @@ mod tests {
 
     use super::*;
 
-    fn varint(bytes: &mut &[u8]) -> usize {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let (&byte, rest) = bytes.split_first().expect("a byte");
-            *bytes = rest;
-            value |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return value;
-            }
-        }
-    }
-
     /// Reads the hybrid bit by bit.
     fn read(mut bytes: &[u8], width: usize, count: usize) -> Vec<u32> {
         let mut values = Vec::new();
         while values.len() < count {
-            let header = varint(&mut bytes);
+            let header = leb128::read(&mut bytes).expect("a header") as usize;
             if header.is_multiple_of(2) {
                 let size = width.div_ceil(8);
                 let value = bytes[..size].iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte));

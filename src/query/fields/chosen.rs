@@ -7,6 +7,7 @@ use std::sync::Arc;
 use datafusion::common::exec_datafusion_err;
 use datafusion::error::Result;
 
+use crate::model::leb128;
 use crate::query::account::Accounted;
 use crate::query::tasks;
 use crate::storage::reader::VersionReader;
@@ -59,14 +60,7 @@ impl Chosen {
     pub(super) fn write(&self, readers: &[VersionReader; 2], units: &[usize]) -> std::io::Result<String> {
         let mut bytes = Vec::new();
         for unit in units {
-            for count in self.of(readers, *unit).iter() {
-                let mut left = *count;
-                while left > 0x7f {
-                    bytes.push(left as u8 | 0x80);
-                    left >>= 7;
-                }
-                bytes.push(left as u8);
-            }
+            self.of(readers, *unit).iter().for_each(|count| leb128::write(*count, &mut bytes));
         }
         Ok(hex::encode(zstd::bulk::compress(&bytes, LEVEL)?))
     }
@@ -85,26 +79,16 @@ impl Chosen {
         let most = rows.iter().sum::<usize>().saturating_mul(COUNT_BYTES);
         let bytes = hex::decode(text).map_err(|_| damaged())?;
         let bytes = zstd::bulk::decompress(&bytes, most).map_err(|_| damaged())?;
-        let mut bytes = bytes.into_iter();
-        let mut count = || {
-            let mut count = 0_u32;
-            for place in 0..COUNT_BYTES as u32 {
-                let byte = bytes.next()?;
-                count |= u32::from(byte & 0x7f).checked_shl(7 * place)?;
-                if byte & 0x80 == 0 {
-                    return Some(count);
-                }
-            }
-            None
-        };
+        let mut rest = &bytes[..];
         let mut found = BTreeMap::new();
         for (unit, rows) in units.iter().zip(rows) {
-            let counts: Vec<u32> = (0..rows).map(|_| count()).collect::<Option<_>>().ok_or_else(damaged)?;
+            let counts: Vec<u32> =
+                (0..rows).map(|_| leb128::read_u32(&mut rest)).collect::<Option<_>>().ok_or_else(damaged)?;
             found.insert(*unit, counts);
         }
-        match bytes.next() {
-            None => Ok(Chosen::Units(Arc::new(found))),
-            Some(_) => Err(damaged()),
+        match rest.is_empty() {
+            true => Ok(Chosen::Units(Arc::new(found))),
+            false => Err(damaged()),
         }
     }
 }

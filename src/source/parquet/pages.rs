@@ -22,6 +22,7 @@ use super::codec;
 use super::delta::{self, DeltaError};
 use super::header::{self, Header, PageType};
 use super::{damaged, over_memory_limit};
+use crate::model::leb128;
 
 /// Bytes of memory for one value of a column and its levels while a batch is made, the text of strings not counted.
 pub(super) const VALUE_BYTES: u64 = 24;
@@ -490,8 +491,7 @@ fn most_between_zeros(mut bytes: &[u8], width: u32, values: u64, rows: usize) ->
     };
     let value_bytes = width.div_ceil(8) as usize;
     while position < values {
-        let Some((head, rest)) = varint(bytes) else { break };
-        bytes = rest;
+        let Some(head) = leb128::read(&mut bytes) else { break };
         let count = head >> 1;
         if head & 1 == 0 {
             let Some((value, rest)) = bytes.split_at_checked(value_bytes) else { break };
@@ -534,15 +534,4 @@ fn is_zero(packed: &[u8], index: u64, width: u32) -> bool {
         let byte = usize::try_from(bit / 8).ok().and_then(|at| packed.get(at));
         byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 0)
     })
-}
-
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0_u64;
-    for (index, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f).checked_shl(7 * index as u32)?;
-        if byte & 0x80 == 0 {
-            return Some((value, &bytes[index + 1..]));
-        }
-    }
-    None
 }

@@ -4,6 +4,8 @@
 //!
 //! Source: the Thrift compact protocol specification.
 
+use crate::model::leb128;
+
 /// The deepest nesting that is walked; Parquet's own structures need less than ten levels.
 const DEPTH_MAX: usize = 24;
 
@@ -48,15 +50,10 @@ impl<'a> Walker<'a> {
     }
 
     pub(super) fn varint(&mut self) -> Walked<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(Malformed)
+        let mut rest = self.bytes.get(self.position..).ok_or(Malformed)?;
+        let value = leb128::read(&mut rest).ok_or(Malformed)?;
+        self.position = self.bytes.len() - rest.len();
+        Ok(value)
     }
 
     /// A signed number in zigzag.
@@ -205,7 +202,7 @@ impl StructWriter {
             step @ 1..=15 => self.bytes.push((step as u8) << 4 | kind.0),
             _ => {
                 self.bytes.push(kind.0);
-                self.varint((id << 1) as u64 ^ (id >> 63) as u64);
+                leb128::write((id << 1) as u64 ^ (id >> 63) as u64, &mut self.bytes);
             }
         }
     }
@@ -223,7 +220,7 @@ impl StructWriter {
             Ok(count @ 0..15) => self.bytes.push(count << 4 | ValueType::STRUCT.0),
             _ => {
                 self.bytes.push(0xf0 | ValueType::STRUCT.0);
-                self.varint(count);
+                leb128::write(count, &mut self.bytes);
             }
         }
     }
@@ -243,14 +240,6 @@ impl StructWriter {
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
         self.end_struct();
         self.bytes
-    }
-
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(value as u8);
     }
 }
 

@@ -4,8 +4,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use super::bytes::write;
 use super::{RAW_BYTES, ScalarKind};
+use crate::model::leb128;
 use crate::storage::tree::{Node, PathTree, ROOT, UNKNOWN};
 
 /// Zstandard level. Shapes are a small part of a file, and compressing them a small part of its making.
@@ -122,10 +122,10 @@ impl ShapeBuilder {
     #[inline]
     fn end_run(&mut self) {
         match self.run.take() {
-            Some((place, 1)) => write(place << 1, &mut self.row),
+            Some((place, 1)) => leb128::write(place << 1, &mut self.row),
             Some((place, length)) => {
-                write(place << 1 | 1, &mut self.row);
-                write(length - 2, &mut self.row);
+                leb128::write(place << 1 | 1, &mut self.row);
+                leb128::write(length - 2, &mut self.row);
             }
             None => {}
         }
@@ -144,9 +144,9 @@ impl ShapeBuilder {
         let shape = |number: u32| &shapes[start(number as usize)..ends[number as usize]];
         let hash = hasher.hash_one(row.as_slice());
         match table.find(hash, |number| shape(*number) == row.as_slice()) {
-            Some(number) => write(number + 1, codes),
+            Some(number) => leb128::write(number + 1, codes),
             None => {
-                write(0, codes);
+                leb128::write(0_u32, codes);
                 let number = ends.len() as u32;
                 table.insert_unique(hash, number, |other| hasher.hash_one(shape(*other)));
                 shapes.extend_from_slice(row);
@@ -177,7 +177,7 @@ impl ShapeBuilder {
             }
         }
         let mut raw = Vec::with_capacity(self.shapes.len() + self.shapes.len() / 8 + self.codes.len() + (1 << 12));
-        write(paths.iter().sum(), &mut raw);
+        leb128::write(paths.iter().sum::<u32>(), &mut raw);
         let mut count = 0;
         for node in 0..paths.len() {
             if paths[node] == 0 {
@@ -186,19 +186,19 @@ impl ShapeBuilder {
             count += 1;
             paths[node] = count;
             let (parent, key) = tree.parent_and_key(node as Node);
-            write(paths[parent as usize], &mut raw);
-            write(u32::try_from(key.len()).ok()?, &mut raw);
+            leb128::write(paths[parent as usize], &mut raw);
+            leb128::write(u32::try_from(key.len()).ok()?, &mut raw);
             raw.extend_from_slice(key);
         }
-        write(self.places.len() as u32, &mut raw);
+        leb128::write(self.places.len() as u32, &mut raw);
         for (node, kind) in &self.places {
-            write(paths[*node as usize], &mut raw);
+            leb128::write(paths[*node as usize], &mut raw);
             raw.push(*kind as u8);
         }
-        write(self.ends.len() as u32, &mut raw);
+        leb128::write(self.ends.len() as u32, &mut raw);
         let mut start = 0;
         for end in &self.ends {
-            write((end - start) as u32, &mut raw);
+            leb128::write((end - start) as u32, &mut raw);
             raw.extend_from_slice(&self.shapes[start..*end]);
             start = *end;
         }

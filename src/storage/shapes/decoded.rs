@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::bytes::{Damaged, read, take};
-use super::{RAW_BYTES, ScalarKind};
+use super::{Damaged, RAW_BYTES, ScalarKind};
 use crate::document;
+use crate::model::leb128;
 use crate::storage::zstd_frame;
 
 /// The shapes of a row group. Equal ones say the same of the same rows.
@@ -40,6 +40,13 @@ pub struct ScalarRun {
     pub length: u32,
 }
 
+/// Removes this many bytes from the start of `bytes`.
+fn take<'b>(bytes: &mut &'b [u8], length: u32) -> Option<&'b [u8]> {
+    let (taken, rest) = bytes.split_at_checked(length as usize)?;
+    *bytes = rest;
+    Some(taken)
+}
+
 impl Shapes {
     /// Reads the shapes of so many rows.
     ///
@@ -57,11 +64,11 @@ impl Shapes {
             let start = (raw.len() - rest.len()) as u32;
             start..start.saturating_add(length)
         };
-        let count = read(&mut rest)? as usize;
+        let count = leb128::read_u32(&mut rest)? as usize;
         // Each takes two bytes or more, each place two, each shape one.
         let mut paths = Vec::with_capacity(count.min(rest.len() / 2));
         for number in 0..count {
-            let (parent, length) = (read(&mut rest)?, read(&mut rest)?);
+            let (parent, length) = (leb128::read_u32(&mut rest)?, leb128::read_u32(&mut rest)?);
             let key = range(rest, length);
             take(&mut rest, length)?;
             if parent as usize > number {
@@ -69,19 +76,19 @@ impl Shapes {
             }
             paths.push(PathRecord { parent, key });
         }
-        let count = read(&mut rest)? as usize;
+        let count = leb128::read_u32(&mut rest)? as usize;
         let mut places = Vec::with_capacity(count.min(rest.len() / 2));
         for _ in 0..count {
-            let (path, kind) = (read(&mut rest)?, read(&mut rest)?);
+            let (path, kind) = (leb128::read_u32(&mut rest)?, leb128::read_u32(&mut rest)?);
             if path == 0 || path as usize > paths.len() {
                 return None;
             }
             places.push((path, *ScalarKind::ALL.get(kind as usize)?));
         }
-        let count = read(&mut rest)? as usize;
+        let count = leb128::read_u32(&mut rest)? as usize;
         let mut shapes = Vec::with_capacity(count.min(rest.len()));
         for _ in 0..count {
-            let length = read(&mut rest)?;
+            let length = leb128::read_u32(&mut rest)?;
             let shape = range(rest, length);
             let mut runs = Runs { bytes: take(&mut rest, length)?, places: &places };
             let mut scalars = 0_u32;
@@ -96,7 +103,7 @@ impl Shapes {
         let mut codes = Vec::with_capacity(rows);
         let mut next = 0;
         for _ in 0..rows {
-            let shape = match read(&mut rest)? {
+            let shape = match leb128::read_u32(&mut rest)? {
                 0 => {
                     next += 1;
                     next - 1
@@ -200,10 +207,10 @@ impl Iterator for Runs<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<ScalarRun> {
-        let head = read(&mut self.bytes)?;
+        let head = leb128::read_u32(&mut self.bytes)?;
         let place = head >> 1;
         let kind = self.places.get(place as usize)?.1;
-        let length = if head & 1 == 0 { 1 } else { read(&mut self.bytes)?.checked_add(2)? };
+        let length = if head & 1 == 0 { 1 } else { leb128::read_u32(&mut self.bytes)?.checked_add(2)? };
         Some(ScalarRun { place, kind, length })
     }
 }

@@ -9,17 +9,27 @@
 //! | [`builder`] | the shapes of a row group as bytes, while its entities are walked |
 //! | [`decoded`] | the shapes of a row group, ready to be asked |
 //! | [`stored`] | where the shapes of each row group lie in a file |
-//! | `bytes` | how numbers are written |
-//!
+//! //!
 //! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
 //! gives an error or other paths, and no panic.
 
 pub mod builder;
-mod bytes;
 pub mod decoded;
 pub mod stored;
 
-pub use bytes::Damaged;
+use std::fmt;
+
+/// Bytes are not shapes that this build writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged(&'static str);
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "the shapes are damaged: {}", self.0)
+    }
+}
+
+impl std::error::Error for Damaged {}
 
 /// Most bytes of the shapes of a row group before they are compressed. A writer leaves out what takes more, and a
 /// reader refuses it.

@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use crate::model::leb128;
 use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::damaged::Damaged;
 use crate::storage::keywords::lists::MAX_ROWS;
@@ -164,13 +165,7 @@ pub(super) fn pack(part: Part, text: &[u8], numbers: impl ExactSizeIterator<Item
     }
     let count = numbers.len() as u32;
     let mut varints = Vec::with_capacity(numbers.len());
-    for mut number in numbers {
-        while number >= 0x80 {
-            varints.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        varints.push(number as u8);
-    }
+    numbers.for_each(|number| leb128::write(number, &mut varints));
     let mut compressor =
         zstd::bulk::Compressor::new(if part == Part::Dictionary { DICTIONARY_LEVEL } else { TEXTS_LEVEL }).ok()?;
     let text_frame = compressor.compress(text).ok()?;
@@ -218,20 +213,11 @@ pub(super) fn unpack(part: &'static str, bytes: &[u8], max_count: usize) -> Resu
         return Err(damaged("it has another number of numbers"));
     }
     let mut numbers = Vec::with_capacity(count);
-    let (mut number, mut shift) = (0u32, 0);
-    for byte in varints {
-        let bits = u32::from(byte & 0x7f);
-        if shift > 28 || bits << shift >> shift != bits {
-            return Err(damaged("a number is too large"));
-        }
-        number |= bits << shift;
-        shift += 7;
-        if byte < 0x80 {
-            numbers.push(number);
-            (number, shift) = (0, 0);
-        }
+    let mut rest = &varints[..];
+    for _ in 0..count {
+        numbers.push(leb128::read_u32(&mut rest).ok_or_else(|| damaged("a number is cut off, or too large"))?);
     }
-    if numbers.len() != count || shift != 0 {
+    if !rest.is_empty() {
         return Err(damaged("it has another number of numbers"));
     }
     Ok((text, numbers))
