@@ -24,8 +24,6 @@ pub struct NewNode {
     pub roles: String,
     /// Where other servers reach it.
     pub internal_address: Option<String>,
-    /// Where other servers reach its HTTP.
-    pub http_address: Option<String>,
 }
 
 /// A server that has registered.
@@ -46,7 +44,6 @@ struct NodeRow {
     version: String,
     roles: String,
     internal_address: Option<String>,
-    http_address: Option<String>,
     started_at: i64,
     seen_at: i64,
 }
@@ -64,7 +61,6 @@ impl TryFrom<NodeRow> for Node {
                 version: row.version,
                 roles: row.roles,
                 internal_address: row.internal_address,
-                http_address: row.http_address,
             },
         })
     }
@@ -73,7 +69,7 @@ impl TryFrom<NodeRow> for Node {
 /// The columns of a [`NodeRow`].
 macro_rules! node_columns {
     () => {
-        "node_id, process, version, roles, internal_address, http_address, started_at, seen_at"
+        "node_id, process, version, roles, internal_address, started_at, seen_at"
     };
 }
 
@@ -84,12 +80,11 @@ impl Catalog {
     ///
     /// [`CatalogError::Nul`].
     pub async fn register_node(&self, node: &NewNode) -> Result<(), CatalogError> {
-        let sql = "INSERT INTO nodes (node_id, process, version, roles, internal_address, http_address, started_at, seen_at)
-                   VALUES ($1, $2, $3, $4, $5, $7, $6, $6)
+        let sql = "INSERT INTO nodes (node_id, process, version, roles, internal_address, started_at, seen_at)
+                   VALUES ($1, $2, $3, $4, $5, $6, $6)
                    ON CONFLICT (node_id) DO UPDATE
                    SET process = EXCLUDED.process, version = EXCLUDED.version, roles = EXCLUDED.roles,
-                       internal_address = EXCLUDED.internal_address, http_address = EXCLUDED.http_address, started_at = EXCLUDED.started_at,
-                       seen_at = EXCLUDED.seen_at";
+                       internal_address = EXCLUDED.internal_address, started_at = EXCLUDED.started_at, seen_at = EXCLUDED.seen_at";
         let values = &[
             text(&node.id, "node_id")?,
             text(&node.process, "process")?,
@@ -97,7 +92,6 @@ impl Catalog {
             text(&node.roles, "roles")?,
             optional_text(node.internal_address.as_deref(), "internal_address")?,
             from_time(self.now()),
-            optional_text(node.http_address.as_deref(), "http_address")?,
         ];
         self.engine.write(sql, values).await?;
         Ok(())

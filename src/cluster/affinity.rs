@@ -14,7 +14,7 @@ const ROOM_PERCENT: u128 = 105;
 
 /// The nodes of these names for a key, as indices: the one that the key belongs to, then those that stand in for it.
 /// The order of the names does not matter. Names that are equal rank as they are given.
-pub fn rank(key: &[u8], nodes: &[&str]) -> Vec<usize> {
+fn rank(key: &[u8], nodes: &[&str]) -> Vec<usize> {
     let mut ranked: Vec<(Reverse<u64>, &str, usize)> =
         nodes.iter().enumerate().map(|(number, node)| (Reverse(score(key, node)), *node, number)).collect();
     ranked.sort_unstable();

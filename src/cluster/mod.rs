@@ -5,10 +5,8 @@
 //! | `address` | how a server registers where it is reached |
 //! | [`affinity`] | which node something belongs to |
 //! | `distributed` | large queries that other nodes help with |
-//! | [`hand_over`] | heavy reads, handed over to the node that their file belongs to |
 //! | `identity` | the name of this server |
 //! | `nodes` | the servers of the service: names, roles, signs of life |
-//! | `reach` | which servers take connections |
 //! | `redis` | a connection to Redis that is kept up, and calls that never wait for long |
 //! | [`tls`] | TLS between servers, and the files of its certificates |
 //! | [`token`] | what proves that a request is from a server of the service |
@@ -16,10 +14,8 @@
 mod address;
 pub mod affinity;
 pub mod distributed;
-pub mod hand_over;
 pub mod identity;
 pub mod nodes;
-mod reach;
 pub mod redis;
 pub mod tls;
 pub mod token;

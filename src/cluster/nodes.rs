@@ -75,7 +75,6 @@ impl Nodes {
                 // Servers that connect otherwise leave it alone.
                 address::registered(address.as_str(), config.cluster.tls_certificate.is_some())
             }),
-            http_address: config.cluster.http_address.as_ref().map(|address| address.as_str().to_owned()),
         });
         Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own, living: ArcSwap::default() }
     }

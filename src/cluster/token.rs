@@ -27,31 +27,11 @@ const AHEAD_S: u64 = 10;
 /// The version of the program. What servers of another one ask may mean something else.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What a request between servers is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A read that is handed over.
-    Read,
-    /// A task of a distributed query.
-    Task,
-}
-
-impl Purpose {
-    fn name(self) -> &'static str {
-        match self {
-            Purpose::Read => "read",
-            Purpose::Task => "task",
-        }
-    }
-}
-
 /// What a token is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The name of the server that is asked.
     pub receiver: &'a str,
-    /// What for.
-    pub purpose: Purpose,
     /// The method.
     pub method: &'a str,
     /// Path and query, as they are sent.
@@ -100,8 +80,8 @@ impl NodeSecret {
     }
 
     fn code(&self, time: &str, sender: &str, claim: &Claim<'_>) -> Option<String> {
-        let Claim { receiver, purpose, method, target, said } = *claim;
-        let code = self.of_parts(&["token", VERSION, time, sender, receiver, purpose.name(), method, target, said])?;
+        let Claim { receiver, method, target, said } = *claim;
+        let code = self.of_parts(&["token", VERSION, time, sender, receiver, method, target, said])?;
         Some(hex::encode(code.finalize().into_bytes()))
     }
 
@@ -128,13 +108,8 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000;
 
-    const CLAIM: Claim<'_> = Claim {
-        receiver: "n2",
-        purpose: Purpose::Read,
-        method: "GET",
-        target: "/api/1/a/v1/?limit=1",
-        said: "user:7 00ff",
-    };
+    const CLAIM: Claim<'_> =
+        Claim { receiver: "n2", method: "GET", target: "/api/1/a/v1/?limit=1", said: "user:7 00ff" };
 
     fn secret(text: &str) -> NodeSecret {
         NodeSecret::new(Secret::from_stored(text.to_owned()))
@@ -165,7 +140,6 @@ mod tests {
             Claim { receiver: "n3", ..CLAIM },
             // Not even where it comes from.
             Claim { receiver: "n1", ..CLAIM },
-            Claim { purpose: Purpose::Task, ..CLAIM },
             Claim { method: "HEAD", ..CLAIM },
             Claim { target: "/api/1/a/v1/?limit=2", ..CLAIM },
             Claim { target: "/api/1/a/v1/", ..CLAIM },

@@ -23,14 +23,8 @@ section! {
         /// Host and port at which other servers of the service reach `cluster.listen`, as `10.0.0.7:8081`. `strata
         /// nodes` shows it. When not given, `cluster.listen`. Without `cluster.listen` it is refused.
         internal_address: Option<InternalAddress> = None;
-        /// Host and port at which other servers of the service reach `server.listen` of this one, as `10.0.0.7:8080`.
-        /// They hand heavy reads of version files that belong to this server over to it there. Needs `cluster.secret`.
-        /// `https://10.0.0.7:8443` is a proxy on this machine that ends TLS, and needs `cluster.tls_ca`. When not given,
-        /// none are.
-        http_address: Option<HttpAddress> = None;
         /// The secret that proves to servers of the service that a request is from one of them: at least 16 bytes, not
-        /// counting blanks at its ends, the same on all. Without it no read is handed over, and no query is
-        /// distributed.
+        /// counting blanks at its ends, the same on all. Without it no query is distributed.
         secret: Option<ClusterSecret> = None;
         /// The file of this server's certificate, in PEM, followed by those that lead from it to `cluster.tls_ca`. With
         /// it, `cluster.tls_key` and `cluster.tls_ca`, servers connect at `cluster.listen` with TLS, and exchange no
@@ -38,8 +32,7 @@ section! {
         tls_certificate: Option<PathBuf> = None;
         /// The file of the key of `cluster.tls_certificate`, in PEM, without a passphrase.
         tls_key: Option<PathBuf> = None;
-        /// The file of the certificates, in PEM, that sign those of servers. Servers trust no others, also where
-        /// `cluster.http_address` of another one begins with `https://`.
+        /// The file of the CA certificates, in PEM, that sign the certificates of servers. Servers trust no other CA.
         tls_ca: Option<PathBuf> = None;
         /// Bytes of a version file that a query has to read and that are not in the cache of this server, above which
         /// it is distributed: each server with the role `query` reads a part. 0: none is.
@@ -86,9 +79,6 @@ impl Cluster {
     /// Checks options that depend on each other, and on what the process does.
     pub(super) fn check_combinations(&self, roles: Roles) -> Result<(), Violation> {
         let wrong = |key: &str, reason: String| Err(Violation { key: format!("cluster.{key}"), reason });
-        if self.http_address.is_some() && self.secret.is_none() {
-            return wrong("http_address", "no server hands reads over without a cluster.secret".to_owned());
-        }
         let tls = [
             ("tls_certificate", self.tls_certificate.is_some()),
             ("tls_key", self.tls_key.is_some()),
@@ -101,11 +91,6 @@ impl Cluster {
         }
         if given.is_some() && self.secret.is_none() {
             return wrong("tls_certificate", "servers connect to each other only with a cluster.secret".to_owned());
-        }
-        if given.is_none() && self.http_address.as_ref().is_some_and(|address| address.as_str().contains("://")) {
-            let reason = "servers trust who signed the certificate of a proxy only by cluster.tls_ca: give it, \
-                          cluster.tls_certificate and cluster.tls_key, too";
-            return wrong("http_address", reason.to_owned());
         }
         let Some(listen) = &self.listen else {
             return match &self.internal_address {
@@ -214,38 +199,6 @@ impl OptionValue for InternalAddress {
     }
 }
 
-/// Host and port of a process that is asked by HTTP, as an [`InternalAddress`], or after `https://` of a proxy that ends
-/// TLS.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct HttpAddress(String);
-
-impl HttpAddress {
-    /// `host:port`, or `https://host:port`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for HttpAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match InternalAddress::try_from(text.strip_prefix("https://").unwrap_or(&text).to_owned()) {
-            Ok(_) => Ok(HttpAddress(text)),
-            Err(expected) => Err(format!("{expected}, or one of these after https://")),
-        }
-    }
-}
-
-impl OptionValue for HttpAddress {
-    const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.clone())
-    }
-}
-
 /// The roles of a process, as an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
@@ -323,16 +276,6 @@ mod tests {
         assert_eq!(parse("").check_combinations(roles(&["http"]).expect("roles")), Ok(()));
     }
 
-    /// Nothing was handed over, and nothing said why.
-    #[test]
-    fn reads_are_handed_over_only_with_a_secret() {
-        let parse =
-            |options: &str| toml::from_str::<Cluster>(options).expect("options").check_combinations(Roles::all());
-        let violation = parse("http_address = \"10.0.0.7:8080\"").expect_err("refused");
-        assert_eq!(violation.key, "cluster.http_address");
-        assert_eq!(parse("http_address = \"10.0.0.7:8080\"\nsecret = \"a long random text\""), Ok(()));
-    }
-
     #[test]
     fn tls_takes_three_files_and_a_secret() {
         let check = |options: &str| {
@@ -355,10 +298,6 @@ mod tests {
         }
         let refused = check(&options(&files).replace(secret, "")).expect_err("refused");
         assert!(refused.starts_with("cluster.tls_certificate: ") && refused.contains("cluster.secret"), "{refused}");
-        let https = "http_address = \"https://10.0.0.7:8443\"\n";
-        let refused = check(&format!("{https}{secret}")).expect_err("refused");
-        assert!(refused.starts_with("cluster.http_address: ") && refused.contains("cluster.tls_ca"), "{refused}");
-        assert_eq!(check(&format!("{https}{}", options(&files))), Ok(()));
     }
 
     /// Other servers tried it, for each large query.
@@ -397,18 +336,6 @@ mod tests {
             ["", "host", ":1", "host:", "host:0", "host:65536", "a b:1", "[::1:1", "2001:db8::7:1", "http://a:1"]
         {
             assert!(InternalAddress::try_from(text.to_owned()).is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn an_http_address_may_be_one_of_a_proxy_that_ends_tls() {
-        for address in ["10.0.0.7:8080", "https://10.0.0.7:8443", "https://[2001:db8::7]:1", "https://n7.internal:443"]
-        {
-            assert_eq!(HttpAddress::try_from(address.to_owned()).expect("an address").as_str(), address);
-        }
-        for text in ["", "https://", "https://a", "https://a:1/", "http://a:1", "HTTPS://a:1", "https://u@a:1"] {
-            let refused = HttpAddress::try_from(text.to_owned()).expect_err("refused");
-            assert!(refused.contains("10.0.0.7:8081") && refused.ends_with("after https://"), "{text:?}: {refused}");
         }
     }
 }

@@ -32,7 +32,7 @@ mod webhook;
 
 pub use cache::Cache;
 pub use catalog::{Catalog, CatalogUrl};
-pub use cluster::{Cluster, ClusterSecret, HttpAddress, InternalAddress, NodeName, ServerRoles};
+pub use cluster::{Cluster, ClusterSecret, InternalAddress, NodeName, ServerRoles};
 pub use data::{CATALOG_FILE, Data, STORE_FOLDER};
 pub use error::ConfigError;
 pub use fair::Fair;

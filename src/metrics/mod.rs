@@ -269,10 +269,6 @@ registry! {
     nodes: Gauges = "strata_nodes" ["state": &["alive", "lost"]];
     /// Those that are alive and have a role of `server.roles`. Alert on a `role` that none has.
     node_roles: Gauges = "strata_node_roles" ["role": &["http", "refresh", "query"]];
-    /// Heavy reads that were handed over to the server that their version file belongs to. `outcome` is `answered`,
-    /// `refused` (it has too much to do, or means another answer), `unreachable` (it was late to connect or is lost) or
-    /// `cut` (it failed before the first byte). Those that were not answered were answered where they came.
-    handed_over: Counters = "strata_handed_over_total" ["outcome": &["answered", "refused", "unreachable", "cut"]];
     /// Queries and steps of diffs of this node that were distributed, because they had to read more than
     /// `cluster.distribute_bytes`. `outcome` is `answered`, or `repeated` (something failed or took too long, and this
     /// node ran them alone).

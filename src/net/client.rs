@@ -123,20 +123,6 @@ impl Outgoing {
     }
 }
 
-/// A client for other servers of the service: it uses no proxy, follows no redirect and sends nothing twice. Their
-/// addresses are the operator's, and are not checked. Over https it trusts no server until the caller sets the TLS
-/// backend: nodes know each other by certificates of their own, and plain http needs no CA certificates.
-pub fn internal_client() -> ClientBuilder {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
-        .tls_certs_only([])
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .referer(false)
-        .user_agent(concat!("strata/", env!("CARGO_PKG_VERSION")))
-}
-
 /// Why a name gives no address to connect to.
 enum LookUpError {
     Failed(io::Error),

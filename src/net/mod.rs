@@ -28,7 +28,7 @@ mod tls;
 mod url;
 
 pub use self::address::{AddressPolicy, RefusedAddress};
-pub use self::client::{NameError, Outgoing, causes, connection_failure, internal_client, is_localhost};
+pub use self::client::{NameError, Outgoing, causes, connection_failure, is_localhost};
 pub use self::look_ups::LookUpLimits;
 pub use self::resolver::{LookUp, Resolver};
 pub use self::url::{AddressError, parse_http_url, without_credentials};

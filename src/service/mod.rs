@@ -85,7 +85,6 @@ pub use rate_limit::{
 };
 pub use read::ahead::ExportsAhead;
 pub use read::edited::InAlternate;
-pub use read::handed::{SentQuery, meant};
 pub use read::hints::{FilterHint, deep_sort_hint};
 pub use read::observer::StageName;
 pub use read::{Answer, AnswerBody, Reads};

@@ -11,7 +11,7 @@ use tonic::body::Body;
 use tower::{Layer, Service};
 
 use super::connections::Proof;
-use crate::cluster::token::{Claim, NodeSecret, Purpose, TOKEN_HEADER, now_s};
+use crate::cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
 use crate::metrics::metrics;
 
 /// The header that tells for whom a query runs.
@@ -58,7 +58,7 @@ fn claim<'a, B>(receiver: &'a str, request: &'a Request<B>) -> Option<Claim<'a>>
         false => "",
     };
     let (method, target) = (request.method().as_str(), request.uri().path());
-    Some(Claim { receiver, purpose: Purpose::Task, method, target, said })
+    Some(Claim { receiver, method, target, said })
 }
 
 /// The value of a header that is there once.

@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
-use rustls::{CertificateError, ClientConfig, DEFAULT_VERSIONS, Error, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
 use crate::config::Cluster;
 
@@ -79,8 +79,6 @@ pub(super) struct TlsConfigs {
     pub(super) server: Arc<ServerConfig>,
     /// Connects to servers.
     pub(super) client: Arc<ClientConfig>,
-    /// Connects to proxies of servers.
-    pub(super) http_client: Arc<ClientConfig>,
     /// When the first certificate of the chain expires, in seconds since 1970, if one does.
     pub(super) expires_s: Option<u64>,
 }
@@ -155,18 +153,13 @@ impl Files {
         let mut server = server.with_client_cert_verifier(clients).with_cert_resolver(resolver.clone());
         server.alpn_protocols = vec![b"h2".to_vec()];
         (server.send_tls13_tickets, server.session_storage) = (0, Arc::new(NoServerSessionStorage {}));
-        let client = |versions, protocol: &[u8]| {
-            let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
-            let client = client.with_webpki_verifier(servers.clone());
-            let mut client = client.with_client_cert_resolver(resolver.clone());
-            client.alpn_protocols = vec![protocol.to_vec()];
-            client.resumption = Resumption::disabled();
-            Ok::<_, Error>(Arc::new(client))
-        };
+        let client = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
+        let mut client = client.with_webpki_verifier(servers).with_client_cert_resolver(resolver);
+        client.alpn_protocols = vec![b"h2".to_vec()];
+        client.resumption = Resumption::disabled();
         Ok(TlsConfigs {
             server: Arc::new(server),
-            client: client(&[&TLS13], b"h2")?,
-            http_client: client(DEFAULT_VERSIONS, b"http/1.1")?,
+            client: Arc::new(client),
             expires_s: chain.iter().filter_map(|certificate| expires_s(certificate, &provider)).min(),
         })
     }

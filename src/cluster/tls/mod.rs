@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::Uri;
-use rustls::ClientConfig;
 use rustls::pki_types::{ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -82,11 +81,6 @@ impl NodeTls {
         // Slower without, and right.
         let _ = stream.set_nodelay(true);
         connector.connect(name, stream).await
-    }
-
-    /// What connects to a proxy of another server, by HTTP/1.1. It is the same until certificates are renewed.
-    pub(super) fn http_client(&self) -> Arc<ClientConfig> {
-        self.in_use.load().http_client.clone()
     }
 
     fn tell(&self) {

@@ -94,10 +94,6 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
         ),
         ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
-        ReadError::HandedCut(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Another server, which was asked for the answer, did not give all of it. Try again.".into(),
-        ),
         ReadError::Unreadable(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "The dataset cannot be read from storage. The failure was logged.".into(),
@@ -174,7 +170,6 @@ pub(in crate::http) fn log(error: &ReadError) {
         | ReadError::OutOfMemory
         | ReadError::OutOfDisk(_)
         | ReadError::Busy(_)
-        | ReadError::HandedCut(_)
         | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
         }

@@ -91,11 +91,6 @@ pub(in crate::http) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValu
     }
 }
 
-/// Says that a response must not be stored.
-pub(in crate::http) fn forbid(headers: &mut HeaderMap) {
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-}
-
 /// The body of a 304. Its length is unknown: where it is known to be 0, the router says so in `Content-Length`, which
 /// on a 304 would be the length of the 200 (RFC 9110, section 8.6).
 pub(in crate::http) struct NoBody;

@@ -16,13 +16,11 @@
 //! |---|---|
 //! | `operations` | the endpoint as the document describes it |
 //! | `path` | the path of a read |
-//! | `handed` | reads that another server of the service has handed over |
 //! | `rate` | the counting of reads, and where a client stands |
 //! | `export` | an export as an answer: all of it, or a range |
 //! | `link` | the pages beside an answer |
 
 mod export;
-mod handed;
 mod link;
 mod operations;
 pub mod path;
@@ -55,7 +53,7 @@ use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionNumber;
 use crate::service::{
     Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadError,
-    ReadTarget, SentQuery, UsageMeter,
+    ReadTarget, UsageMeter,
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -108,9 +106,6 @@ pub(super) fn routes() -> Router<App> {
 /// Answers to requests that could be parsed name their unknown parameters, whatever their status.
 async fn read(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
-    if let Some(handed) = handed::accepted(&app, &head) {
-        return Box::pin(handed::read(&app, &head, handed)).await;
-    }
     let mut context = ResponseContext::default();
     let mut response = answer(&app, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
     let headers = response.headers_mut();
@@ -163,10 +158,7 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
                 true => None,
                 false => Box::pin(unknown_fields(app, &admitted, &request, &head.uri)).await?,
             };
-            let answer = app
-                .reads()
-                .answer_anywhere(key, &admitted, &request, (coding, SentQuery(head.uri.query().unwrap_or_default())))
-                .await?;
+            let answer = app.reads().answer_with_key(key, &admitted, &request, coding).await?;
             // There was no memory to compress it: those are other bytes than this tag stands for.
             if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
                 etag = tag(answer.coding);

@@ -12,7 +12,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::rooms::Rooms;
-use crate::cluster::hand_over::HandOver;
 use crate::cluster::nodes::Nodes;
 use crate::config::Config;
 use crate::metrics::metrics;
@@ -268,11 +267,6 @@ impl App {
     /// The servers of the service.
     pub fn nodes(&self) -> &Arc<Nodes> {
         &self.rooms.nodes
-    }
-
-    /// The handing over of reads among them, if there is any.
-    pub fn hand_over(&self) -> Option<&HandOver> {
-        self.rooms.hand_over.as_deref()
     }
 
     /// Takes tasks of other nodes' queries until `stop`, if this process has a name and `cluster.secret` is given.

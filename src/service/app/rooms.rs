@@ -6,7 +6,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::catalog::{Catalog, Clock, NewNode};
 use crate::cluster::distributed::{Coordinator, DistributionOptions, OwnNode, Peer};
-use crate::cluster::hand_over::HandOver;
 use crate::cluster::nodes::Nodes;
 use crate::cluster::redis::Redis;
 use crate::cluster::tls::NodeTls;
@@ -92,7 +91,6 @@ pub(super) struct Rooms {
     pub(super) large_responses: LargeResponses,
     pub(super) demo: Arc<Demo>,
     pub(super) nodes: Arc<Nodes>,
-    pub(super) hand_over: Option<Arc<HandOver>>,
     pub(super) coordinator: Option<Arc<Coordinator>>,
 }
 
@@ -138,9 +136,7 @@ impl Rooms {
         let exports = (exports, SharedExports::new(&config, catalog.clone(), store.clone()));
         let own = node.clone().map(|node| (node, scratch.process()));
         let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
-        let hand_over = HandOver::new(&config, nodes.clone(), tls.clone()).map(Arc::new);
-        let reads = Reads::new(config.clone(), files(), capacity.clone(), responses, exports, hand_over.clone());
-        let reads = Arc::new(reads);
+        let reads = Arc::new(Reads::new(config.clone(), files(), capacity.clone(), responses, exports));
         let exports_ahead = {
             let (most, lookups) = (config.cache.exports_ahead, lookups.clone());
             Arc::new(ExportsAhead::new(most, lookups, reads.clone(), capacity.clone()))
@@ -239,7 +235,6 @@ impl Rooms {
             large_responses,
             demo: Arc::new(demo),
             nodes,
-            hand_over,
             coordinator,
         }
     }

@@ -108,9 +108,6 @@ pub enum ReadError {
         /// The limit.
         limit_bytes: usize,
     },
-    /// What another server answers, and this one passes on, has ended early.
-    #[error("the answer of another server was cut")]
-    HandedCut(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The version cannot be read.
     #[error("the version cannot be read")]
     Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),

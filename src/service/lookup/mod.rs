@@ -92,16 +92,6 @@ impl Lookups {
         self.find(target).await
     }
 
-    /// What another server of the service has found, and admitted somebody to.
-    ///
-    /// # Errors
-    /// [`ReadError`] for what is not there any more.
-    pub async fn find_again(&self, target: &ReadTarget, alt: bool, holder: Holder) -> Result<Admitted, ReadError> {
-        let lookup = self.find(target).await?;
-        let resolved = lookup.resolved.ok_or(ReadError::DatasetNotFound)?;
-        admit(&resolved, target.version, alt, holder)
-    }
-
     /// As [`Lookups::find`], of a dataset whose slug does not matter.
     ///
     /// # Errors

@@ -7,7 +7,6 @@ pub(in crate::service) mod body;
 pub(in crate::service) mod column_types;
 pub(in crate::service) mod edited;
 pub(in crate::service) mod fields;
-pub(in crate::service) mod handed;
 pub(in crate::service) mod hints;
 pub(in crate::service) mod observer;
 pub(in crate::service) mod parquet;
@@ -25,7 +24,6 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 
-use crate::cluster::hand_over::HandOver;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
 use crate::model::request::{Format, ReadRequest};
@@ -40,7 +38,6 @@ use crate::service::lookup::Admitted;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::body::BodyMaker;
-use crate::service::read::handed::SentQuery;
 use crate::service::read::observer::Observer;
 use crate::service::read::responses::{Responses, coded};
 use crate::storage::cache::PartCache;
@@ -82,8 +79,6 @@ pub struct Reads {
     exports: Exports,
     /// Where servers share them.
     shared: Option<Arc<SharedExports>>,
-    /// Where servers hand reads over.
-    hand_over: Option<Arc<HandOver>>,
 }
 
 impl Reads {
@@ -93,9 +88,8 @@ impl Reads {
         capacity: Capacity,
         responses: Responses,
         (exports, shared): (Exports, Option<Arc<SharedExports>>),
-        hand_over: Option<Arc<HandOver>>,
     ) -> Reads {
-        Reads { config, store, cache, capacity, responses, exports, shared, hand_over }
+        Reads { config, store, cache, capacity, responses, exports, shared }
     }
 
     /// Answers a read, compressed as `coding` says if that is worth it. Dropping the future, or a streamed body, stops
@@ -109,44 +103,19 @@ impl Reads {
         request: Arc<ReadRequest>,
         coding: ContentCoding,
     ) -> Result<Answer, ReadError> {
-        self.answer_here(CacheKey::of(admitted, &request), admitted, &request, coding).await
+        self.answer_with_key(CacheKey::of(admitted, &request), admitted, &request, coding).await
     }
 
-    /// As [`Reads::answer`], for who has the key of the answer. No other server is asked.
+    /// Like [`Reads::answer`], with a precomputed cache key.
     ///
     /// # Errors
-    /// As there.
-    pub async fn answer_here(
+    /// The errors of [`Reads::answer`].
+    pub async fn answer_with_key(
         self: &Arc<Self>,
         key: Option<CacheKey>,
         admitted: &Admitted,
         request: &Arc<ReadRequest>,
         coding: ContentCoding,
-    ) -> Result<Answer, ReadError> {
-        self.answer_by_key(key, admitted, request, (coding, None)).await
-    }
-
-    /// As [`Reads::answer_here`], but another server may be asked, to which the read is sent on as this query.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn answer_anywhere(
-        self: &Arc<Self>,
-        key: Option<CacheKey>,
-        admitted: &Admitted,
-        request: &Arc<ReadRequest>,
-        (coding, query): (ContentCoding, SentQuery<'_>),
-    ) -> Result<Answer, ReadError> {
-        let query = self.hand_over.is_some().then(|| Arc::from(query.0));
-        self.answer_by_key(key, admitted, request, (coding, query)).await
-    }
-
-    async fn answer_by_key(
-        self: &Arc<Self>,
-        key: Option<CacheKey>,
-        admitted: &Admitted,
-        request: &Arc<ReadRequest>,
-        (coding, query): (ContentCoding, Option<Arc<str>>),
     ) -> Result<Answer, ReadError> {
         let capacity = || self.capacity.of(admitted.holder);
         if request.format == Format::Parquet && !request.count {
@@ -162,14 +131,9 @@ impl Reads {
         }
         let make = || {
             let (reads, capacity) = (self.clone(), capacity());
-            let (admitted, request, query) = (admitted.clone(), request.clone(), query.clone());
+            let admitted = admitted.clone();
+            let request = request.clone();
             async move {
-                if let Some(query) = query {
-                    let handed = reads.handed_over(&capacity, &admitted, &request, (key, &query), coding);
-                    if let Some(answer) = Box::pin(handed).await {
-                        return answer;
-                    }
-                }
                 let answer = reads.make_answer(&capacity, &admitted, request, Taker::Client, None).await?;
                 coded(&capacity, answer, coding).await
             }

@@ -64,7 +64,6 @@ async fn in_use(database: &Database) -> Catalog {
         version: "0.1.0".to_owned(),
         roles: "http".to_owned(),
         internal_address: None,
-        http_address: None,
     };
     catalog.register_node(&node).await.unwrap();
     catalog

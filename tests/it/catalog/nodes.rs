@@ -25,7 +25,6 @@ fn node(id: &str, process: &str) -> NewNode {
         version: "0.1.0".to_owned(),
         roles: "http,refresh".to_owned(),
         internal_address: None,
-        http_address: None,
     }
 }
 

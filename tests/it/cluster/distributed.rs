@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::http::{HeaderValue, Request};
 use datafusion_distributed::GetWorkerInfoRequest;
-use datafusion_distributed::grpc::{DefaultChannelResolver, create_worker_client};
+use datafusion_distributed::grpc::{BoxCloneSyncChannel, DefaultChannelResolver, create_worker_client};
 use futures::future::join_all;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::json;
 use strata::catalog::{Catalog, NewNode};
+use strata::cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
 use strata::model::request::ReadRequest;
+use strata::model::secret::Secret;
 use tokio::net::TcpListener;
+use tonic::body::Body;
+use tower::ServiceExt;
 
 use super::harness::{Cluster, NODES, until};
 use crate::reference::Value;
@@ -205,6 +210,52 @@ async fn a_request_without_the_secret_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_valid_for_one_node_path_and_user() {
+    let cluster = Cluster::shared().await;
+    let catalog = Catalog::open(&cluster.catalog).await.expect("the catalog");
+    let name_of = async |node: usize| {
+        let address = Some(cluster.tasks_of(node));
+        let nodes = catalog.nodes().await.expect("the nodes").into_iter().map(|node| node.registration);
+        nodes.into_iter().find(|node| node.internal_address == address).expect("a registered node").id
+    };
+    let receiver = name_of(0).await;
+    let sender = name_of(1).await;
+    let secret = NodeSecret::new(Secret::from_stored("64 random hexadecimal digits".to_owned()));
+    let target = "/worker.WorkerService/GetWorkerInfo";
+    let claim = Claim { receiver: &receiver, method: "POST", target, said: "" };
+    let token = |claim: Claim<'_>, time_s: u64| secret.token(&sender, &claim, time_s).expect("a token");
+    let url = format!("http://{}", cluster.tasks_of(0)).parse().expect("a URL");
+    let is_accepted = async |token: &str| {
+        let channel = DefaultChannelResolver::default().get_channel(&url).await.expect("a connection");
+        let value = HeaderValue::from_str(token).expect("a header");
+        let channel = BoxCloneSyncChannel::new(channel.map_request(move |mut request: Request<Body>| {
+            request.headers_mut().insert(TOKEN_HEADER, value.clone());
+            request
+        }));
+        match create_worker_client(channel).get_worker_info(GetWorkerInfoRequest {}).await {
+            Ok(_) => true,
+            Err(refusal) if refusal.to_string().contains("no node of this service") => false,
+            Err(error) => panic!("{token}: {error}"),
+        }
+    };
+    assert!(is_accepted(&token(claim, now_s())).await);
+    let wrong = [
+        String::new(),
+        "x".to_owned(),
+        format!("{} {sender} {}", now_s(), "0".repeat(64)),
+        token(Claim { receiver: &sender, ..claim }, now_s()),
+        token(Claim { target: "/worker.WorkerService/ExecuteTask", ..claim }, now_s()),
+        token(Claim { said: "7 user", ..claim }, now_s()),
+        // Expired, and from the future.
+        token(claim, now_s() - 100),
+        token(claim, now_s() + 100),
+    ];
+    for token in &wrong {
+        assert!(!is_accepted(token).await, "{token}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_another_version_is_not_asked() {
     let shared = Shared::start().await;
     // One that takes connections, and counts them.
@@ -225,7 +276,6 @@ async fn a_server_of_another_version_is_not_asked() {
         version: version.to_owned(),
         roles: "http,query".to_owned(),
         internal_address: Some(address.to_string()),
-        http_address: None,
     };
     let lives = |node: NewNode| {
         let catalog = catalog.clone();

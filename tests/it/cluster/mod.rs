@@ -7,8 +7,8 @@
 //! | `history` | what clients asked and were told, and whether one service could have told it |
 //! | `chaos` | servers killed and stopped, and the parts that they share restarted, while clients go on |
 
-mod affinity;
 mod answers;
+mod balancing;
 mod chaos;
 mod dice;
 mod distributed;

@@ -8,15 +8,13 @@ use datafusion_distributed::grpc::{DefaultChannelResolver, create_worker_client}
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::distributed::{SHARED, Shared};
-use super::harness::{Balancer, Cluster, NODES, until};
+use super::harness::{Cluster, NODES, until};
 use crate::support::certificates::Certificates;
-use crate::support::metrics;
 use crate::support::recording_proxy::RecordingProxy;
 
 /// How HTTP/2 begins.
@@ -163,67 +161,4 @@ async fn large_queries_are_shared_with_tls_and_by_servers_of_one_authority_alone
         shared.counted(0, "distributed_queries_total{outcome=\"answered\"}").await > before
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_are_handed_over_to_a_proxy_that_ends_tls() {
-    // Everything is heavy, and each answer is made anew.
-    let more = [
-        ("STRATA_QUERY__HEAVY_BYTES", "1"),
-        ("STRATA_QUERY__MEDIUM_BYTES", "1"),
-        ("STRATA_CACHE__RESPONSE_BYTES", "0"),
-    ];
-    let (mut proxies, mut made) = (Vec::new(), Vec::new());
-    let mut cluster = Cluster::start_each(&more, |page| {
-        made = vec![Certificates::make(&page.network), Certificates::make(&page.network)];
-        let certificates = &made[0];
-        [0, 1, 2].map(|node| {
-            let [(_, certificate), (_, key), (_, authority)] = certificates.options(node);
-            let both = [certificate, key].map(|path| std::fs::read(path).expect("a file")).concat();
-            let both_file = certificates.path(&format!("both-{node}.pem"));
-            std::fs::write(&both_file, both).expect("written");
-            let address = format!("{}1{}:8443", page.network, node + 1);
-            let configuration = page.proxy(node, &both_file, authority.as_ref());
-            proxies.push(Balancer::of(&configuration, address.clone()));
-            let reached = ("STRATA_CLUSTER__HTTP_ADDRESS".to_owned(), format!("https://{address}"));
-            certificates.environment(node).into_iter().chain([reached]).collect()
-        })
-    })
-    .await;
-    let counted = async |cluster: &Cluster, node: usize, outcome: &str| {
-        let rendering = cluster.door_of(node).get("/metrics").await.expect("an answer").text();
-        metrics::value(&rendering, &format!("strata_handed_over_total{{outcome=\"{outcome}\"}}")).unwrap_or_default()
-    };
-    let (dataset, _) = cluster.dataset("Words", json!({})).await;
-    cluster.push(dataset, &(0..3_000).map(|n| json!({"n": n, "kind": n % 7})).collect()).await;
-    let path = format!("/api/{dataset}/words/v1/?format=jsonl&filter=kind:3");
-    let is_right = async |cluster: &Cluster, node: usize| {
-        let reply = cluster.door_of(node).get(&path).await.expect("an answer");
-        assert!(reply.is_ok() && reply.text().lines().count() == 429, "{} {}", reply.status, reply.text());
-    };
-    // The two that do not own the file hand its reads over.
-    let mut handing = Vec::new();
-    until("reads are handed over", async || {
-        handing.clear();
-        for node in 0..NODES {
-            is_right(&cluster, node).await;
-            if counted(&cluster, node, "answered").await > 0.0 {
-                handing.push(node);
-            }
-        }
-        handing.len() == 2
-    })
-    .await;
-    // The proxy wants to be shown a certificate of its authority.
-    let node = handing[0];
-    cluster.nodes[node].kill();
-    let environment = made[1].environment(node);
-    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (&**name, &**value)).collect();
-    tokio::task::block_in_place(|| cluster.start_node(node, &environment));
-    until("a read cannot be handed over", async || {
-        is_right(&cluster, node).await;
-        counted(&cluster, node, "unreachable").await > 0.0
-    })
-    .await;
-    assert_eq!(counted(&cluster, node, "answered").await, 0.0);
 }

@@ -19,14 +19,10 @@ pub struct Balancer {
 
 impl Balancer {
     pub fn start(page: &Page) -> Balancer {
-        Balancer::of(&page.haproxy(), format!("{}2:8000", page.network))
-    }
-
-    /// With this configuration, which says that it listens at this address.
-    pub fn of(configuration: &str, address: String) -> Balancer {
+        let address = format!("{}2:8000", page.network);
         let directory = tempfile::Builder::new().prefix("strata-haproxy-").tempdir().expect("a temporary directory");
         let file = directory.path().join("haproxy.cfg");
-        std::fs::write(&file, configuration).expect("written");
+        std::fs::write(&file, page.haproxy()).expect("written");
         let checked = Command::new(program()).arg("-c").arg("-f").arg(&file).stdin(Stdio::null()).output();
         let checked = checked.expect("haproxy runs");
         let told = [checked.stdout, checked.stderr].concat();

@@ -22,7 +22,7 @@ use crate::support::machine::{Machine, succeeded};
 use crate::support::postgres::Postgres;
 use crate::support::redis::RedisServer;
 
-pub use balancer::Balancer;
+use balancer::Balancer;
 pub use client::{Door, Reply};
 pub use node::Node;
 use objects::ObjectServer;

@@ -25,29 +25,12 @@ impl Page {
         let data = data.display().to_string();
         [
             ("0.0.0.0:8080", format!("{}1{}:8080", self.network, node + 1)),
-            (&*format!("{}11:8080\"", self.network), format!("{}1{}:8080\"", self.network, node + 1)),
             ("/var/lib/strata", data),
             ("postgres://strata:secret@db.internal/strata?sslmode=verify-full", self.catalog.clone()),
             ("rediss://strata:secret@redis.internal:6379/0", self.redis.clone()),
         ]
         .into_iter()
         .fold(text, |text, (shown, real)| replaced(&text, shown, &real))
-    }
-
-    /// `haproxy.cfg` of the proxy on a node, from 0, that ends TLS for reads that are handed over. The certificate is
-    /// in a file with its key.
-    pub fn proxy(&self, node: usize, certificate: &Path, authority: &Path) -> String {
-        let haproxy = self.haproxy();
-        let (defaults, _) = haproxy.split_once("frontend").expect("a frontend");
-        let shown = |path: &Path| path.display().to_string();
-        let lines = [
-            ("10.0.0.11", format!("{}1{}", self.network, node + 1)),
-            ("/etc/haproxy/node.pem ca-file", format!("{} ca-file", shown(certificate))),
-            ("/etc/strata/ca.pem", shown(authority)),
-        ];
-        let lines = lines.into_iter().fold(block("proxy"), |text, (shown, real)| replaced(&text, shown, &real));
-        // Its connections to the node are no longer those of the balancer.
-        format!("{}{lines}", replaced(defaults, &format!("    source {}2\n", self.network), ""))
     }
 
     /// `haproxy.cfg`. Its own address is the one that the nodes trust.
