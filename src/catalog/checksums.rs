@@ -14,8 +14,8 @@
 //! - `datasets` has a second checksum, over its source's validators. If they do not verify, no reader is affected: the
 //!   source is fetched whole.
 //!
-//! Rows written before checksums existed have none. An operator who changes a row by hand sets its checksum to null.
-//! Such rows are accepted as they are, and sealed when the catalog is next opened (`seals.rs`).
+//! An operator who changes a row by hand sets its checksum to null. Such a row is accepted as it is, and sealed when
+//! the catalog is next opened (`seals.rs`).
 //!
 //! [`seal_dataset`]: super::rows::dataset::seal_dataset
 
@@ -94,8 +94,7 @@ impl RecordChecksum {
         match stored.split_once(':') {
             Some((SCHEME, digits)) => digits == self.digits(),
             Some((scheme, _)) => !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_digit()),
-            // From before there were schemes.
-            None => stored == self.digits(),
+            None => false,
         }
     }
 

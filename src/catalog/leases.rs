@@ -51,7 +51,7 @@ pub struct HeldRefresh {
     pub dataset: DatasetId,
     /// The attempt.
     pub attempt: AttemptId,
-    /// Who holds it; `None` for a process of a former version, which did not say.
+    /// The process that holds it; `None` if its handle on the catalog had no name ([`Catalog::held_by`]).
     pub holder: Option<LeaseHolder>,
 }
 

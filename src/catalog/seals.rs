@@ -1,7 +1,7 @@
 //! Gives rows without a checksum theirs when the catalog is opened.
 //!
-//! A row has no checksum if it was written before checksums existed, or if an operator changed it by hand and set the
-//! checksum to null. Such a row is accepted as it is. The next opening of the catalog seals it as it is.
+//! A row has no checksum if an operator changed it by hand and set the checksum to null. Such a row is accepted as it
+//! is. The next opening of the catalog seals it.
 //!
 //! Rows are sealed in batches. Each batch is a transaction that locks its rows, so several processes may open the
 //! catalog at once while others use it. Each table has an index of only the rows without a checksum. If there are none,

@@ -12,10 +12,9 @@ use crate::service::{App, DamagedFile, Scrubbed};
 
 /// Read every version file at a bounded rate, and list files to restore
 ///
-/// Compares each part of each file with its checksum; files from before there were checksums are decoded and compared
-/// with their documents. Prints a line for each damaged file with the versions that need it and, if there is one, a
-/// file of the same entities that is intact; and a last line with the sum. Exits with 1 when a file is damaged. A
-/// server scrubs by itself (scrub.interval_s).
+/// Compares each part of each file with its checksum. Prints a line for each damaged file with the versions that need
+/// it and, if there is one, a file of the same entities that is intact; and a last line with the sum. Exits with 1 when
+/// a file is damaged. A server scrubs by itself (scrub.interval_s).
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Bytes to read a second, on average, such as 8MiB; 0 is no bound (scrub.bytes_per_s) [default: 8388608]

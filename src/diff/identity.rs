@@ -212,7 +212,7 @@ impl<'a> Sources<'a> {
         let spec = OrderSpec { field: SOURCE.to_owned(), descending: false, denull: false };
         let shredded = SortColumn::open(reader, row_group, &spec).await?;
         // Documents tell what a damaged profile does not.
-        let paths = if shredded.is_none() { reader.paths().await.ok().flatten() } else { None };
+        let paths = if shredded.is_none() { reader.paths().await.ok() } else { None };
         Ok(Sources {
             shredded,
             are_none: paths.is_some_and(|paths| paths.is_complete() && paths.get(SOURCE).is_none()),

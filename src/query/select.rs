@@ -268,7 +268,7 @@ async fn keeps_most(reader: &VersionReader, request: &ReadRequest) -> bool {
         return false;
     }
     // Without the profile, as without this.
-    let Ok(Some(paths)) = reader.paths().await else { return false };
+    let Ok(paths) = reader.paths().await else { return false };
     let distinct = request.dedup_key.iter().filter_map(|path| paths.get(&path.to_string())?.distinct);
     distinct.max().is_some_and(|distinct| is_most(distinct, reader.entity_count()))
 }

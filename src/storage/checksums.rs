@@ -51,8 +51,8 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Compares bytes with their checksum.
-pub(super) fn verify(bytes: &[u8], expected: Option<u32>) -> Result<(), StorageError> {
-    match expected == Some(checksum(bytes)) {
+pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<(), StorageError> {
+    match expected == checksum(bytes) {
         true => Ok(()),
         false => Err(StorageError::unverified()),
     }

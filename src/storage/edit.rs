@@ -1,17 +1,14 @@
 //! What an edited file says of the list that it stands for: which rows of its base and which of its own make the list,
 //! in order.
 //!
-//! An edit changes a few entities of many. So the file of an edited list, format [`EDITED_FORMAT_VERSION`], holds those
-//! entities alone that edits brought, and names the file that holds the others: its *base*. A *piece* is some rows of
-//! one row group of either. Readers see each piece as a row group.
+//! An edit changes a few entities of many. So the file of an edited list contains only the entities that edits brought,
+//! and names the file of the others: its *base*. A *piece* is some rows of one row group of either. Readers see each
+//! piece as a row group.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::StorageError;
-
-/// The version of the layout of edited files. Builds from before there were any refuse it.
-pub const EDITED_FORMAT_VERSION: u32 = 2;
 
 /// What makes an edited list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

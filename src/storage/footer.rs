@@ -46,9 +46,9 @@ pub struct Footer {
     /// The types that the file has.
     stored_schema: Arc<SchemaDescriptor>,
     pub(super) layout: Layout,
-    pub(super) profile: Option<ProfileLocation>,
+    pub(super) profile: ProfileLocation,
     /// Where the end begins that the seal covers.
-    pub(super) sealed_from: Option<u64>,
+    pub(super) sealed_from: u64,
     /// Without segments in files that have no keyword index.
     pub(super) keywords: KeywordIndex,
     /// Of no row group in files that have no shapes.
@@ -106,19 +106,14 @@ impl Footer {
         let text = metadata_of(metadata, METADATA_KEY)
             .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
         let layout = Layout::parse(text)?;
-        if layout.checksums != sealed_from.is_some() {
-            return Err(StorageError::Layout("its end is damaged: its seal is missing".to_owned()));
-        }
+        let sealed_from =
+            sealed_from.ok_or_else(|| StorageError::Layout("its end is damaged: its seal is missing".to_owned()))?;
         let pages = pages?;
-        let checksums = match layout.checksums {
-            true => metadata_of(metadata, CHECKSUMS_KEY)
-                .map(parse_checksums)
-                .ok_or_else(|| StorageError::Layout("its footer holds no checksums".to_owned()))??,
-            false => Vec::new(),
-        };
-        let mut checksums = checksums.into_iter();
+        let checksums = metadata_of(metadata, CHECKSUMS_KEY)
+            .ok_or_else(|| StorageError::Layout("its footer holds no checksums".to_owned()))?;
+        let mut checksums = parse_checksums(checksums)?.into_iter();
         let stored_schema = metadata.file_metadata().schema_descr_ptr();
-        let mut outline = OutlineBuilder::new(stored_schema.num_columns(), layout.checksums);
+        let mut outline = OutlineBuilder::new(stored_schema.num_columns());
         for (number, row_group) in metadata.row_groups().iter().enumerate() {
             outline.push(row_group, pages.get(number).map_or(&[], Vec::as_slice), &mut checksums)?;
         }
@@ -145,11 +140,8 @@ impl Footer {
         let texts = outline.texts()?;
         let text = texts.get(METADATA_KEY);
         let layout = Layout::parse(text.ok_or_else(|| StorageError::Layout("its outline has no layout".to_owned()))?)?;
-        if !layout.checksums || !outline.is_checksummed() {
-            return Err(StorageError::Layout("its outline has no checksums".to_owned()));
-        }
         let stored_schema = Arc::new(ArrowSchemaConverter::new().convert(&layout.schema())?);
-        let footer = Footer::of(outline, &texts, layout, stored_schema, Some(sealed_from), size_bytes)?;
+        let footer = Footer::of(outline, &texts, layout, stored_schema, sealed_from, size_bytes)?;
         Ok(Some(Footer { has_outline: true, ..footer }))
     }
 
@@ -158,14 +150,13 @@ impl Footer {
         texts: &Texts,
         layout: Layout,
         stored_schema: Arc<SchemaDescriptor>,
-        sealed_from: Option<u64>,
+        sealed_from: u64,
         size_bytes: u64,
     ) -> Result<Footer, StorageError> {
-        let profile = match texts.get(PROFILE_KEY).map(|text| serde_json::from_str::<ProfileLocation>(text)) {
-            None => None,
-            Some(Ok(location)) if location.is_within(size_bytes) => Some(location),
-            Some(_) => return Err(StorageError::Layout("its footer is damaged: its profile has no place".to_owned())),
-        };
+        let profile = texts.get(PROFILE_KEY).and_then(|text| serde_json::from_str::<ProfileLocation>(text).ok());
+        let profile = profile
+            .filter(|location| location.is_within(size_bytes))
+            .ok_or_else(|| StorageError::Layout("its footer is damaged: its profile has no place".to_owned()))?;
         let mut row_groups = Vec::with_capacity(outline.row_groups());
         let mut first = 0;
         for rows in (0..outline.row_groups()).map(|row_group| outline.rows(row_group)) {
@@ -290,13 +281,13 @@ impl Footer {
 
     /// Where the profile lies, if it is small enough to be kept.
     pub(super) fn small_profile(&self) -> Option<Range<u64>> {
-        let location = self.profile.as_ref().filter(|location| location.length <= SMALL_PROFILE_BYTES)?;
-        Some(location.offset..location.offset + location.length)
+        let ProfileLocation { offset, length, .. } = self.profile;
+        (length <= SMALL_PROFILE_BYTES).then(|| offset..offset + length)
     }
 
     /// Keeps these bytes if they are the profile. Others are read again, and the reader is told.
     pub(super) fn keep_profile(&mut self, bytes: &[u8]) {
-        if self.profile.as_ref().is_some_and(|location| location.is_of(bytes)) {
+        if self.profile.is_of(bytes) {
             self.memory_bytes += bytes.len();
             self.profile_bytes = Some(Bytes::copy_from_slice(bytes));
         }

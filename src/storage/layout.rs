@@ -15,8 +15,8 @@
 //!
 //! The five parts of a shredded column whose path fans out are lists: one element per scalar, in document order.
 //! Columns that would be empty throughout are left out. The file's key-value metadata holds a [`Layout`] as
-//! JSON under [`METADATA_KEY`], and where the version's profile lies, between the row groups and the footer
-//! ([`super::profile::PROFILE_KEY`]); files that were written before there were profiles have none.
+//! JSON under [`METADATA_KEY`], and the location of the version's profile, which is between the row groups and the
+//! footer ([`super::profile::PROFILE_KEY`]).
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use super::StorageError;
-use super::edit::{EDITED_FORMAT_VERSION, Edit};
+use super::edit::Edit;
 use crate::model::index::IndexSettings;
 
 /// Where the [`Layout`] lies in the key-value metadata of the Parquet footer.
 pub const METADATA_KEY: &str = "strata";
 
-/// The version of this layout. A reader refuses any other but [`EDITED_FORMAT_VERSION`].
+/// The format of version files. A reader refuses any other.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// The separator in the search text: a byte that no UTF-8 text holds.
@@ -152,10 +152,6 @@ pub struct Layout {
     /// What the owner said of the shredded columns when it was written.
     #[serde(default, skip_serializing_if = "IndexSettings::is_empty")]
     pub index: IndexSettings,
-    /// Whether the file holds checksums of its parts and a seal ([`super::checksums`]): none does that was written
-    /// before there were checksums.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub checksums: bool,
     /// The shredded paths. A shredded column's number is its place here.
     #[serde(rename = "leaves")]
     pub shredded_columns: Vec<ShreddedColumn>,
@@ -206,23 +202,20 @@ impl Layout {
     /// Reads the metadata's text.
     ///
     /// # Errors
-    /// [`StorageError::Layout`] when it is not a layout of [`FORMAT_VERSION`] or [`EDITED_FORMAT_VERSION`].
+    /// [`StorageError::Layout`] when it is not a layout of [`FORMAT_VERSION`].
     pub fn parse(text: &str) -> Result<Layout, StorageError> {
         let layout: Layout =
             serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("its metadata: {error}")))?;
-        let is_sound = match (layout.format_version, &layout.edit) {
-            (FORMAT_VERSION, None) => true,
-            (EDITED_FORMAT_VERSION, Some(edit)) => {
-                layout.entity_count == edit.entity_count() && layout.content_sha256 == edit.content_sha256()
-            }
-            (FORMAT_VERSION | EDITED_FORMAT_VERSION, _) => false,
-            (version, _) => {
-                return Err(StorageError::Layout(format!(
-                    "it has format {version}, and this build reads formats {FORMAT_VERSION} and {EDITED_FORMAT_VERSION}"
-                )));
-            }
-        };
-        match is_sound {
+        if layout.format_version != FORMAT_VERSION {
+            let version = layout.format_version;
+            return Err(StorageError::Layout(format!(
+                "it has format {version}, and this build reads format {FORMAT_VERSION}"
+            )));
+        }
+        let is_consistent = layout.edit.as_ref().is_none_or(|edit| {
+            layout.entity_count == edit.entity_count() && layout.content_sha256 == edit.content_sha256()
+        });
+        match is_consistent {
             true => Ok(layout),
             false => Err(StorageError::Layout("its metadata contradicts itself".to_owned())),
         }

@@ -1,12 +1,11 @@
 //! Whether a version file holds what it was written with: a full read.
 //!
-//! 1. Where the file has checksums, every byte is compared with them.
+//! 1. Every byte is compared with the checksums of the file.
 //! 2. The documents are hashed as the spool hashed them.
 //! 3. Every other column is a function of the documents, and so are the shapes, so they are computed anew and compared;
 //!    the profile has a hash of its own.
 //!
-//! So a damaged byte is found wherever it lies; in files from before there were checksums not in bloom filters, in page
-//! indexes that still fit, and in padding.
+//! So a damaged byte is found at any place in the file.
 
 use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::cast;
@@ -72,9 +71,8 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
     if entities != layout.own_entities() {
         return Err(damaged(&format!("it holds {entities} of {} entities", layout.own_entities())));
     }
-    if let Some(profile) = reader.profile().await?
-        && (profile.entities, profile.document_bytes) != (layout.entity_count, layout.document_bytes)
-    {
+    let profile = reader.profile().await?;
+    if (profile.entities, profile.document_bytes) != (layout.entity_count, layout.document_bytes) {
         return Err(damaged("its profile is that of another version"));
     }
     let content = hex::encode(content.finalize());

@@ -50,7 +50,7 @@ pub(in crate::catalog) struct DatasetRow {
 impl DatasetRow {
     /// The checksum of the row.
     pub(in crate::catalog) fn checksum(&self) -> RecordChecksum {
-        let checksum = RecordChecksum::of("datasets")
+        RecordChecksum::of("datasets")
             .number(self.dataset_id)
             .number(self.owner_id)
             .text(&self.name)
@@ -66,12 +66,7 @@ impl DatasetRow {
             .optional_number(self.latest_version)
             .optional_number(self.pinned_version)
             .number(self.frozen.into())
-            .number(self.created_at);
-        // A row without any of these has the checksum that it had before there were such columns.
-        if self.description.is_none() && self.licence.is_none() && !self.listed && !self.infer_types {
-            return checksum;
-        }
-        checksum
+            .number(self.created_at)
             .optional_text(self.description.as_deref())
             .optional_text(self.licence.as_deref())
             .number(self.listed.into())

@@ -76,7 +76,7 @@ impl Fields {
     }
 }
 
-/// The fields of a version; `None` where it has no profile, or that cannot be had now: a page can do without.
+/// The fields of a version; `None` if the profile cannot be read now: a page can do without it.
 pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Option<Fields> {
     let (app, visitor) = (&visit.app, &visit.visitor);
     let version = VersionSelector::Number(opened.version.number);

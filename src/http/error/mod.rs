@@ -164,7 +164,7 @@ impl From<ProfileError> for HttpError {
         match error {
             ProfileError::Unauthenticated => HttpError::Call(CallError::NoPublicDataset),
             ProfileError::Read(error) => HttpError::Inspect(error),
-            error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
+            error @ ProfileError::DatasetNotFound => HttpError::Profile(error),
         }
     }
 }
@@ -259,16 +259,9 @@ impl HttpError {
             HttpError::Diff(error) => manage::public_diff(error),
             HttpError::Refresh(error) => refresh::public(error),
             HttpError::NotSaved(error) => refresh::public_edit(error),
-            HttpError::Profile(error) => (
-                StatusCode::NOT_FOUND,
-                match error {
-                    ProfileError::NotKept { version } => format!(
-                        "Version {version} has no profile, because an older build wrote it. Refresh the dataset: the \
-                         next version has one."
-                    ),
-                    _ => "No public dataset and none of yours has this dataset_id.".into(),
-                },
-            ),
+            HttpError::Profile(_) => {
+                (StatusCode::NOT_FOUND, "No public dataset and none of yours has this dataset_id.".into())
+            }
             HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
             HttpError::Entities(error) => refresh::public_entities(error),
             HttpError::NotReady(error) => {

@@ -118,7 +118,7 @@ impl GroupSpec {
         }
         let Some(paths) = self.compared() else { return KeyReads { documents: true, ..reads } };
         // Whoever makes the keys reads it, too.
-        let index = reader.paths().await.ok().flatten();
+        let index = reader.paths().await.ok();
         for path in &paths {
             tokio::task::consume_budget().await;
             if has_codes(reader, path).await {
@@ -373,7 +373,7 @@ impl GroupSource {
         }
         let Some(paths) = spec.compared() else { return Ok(GroupSource { reshape, keys: Keys::Entities, is_part }) };
         // A profile that cannot be read is reported, and makes this slower, not wrong.
-        let index = reader.paths().await.ok().flatten();
+        let index = reader.paths().await.ok();
         let accesses = paths.iter().map(|path| access(reader.layout(), index.as_deref(), path, &reshape));
         let by_documents = accesses.filter(|access| access.reads_documents()).count();
         let codes = codes.map(|may_read| match paths.len() {

@@ -109,7 +109,7 @@ impl ScanSpec {
         let (Some(_), Some(order)) = (&self.threshold, &self.computed.order) else {
             return row_groups.map(|row_group| (row_group, 0)).collect();
         };
-        let index = self.reader.paths().await.ok().flatten();
+        let index = self.reader.paths().await.ok();
         let path = Path::from_keys([order.field.as_str()]).ok();
         let facts = index.zip(path).and_then(|(index, path)| index.get(&path.to_string()));
         let has_text = facts.and_then(|facts| facts.has_text).unwrap_or(true);

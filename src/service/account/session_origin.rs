@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a program's name that are kept: real ones are shorter.
 const PROGRAM_BYTES: usize = 256;
 
-/// Where a session was begun. Sessions of before know nothing of it.
+/// The client that began a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOrigin {
     /// The client's address.

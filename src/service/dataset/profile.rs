@@ -1,6 +1,5 @@
 //! The profile of a version: what its paths hold, and which of them have a shredded column. It was computed when the
-//! version was written and lies in a range of the file of its own, so that no entity is read for it; versions from
-//! before profiles were kept have none.
+//! version was written, and is stored in a separate range of the file, so that no entity is read for it.
 //!
 //! Who may see it: the owner, of any of theirs; everybody else, of a public dataset that is not frozen, as for a read.
 
@@ -61,12 +60,6 @@ pub enum ProfileError {
     /// There is no dataset of this id that is public or the caller's.
     #[error("no such dataset")]
     DatasetNotFound,
-    /// The version was written before profiles were kept.
-    #[error("the file of version {version} has no profile")]
-    NotKept {
-        /// Which.
-        version: u64,
-    },
     /// As of a read: the dataset is frozen and another's; no such version or alternate; the file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -102,7 +95,7 @@ impl Profiles {
             version: version.get(),
             alt: request.alt,
             file_size_bytes: size_bytes,
-            contents: contents.ok_or(ProfileError::NotKept { version: version.get() })?,
+            contents,
         })
     }
 
@@ -111,9 +104,8 @@ impl Profiles {
     /// # Errors
     /// [`ProfileError`].
     pub async fn summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
-        let OpenedProfile { reader, version, _permit, .. } = self.open(request).await?;
-        let summary = reader.profile_summary().await.map_err(ReadError::from)?;
-        summary.ok_or(ProfileError::NotKept { version: version.get() })
+        let OpenedProfile { reader, _permit, .. } = self.open(request).await?;
+        Ok(reader.profile_summary().await.map_err(ReadError::from)?)
     }
 
     async fn open(&self, request: ProfileRequest<'_>) -> Result<OpenedProfile, ProfileError> {

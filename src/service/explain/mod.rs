@@ -183,7 +183,7 @@ impl Explains {
             hints: Vec::new(),
         };
         // Where it cannot be read, the hints know less.
-        let profile = reader.profile().await.ok().flatten();
+        let profile = reader.profile().await.ok();
         explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref());
         Ok(explanation)
     }

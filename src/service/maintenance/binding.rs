@@ -5,9 +5,9 @@
 //!
 //! 1. The catalog gets its identity, once.
 //! 2. A store that holds it is the catalog's. One that holds another one is not.
-//! 3. One that holds none is given it, if it has no version files, or those that the catalog names: an older build
-//!    wrote them. It is not, if it has version files that the catalog does not know, or if it was given before and is
-//!    gone.
+//! 3. One that holds none is given it, if it has no version files, or only those that the catalog records or reserves:
+//!    a process that could not reach the store when it was opened writes its first file before. It is not, if it has
+//!    version files that the catalog does not know, or if it was given before and is gone.
 //! 4. The catalog records that a store was given it.
 //!
 //! Each step may be the last before a crash, and several processes may take them at once.
@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
 use crate::catalog::{Catalog, CatalogError, Installation};
@@ -25,7 +24,7 @@ use crate::model::causes::Causes;
 use crate::storage::StorageError;
 use crate::storage::store::{self, IDENTITY, S3Options, Store};
 
-/// Files that are compared to tell whether a store without an identity is the catalog's.
+/// Files that are looked up to tell whether a store without an identity is the catalog's.
 const COMPARED: u32 = 100;
 
 /// The answer of an S3 server to a missing bucket. The client's error has it only as text.
@@ -151,7 +150,7 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
 
 /// How a store without an identity relates to a catalog.
 enum StoreOwnership {
-    /// New, or its own from before there were identities.
+    /// New, or with files that only this catalog names.
     Free,
     /// It has files of another one.
     Foreign,
@@ -160,7 +159,7 @@ enum StoreOwnership {
 }
 
 async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Result<StoreOwnership, BindingError> {
-    let recorded = catalog.files(None, COMPARED).await;
+    let recorded = catalog.files(None, 1).await;
     // Damage of a record is told of by those who need it.
     let recorded = match recorded {
         Err(error) if error.is_damage() => Vec::new(),
@@ -172,13 +171,6 @@ async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Resu
     let listing = store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
     let listed = listing.map_err(StorageError::from).try_chunks(COMPARED as usize).try_next().await;
     let Some(listed) = listed.map_err(|error| error.1)? else { return Ok(StoreOwnership::Free) };
-    for file in recorded {
-        match store.objects().head(&ObjectPath::from(file.file.path.as_str())).await {
-            Ok(_) => return Ok(StoreOwnership::Free),
-            Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(StorageError::from(error).into()),
-        }
-    }
     let paths: Vec<&str> = listed.iter().map(|object| object.location.as_ref()).collect();
     match catalog.files_named(&paths).await?.is_empty() {
         true => Ok(StoreOwnership::Foreign),

@@ -1,8 +1,8 @@
 //! The scrub: reads every recorded file at a bounded pace, and tells which no longer verify, before somebody asks for
 //! what they hold.
 //!
-//! Files with checksums are read as bytes; older ones are decoded, and their columns computed anew, as a check does. No
-//! files are held meanwhile, since a scrub may take days: one that the sweep has taken is passed over.
+//! It compares the bytes of files with their checksums, and decodes nothing. It holds no files, because a scrub can
+//! take days: it skips a file that the sweep has removed.
 //!
 //! Servers scrub by themselves (`scrub.interval_s`). Of all processes on a catalog one scrubs at a time, file after
 //! file, and the catalog knows how far it is, so that a restart goes on where it was.
@@ -25,7 +25,6 @@ use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Pace, VersionReader};
 use crate::storage::store::Store;
-use crate::storage::verify;
 
 /// Files that are listed at a time.
 const PAGE: u32 = 500;
@@ -306,13 +305,7 @@ async fn verify_file(store: &Store, file: &VersionFile, pace: &mut BytesPerSecon
     pace.spent(LEAST_BYTES.saturating_sub(file.size_bytes)).await;
     inspect_size(store, file).await?;
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
-    if reader.has_checksums() {
-        return Ok(reader.verify_checksums(pace).await?);
-    }
-    match verify::verify(&reader, pace).await? == file.content_hash {
-        true => Ok(()),
-        false => Err(Damage::Content),
-    }
+    Ok(reader.verify_checksums(pace).await?)
 }
 
 #[cfg(test)]

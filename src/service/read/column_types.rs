@@ -57,7 +57,7 @@ async fn proven(source: &Source, columns: &Columns) -> Vec<Option<ColumnType>> {
     }
     // One that cannot be read has been reported. The documents tell, too.
     match source.documents().reader().profile().await {
-        Ok(Some(profile)) if !profile.paths_left_out => types_by_profile(&profile, columns),
+        Ok(profile) if !profile.paths_left_out => types_by_profile(&profile, columns),
         Ok(_) | Err(_) => unknown(),
     }
 }

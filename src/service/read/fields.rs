@@ -161,7 +161,7 @@ impl Reads {
                         Some(_permit) => match fields.reader.paths().await {
                             // It has been reported. Footer and documents tell what `strict` has to know.
                             Err(error) if error.is_damage() => None,
-                            read => read?,
+                            read => Some(read?),
                         },
                         None => None,
                     }

@@ -280,7 +280,7 @@ impl Reads {
             return Ok(Some(paths));
         }
         match self.capacity.admission().of(admitted.holder).try_query(Weight::Light) {
-            Some(_permit) => Ok(reader.paths().await?),
+            Some(_permit) => Ok(Some(reader.paths().await?)),
             None => Ok(None),
         }
     }

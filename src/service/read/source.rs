@@ -56,7 +56,7 @@ impl Source {
             return None;
         }
         // A profile that cannot be read has been reported. The documents tell, too.
-        let paths = self.documents.reader().paths().await.ok()??;
+        let paths = self.documents.reader().paths().await.ok()?;
         self.reshape.columns_left(paths.columns()?)
     }
 

@@ -87,8 +87,8 @@ impl VersionFiles {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
     }
 
-    /// The file of the newest version, if the same entities would be written as they are in it: not where the dataset's
-    /// index was another one, or an older build wrote it, without a profile or without checksums, or it cannot be read.
+    /// The file of the newest version, if the same entities would be written as they are in it: not if the dataset's
+    /// index was another one, or if the file cannot be read.
     pub(in crate::service) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
         let file = match self.catalog.version(dataset.id, latest).await {
@@ -100,9 +100,7 @@ impl VersionFiles {
             Err(error) => return Err(error.into()),
         };
         match VersionReader::open_recorded(&self.store, &file, &self.cache).await {
-            Ok(reader) if reader.has_profile() && reader.has_checksums() && reader.layout().index == dataset.index => {
-                Ok(Some(file))
-            }
+            Ok(reader) if reader.layout().index == dataset.index => Ok(Some(file)),
             Ok(_) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, path = file.path, "a version file cannot be shared, and is written anew");

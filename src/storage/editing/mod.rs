@@ -106,11 +106,7 @@ pub async fn plan(
     (limits, row_group_rows): (&EditLimits, usize),
 ) -> Result<Option<EditPlan>, StorageError> {
     let before = list.layout();
-    if before.document_bytes < limits.list_bytes
-        || before.index != *index
-        || !list.has_profile()
-        || !list.has_checksums()
-    {
+    if before.document_bytes < limits.list_bytes || before.index != *index {
         return Ok(None);
     }
     let laid_out = pieces::laid_out(&list.pieces(), slots);

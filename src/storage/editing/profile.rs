@@ -54,7 +54,8 @@ pub(super) async fn of_edited(
     slots: &Slots,
     beginning_bytes: usize,
 ) -> Result<Option<(StoredProfile, Option<Columns>)>, StorageError> {
-    let (Some(before), Some(paths)) = (list.profile().await?, list.paths().await?) else { return Ok(None) };
+    let before = list.profile().await?;
+    let paths = list.paths().await?;
     let Some(profile) = edited(&before, &changed.slots, layout) else { return Ok(None) };
     let Some(profile) = doubts::settled(list, slots, profile, beginning_bytes).await? else { return Ok(None) };
     let columns = match paths.columns() {

@@ -14,7 +14,6 @@ const OUTSIDE: &str = "a column lies outside of the file";
 /// The tables, as they grow.
 pub(in crate::storage) struct OutlineBuilder {
     columns: usize,
-    is_checksummed: bool,
     row_groups: usize,
     page_count: u32,
     groups: Vec<u8>,
@@ -24,11 +23,10 @@ pub(in crate::storage) struct OutlineBuilder {
 }
 
 impl OutlineBuilder {
-    /// An outline of a file of so many columns, with or without checksums.
-    pub(in crate::storage) fn new(columns: usize, is_checksummed: bool) -> OutlineBuilder {
+    /// An empty outline of a file with this number of columns.
+    pub(crate) fn new(columns: usize) -> OutlineBuilder {
         OutlineBuilder {
             columns,
-            is_checksummed,
             row_groups: 0,
             page_count: 0,
             groups: Vec::new(),
@@ -54,11 +52,7 @@ impl OutlineBuilder {
         pages: &[PageLocation],
         checksums: &mut dyn Iterator<Item = u32>,
     ) -> Result<(), StorageError> {
-        let is_checksummed = self.is_checksummed;
-        let mut checksum = || match is_checksummed {
-            true => checksums.next().ok_or_else(wrong_checksums),
-            false => Ok(0),
-        };
+        let mut checksum = || checksums.next().ok_or_else(wrong_checksums);
         let page_checksums: Vec<u32> = pages.iter().map(|_| checksum()).collect::<Result<_, _>>()?;
         let mut column_checksums = vec![0];
         for _ in row_group.columns().iter().skip(1) {
@@ -126,8 +120,7 @@ impl OutlineBuilder {
             bits |= details::BLOOM;
             put(&mut self.details, &[offset, length, checksum()?]);
         }
-        let statistics = column.statistics();
-        match statistics {
+        match column.statistics() {
             Some(Statistics::Int32(integers)) => {
                 if let (Some(min), Some(max)) = (integers.min_opt(), integers.max_opt()) {
                     bits |= details::INTEGERS;
@@ -146,9 +139,7 @@ impl OutlineBuilder {
                     bits |= details::NULLS;
                     put(&mut self.details, &[u32::try_from(nulls).unwrap_or(u32::MAX)]);
                 }
-                // What older ways of writing Parquet stored has another order.
-                let is_ordered = statistics.is_some_and(|statistics| !statistics.is_min_max_deprecated());
-                if let (Some(min), Some(max), true) = (texts.min_opt(), texts.max_opt(), is_ordered) {
+                if let (Some(min), Some(max)) = (texts.min_opt(), texts.max_opt()) {
                     bits |= details::BOUNDS;
                     put(&mut self.details, &[u32::try_from(min.len()).map_err(|_| damaged(OUTSIDE))?]);
                     self.details.extend(min.data());
@@ -175,7 +166,6 @@ impl OutlineBuilder {
         for length in lengths {
             put(&mut bytes, &[u32::try_from(length).map_err(|_| damaged(OUTSIDE))?]);
         }
-        put(&mut bytes, &[self.is_checksummed.into()]);
         let tables = [self.groups, self.chunks, self.pages, self.details, texts];
         bytes.reserve_exact(tables.iter().map(Vec::len).sum());
         tables.iter().for_each(|table| bytes.extend(table));

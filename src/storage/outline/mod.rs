@@ -27,9 +27,9 @@ use super::StorageError;
 /// The format of outlines. A reader passes over any other, and decodes the Parquet footer.
 const FORMAT: u32 = 1;
 
-/// Bytes of the numbers that come first: the format, how many row groups, columns and pages of documents there are,
-/// bytes of the details and of the texts, and whether there are checksums.
-const HEADER_BYTES: usize = 28;
+/// Bytes of the numbers that come first: the format, how many row groups, columns and pages of documents there are, and
+/// bytes of the details and of the texts.
+const HEADER_BYTES: usize = 24;
 
 /// Bytes of a row group: its first byte in the file (64 bits), its rows, and how many pages come before its own.
 const GROUP_BYTES: usize = 16;
@@ -49,7 +49,6 @@ pub(super) struct Outline {
     bytes: Bytes,
     row_groups: usize,
     columns: usize,
-    is_checksummed: bool,
     /// Where the table of column chunks begins; and where the others do.
     chunks: usize,
     pages: usize,
@@ -98,7 +97,7 @@ impl Outline {
     pub(super) fn read(bytes: Bytes, size_bytes: u64) -> Result<Option<Outline>, StorageError> {
         let header: Vec<usize> =
             bytes.chunks_exact(4).take(HEADER_BYTES / 4).map(|word| number(word) as usize).collect();
-        let [format, row_groups, columns, page_count, detail_bytes, text_bytes, checksums] = header[..] else {
+        let [format, row_groups, columns, page_count, detail_bytes, text_bytes] = header[..] else {
             return Err(damaged("its outline is cut"));
         };
         if format != FORMAT as usize {
@@ -115,8 +114,7 @@ impl Outline {
         if columns == 0 || texts.checked_add(text_bytes) != Some(bytes.len()) {
             return Err(damaged("its outline is cut"));
         }
-        let is_checksummed = checksums != 0;
-        let outline = Outline { bytes, row_groups, columns, is_checksummed, chunks, pages, details, texts };
+        let outline = Outline { bytes, row_groups, columns, chunks, pages, details, texts };
         outline.check(page_count, size_bytes)?;
         Ok(Some(outline))
     }
@@ -283,20 +281,14 @@ impl Outline {
         number(&self.page_record(page)[4..]) as usize
     }
 
-    /// The checksum of a page of documents, where there are any.
-    pub(super) fn page_checksum(&self, row_group: usize, page: usize) -> Option<u32> {
-        let record = self.page_record(self.page_numbers(row_group).start + page);
-        self.is_checksummed.then(|| number(&record[8..]))
+    /// The checksum of a page of documents.
+    pub(super) fn page_checksum(&self, row_group: usize, page: usize) -> u32 {
+        number(&self.page_record(self.page_numbers(row_group).start + page)[8..])
     }
 
-    /// The checksum of a column of a row group, but of the documents, where there are any.
-    pub(super) fn column_checksum(&self, row_group: usize, column: usize) -> Option<u32> {
-        self.is_checksummed.then(|| self.chunk(row_group, column).checksum)
-    }
-
-    /// Whether there are checksums.
-    pub(super) fn is_checksummed(&self) -> bool {
-        self.is_checksummed
+    /// The checksum of a column of a row group, except for the column of documents, whose pages have their own.
+    pub(super) fn column_checksum(&self, row_group: usize, column: usize) -> u32 {
+        self.chunk(row_group, column).checksum
     }
 
     /// Every part that has a checksum with it, in the order of the file.
@@ -307,7 +299,7 @@ impl Outline {
                 let location = self.page(row_group, page);
                 let start = location.offset.cast_unsigned();
                 let end = start + u64::from(location.compressed_page_size.cast_unsigned());
-                (start..end, number(&self.page_record(self.page_numbers(row_group).start + page)[8..]))
+                (start..end, self.page_checksum(row_group, page))
             }));
             parts.extend(
                 (1..self.columns)

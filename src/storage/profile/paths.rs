@@ -87,8 +87,7 @@ impl PathIndex {
         self.is_complete
     }
 
-    /// The columns of all entities as a table, in order of first appearance; `None` in a file of before they were kept,
-    /// and where they are too many.
+    /// The columns of all entities as a table, in order of first appearance; `None` if there are too many.
     pub fn columns(&self) -> Option<&Arc<Columns>> {
         self.columns.as_ref()
     }

@@ -93,12 +93,11 @@ pub struct PathRecord {
     /// The last string by code point.
     pub string_max: Option<ValueRecord>,
     /// How many strings have 0, 1, 2 to 3, 4 to 7, … characters ([`super::lengths_at`]): as many as the longest needs,
-    /// none in a file of before they were counted. For pages; [`StoredProfile::without_spreads`] is what callers get.
+    /// none if there are no strings. For pages; [`StoredProfile::without_spreads`] is what callers get.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(ignore)]
     pub string_lengths: Vec<u64>,
-    /// How the numbers are spread; none where they are all in one range, and in a file of before they were counted. For
-    /// pages, too.
+    /// How the numbers are spread; none if they are all in one range. For pages, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub number_bins: Option<StoredBins>,
@@ -107,10 +106,8 @@ pub struct PathRecord {
     /// Whether `top` is an estimate: made of one value in 8, of those that occur about 128 times or more.
     pub top_estimated: bool,
     /// Whether it has a shredded column.
-    #[serde(alias = "leaf")]
     pub shredded: bool,
     /// Why it has none.
-    #[serde(alias = "why_no_leaf")]
     pub why_not_shredded: Option<NotShredded>,
 }
 
@@ -383,15 +380,15 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_before_lengths_were_counted_is_read() {
+    fn stored_profile_is_read_back() {
         let mut profile = ProfileBuilder::new();
         profile.add(br#"{"a":"x"}"#);
         let index = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
         assert_eq!(described.paths[0].string_lengths, [0, 1]);
-        let before = described.clone().without_spreads();
-        assert!(!serde_json::to_string(&before).expect("JSON").contains("string_lengths"));
-        for stored in [described, before] {
+        let without = described.clone().without_spreads();
+        assert!(!serde_json::to_string(&without).expect("JSON").contains("string_lengths"));
+        for stored in [described, without] {
             assert_eq!(StoredProfile::decode(&stored.encode(None).expect("a profile")).expect("a profile"), stored);
         }
     }

@@ -66,13 +66,13 @@ impl FileReader {
         let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
         let key = self.bloom_key(row_group, index);
         let load = async {
-            let Some(range) = self.bloom_range(row_group, index) else { return Ok(Part::Bloom(None)) };
+            let Some((range, checksum)) = self.footer.outline.bloom(row_group, index) else {
+                return Ok(Part::Bloom(None));
+            };
             self.bloom_missed(row_group);
             let start = range.start;
             let bytes = self.file.fetch(range).await?;
-            if self.has_checksums() {
-                verify(&bytes, self.footer.outline.bloom(row_group, index).map(|(_, checksum)| checksum))?;
-            }
+            verify(&bytes, checksum)?;
             let column = self.footer.chunk_metadata(row_group, index)?;
             let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(&column, &Run { start, bytes }));
             let bloom = catch_unwind(read).map_err(|_| StorageError::undecodable())??;
@@ -102,8 +102,7 @@ impl FileReader {
     }
 
     /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
-    /// second, by code point. `None` where the footer does not tell, as in files from before it held them. Costs
-    /// nothing.
+    /// second, by code point. `None` if the footer has no bounds of them. Costs nothing.
     pub(in crate::storage) fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let layout = &self.footer.layout;
         let statistics = |part| {
@@ -168,9 +167,7 @@ impl FileReader {
             let range = self.footer.outline.chunk(row_group, index).range();
             let start = range.start;
             let bytes = self.file.fetch(range).await?;
-            if self.has_checksums() {
-                verify(&bytes, self.footer.outline.column_checksum(row_group, index))?;
-            }
+            verify(&bytes, self.footer.outline.column_checksum(row_group, index))?;
             let run = Run { start, bytes };
             // Parquet's decoders trust some lengths inside of pages.
             let decode = AssertUnwindSafe(|| decode_column(&self.footer, row_group, index, run));

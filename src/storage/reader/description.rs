@@ -16,7 +16,6 @@ pub struct FileDescription {
     size_bytes: u64,
     entity_count: u64,
     content_hash: String,
-    format_version: u32,
 }
 
 impl From<&VersionFile> for Expected {
@@ -58,7 +57,6 @@ impl VersionReader {
             size_bytes: self.own().file.size_bytes,
             entity_count: layout.entity_count,
             content_hash: layout.content_sha256.clone(),
-            format_version: layout.format_version,
         }
     }
 
@@ -71,13 +69,9 @@ impl VersionReader {
         file: &FileDescription,
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
-        let FileDescription { path, size_bytes, entity_count, content_hash, format_version } = file;
+        let FileDescription { path, size_bytes, entity_count, content_hash } = file;
         let path = ObjectPath::from(path.as_str());
         let reader = VersionReader::open(store, &path, *size_bytes, cache).await?;
-        if reader.layout().format_version != *format_version {
-            let other = format!("it has format version {}, not {format_version}", reader.layout().format_version);
-            return Err(reader.own().file.blame("the footer", StorageError::Layout(other)));
-        }
         let content_hash = content_hash.clone();
         reader.expect(&Expected { entity_count: *entity_count, content_hash, source: "another node" })?;
         Ok(reader)

@@ -196,10 +196,8 @@ impl FileReader {
         let location = self.footer.outline.page(row_group, page);
         let rows = self.page_rows(row_group, page);
         let decode = || {
-            if self.has_checksums() {
-                let bytes = run.slice(range_of(&location))?;
-                verify(&bytes, self.footer.outline.page_checksum(row_group, page))?;
-            }
+            let bytes = run.slice(range_of(&location))?;
+            verify(&bytes, self.footer.outline.page_checksum(row_group, page))?;
             let column = self.footer.chunk_metadata(row_group, self.footer.schema_columns.document)?;
             // Parquet's decoders trust some lengths inside of pages.
             let decode = AssertUnwindSafe(|| DocumentPage::decode(&column, &location, rows, run));

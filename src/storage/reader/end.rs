@@ -1,4 +1,4 @@
-//! The end of a version file: fetched, verified where it is sealed, and decoded.
+//! The end of a version file: fetched, compared with its seal, and decoded.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -59,11 +59,8 @@ pub(super) async fn load_parquet_footer(file: &ObjectFile, size_bytes: u64) -> R
 }
 
 async fn decode_footer(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<Footer, StorageError> {
-    let mut end = fetch_end(file, tail, size_bytes).await?;
+    let end = fetch_end(file, tail, size_bytes).await?;
     let metadata = parse_metadata(&end, size_bytes)?;
-    if end.sealed_from.is_none() {
-        fetch_page_indexes(file, &mut end, &metadata, size_bytes).await?;
-    }
     let pages = document_pages(&metadata, &end.run);
     let footer = Footer::parse(&metadata, pages, end.sealed_from, size_bytes)?;
     Ok(with_profile(footer, &end.run))
@@ -134,9 +131,10 @@ async fn load_outline(
     Ok(footer.map(|footer| footer.map(|footer| with_profile(footer, &tail.run))))
 }
 
-/// The end of a file, verified where it is sealed.
+/// The bytes at the end of a file, compared with the seal if there is one.
 struct FileEnd {
     run: Run,
+    /// The first byte that the seal covers; `None` if there is no seal, as in a foreign file.
     sealed_from: Option<u64>,
     /// Where the footer's metadata begins.
     footer: u64,
@@ -189,22 +187,6 @@ fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData, Sto
     // Parquet's decoders trust some lengths.
     let decode = AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)));
     Ok(catch_unwind(decode).map_err(|_| StorageError::undecodable())??)
-}
-
-/// Fetches the page indexes of a file without a seal, which nothing else says the place of.
-async fn fetch_page_indexes(
-    file: &ObjectFile,
-    end: &mut FileEnd,
-    metadata: &ParquetMetaData,
-    size_bytes: u64,
-) -> Result<(), StorageError> {
-    let documents = metadata.row_groups().iter().filter_map(|row_group| row_group.columns().first());
-    let indexes = documents.filter_map(|column| u64::try_from(column.offset_index_offset()?).ok());
-    let first = indexes.min().filter(|first| size_bytes.checked_sub(*first).is_some_and(|rest| rest <= FOOTER_BYTES));
-    match first {
-        Some(first) => extend_to(file, &mut end.run, first).await,
-        None => Ok(()),
-    }
 }
 
 /// The pages of documents of each row group, by the page indexes. Those of other columns, which are most, are not

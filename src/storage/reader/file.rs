@@ -13,7 +13,7 @@ use crate::storage::cache::PartCache;
 use crate::storage::footer::{Footer, RowGroup};
 use crate::storage::layout::Layout;
 use crate::storage::parts::{Part, PartKey};
-use crate::storage::profile::{PathIndex, ProfileLocation, ProfileSummary, StoredProfile};
+use crate::storage::profile::{PathIndex, ProfileSummary, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
 
@@ -98,21 +98,12 @@ impl FileReader {
         same.await.map_err(|error| self.file.blame_accelerator("the footer", error))
     }
 
-    /// Whether the file holds a profile: none does that was written before there were profiles.
-    pub(in crate::storage) fn has_profile(&self) -> bool {
-        self.footer.profile.is_some()
-    }
-
-    /// The profile of the version, if the file holds one. One request, and some milliseconds for thousands of paths;
-    /// not kept in the cache.
+    /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.
-    pub(in crate::storage) async fn profile(&self) -> Result<Option<StoredProfile>, StorageError> {
-        match self.footer.profile.clone() {
-            Some(location) => self.load_profile(location, StoredProfile::decode).await.map(Some),
-            None => Ok(None),
-        }
+    pub(crate) async fn profile(&self) -> Result<StoredProfile, StorageError> {
+        self.load_profile(StoredProfile::decode).await
     }
 
     /// The paths of the profile, if they are in the cache.
@@ -123,43 +114,38 @@ impl FileReader {
         }
     }
 
-    /// The paths of the profile, if the file holds one. Costs as much as [`FileReader::profile`] the first time;
-    /// kept in the cache then.
+    /// The paths of the profile. Costs as much as [`FileReader::profile`] the first time; cached then.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.
-    pub(in crate::storage) async fn paths(&self) -> Result<Option<Arc<PathIndex>>, StorageError> {
-        let Some(location) = self.footer.profile.clone() else { return Ok(None) };
-        let load =
-            async { self.load_profile(location, PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
+    pub(crate) async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
+        let load = async { self.load_profile(PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
         match self.file.cache.get_or_load(PartKey::Paths { file: self.footer.id }, || load).await? {
-            Part::Paths(paths) => Ok(Some(paths)),
+            Part::Paths(paths) => Ok(paths),
             _ => Err(StorageError::Layout("the cache holds another part under the key of its paths".to_owned())),
         }
     }
 
-    /// The beginning of the profile, if the file holds one. Costs as much as [`FileReader::profile`] the first time;
-    /// cached then.
+    /// The beginning of the profile. Costs as much as [`FileReader::profile`] the first time; cached then.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.
-    pub(in crate::storage) async fn profile_summary(&self) -> Result<Option<Arc<ProfileSummary>>, StorageError> {
-        let Some(location) = self.footer.profile.clone() else { return Ok(None) };
+    pub(crate) async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
         let load = async {
-            let summary = self.load_profile(location, ProfileSummary::decode).await?;
+            let summary = self.load_profile(ProfileSummary::decode).await?;
             Ok(Part::ProfileSummary(Arc::new(summary)))
         };
         match self.file.cache.get_or_load(PartKey::ProfileSummary { file: self.footer.id }, || load).await? {
-            Part::ProfileSummary(summary) => Ok(Some(summary)),
+            Part::ProfileSummary(summary) => Ok(summary),
             _ => Err(StorageError::Layout("the cache holds another part under the key of its profile".to_owned())),
         }
     }
 
     async fn load_profile<T: Send + 'static>(
         &self,
-        location: ProfileLocation,
         decode: fn(&[u8]) -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
+        let location = self.footer.profile.clone();
         let load = async {
             let bytes = match self.footer.kept_profile() {
                 Some(bytes) => bytes.clone(),
@@ -187,10 +173,5 @@ impl FileReader {
     pub(in crate::storage) fn stored_bytes(&self, row_group: usize) -> u64 {
         let outline = &self.footer.outline;
         (0..outline.columns()).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()
-    }
-
-    /// Whether the file holds checksums of its parts: none does that was written before there were checksums.
-    pub(in crate::storage) fn has_checksums(&self) -> bool {
-        self.footer.outline.is_checksummed()
     }
 }

@@ -157,7 +157,7 @@ impl FileReader {
     ) -> Result<Arc<Entries>, StorageError> {
         let load = async {
             let bytes = self.file.fetch(stored.entries_range(class)).await?;
-            verify(&bytes, Some(stored.checksums[class as usize]))?;
+            verify(&bytes, stored.checksums[class as usize])?;
             let entries = Entries::decode(&stored.header, class, &bytes).map_err(damaged)?;
             Ok(Part::Keywords(Arc::new(entries)))
         };
@@ -192,7 +192,8 @@ impl FileReader {
             for block in run {
                 // A copy: a slice would keep all of the run in memory.
                 let bytes = Bytes::copy_from_slice(&run_of_bytes.slice(place(*block))?);
-                verify(&bytes, checksums.get(*block as usize).copied())?;
+                let expected = checksums.get(*block as usize).ok_or_else(StorageError::unverified)?;
+                verify(&bytes, *expected)?;
                 let key = self.lists_key(segment, class, *block);
                 self.file.cache.insert(key, Part::KeywordLists(bytes.clone())).await;
                 blocks.push((block * BLOCK_BYTES, bytes));
@@ -228,7 +229,7 @@ impl FileReader {
             return Ok(());
         }
         let bytes = self.file.fetch(entries.clone()).await?;
-        verify(&bytes, Some(stored.checksums[class as usize]))?;
+        verify(&bytes, stored.checksums[class as usize])?;
         pace.spent(entries.end - entries.start).await;
         let sums = stored.header.range(Section { class, part: SectionPart::Checksums });
         let sums = bytes.slice(bytes.len() - (sums.end - sums.start) as usize..);
@@ -238,7 +239,9 @@ impl FileReader {
         while at < end {
             let until = end.min(at + READ_AHEAD_BYTES);
             let bytes = self.file.fetch(at..until).await?;
-            bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| verify(block, sums.next()))?;
+            for block in bytes.chunks(BLOCK_BYTES as usize) {
+                verify(block, sums.next().ok_or_else(StorageError::unverified)?)?;
+            }
             pace.spent(until - at).await;
             at = until;
         }

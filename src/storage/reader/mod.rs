@@ -181,8 +181,8 @@ impl VersionReader {
     }
 
     /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
-    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. Files without checksums
-    /// pass. The base of an edited file is not read: it is a file of its own.
+    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. The base of an edited
+    /// file is not read: it is a file of its own.
     ///
     /// # Errors
     /// When the store fails, or a part is damaged.
@@ -190,17 +190,11 @@ impl VersionReader {
         self.own.verify_checksums(pace).await
     }
 
-    /// Whether the file holds a profile: none does that was written before there were profiles.
-    pub fn has_profile(&self) -> bool {
-        self.own.has_profile()
-    }
-
-    /// The profile of the version, if the file holds one. One request, and some milliseconds for thousands of paths;
-    /// not kept in the cache.
+    /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.
-    pub async fn profile(&self) -> Result<Option<StoredProfile>, StorageError> {
+    pub async fn profile(&self) -> Result<StoredProfile, StorageError> {
         self.own.profile().await
     }
 
@@ -209,21 +203,19 @@ impl VersionReader {
         self.own.cached_paths().await
     }
 
-    /// The paths of the profile, if the file holds one. Costs as much as [`VersionReader::profile`] the first time;
-    /// kept in the cache then.
+    /// The paths of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.
-    pub async fn paths(&self) -> Result<Option<Arc<PathIndex>>, StorageError> {
+    pub async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
         self.own.paths().await
     }
 
-    /// The beginning of the profile, if the file holds one. Costs as much as [`VersionReader::profile`] the first time,
-    /// and stays in the cache then.
+    /// The beginning of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.
-    pub async fn profile_summary(&self) -> Result<Option<Arc<ProfileSummary>>, StorageError> {
+    pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
         self.own.profile_summary().await
     }
 
@@ -243,10 +235,5 @@ impl VersionReader {
     /// The row group that holds a position, which must be below [`VersionReader::entity_count`].
     pub fn row_group_of(&self, position: u64) -> usize {
         self.row_groups().partition_point(|row_group| row_group.first <= position) - 1
-    }
-
-    /// Whether the file holds checksums of its parts: none does that was written before there were checksums.
-    pub fn has_checksums(&self) -> bool {
-        self.own.has_checksums()
     }
 }

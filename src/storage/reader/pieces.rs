@@ -166,8 +166,7 @@ impl VersionReader {
     }
 
     /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
-    /// second, by code point. `None` where the footer does not tell, as in files from before it held them. Costs
-    /// nothing.
+    /// second, by code point. `None` if the footer has no bounds of them. Costs nothing.
     pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let place = self.place(row_group);
         place.reader.string_bounds(place.row_group, shredded)

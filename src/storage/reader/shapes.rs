@@ -27,7 +27,7 @@ impl FileReader {
         let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
         let load = async {
             let bytes = self.file.fetch(stored.range.clone()).await?;
-            verify(&bytes, Some(stored.checksum))?;
+            verify(&bytes, stored.checksum)?;
             let shapes = Shapes::decode(&bytes, self.footer.row_groups[row_group].rows);
             let shapes = shapes.map_err(|error| StorageError::Layout(error.to_string()))?;
             Ok(Part::Shapes(Arc::new(shapes)))
@@ -55,7 +55,7 @@ impl FileReader {
     pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
         for row_group in self.footer.shapes.row_groups() {
             let Some(StoredShapes { range, checksum }) = self.footer.shapes.get(row_group) else { continue };
-            let verified = async { verify(&self.file.fetch(range.clone()).await?, Some(*checksum)) }.await;
+            let verified = async { verify(&self.file.fetch(range.clone()).await?, *checksum) }.await;
             verified.map_err(|error| self.blame_shapes(row_group, error))?;
             pace.spent(range.end - range.start).await;
         }

@@ -11,19 +11,17 @@ use crate::storage::run::Run;
 
 impl FileReader {
     /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
-    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. Files without checksums
-    /// pass.
+    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked.
     ///
     /// # Errors
     /// When the store fails, or a part is damaged.
     pub(in crate::storage) async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
-        let Some(sealed_from) = self.footer.sealed_from else { return self.verify_end().await };
         // The end has been verified when the file was opened, perhaps long ago.
         let size_bytes = self.footer.size_bytes;
         let opened = load_footer(&self.file, size_bytes).await;
         let opened = opened.map_err(|error| self.file.blame("the footer", error))?;
         FileReader { file: self.file.clone(), footer: opened.into() }.verify_end().await?;
-        pace.spent(size_bytes - sealed_from).await;
+        pace.spent(size_bytes - self.footer.sealed_from).await;
         let mut parts = self.footer.outline.parts().into_iter().peekable();
         // One part, or as many whole ones as a request may yield.
         while let Some(first) = parts.next() {
@@ -38,7 +36,7 @@ impl FileReader {
             let run = Run { start, bytes };
             for (range, expected) in together {
                 let verified = run.slice(range.clone()).map_err(StorageError::from);
-                let verified = verified.and_then(|bytes| verify(&bytes, Some(expected)));
+                let verified = verified.and_then(|bytes| verify(&bytes, expected));
                 verified.map_err(|error| self.file.blame(&format!("bytes {} to {}", range.start, range.end), error))?;
             }
             pace.spent(end - start).await;
@@ -46,7 +44,7 @@ impl FileReader {
         self.verify_keywords(pace).await?;
         self.verify_shapes(pace).await?;
         self.profile().await?;
-        pace.spent(self.footer.profile.as_ref().map_or(0, |location| location.length)).await;
+        pace.spent(self.footer.profile.length).await;
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ use self::row_group::{Collects, RowGroup, encode_row_group, encode_row_groups, n
 use self::sink::{Passing, Sink, lock};
 use super::StorageError;
 use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
-use super::edit::{BaseFile, EDITED_FORMAT_VERSION, Edit, Piece};
+use super::edit::{BaseFile, Edit, Piece};
 use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
@@ -124,7 +124,6 @@ pub fn write_version(
         document_bytes: profile.document_bytes(),
         content_sha256: spooled.content_sha256().to_owned(),
         index: options.index.clone(),
-        checksums: true,
         shredded_columns: choice.shredded_columns,
         edit: None,
     });
@@ -161,7 +160,7 @@ pub fn write_edited(
     let own_sha256 = spooled.content_sha256().to_owned();
     let edit = Edit { base: list.base.clone(), own_sha256, pieces: list.pieces.clone() };
     let layout = Arc::new(Layout {
-        format_version: EDITED_FORMAT_VERSION,
+        format_version: FORMAT_VERSION,
         entity_count: edit.entity_count(),
         document_bytes: list.document_bytes,
         content_sha256: edit.content_sha256(),
@@ -221,7 +220,7 @@ fn encode(
     let indexes = collects.texts;
     let mut index = KeywordIndex::default();
     let mut shapes = ShapeIndex::default();
-    let mut outline = Some(OutlineBuilder::new(file.schema_descr().num_columns(), true));
+    let mut outline = Some(OutlineBuilder::new(file.schema_descr().num_columns()));
     let mut entities = 0;
     let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
         let (pages, blooms) = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;

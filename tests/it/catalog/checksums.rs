@@ -76,7 +76,7 @@ async fn a_record_that_was_changed_is_not_served(database: Database) {
         database.execute(undo).await;
         catalog.resolve_read(dataset, VersionSelector::Number(v(1))).await.unwrap();
     }
-    // Rows from before there were checksums are taken as they are.
+    // Rows without a checksum are accepted as they are.
     database.execute("UPDATE datasets SET record_checksum = NULL, frozen = (1 = 1)").await;
     assert!(catalog.dataset(dataset).await.unwrap().unwrap().frozen);
 }
@@ -229,11 +229,9 @@ async fn a_checksum_of_another_scheme_says_nothing(database: Database) {
     let (catalog, dataset) = furnished(&database).await;
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM datasets WHERE substr(record_checksum, 1, 2) = '1:'";
     assert_eq!(database.number(sql).await, 1);
-    // As builds wrote it that knew no schemes.
     database.execute("UPDATE datasets SET record_checksum = substr(record_checksum, 3)").await;
-    catalog.dataset(dataset).await.unwrap();
-    database.execute("UPDATE datasets SET frozen = (1 = 1)").await;
     is_unverified(&catalog.dataset(dataset).await, "without a scheme");
+    database.execute("UPDATE datasets SET frozen = (1 = 1)").await;
     database.execute("UPDATE datasets SET record_checksum = '1:' || record_checksum").await;
     is_unverified(&catalog.dataset(dataset).await, "of this scheme");
     database.execute("UPDATE datasets SET record_checksum = 'x' || record_checksum").await;

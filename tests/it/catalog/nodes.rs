@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use strata::catalog::{Catalog, LeaseHolder, NewNode};
+use strata::catalog::{LeaseHolder, NewNode};
 use strata::model::dataset::RefreshTrigger;
 
 use crate::support::databases::on_both_databases;
@@ -15,7 +15,6 @@ on_both_databases! {
     a_name_belongs_to_whoever_registered_last
     a_lease_names_who_holds_it
     of_lost_servers_alone_refreshes_end
-    a_former_version_holds_datasets_without_a_name
 }
 
 fn node(id: &str, process: &str) -> NewNode {
@@ -103,23 +102,4 @@ async fn of_lost_servers_alone_refreshes_end(database: Database) {
     assert!(catalog.node_lives(&node("lives", "p4")).await.unwrap());
     let lost = catalog.refreshes_of_lost_nodes(catalog.now() - TimeDelta::seconds(30)).await.unwrap();
     assert_eq!(lost.iter().map(|held| held.dataset).collect::<Vec<_>>(), datasets[..1]);
-}
-
-/// What the version before servers had names says in the middle of a change from it to this one.
-async fn a_former_version_holds_datasets_without_a_name(database: Database) {
-    let (catalog, owner): (Catalog, _) = with_owner(&database).await;
-    let dataset = create(&catalog, owner, "Held").await.unwrap().id;
-    let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "a", LEASE).await.unwrap();
-    catalog.fail_refresh(lease.attempt, "no").await.unwrap();
-    database
-        .execute(
-            "INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at) VALUES (1, 'manual', 1);
-             INSERT INTO refresh_leases (dataset_id, attempt_id, expires_at)
-                 SELECT dataset_id, attempt_id, 4102444800000000 FROM refresh_attempts WHERE finished_at IS NULL",
-        )
-        .await;
-    let held = catalog.held_refresh(dataset).await.unwrap().unwrap();
-    assert_eq!(held.holder, None);
-    catalog.renew_refresh(held.attempt, LEASE).await.unwrap();
-    catalog.fail_refresh(held.attempt, "no").await.unwrap();
 }

@@ -76,7 +76,7 @@ fn opened_with(lab: &Lab, (path, written): &(ObjectPath, Written), cache_bytes: 
 }
 
 fn profile(lab: &Lab, reader: &VersionReader) -> StoredProfile {
-    lab.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile")
+    lab.bench.runtime.block_on(reader.profile()).expect("read")
 }
 
 /// All but what may be an estimate, and which paths have columns: that stays as it was.
@@ -207,7 +207,7 @@ fn edits_of_edits_read_as_the_list_written_whole() {
             check_profile(&found, &expected, changes)
                 .map_err(|error| TestCaseError::fail(format!("{error}\nafter {slots:?}\nover [{about}]")))?;
             let columns = |reader: &VersionReader| {
-                let paths = lab.bench.runtime.block_on(reader.paths()).expect("read").expect("paths");
+                let paths = lab.bench.runtime.block_on(reader.paths()).expect("read");
                 paths.columns().cloned()
             };
             if let Some(found) = columns(&reader) {
@@ -337,7 +337,7 @@ fn what_edits_take_away_is_told_as_of_the_list_written_whole() {
                 file = made.unwrap_or_else(|| whole.clone());
                 let profile = |file| {
                     let reader = files.open(file);
-                    files.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile")
+                    files.bench.runtime.block_on(reader.profile()).expect("read")
                 };
                 check_profile(&profile(&file), &profile(&whole), changes)
                     .map_err(|error| TestCaseError::fail(format!("{error}\nafter {slots:?}\nover [{about}]")))?;
@@ -419,7 +419,7 @@ fn an_edit_holds_what_it_brought_and_nothing_else() {
     let reader = files.open(&one);
     let (layout, rows) =
         (reader.layout(), reader.row_groups().iter().map(|row_group| row_group.rows).collect::<Vec<_>>());
-    assert_eq!((layout.format_version, layout.entity_count, layout.own_entities()), (2, 99, 2));
+    assert_eq!((layout.format_version, layout.entity_count, layout.own_entities()), (1, 99, 2));
     assert_eq!(rows, [1, 19, 20, 10, 1, 9, 20, 19]);
     assert!(layout.shredded_columns.iter().all(|column| !column.retired));
     // The second edit refers to the base, not to the first.
@@ -427,7 +427,7 @@ fn an_edit_holds_what_it_brought_and_nothing_else() {
     files.bench.runtime.block_on(files.store.objects().delete(&one.0)).expect("removed");
     let reader = files.open(&two);
     assert_eq!((reader.layout().entity_count, reader.layout().own_entities()), (99, 3));
-    let profile = files.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile");
+    let profile = files.bench.runtime.block_on(reader.profile()).expect("read");
     assert_eq!(of(&profile, "kind").distinct, strata::storage::profile::Distinct { count: 3, estimated: false });
 
     // Without the base nothing can be read, and the error says so.
@@ -466,7 +466,7 @@ fn columns_that_cannot_hold_what_came_are_asked_no_more() {
         let columns = reader.layout().shredded_columns.iter();
         let found: Vec<&str> = columns.filter(|column| column.retired).map(|column| column.keys[0].as_str()).collect();
         assert_eq!(found, retired, "{entity}");
-        let profile = files.bench.runtime.block_on(reader.profile()).expect("read").expect("a profile");
+        let profile = files.bench.runtime.block_on(reader.profile()).expect("read");
         for path in ["id", "kind", "words"] {
             let why = retired.contains(&path).then_some(NotShredded::Edited);
             let record = of(&profile, path);

@@ -12,7 +12,6 @@ mod disk_reserve;
 mod exhaustion;
 mod fair;
 mod faults;
-mod former;
 mod hanging;
 mod hostile_sources;
 #[cfg(target_os = "linux")]

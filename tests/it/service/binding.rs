@@ -72,12 +72,12 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
     for said in [store.as_str(), "new.sqlite", whole.1.trim(), "restore the catalog from a backup", "an empty store"] {
         assert!(text.contains(said), "{text}");
     }
-    // As an older build left the store.
+    // A store that lost its identity.
     fs::remove_file(&id).expect("removed");
     let text = refusal(&new).await;
     assert!(text.contains("has version files that the catalog") && text.contains("does not name"), "{text}");
     execute(&owned.service, "DELETE FROM installation").await;
-    App::open(owned.service.app.config()).await.expect("an older store is taken over");
+    App::open(owned.service.app.config()).await.expect("a store of files that the catalog names opens");
     let given = fs::read_to_string(&id).expect("an identity");
     assert_ne!(given, whole.1);
 

@@ -29,7 +29,6 @@ fn said(bench: &Bench, reader: &VersionReader) -> Vec<String> {
     let mut said = vec![
         format!("{:?} {:?}", reader.layout(), reader.row_groups()),
         format!("{:?} {:?}", reader.keyword_index(), reader.shape_index()),
-        format!("{} {}", reader.has_checksums(), reader.has_profile()),
     ];
     let shredded = 0..reader.layout().shredded_columns.len();
     said.push(format!("{:?}", shredded.clone().map(|column| reader.shredded_bytes(column)).collect::<Vec<_>>()));

@@ -1,5 +1,4 @@
-//! The profile of a version: what it says against the naive reference, its bounds, who may see it, and files that have
-//! none.
+//! The profile of a version: its content against the naive reference, its limits, its access rules, and damage.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
@@ -12,6 +11,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::{Value as Json, json};
 use strata::service::CheckDepth;
+use strata::storage::StorageError;
+use strata::storage::cache::PartCache;
 use strata::storage::profile::{
     DISTINCT, PATH_BYTES, PATHS, PROFILE_KEY, ProfileLocation, ShreddingBounds, StoredProfile,
 };
@@ -36,6 +37,18 @@ impl Files {
             self.store.objects().put(&other, bytes.into()).await.expect("put");
         });
         self.open(&(other, written.clone()))
+    }
+
+    /// The error of opening the file with its bytes changed.
+    fn refused(&self, (path, _): &(ObjectPath, Written), change: impl FnOnce(&mut Vec<u8>)) -> StorageError {
+        let other = ObjectPath::from(format!("{path}.refused"));
+        self.bench.runtime.block_on(async {
+            let mut bytes = self.store.objects().get(path).await.expect("there").bytes().await.expect("read").to_vec();
+            change(&mut bytes);
+            let size_bytes = bytes.len() as u64;
+            self.store.objects().put(&other, bytes.into()).await.expect("put");
+            VersionReader::open(&self.store, &other, size_bytes, &PartCache::new(0)).await.expect_err("refused")
+        })
     }
 }
 
@@ -73,7 +86,7 @@ fn check(files: &Files, entities: &[Value], options: &WriteOptions) {
     let texts: Vec<String> = entities.iter().map(Value::write).collect();
     let written = files.write(&texts, options);
     let reader = files.open(&written);
-    let found = files.bench.runtime.block_on(reader.profile()).expect("undamaged").expect("a profile");
+    let found = files.bench.runtime.block_on(reader.profile()).expect("undamaged");
     assert_eq!(found, files.profile(&texts, options), "the same entities have the same profile");
     assert_eq!((found.entities, found.document_bytes), (texts.len() as u64, reader.layout().document_bytes));
     assert!(!found.paths_left_out);
@@ -83,7 +96,7 @@ fn check(files: &Files, entities: &[Value], options: &WriteOptions) {
         path.check(record);
         assert_eq!(record.shredded, reader.layout().shredded(&path.keys).is_some(), "{}", record.path);
     }
-    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged").expect("a profile");
+    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged");
     let columns = paths.columns().expect("they are few");
     assert_eq!(columns.names(), formats::columns(entities), "{}", texts.join("\n"));
     files.bench.runtime.block_on(verify(&reader, &mut Unbounded)).expect("undamaged");
@@ -125,7 +138,7 @@ fn a_profile_has_the_columns_of_a_table() {
         })
         .collect();
     let reader = files.open(&files.write(&wide, &WriteOptions::default()));
-    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged").expect("a profile");
+    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged");
     assert!(paths.columns().is_none());
 }
 
@@ -219,7 +232,7 @@ fn a_profile_is_bounded_whatever_the_entities_are() {
         .collect();
     let written = files.write(&long, &WriteOptions::default());
     let reader = files.open(&written);
-    let found = files.bench.runtime.block_on(reader.profile()).expect("undamaged").expect("a profile");
+    let found = files.bench.runtime.block_on(reader.profile()).expect("undamaged");
     assert!(found.paths_left_out && (1_000..8_000).contains(&found.paths.len()), "{}", found.paths.len());
     for path in ["even", "odd", &name(8_000), &name(8_999)] {
         of(&found, path);
@@ -268,7 +281,7 @@ fn location(bytes: &[u8]) -> ProfileLocation {
     serde_json::from_str(pair.value.as_deref().expect("a value")).expect("a place")
 }
 
-/// The file as it was written before there were profiles, but for the bytes that nothing points to.
+/// Takes the location of the profile out of the footer.
 fn forget_profile(bytes: &mut [u8]) {
     let key = PROFILE_KEY.as_bytes();
     let at = bytes.windows(key.len()).rposition(|window| window == key).expect("the key");
@@ -281,21 +294,18 @@ fn some_entities() -> Vec<String> {
 }
 
 #[test]
-fn a_file_without_a_profile_opens_and_a_damaged_one_is_noticed() {
+fn missing_or_damaged_profile_is_noticed() {
     let files = Files::new();
     let written = files.write(&some_entities(), &WriteOptions::default());
-    let old = files.changed(&written, |bytes| forget_profile(bytes));
-    assert!(!old.has_profile());
+    let error = files.refused(&written, |bytes| forget_profile(bytes));
+    assert!(error.to_string().contains("its profile has no place"), "{error}");
     let profile = |reader: &VersionReader| files.bench.runtime.block_on(reader.profile());
-    assert_eq!(profile(&old).expect("no error"), None);
-    files.bench.runtime.block_on(verify(&old, &mut Unbounded)).expect("undamaged");
 
     for part in 0..4 {
         let damaged = files.changed(&written, |bytes| {
             let place = location(bytes);
             bytes[(place.offset + part * (place.length - 1) / 3) as usize] ^= 0x10;
         });
-        assert!(damaged.has_profile());
         for error in
             [profile(&damaged).map(drop), files.bench.runtime.block_on(verify(&damaged, &mut Unbounded)).map(drop)]
         {
@@ -341,7 +351,6 @@ on_both_databases! {
     Owned:
     a_profile_is_the_owners_and_everybodys_of_a_public_dataset
     what_is_asked_wrongly_is_named
-    an_old_file_has_no_profile_until_the_dataset_is_refreshed
 }
 
 /// A call of somebody, whose answer the OpenAPI document must describe.
@@ -467,50 +476,6 @@ async fn what_is_asked_wrongly_is_named(owned: Owned) {
     posted.is_error(405);
     assert_eq!(posted.header("allow"), Some("GET,HEAD"));
     assert_eq!(parsed(&get(&owned, None, &format!("dataset_id={id}")).await)["profile"]["paths"], json!([]));
-}
-
-async fn an_old_file_has_no_profile_until_the_dataset_is_refreshed(owned: Owned) {
-    let entities = r#"[{"a":1}]"#;
-    let id = owned.dataset("Old", json!({}), &[entities]).await;
-    let [file]: [PathBuf; 1] = owned.service.version_files().try_into().expect("one file");
-    let mut bytes = std::fs::read(&file).expect("read");
-    forget_profile(&mut bytes);
-    std::fs::write(&file, bytes).expect("written");
-
-    // Files that are open stay open.
-    let beside = owned.service.beside(|_| {}).await;
-    let uri = format!("/dataset/profile?dataset_id={id}");
-    let answer = beside.get(&uri).await;
-    answer.is_error(404);
-    assert!(
-        answer.text().contains("Version 1 has no profile, because an older build wrote it. Refresh"),
-        "{}",
-        answer.text()
-    );
-    let found = beside
-        .app
-        .maintenance()
-        .check(CheckDepth::Everything, &mut |finding| panic!("{finding:?}"))
-        .await
-        .expect("checked");
-    assert_eq!((found.files, found.damaged), (1, 0));
-
-    // The same entities again: shared by the process that knows no better, written anew by the other.
-    let body = json!({"dataset_id": id, "entities": [{"a": 1}]}).to_string();
-    let push = Bytes::from(body);
-    let push = strata::service::Push {
-        dataset: None,
-        body: futures::stream::iter([Ok::<_, std::io::Error>(push)]),
-        content_type: None,
-        name: None,
-        format: None,
-        infer_types: None,
-        enveloped: true,
-    };
-    beside.app.refreshes().push(owned.user.id, push).await.expect("a version");
-    let answer = parsed(&beside.get(&uri).await);
-    assert_eq!((&answer["profile"]["version"], &answer["profile"]["entities"]), (&json!(2), &json!(1)));
-    assert_eq!(owned.service.version_files().len(), 2);
 }
 
 #[tokio::test]

@@ -195,7 +195,7 @@ impl Files {
 
     pub fn profile(&self, entities: &[String], options: &WriteOptions) -> StoredProfile {
         let reader = self.open(&self.write(entities, options));
-        self.bench.runtime.block_on(reader.profile()).expect("undamaged").expect("a profile")
+        self.bench.runtime.block_on(reader.profile()).expect("undamaged")
     }
 }
 

@@ -165,7 +165,7 @@ fn change(record: &mut PathRecord, keys: &[String], delta: &Delta, doubts: &mut 
     }
     record.entities = sum(record.entities, delta.entities)?;
     let types = &mut record.types;
-    let (had_strings, numbers) = (types.string > 0, types.number);
+    let numbers = types.number;
     for (count, more) in [
         (&mut types.null, delta.nulls),
         (&mut types.boolean, delta.booleans),
@@ -177,7 +177,7 @@ fn change(record: &mut PathRecord, keys: &[String], delta: &Delta, doubts: &mut 
         *count = sum(*count, more)?;
     }
     record.text_bytes = sum(record.text_bytes, delta.text_bytes)?;
-    spreads::change_lengths(record, had_strings, delta)?;
+    spreads::change_lengths(record, delta)?;
     spreads::change_bins(record, numbers, delta)?;
     if record.types.number == 0 {
         record.number_bins = None;

@@ -5,17 +5,13 @@ use crate::storage::profile::bins::NumberBins;
 use crate::storage::profile::stored::{PathRecord, ValueRecord};
 use crate::storage::profile::values::ScalarType;
 
-/// The strings by their length; `had_strings` says whether there were any.
-pub(super) fn change_lengths(record: &mut PathRecord, had_strings: bool, delta: &Delta) -> Option<()> {
+/// Counts the strings that an edit added and removed by their length.
+pub(super) fn change_lengths(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     let [gone, came] = [delta.lengths[0].counts(), delta.lengths[1].counts()];
     if gone.is_empty() && came.is_empty() {
         return Some(());
     }
     let lengths = &mut record.string_lengths;
-    // A file of before they were counted.
-    if lengths.is_empty() && had_strings {
-        return None;
-    }
     lengths.resize(lengths.len().max(gone.len()).max(came.len()), 0);
     for (count, came) in lengths.iter_mut().zip(came) {
         *count += came;
@@ -50,7 +46,7 @@ pub(super) fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) 
         }
         _ => None,
     };
-    // A file of before they were counted, or numbers of which the profile before tells too little.
+    // The profile before the edit left the ranges out.
     let Some(mut bins) = known else {
         record.number_bins = None;
         return Some(());

@@ -180,8 +180,7 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
     }
 }
 
-/// A page of zeros gives rows in which everything is empty, the checksum too, as in rows from before there were
-/// checksums.
+/// A page of zeros gives rows in which everything is empty, the checksum too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_of_which_nothing_is_left_is_damaged() {
     let owned = super::owned().await;

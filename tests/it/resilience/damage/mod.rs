@@ -352,56 +352,18 @@ async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
     assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
 }
 
-/// The file as builds wrote it that knew no checksums, but for the bytes that nothing points to.
-fn forget_checksums(file: &std::path::Path) {
-    let mut bytes = fs::read(file).expect("the file");
-    for (found, instead) in [("\"checksums\":true", "\"checksumz\":true"), ("strata.seal:", "strata.past:")] {
-        let at = bytes.windows(found.len()).rposition(|window| window == found.as_bytes()).expect(found);
-        bytes[at..at + found.len()].copy_from_slice(instead.as_bytes());
-    }
-    fs::write(file, bytes).expect("written");
-}
-
 #[tokio::test]
-async fn files_from_before_there_were_checksums_are_read_and_scrubbed() {
+async fn file_without_seal_is_damaged() {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[&entities(1)]).await;
-    let right = owned.lines(&format!("/api/{id}/things/v1/")).await;
     let file = newest(&owned.service);
-    forget_checksums(&file);
-    let fresh = owned.service.beside(|_| {}).await;
-    let answer = fresh.get(&format!("/api/{id}/things/v1/?format=jsonl")).await;
-    assert_eq!((answer.status, answer.text()), (200, right.as_str()));
-    assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
-    // Zeros in the documents do not decode.
-    let whole = fs::read(&file).expect("the file");
-    damage_documents(&file);
-    assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
-    // A seal that is gone from a file that had one is damage, not age.
-    let mut bytes = whole;
-    let at = bytes.windows(11).rposition(|window| window == b"\"checksumz\"").expect("the layout");
-    bytes[at..at + 11].copy_from_slice(b"\"checksums\"");
+    let mut bytes = fs::read(&file).expect("the file");
+    let at = bytes.windows(12).rposition(|window| window == b"strata.seal:").expect("the seal");
+    bytes[at..at + 12].copy_from_slice(b"strata.past:");
     fs::write(&file, bytes).expect("written");
-    owned.service.beside(|_| {}).await.get(&format!("/api/{id}/things/v1/")).await.is_error(500);
-}
-
-#[tokio::test]
-async fn a_refresh_gives_a_file_without_checksums_up_and_a_clone_shares_it() {
-    let owned = owned().await;
-    let id = owned.dataset("Things", json!({}), &[&entities(1)]).await;
-    let old = newest(&owned.service);
-    forget_checksums(&old);
-    let beside = owned.service.beside(|_| {}).await;
-    let body = json!({"dataset_id": id, "name": "Clone"}).to_string();
-    let cloned = parsed(&call(&beside, &owned.token, "POST", "/dataset/clone", &body).await);
-    assert_eq!(owned.service.version_files().len(), 1, "a clone shares what is sound");
-    let push = format!(r#"{{"dataset_id":{id},"entities":{}}}"#, entities(1));
-    parsed(&call(&beside, &owned.token, "POST", "/dataset/refresh", &push).await);
-    assert_eq!(owned.service.version_files().len(), 2, "a refresh writes it anew, with checksums");
-    let clone = cloned["dataset"]["dataset_id"].as_u64().expect("an id");
-    for read in [format!("/api/{id}/things/v1/"), format!("/api/{id}/things/v2/"), format!("/api/{clone}/clone/v1/")] {
-        assert_eq!(beside.get(&read).await.status, 200, "{read}");
-    }
+    let fresh = owned.service.beside(|_| {}).await;
+    fresh.get(&format!("/api/{id}/things/v1/")).await.is_error(500);
+    assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
 }
 
 /// The newest of the version files.
