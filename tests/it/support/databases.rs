@@ -36,7 +36,7 @@ pub struct Database {
 }
 
 pub enum Raw {
-    Sqlite { pool: SqlitePool, directory: TempDir },
+    Sqlite { pool: SqlitePool, _directory: TempDir },
     Postgres { pool: PgPool, _server: Arc<Postgres> },
 }
 
@@ -45,7 +45,7 @@ impl Database {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/new/catalog.db", directory.path().display());
         let pool = SqlitePool::connect_lazy(&url).unwrap();
-        Database { url, raw: Raw::Sqlite { pool, directory } }
+        Database { url, raw: Raw::Sqlite { pool, _directory: directory } }
     }
 
     pub async fn postgres() -> Database {
