@@ -100,7 +100,8 @@ impl ResponseReservation {
         engine.spawn_apart_on(Handle::current(), work).await
     }
 
-    /// Reduces the reservation to the size of a complete body, which keeps it until the connection has sent it.
+    /// Reduces the reservation to the size of a complete body, which keeps it until the connection has sent it. A body
+    /// larger than all that the principal can ever have is charged as that much.
     ///
     /// # Errors
     /// [`Refused`] if the body is larger than what is reserved and the principal may not hold more.
@@ -109,7 +110,8 @@ impl ResponseReservation {
         if size_bytes <= UNCHARGED_BYTES {
             return Ok(body);
         }
-        let missing = size_bytes.saturating_sub(self.permit.units());
+        let reserved_bytes = self.permit.units();
+        let missing = if reserved_bytes < BUILD_BYTES { 0 } else { size_bytes.saturating_sub(reserved_bytes) };
         self.permit.shrink(size_bytes);
         let mut permits = vec![self.permit];
         if missing > 0 {

@@ -296,12 +296,13 @@ impl Admission {
         self.shared.large.acquire(self.holder, size_bytes).await
     }
 
-    /// As [`Admission::large`], all of them at once or none.
+    /// As [`Admission::large`], at once or not at all.
     ///
     /// # Errors
     /// [`Refused`] if the holder has too many.
     pub(in crate::service) fn try_large(&self, size_bytes: u64) -> Result<Permit, Refused> {
         let refused = || Refused { gate: self.shared.large.gate(), waited: None };
+        let size_bytes = self.shared.large.at_most(self.holder, size_bytes);
         self.shared.large.try_acquire(self.holder, size_bytes).ok_or_else(refused)
     }
 

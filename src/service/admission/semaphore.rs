@@ -174,6 +174,11 @@ impl FairSemaphore {
         told.try_recv().ok()
     }
 
+    /// As many of these units as the holder can ever have.
+    pub(in crate::service) fn at_most(&self, holder: Holder, units: u64) -> u64 {
+        self.shared.queue().at_most(holder, units)
+    }
+
     /// Units that are held now.
     pub(in crate::service) fn held(&self) -> u64 {
         self.shared.queue().held()
