@@ -25,7 +25,7 @@ use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::Selection;
 use crate::query::{Engine, QueryError};
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::{Permit, WHOLE_BYTES};
+use crate::service::admission::{Permit, WHOLE_BYTES, Weight};
 use crate::service::export_cache::Taker;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::AnswerBody;
@@ -47,8 +47,8 @@ pub(in crate::service) struct BodyMaker<'a> {
 }
 
 impl BodyMaker<'_> {
-    /// The body of an answer that holds the selected entities. The permit of a heavy query ends when its columns are
-    /// known.
+    /// The body of an answer that holds the selected entities. Returns the permit of the query when the columns are
+    /// known if it is heavy, otherwise when the body is complete or before it waits for a place among streams.
     ///
     /// # Errors
     /// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
@@ -57,7 +57,7 @@ impl BodyMaker<'_> {
         reader: VersionReader,
         selection: Selection,
         request: &ReadRequest,
-        (permit, taker): (Option<Permit>, Taker),
+        (permit, weight, taker): (Permit, Weight, Taker),
         mut observer: Option<&mut Observer>,
     ) -> Result<AnswerBody, ReadError> {
         let BodyMaker { capacity, engine, limits } = self;
@@ -76,16 +76,18 @@ impl BodyMaker<'_> {
         if let (Some(observer), true) = (observer, is_table) {
             observer.columns_found(columns.len());
         }
-        // What is left waits for its reader, and must not keep other queries waiting.
-        drop(permit);
+        let permit = if weight == Weight::Heavy { None } else { Some(permit) };
         let names = names_memory(engine, &columns)?;
         let bound = EntityBound::new(limits.encoded_entity_bytes);
         match encode::text_encoder(request, Some(columns.clone()), bound) {
             Some(encoder) => {
                 let indented = encode::indents_documents(request) && source.reshape().is_identity();
-                text(capacity, source, (encoder.into(), indented), names).await
+                text(capacity, source, (encoder.into(), indented), names, permit).await
             }
-            None => Box::pin(parquet::body(capacity, source, (columns, types), taker)).await,
+            None => {
+                drop(permit);
+                Box::pin(parquet::body(capacity, source, (columns, types), taker)).await
+            }
         }
     }
 
@@ -160,6 +162,7 @@ async fn text(
     source: Arc<Source>,
     (encoder, indented): (Arc<dyn Encode>, bool),
     names: Option<MemoryReservation>,
+    permit: Option<Permit>,
 ) -> Result<AnswerBody, ReadError> {
     let admission = capacity.admission();
     let (selected, mean_bytes, document_bytes) =
@@ -203,6 +206,8 @@ async fn text(
     }
     let mut end = Vec::new();
     encoder.end(false, &mut end);
+    // Slow readers decide how long it waits for a place.
+    drop(permit);
     let place = admission.stream_of_units(mean_bytes.saturating_mul(EXPANSION)).await?;
     let names = names.map(Arc::new);
     let encode = move |unit: Unit, most_bytes: u64| {

@@ -375,8 +375,6 @@ impl Reads {
         let permit = capacity.admission().query(weight).await?;
         let engine = capacity.engine_for(weight);
         let selecting = engine.after(opening);
-        // That of another one is held until the body is whole or has begun.
-        let (permit, _other) = if weight == Weight::Heavy { (Some(permit), None) } else { (None, Some(permit)) };
         let outcome = match &mut observer {
             None => selecting.select(reader.clone(), request.clone()).await?,
             Some(observer) => {
@@ -412,7 +410,7 @@ impl Reads {
                     Some(observer) => reader.observed(observer.answering.clone()),
                 };
                 let maker = BodyMaker { capacity, engine: &engine, limits: &self.config.limits };
-                let body = maker.body(reader, selection, &request, (permit, taker), observer).await?;
+                let body = maker.body(reader, selection, &request, (permit, weight, taker), observer).await?;
                 let content_type = request.format.content_type();
                 Ok(Answer { total, matches, content_type, coding: ContentCoding::Identity, body })
             }

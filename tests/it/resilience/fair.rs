@@ -407,6 +407,51 @@ async fn slow_readers_of_one_network_leave_places_for_other_streams() {
     served(read(&service, EXPORT, HONEST)).await;
 }
 
+/// Requests that waited for a place kept the permits of their queries, so that other datasets could not be read.
+#[tokio::test]
+async fn waiting_for_a_stream_holds_no_permit_of_queries() {
+    let service = TestService::configured(|config| {
+        (config.query.streams, config.query.light_queries, config.query.medium_queries) = (1, 1, 1);
+        config.query.heavy_bytes = u64::MAX;
+        config.query.heavy_wait_s = 60;
+    })
+    .await;
+    two_datasets(&service).await;
+    let stream = unread(&service, "/api/2/long/v1/?format=jsonl", HOSTILE).await;
+    assert_eq!(stream.status(), 200);
+    for format in ["jsonl", "xml", "csv"] {
+        let waiting = read(&service, &format!("/api/2/long/v1/?format={format}&offset=1"), HOSTILE);
+        let waits =
+            || value(&metrics::render(), "strata_gate_waiting{gate=\"stream\"}").is_some_and(|waiting| waiting > 0.0);
+        let mut waiting = until(waiting, || {
+            service.app.update_metrics();
+            waits()
+        })
+        .await;
+        served(read(&service, &page(1), HONEST)).await;
+        is_stuck(&mut waiting).await;
+    }
+    drop(stream);
+    is_idle(&service).await;
+}
+
+/// A share of `query.stream_bytes` that was smaller than a profile made it unreadable.
+#[tokio::test]
+async fn a_response_larger_than_a_share_is_served_alone() {
+    let service = TestService::configured(|config| {
+        config.query.stream_bytes = 1 << 20;
+        (config.fair.share_percent, config.fair.user_percent) = (1, 90);
+    })
+    .await;
+    let fields: Vec<String> =
+        (0..3_000).map(|field| format!("\"field_number_{field}\":\"{}\"", "x".repeat(40))).collect();
+    service.import("Wide", &format!("[{{{}}}]", fields.join(","))).await;
+    for uri in ["/dataset/profile?dataset_id=1", "/ui/1/wide/v1?view=json", "/openapi.json"] {
+        let answer = served(read(&service, uri, HONEST)).await;
+        assert!(answer.body.len() > 1 << 17, "{uri}: {} bytes", answer.body.len());
+    }
+}
+
 #[tokio::test]
 async fn slow_readers_of_parquet_samples_leave_memory_for_other_exports() {
     let service = TestService::configured(|config| {
