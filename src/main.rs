@@ -51,8 +51,7 @@ fn give_memory_back() {
 /// holds keys.
 #[cfg(unix)]
 fn create_private_files() {
-    // SAFETY: it takes and gives a number, cannot fail, and no other thread runs yet.
-    unsafe { libc::umask(0o077) };
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 
 #[cfg(not(unix))]

@@ -83,19 +83,20 @@ impl Priority {
 
     #[cfg(target_os = "linux")]
     fn tell_the_system(self) {
+        use rustix::process;
+
         let below = match self {
             Priority::Short => return,
             Priority::Medium | Priority::Heavy => 5,
             Priority::Long => 10,
         };
         // On Linux a thread has a priority of its own. That of the process's number is the first thread's, which takes
-        // none: what the process was started with.
-        // SAFETY: it takes and gives numbers.
-        let started = unsafe { libc::getpriority(libc::PRIO_PROCESS, std::process::id()) };
-        // SAFETY: likewise, and 0 is the calling thread. If the priority cannot be lowered, it stays.
-        let lowered = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (started + below).min(19)) };
-        if lowered != 0 {
-            warn_once(&std::io::Error::last_os_error());
+        // none: what the process was started with. No number means the calling thread. If the priority cannot be
+        // lowered, it stays.
+        let started = process::getpriority_process(Some(process::getpid()));
+        let lowered = started.and_then(|started| process::setpriority_process(None, (started + below).min(19)));
+        if let Err(error) = lowered {
+            warn_once(&error.into());
         }
     }
 

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -192,8 +193,7 @@ fn reserve() -> Option<File> {
 
 /// Whether there are no descriptors, or there is no memory: a state that passes.
 fn is_exhaustion(error: &io::Error) -> bool {
-    const CODES: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
-    error.raw_os_error().is_some_and(|code| CODES.contains(&code))
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
 }
 
 /// Drops segments with SYN and without ACK. A socket's filter sees a segment from the TCP header on.
