@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::buffer::{BooleanBuffer, Buffer};
+use fixedbitset::FixedBitSet;
 use tokio::sync::OnceCell;
 
 use crate::model::request::KeywordsMode;
@@ -13,7 +14,6 @@ use crate::query::pace::Pace;
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::predicate::Predicate;
 use crate::storage::StorageError;
-use crate::storage::keywords::bitmap::RowBitmap;
 use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::segment::Candidates;
 use crate::storage::reader::VersionReader;
@@ -181,8 +181,8 @@ impl Question {
         if self.mode == KeywordsMode::Or && self.plans.contains(&Plan::Scan) {
             return Ok(None);
         }
-        let mut candidates: Option<RowBitmap> = None;
-        let mut sure: Option<RowBitmap> = None;
+        let mut candidates: Option<FixedBitSet> = None;
+        let mut sure: Option<FixedBitSet> = None;
         let mut all_sure = true;
         for plan in &self.plans {
             pace.worked(NEEDLE_BYTES).await;
@@ -204,23 +204,23 @@ impl Question {
                     rows
                 }
                 Some(mut all) if self.mode == KeywordsMode::And => {
-                    all.intersect(&rows);
+                    all.intersect_with(&rows);
                     all
                 }
                 Some(mut all) => {
                     if exact {
                         match &mut sure {
-                            Some(sure) => sure.union(&rows),
+                            Some(sure) => sure.union_with(&rows),
                             None => sure = Some(rows.clone()),
                         }
                     }
-                    all.union(&rows);
+                    all.union_with(&rows);
                     all
                 }
             };
             let decided = match self.mode {
-                KeywordsMode::And => rows.count() == 0,
-                KeywordsMode::Or => sure.as_ref().is_some_and(RowBitmap::is_all),
+                KeywordsMode::And => rows.is_clear(),
+                KeywordsMode::Or => sure.as_ref().is_some_and(FixedBitSet::is_full),
             };
             candidates = Some(rows);
             if decided {
@@ -244,8 +244,8 @@ fn answer_bytes(rows: usize) -> usize {
     2 * rows.div_ceil(8)
 }
 
-fn buffer(rows: &RowBitmap) -> BooleanBuffer {
+fn buffer(rows: &FixedBitSet) -> BooleanBuffer {
     // An Arrow bitmap is one of bytes, the lowest first.
-    let words: Vec<u64> = rows.words().iter().map(|word| word.to_le()).collect();
-    BooleanBuffer::new(Buffer::from_vec(words), 0, rows.rows())
+    let blocks: Vec<_> = rows.as_slice().iter().map(|block| block.to_le_bytes()).collect();
+    BooleanBuffer::new(Buffer::from_vec(blocks.into_flattened()), 0, rows.len())
 }

@@ -14,7 +14,8 @@
 //! 1971. Of `k` rows below `n`, it keeps `l = log2(n / k)` low bits each, rounded down. Row `i`, counted from 0, with
 //! the high part `h` sets the bit `h + i` of the unary part. That makes at most `k * (l + 2)` bits.
 
-use crate::storage::keywords::bitmap::RowBitmap;
+use fixedbitset::{Block, FixedBitSet};
+
 use crate::storage::keywords::damaged::Damaged;
 
 const PART: &str = "lists";
@@ -125,8 +126,8 @@ fn load_bits(bytes: &[u8], bit: usize) -> u64 {
 ///
 /// # Errors
 /// When the list is shorter than its count says, or has a row that there is not.
-pub fn union_into(bytes: &[u8], count: usize, to: &mut RowBitmap) -> Result<(), Damaged> {
-    let rows = to.rows();
+pub fn union_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), Damaged> {
+    let rows = to.len();
     if count == 0 {
         return Ok(());
     }
@@ -138,14 +139,15 @@ pub fn union_into(bytes: &[u8], count: usize, to: &mut RowBitmap) -> Result<(), 
         return Err(Damaged::new(PART, "a list is cut off"));
     }
     match way {
-        Way::All => *to = RowBitmap::all(rows),
+        Way::All => to.insert_range(..),
         Way::EliasFano => decode_elias_fano(bytes, Geometry::of(count, rows), to)?,
         Way::Complement => {
-            let mut missing = RowBitmap::none(rows);
+            let mut missing = FixedBitSet::with_capacity(rows);
             decode_elias_fano(bytes, Geometry::of(rows - count, rows), &mut missing)?;
-            to.union_complement(&missing);
+            missing.toggle_range(..);
+            to.union_with(&missing);
         }
-        Way::Bitmap => to.union_bytes(bytes.get(..length).unwrap_or_default()),
+        Way::Bitmap => union_bitmap(bytes.get(..length).unwrap_or_default(), to),
     }
     Ok(())
 }
@@ -154,14 +156,31 @@ pub fn union_into(bytes: &[u8], count: usize, to: &mut RowBitmap) -> Result<(), 
 ///
 /// # Errors
 /// As [`union_into`].
-pub fn intersect_into(bytes: &[u8], count: usize, to: &mut RowBitmap) -> Result<(), Damaged> {
-    let mut list = RowBitmap::none(to.rows());
+pub fn intersect_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), Damaged> {
+    let mut list = FixedBitSet::with_capacity(to.len());
     union_into(bytes, count, &mut list)?;
-    to.intersect(&list);
+    to.intersect_with(&list);
     Ok(())
 }
 
-fn decode_elias_fano(bytes: &[u8], geometry: Geometry, to: &mut RowBitmap) -> Result<(), Damaged> {
+/// Adds the rows of a bitmap, in which the lowest bit of a byte comes first. Ignores bits past the last row.
+fn union_bitmap(bytes: &[u8], to: &mut FixedBitSet) {
+    const BLOCK_BYTES: usize = size_of::<Block>();
+    let last_bits = to.len() % (8 * BLOCK_BYTES);
+    let blocks = to.as_mut_slice();
+    for (block, bytes) in blocks.iter_mut().zip(bytes.chunks(BLOCK_BYTES)) {
+        let mut padded = [0; BLOCK_BYTES];
+        padded.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        *block |= Block::from_le_bytes(padded);
+    }
+    if last_bits > 0
+        && let Some(last) = blocks.last_mut()
+    {
+        *last &= (1 << last_bits) - 1;
+    }
+}
+
+fn decode_elias_fano(bytes: &[u8], geometry: Geometry, to: &mut FixedBitSet) -> Result<(), Damaged> {
     const STEP: usize = 56;
     let Geometry { count, low_bits, high_bits } = geometry;
     let unary = count * low_bits;
@@ -178,9 +197,10 @@ fn decode_elias_fano(bytes: &[u8], geometry: Geometry, to: &mut RowBitmap) -> Re
             high &= high - 1;
             // Bits at ascending places: the place is never below the number of bits before it.
             let row = ((position - index) << low_bits) | (load_bits(bytes, index * low_bits) & mask) as usize;
-            if !to.insert(row) {
+            if row >= to.len() {
                 return Err(Damaged::new(PART, "a list has a row that there is not"));
             }
+            to.insert(row);
             index += 1;
         }
         base += STEP;
@@ -208,9 +228,9 @@ mod tests {
         })
     }
 
-    fn bitmap(list: &[u32], rows: usize) -> RowBitmap {
-        let mut bitmap = RowBitmap::none(rows);
-        list.iter().for_each(|row| assert!(bitmap.insert(*row as usize)));
+    fn bitmap(list: &[u32], rows: usize) -> FixedBitSet {
+        let mut bitmap = FixedBitSet::with_capacity(rows);
+        list.iter().for_each(|row| bitmap.insert(*row as usize));
         bitmap
     }
 
@@ -224,7 +244,7 @@ mod tests {
             prop_assert_eq!(bytes.len() - 1, encoded_bytes(list.len(), rows));
             prop_assert!(bytes.len() - 1 <= rows.div_ceil(8));
             bytes.extend(behind);
-            let mut union = RowBitmap::none(rows);
+            let mut union = FixedBitSet::with_capacity(rows);
             union_into(&bytes[1..], list.len(), &mut union).expect("a list");
             let expected = bitmap(&list, rows);
             prop_assert_eq!(&union, &expected);
@@ -242,9 +262,9 @@ mod tests {
         #[test]
         fn damage_is_an_error_or_other_rows(bytes in proptest::collection::vec(any::<u8>(), 0..400), rows in 0usize..3_000, count in any::<usize>(), small in any::<bool>()) {
             let count = if small { count % (rows + 2) } else { count };
-            let mut to = RowBitmap::none(rows);
+            let mut to = FixedBitSet::with_capacity(rows);
             if union_into(&bytes, count, &mut to).is_ok() {
-                prop_assert!(to.iter().all(|row| row < rows));
+                prop_assert!(to.ones().all(|row| row < rows));
             }
         }
 
@@ -253,7 +273,7 @@ mod tests {
             let mut bytes = Vec::new();
             encode(&list, rows, &mut bytes);
             if bytes.pop().is_some() {
-                prop_assert!(union_into(&bytes, list.len(), &mut RowBitmap::none(rows)).is_err());
+                prop_assert!(union_into(&bytes, list.len(), &mut FixedBitSet::with_capacity(rows)).is_err());
             }
         }
     }
@@ -285,7 +305,7 @@ mod tests {
                     let list: Vec<u32> = (from as u32..(from + count) as u32).collect();
                     let mut bytes = Vec::new();
                     encode(&list, rows, &mut bytes);
-                    let mut decoded = RowBitmap::none(rows);
+                    let mut decoded = FixedBitSet::with_capacity(rows);
                     union_into(&bytes, count, &mut decoded).expect("a list");
                     assert_eq!(decoded, bitmap(&list, rows), "{count} of {rows} from {from}");
                 }

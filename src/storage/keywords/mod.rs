@@ -5,7 +5,6 @@
 //! | [`cut`] | search text to entries, a needle to a plan of pieces |
 //! | [`lists`] | the rows of an entry as bytes |
 //! | [`segment`] | the index of some row groups as bytes: made by a builder, asked through a reader |
-//! | [`bitmap`] | sets of rows |
 //! | [`indexing`] | the row groups of a file to segments, while it is written |
 //! | [`stored`] | where the segments of a file lie |
 //! | `damaged` | what is wrong with bytes that are no index |
@@ -13,7 +12,6 @@
 //! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
 //! gives an error or other rows, and no panic.
 
-pub mod bitmap;
 pub mod cut;
 mod damaged;
 pub mod indexing;

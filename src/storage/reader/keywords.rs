@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fixedbitset::FixedBitSet;
 use futures::FutureExt;
 use futures::future::try_join_all;
 
@@ -12,7 +13,6 @@ use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::keywords::Damaged;
-use crate::storage::keywords::bitmap::RowBitmap;
 use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::segment::{
     BLOCK_BYTES, Candidates, Entries, ListBytes, Part as SectionPart, Section, Sections, find,
@@ -90,7 +90,7 @@ impl FileReader {
         }
         let damaged = |error| self.blame_keywords(stored, damaged(error));
         let found = find(header, plan, &sections).map_err(damaged)?;
-        let mut candidates: Option<RowBitmap> = None;
+        let mut candidates: Option<FixedBitSet> = None;
         for piece in 0..found.pieces() {
             let mut lists: [Vec<Block>; 3] = Default::default();
             let mut missing: Vec<(Class, Vec<u32>)> = Vec::new();
@@ -129,7 +129,7 @@ impl FileReader {
             });
             let sections = Sections { lists: lists.each_ref().map(Vec::as_slice), ..sections };
             candidates = found.narrow(candidates, piece, &sections, header).map_err(damaged)?;
-            if candidates.as_ref().is_some_and(|rows| rows.count() <= ENOUGH) {
+            if candidates.as_ref().is_some_and(|rows| rows.count_ones(..) <= ENOUGH) {
                 break;
             }
         }

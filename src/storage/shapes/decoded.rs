@@ -68,7 +68,8 @@ impl Shapes {
         // Each takes two bytes or more, each place two, each shape one.
         let mut paths = Vec::with_capacity(count.min(rest.len() / 2));
         for number in 0..count {
-            let (parent, length) = (leb128::read_u32(&mut rest)?, leb128::read_u32(&mut rest)?);
+            let parent = leb128::read_u32(&mut rest)?;
+            let length = leb128::read_u32(&mut rest)?;
             let key = range(rest, length);
             take(&mut rest, length)?;
             if parent as usize > number {
@@ -79,7 +80,8 @@ impl Shapes {
         let count = leb128::read_u32(&mut rest)? as usize;
         let mut places = Vec::with_capacity(count.min(rest.len() / 2));
         for _ in 0..count {
-            let (path, kind) = (leb128::read_u32(&mut rest)?, leb128::read_u32(&mut rest)?);
+            let path = leb128::read_u32(&mut rest)?;
+            let kind = leb128::read_u32(&mut rest)?;
             if path == 0 || path as usize > paths.len() {
                 return None;
             }

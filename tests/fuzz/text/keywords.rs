@@ -2,7 +2,6 @@
 //! Odd: entries of any bytes; they are refused, or give rows that there are.
 
 use memchr::memmem;
-use strata::storage::keywords::bitmap::RowBitmap;
 use strata::storage::keywords::cut::{Class, Plan};
 use strata::storage::keywords::segment::{
     Candidates, Entries, Header, Lengths, ListBytes, Part, Section, Sections, SegmentBuilder, SegmentLimits, find,
@@ -60,7 +59,7 @@ fn any(mode: u8, bytes: &[u8]) {
     let entries = [entries, digits, hexadecimal];
     let needle = [&b"a"[..], b"b c", b"-", b"1"][usize::from(mode / 2) % 4];
     if let Ok(Candidates::Exact(found) | Candidates::Candidates(found)) = ask(&header, &entries, [rest; 3], needle) {
-        assert!(found.iter().all(|row| row < header.rows()));
+        assert!(found.ones().all(|row| row < header.rows()));
     }
 }
 
@@ -77,7 +76,7 @@ fn ask(
         lists: lists.each_ref().map(|lists| &lists[..]),
     };
     let found = find(header, &Plan::of(needle), &sections)?;
-    let mut candidates: Option<RowBitmap> = None;
+    let mut candidates = None;
     for piece in 0..found.pieces() {
         candidates = found.narrow(candidates, piece, &sections, header)?;
     }

@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
+use fixedbitset::FixedBitSet;
 use memchr::memmem::Finder;
 
 use super::layout::{Header, Part, Section, unpack};
 use super::searched::SearchedText;
-use crate::storage::keywords::bitmap::RowBitmap;
 use crate::storage::keywords::cut::{Class, Piece, Plan};
 use crate::storage::keywords::damaged::Damaged;
 use crate::storage::keywords::lists::{self, MAX_ROWS};
@@ -174,9 +174,9 @@ pub struct ListBytes<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Candidates {
     /// The rows that hold it.
-    Exact(RowBitmap),
+    Exact(FixedBitSet),
     /// The rows that may hold it: their search text tells.
-    Candidates(RowBitmap),
+    Candidates(FixedBitSet),
     /// Any row may hold it. The search text of all is to be scanned.
     Scan,
 }
@@ -277,28 +277,28 @@ impl Found {
     /// When a section is missing that is needed, or the lists are damaged.
     pub fn narrow(
         &self,
-        candidates: Option<RowBitmap>,
+        candidates: Option<FixedBitSet>,
         piece: usize,
         sections: &Sections<'_>,
         header: &Header,
-    ) -> Result<Option<RowBitmap>, Damaged> {
+    ) -> Result<Option<FixedBitSet>, Damaged> {
         let Some(piece) = self.pieces.get(piece) else { return Ok(candidates) };
         let rows = piece.rows(self.rows, sections, header)?;
         Ok(Some(match candidates {
             None => rows,
             Some(mut candidates) => {
-                candidates.intersect(&rows);
+                candidates.intersect_with(&rows);
                 candidates
             }
         }))
     }
 
     /// What the candidates are that some of the pieces have left.
-    pub fn conclude(&self, candidates: Option<RowBitmap>) -> Candidates {
+    pub fn conclude(&self, candidates: Option<FixedBitSet>) -> Candidates {
         match candidates {
             None => Candidates::Scan,
-            Some(rows) if self.exact || rows.count() == 0 => Candidates::Exact(rows),
-            Some(rows) if rows.count() > self.rows / 2 => Candidates::Scan,
+            Some(rows) if self.exact || rows.is_clear() => Candidates::Exact(rows),
+            Some(rows) if rows.count_ones(..) > self.rows / 2 => Candidates::Scan,
             Some(rows) => Candidates::Candidates(rows),
         }
     }
@@ -306,8 +306,8 @@ impl Found {
 
 impl FoundPiece {
     /// Rows with an entry that holds the piece.
-    fn rows(&self, rows: usize, sections: &Sections<'_>, header: &Header) -> Result<RowBitmap, Damaged> {
-        let mut to = RowBitmap::none(rows);
+    fn rows(&self, rows: usize, sections: &Sections<'_>, header: &Header) -> Result<FixedBitSet, Damaged> {
+        let mut to = FixedBitSet::with_capacity(rows);
         for class in Class::ALL.into_iter().filter(|class| self.piece.may_be_in(*class)) {
             let index = class as usize;
             if let Some(dictionary) = sections.dictionaries[index]
@@ -324,7 +324,10 @@ impl FoundPiece {
                 continue;
             };
             let mut inside = true;
-            texts.searched.visit(&finder, |row| inside &= to.insert(row));
+            texts.searched.visit(&finder, |row| match row < to.len() {
+                true => to.insert(row),
+                false => inside = false,
+            });
             if !inside {
                 return Err(Damaged::new("texts", "it has other rows"));
             }
@@ -337,7 +340,7 @@ fn union_lists(
     dictionary: &Dictionary,
     entries: &[u32],
     lists: &[ListBytes<'_>],
-    to: &mut RowBitmap,
+    to: &mut FixedBitSet,
 ) -> Result<(), Damaged> {
     let cut_off = || Damaged::new("lists", "they are cut off, or were not read");
     let mut rest = lists;

@@ -1,9 +1,9 @@
 //! Segments against a scan of their texts.
 
+use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::storage::keywords::bitmap::RowBitmap;
 use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::damaged::Damaged;
 use crate::storage::keywords::lists;
@@ -64,7 +64,7 @@ impl Opened {
             }
             let sections = Sections { lists: [&lists[0], &lists[1], &lists[2]], ..sections };
             candidates = found.narrow(candidates, piece, &sections, &self.header)?;
-            if candidates.as_ref().is_some_and(|rows| rows.count() <= enough) {
+            if candidates.as_ref().is_some_and(|rows| rows.count_ones(..) <= enough) {
                 break;
             }
         }
@@ -218,7 +218,7 @@ proptest! {
                 let found = find(&header, &Plan::of(needle), &sections).expect("sections");
                 for piece in 0..found.pieces() {
                     if let Ok(Some(found)) = found.narrow(None, piece, &sections, &header) {
-                        prop_assert!(found.iter().all(|row| row < rows));
+                        prop_assert!(found.ones().all(|row| row < rows));
                     }
                 }
             }
@@ -318,7 +318,7 @@ fn the_same_rows_give_the_same_bytes() {
 fn no_rows() {
     let segment = Opened::of(&build(&[]));
     assert_eq!(segment.bytes.len(), 0);
-    assert_eq!(segment.candidates(b"a", 0), Ok(Candidates::Exact(RowBitmap::none(0))));
+    assert_eq!(segment.candidates(b"a", 0), Ok(Candidates::Exact(FixedBitSet::with_capacity(0))));
     assert_eq!(segment.candidates(b" ", 0), Ok(Candidates::Scan));
 }
 
@@ -338,17 +338,17 @@ fn what_most_rows_may_have_is_scanned() {
     let segment = Opened::of(&build(&thirds()));
     assert_eq!(segment.candidates(b" all", 0), Ok(Candidates::Scan));
     // But not if one byte search over the entries settles it.
-    assert_eq!(segment.candidates(b"all", 0), Ok(Candidates::Exact(RowBitmap::all(900))));
+    assert_eq!(segment.candidates(b"all", 0), Ok(Candidates::Exact((0..900).collect())));
     // A piece of most rows does not count, the other does.
     let Ok(Candidates::Candidates(found)) = segment.candidates(b"all right", 0) else { panic!("no candidates") };
-    assert_eq!(found.count(), 300);
+    assert_eq!(found.count_ones(..), 300);
     // `left` is an entry of two thirds of them.
     let Ok(Candidates::Candidates(found)) = segment.candidates(b"left right", 0) else { panic!("no candidates") };
-    assert_eq!(found.count(), 200);
+    assert_eq!(found.count_ones(..), 200);
     // The first piece that leaves few enough is the last.
     let Ok(Candidates::Candidates(found)) = segment.candidates(b"left, right", 100) else { panic!("no candidates") };
-    assert_eq!(found.count(), 100);
-    assert_eq!(segment.candidates(b"left) right", 0), Ok(Candidates::Exact(RowBitmap::none(900))));
+    assert_eq!(found.count_ones(..), 100);
+    assert_eq!(segment.candidates(b"left) right", 0), Ok(Candidates::Exact(FixedBitSet::with_capacity(900))));
 }
 
 #[test]
