@@ -6,7 +6,6 @@ use super::error::CliError;
 use super::signals::Signals;
 use super::{closing, dataset_id, json_line, print};
 use crate::config::Config;
-use crate::http::management::ExplanationAnswer;
 use crate::http::params;
 use crate::http::read::path;
 use crate::model::ids::DatasetId;
@@ -68,7 +67,7 @@ async fn explain(
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
-    print(&if json { json_line(&ExplanationAnswer::from(explanation))? } else { explanation.to_string() })
+    print(&if json { json_line(&explanation)? } else { explanation.to_string() })
 }
 
 /// The path, where there is one, and the query string.

@@ -13,6 +13,8 @@ use async_trait::async_trait;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::model::causes::Causes;
 use crate::query::error::QueryError;
@@ -54,8 +56,8 @@ pub trait Parts: Any + fmt::Debug + Send + Sync {
     fn used(&self) -> Vec<NodeUse>;
 }
 
-/// What a node has done for a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a node did to select.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NodeUse {
     /// Its name.
     pub node: String,
@@ -63,7 +65,7 @@ pub struct NodeUse {
     pub is_own: bool,
     /// Row groups that it was given.
     pub row_groups: u64,
-    /// About how many bytes of them were to be read from the store, as far as the node that answers knew.
+    /// Bytes that it had to read, about, by what the node that answers has in its cache.
     pub stored_bytes: u64,
     /// Rows that it gave.
     pub rows: u64,
@@ -71,12 +73,12 @@ pub struct NodeUse {
     pub bytes: u64,
 }
 
-/// How a query was distributed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How other nodes helped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DistributedUse {
-    /// The nodes, by their names.
+    /// The nodes that took part, by their names.
     pub nodes: Vec<NodeUse>,
-    /// Why the query ran again without the other nodes, if it did.
+    /// Why the query then ran again on one node alone; null if it did not.
     pub fallback: Option<String>,
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::query::distribute::{DistributedPlan, DistributedUse};
 use crate::query::plan::planner::Plans;
@@ -33,7 +35,7 @@ pub struct Explained {
 }
 
 /// An operator of the physical plan, and what it did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PlanOperator {
     /// How many operators are above it.
     pub depth: u32,

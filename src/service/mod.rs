@@ -60,10 +60,7 @@ pub use dataset::listings::Listings;
 pub use dataset::profile::{ProfileError, ProfileRequest, Profiles, VersionProfile};
 pub use dataset::{DatasetSettings, Datasets, OwnedDataset};
 pub use demo::{DEMO_EXAMPLES, DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample};
-pub use explain::{
-    AnswerUse, DocumentUse, ExplainError, Explains, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse,
-    RequestParameter, StageTime, WorkUse,
-};
+pub use explain::{ExplainError, Explains, Explanation, IgnoredParameter};
 pub use export_cache::Export;
 pub use lookup::cache_key::CacheKey;
 pub use lookup::error::{ReadError, UnknownCause, UnknownField};
@@ -86,7 +83,6 @@ pub use rate_limit::{
 pub use read::ahead::ExportsAhead;
 pub use read::edited::InAlternate;
 pub use read::hints::{FilterHint, deep_sort_hint};
-pub use read::observer::StageName;
 pub use read::{Answer, AnswerBody, Reads};
 pub use refresh::decoding::ImportProgress;
 pub use refresh::error::RefreshError;

@@ -9,7 +9,7 @@ use axum::routing::on;
 use serde_json::json;
 use utoipa::openapi::HttpMethod;
 
-use super::{Caller, ExplanationAnswer, QueryString, fields};
+use super::{Caller, QueryString, fields};
 use crate::http::description::{self, TEXT};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
@@ -65,7 +65,7 @@ static EXPLAIN_READ: Endpoint = Endpoint {
     ]),
     answer: Answer {
         media: &[(TEXT, || description::text(None))],
-        ..Answer::record::<ExplanationAnswer>("The explanation, as JSON or as text.")
+        ..Answer::record::<Explanation>("The explanation, as JSON or as text.")
     },
     errors: &[404, 503],
     handler: |method| on(method, explain),
@@ -96,7 +96,7 @@ async fn explain(
 
 fn written(explanation: Explanation, form: Form) -> Response {
     match form {
-        Form::Json => Json(ExplanationAnswer::from(explanation)).into_response(),
+        Form::Json => Json(explanation).into_response(),
         Form::Text => {
             // It quotes the request: no browser may take it for anything but text.
             let headers = [(CONTENT_TYPE, TEXT), (X_CONTENT_TYPE_OPTIONS, "nosniff")];

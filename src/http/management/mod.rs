@@ -14,7 +14,6 @@
 //! | `fields` | fields that endpoints of several modules take |
 //! | `sessions`, `tokens`, `datasets`, `clones`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks`, `history` | the operations |
 //! | `alternate_edits` | the operation that edits an alternate by position |
-//! | `explanation` | the JSON form of an explanation |
 //! | `ping` | `/ping/{token}`: a refresh without a session |
 //! | `diff_schemas` | what a diff holds, for the document |
 //! | `profile` | what a version contains; everybody's, for public datasets |
@@ -30,7 +29,6 @@ mod diff_schemas;
 mod diffs;
 pub(super) mod edits;
 mod explain;
-mod explanation;
 mod fields;
 mod history;
 pub(super) mod listings;
@@ -48,7 +46,6 @@ use body::JsonBody;
 use caller::Identified;
 pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
 pub(crate) use diffs::DiffCall;
-pub(crate) use explanation::Explanation as ExplanationAnswer;
 use query::QueryString;
 
 use axum::Router;

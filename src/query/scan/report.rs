@@ -1,4 +1,7 @@
-//! The report of a scan, as plain data.
+//! The report of a scan, as the JSON of an explanation shows it.
+
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::model::path::Path;
 use crate::query::scan::access::Access;
@@ -9,7 +12,8 @@ use crate::query::scan::sort_key;
 use crate::query::scan::spec::ScanSpec;
 
 /// Where something was read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum AccessName {
     /// The columns of one path.
     ShreddedColumn,
@@ -29,12 +33,12 @@ pub enum AccessName {
     KeptOrder,
     /// The first entity of every group, found once for a version.
     KeptSet,
-    /// The hash index of a column, made once for a version, and then its values of the entities that it names.
+    /// The hash index of a column, made once for a version, and the column's values of the entities that it names.
     HashIndex,
 }
 
 /// What the scan of the version did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ScanUse {
     /// The first position that was looked at.
     pub first_position: u64,
@@ -61,7 +65,7 @@ pub struct ScanUse {
 }
 
 /// What became of the row groups. All but `total` add up to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RowGroupUse {
     /// All of the version's.
     pub total: u64,
@@ -69,8 +73,8 @@ pub struct RowGroupUse {
     pub outside_positions: u64,
     /// Left out because a bloom filter says that the text is not there.
     pub pruned_by_bloom_filter: u64,
-    /// Left out because the number lies outside of what the statistics say, nor is its text there; or because no number
-    /// lies in the range.
+    /// Left out because the number lies outside of what the statistics say, nor is its text there; or because no
+    /// number lies in the range.
     pub pruned_by_numbers: u64,
     /// Left out because the statistics say that no string lies in the range.
     pub pruned_by_texts: u64,
@@ -87,7 +91,7 @@ pub struct RowGroupUse {
 }
 
 /// What became of a predicate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PredicateUse {
     /// The predicate, as the parameter that asks for it.
     pub predicate: String,
@@ -103,13 +107,13 @@ pub struct PredicateUse {
     pub keyword_index: Option<KeywordIndexUse>,
     /// What shapes did; null where they were not asked.
     pub shapes: Option<ShapeUse>,
-    /// Row groups where the statistics of the shredded column say that every entity fits a range filter; null for other
-    /// predicates and columns.
+    /// Row groups where the statistics of the shredded column say that every entity fits a range filter; null for
+    /// other predicates and columns.
     pub settled_by_statistics: Option<u64>,
 }
 
 /// How a predicate on paths was answered in the row groups that have shapes. Those that were pruned do not count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ShapeUse {
     /// Row groups where search text and shapes settled it, without documents.
     pub settled: u64,
@@ -117,8 +121,9 @@ pub struct ShapeUse {
     pub left_to_documents: u64,
 }
 
-/// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not
+/// count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeywordIndexUse {
     /// Row groups where it named the entities that hold the text.
     pub exact: u64,
@@ -131,7 +136,7 @@ pub struct KeywordIndexUse {
 }
 
 /// What reading documents for predicates did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct VerificationUse {
     /// Entities whose documents were looked at.
     pub rows_in: u64,
@@ -142,7 +147,7 @@ pub struct VerificationUse {
 }
 
 /// Where the keys of an order or of groups came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeyUse {
     /// The fields.
     pub by: String,

@@ -49,6 +49,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 pub(in crate::service) use self::semaphore::Permit;
 use crate::config;
@@ -145,7 +147,8 @@ pub struct Load {
 }
 
 /// How much work a query is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Weight {
     /// At most `query.medium_bytes`, such as a page without a filter.
     Light,

@@ -4,7 +4,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `record` | the explanation as data |
+//! | `record` | the explanation as data: the JSON response |
 //! | `text` | the explanation for people |
 //! | `hints` | what could make the read cheaper |
 
@@ -31,16 +31,15 @@ use crate::service::lookup::Admitted;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
 use crate::service::manage::ManageError;
-use crate::service::read::observer::{Observed, Observer, StageName};
+use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::Responses;
 use crate::service::read::{Answer, AnswerBody, Reads};
 use crate::storage::reader_metrics::{CacheUse, ReaderMetrics};
 
-use record::microseconds;
-pub use record::{
-    AnswerUse, DocumentUse, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse, RequestParameter, StageTime,
-    WorkUse,
+use record::{
+    AnswerUse, DocumentUse, KeptAnswer, LookupUse, PartUse, RequestParameter, StageTime, WorkUse, microseconds,
 };
+pub use record::{Explanation, IgnoredParameter};
 
 /// Why a read is not explained.
 #[derive(Debug, thiserror::Error)]
@@ -134,12 +133,13 @@ impl Explains {
         let total_us = microseconds(started.elapsed());
 
         let lost = || ReadError::Unreadable(Arc::new(std::io::Error::other("an answer was made that nobody saw")));
-        let Observed { selecting, answering, stages, opened, explained, spilled_bytes, columns } = observer.finish();
+        let Observer { selecting, answering, stages, opened, explained, spilled_bytes, columns, .. } = observer;
         let ((reader, work_bytes), explained) = opened.zip(explained).ok_or_else(lost)?;
         let query = &self.config.query;
         let weight = Weight::of(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
         let mut explanation = Explanation {
+            ok: true,
             dataset_id: admitted.dataset_id.get(),
             name_slug: admitted.name_slug,
             version: admitted.version.get(),

@@ -1,7 +1,11 @@
-//! The explanation as data.
+//! The explanation: the JSON response, and what the text and the page are made from. Its doc comments describe the
+//! fields in the OpenAPI document.
 
 use std::fmt;
 use std::time::Duration;
+
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::query::distribute::DistributedUse;
 use crate::query::explain::PlanOperator;
@@ -10,8 +14,10 @@ use crate::service::admission::Weight;
 use crate::service::read::observer::StageName;
 
 /// What a read did, and what it took.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Explanation {
+    /// Always true.
+    pub ok: bool,
     /// The dataset.
     pub dataset_id: u64,
     /// Its slug.
@@ -29,6 +35,7 @@ pub struct Explanation {
     /// The parameters that differ from their defaults, in the order in which they are applied.
     pub request: Vec<RequestParameter>,
     /// Parameters that no read takes.
+    #[schema(value_type = Vec<String>)]
     pub ignored: Vec<IgnoredParameter>,
     /// The answer.
     pub answer: AnswerUse,
@@ -58,12 +65,14 @@ pub struct Explanation {
     pub hints: Vec<String>,
 }
 
-/// A parameter that no read takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A parameter that no read takes. Its JSON form is its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct IgnoredParameter {
     /// Its name.
     pub name: String,
     /// The parameter that it was perhaps meant to be.
+    #[serde(skip)]
     pub nearest: Option<&'static str>,
 }
 
@@ -75,7 +84,7 @@ impl fmt::Display for IgnoredParameter {
 }
 
 /// A parameter of a read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RequestParameter {
     /// Its name.
     pub name: &'static str,
@@ -90,7 +99,7 @@ impl From<(&'static str, String)> for RequestParameter {
 }
 
 /// The answer that was made and discarded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AnswerUse {
     /// Entities in it, or the count that it holds.
     pub total: u64,
@@ -107,7 +116,7 @@ pub struct AnswerUse {
 }
 
 /// How long a stage took.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StageTime {
     /// The stage.
     pub stage: StageName,
@@ -122,7 +131,7 @@ impl From<(StageName, Duration)> for StageTime {
 }
 
 /// The work of a read as it is estimated before it runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WorkUse {
     /// Its work in bytes, for the worst case.
     pub work_bytes: u64,
@@ -137,19 +146,19 @@ pub struct WorkUse {
 }
 
 /// Where the answer lay ready when the explanation was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeptAnswer {
     /// Whether it may be kept at all: no sample without a seed is.
     pub cacheable: bool,
     /// The codings in which it was in the cache of small answers.
     pub response: Vec<&'static str>,
-    /// What the cache of Parquet exports had of it: `made`, `being_made`, or `too_large` if it did not fit; null for
-    /// nothing.
+    /// What the cache of Parquet exports had of it: `made`, `being_made`, or `too_large` if it did not fit; null
+    /// for nothing.
     pub export: Option<&'static str>,
 }
 
 /// Pages of documents, each counted once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DocumentUse {
     /// All of the file's.
     pub pages: u64,
@@ -164,7 +173,7 @@ pub struct DocumentUse {
 }
 
 /// Parts of the file, from the cache or from the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PartUse {
     /// The footer.
     pub footers: LookupUse,
@@ -185,7 +194,7 @@ pub struct PartUse {
 }
 
 /// Look-ups in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LookupUse {
     /// Those that found the part.
     pub hits: u64,

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use crate::query::explain::Explained;
 use crate::storage::reader::VersionReader;
 use crate::storage::reader_metrics::ReaderMetrics;
 
 /// A part of the work on a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum StageName {
     /// The file's footer.
     Open,
@@ -50,27 +54,14 @@ pub(in crate::service) struct Observer {
     pub selecting: Arc<ReaderMetrics>,
     /// What the body asks for.
     pub answering: Arc<ReaderMetrics>,
-    stages: Vec<(StageName, Duration)>,
-    lap: Instant,
-    opened: Option<(VersionReader, u64)>,
-    explained: Option<Explained>,
-    spilled_bytes: Option<u64>,
-    columns: Option<usize>,
-}
-
-/// The observations of an answer.
-pub(in crate::service) struct Observed {
-    /// What opening the file and selecting asked for.
-    pub selecting: Arc<ReaderMetrics>,
-    /// What the body asked for.
-    pub answering: Arc<ReaderMetrics>,
-    /// The stages that there were, one after the other, and how long each took.
+    /// The stages so far, in their order, with their durations.
     pub stages: Vec<(StageName, Duration)>,
-    /// The file, and the work that was estimated, in bytes.
+    lap: Instant,
+    /// The file, and the estimated work in bytes.
     pub opened: Option<(VersionReader, u64)>,
     /// The plans.
     pub explained: Option<Explained>,
-    /// Bytes of documents that were put in order by way of the disk.
+    /// Bytes of documents that were sorted on disk.
     pub spilled_bytes: Option<u64>,
     /// Columns of a table.
     pub columns: Option<usize>,
@@ -134,11 +125,5 @@ impl Observer {
     pub(in crate::service) fn columns_found(&mut self, columns: usize) {
         self.over(StageName::Columns);
         self.columns = Some(columns);
-    }
-
-    /// All observations.
-    pub(in crate::service) fn finish(self) -> Observed {
-        let Observer { selecting, answering, stages, opened, explained, spilled_bytes, columns, .. } = self;
-        Observed { selecting, answering, stages, opened, explained, spilled_bytes, columns }
     }
 }
