@@ -53,7 +53,6 @@ thread_local! {
 }
 
 impl Priority {
-    /// All of them.
     pub const ALL: [Priority; 4] = [Priority::Short, Priority::Medium, Priority::Heavy, Priority::Long];
 
     /// The name of the threads for such work.

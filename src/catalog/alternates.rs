@@ -15,7 +15,6 @@ use crate::model::version::{NewFile, Version};
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlternateBase {
-    /// The version's file.
     pub file: FileId,
     /// The alternate's file; `None` if there was none.
     pub alt: Option<FileId>,

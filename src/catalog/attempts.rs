@@ -17,11 +17,8 @@ const KEPT: i64 = limits::HISTORY as i64;
 /// One attempt to refresh a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Its id.
     pub id: AttemptId,
-    /// Its trigger.
     pub trigger: RefreshTrigger,
-    /// When it began.
     pub started_at: DateTime<Utc>,
     /// When it ended; `None` while it runs.
     pub finished_at: Option<DateTime<Utc>>,
@@ -34,7 +31,6 @@ pub struct Attempt {
 /// An attempt that ends with a version.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishingAttempt<'a> {
-    /// Its id.
     pub id: AttemptId,
     /// What its owner should know of the version, for people; few, and bounded by whoever makes them.
     pub warnings: &'a [String],
@@ -49,20 +45,14 @@ impl From<AttemptId> for PublishingAttempt<'_> {
 /// An attempt that is recorded when it has made its dataset and a version.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstAttempt<'a> {
-    /// Its trigger.
     pub trigger: RefreshTrigger,
-    /// When it began.
     pub started_at: DateTime<Utc>,
-    /// As for others.
     pub warnings: &'a [String],
 }
 
-/// How a refresh ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// It made this version.
     Published(VersionNumber),
-    /// It made nothing.
     Failed {
         /// The reason, for the owner. It is cut at 2,000 characters.
         error: String,

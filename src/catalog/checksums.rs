@@ -39,24 +39,20 @@ impl RecordChecksum {
         RecordChecksum(Sha256::new()).text(table)
     }
 
-    /// Takes the next field.
     pub(super) fn number(self, number: i64) -> RecordChecksum {
         self.optional_number(Some(number))
     }
 
-    /// Takes the next field.
     pub(super) fn optional_number(mut self, number: Option<i64>) -> RecordChecksum {
         self.0.update([u8::from(number.is_some())]);
         self.0.update(number.unwrap_or_default().to_le_bytes());
         self
     }
 
-    /// Takes the next field.
     pub(super) fn text(self, text: &str) -> RecordChecksum {
         self.optional_text(Some(text))
     }
 
-    /// Takes the next field.
     pub(super) fn optional_text(self, text: Option<&str>) -> RecordChecksum {
         let length = text.map(|text| i64::try_from(text.len()).unwrap_or(i64::MAX));
         let mut taken = self.optional_number(length);

@@ -29,7 +29,6 @@ impl Clock {
         Clock(Source::Manual(Arc::new(AtomicI64::new(start.timestamp_micros()))))
     }
 
-    /// The present.
     pub fn now(&self) -> DateTime<Utc> {
         match &self.0 {
             Source::System => Utc::now().trunc_subsecs(6),

@@ -67,7 +67,6 @@ where
     id.map_or(Value::OptionalInteger(None), Value::from)
 }
 
-/// A number to store.
 pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'static>, CatalogError> {
     match i64::try_from(value) {
         Ok(value) => Ok(Value::Integer(value)),

@@ -23,7 +23,6 @@ const VIEWED_ATTEMPTS: i64 = 10;
 /// All that its owner sees of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetView {
-    /// The dataset.
     pub dataset: Dataset,
     /// Its versions, newest first.
     pub versions: Vec<VersionRecord>,

@@ -17,29 +17,24 @@ pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ON
 /// The connections to one database.
 #[derive(Clone, Debug)]
 pub(super) enum Engine {
-    /// An SQLite file.
     Sqlite {
         /// Several connections that can only read.
         readers: Link<Sqlite>,
         /// The one connection that writes. Each writer waits for it.
         writer: Link<Sqlite>,
     },
-    /// A PostgreSQL database.
     Postgres(Link<Postgres>),
 }
 
 /// A value for a placeholder.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
-    /// An integer.
     Integer(i64),
     /// An integer or null.
     OptionalInteger(Option<i64>),
-    /// A truth value.
     Boolean(bool),
     /// A truth value or null.
     OptionalBoolean(Option<bool>),
-    /// A text.
     Text(&'a str),
     /// A text or null.
     OptionalText(Option<&'a str>),
@@ -123,7 +118,6 @@ impl Engine {
 
 /// A transaction. Dropped without [`Transaction::commit`], it leaves no trace.
 pub(super) enum Transaction {
-    /// Under SQLite.
     Sqlite(Lent<Sqlite>),
     /// Under PostgreSQL; one that writes is `READ COMMITTED`.
     Postgres(Lent<Postgres>),

@@ -22,34 +22,16 @@ pub enum CatalogError {
     },
     /// The directory for an SQLite file cannot be made.
     #[error("cannot create the directory of {path:?}")]
-    Directory {
-        /// The SQLite file.
-        path: String,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Directory { path: String, source: std::io::Error },
     /// The SQLite file, or the files that SQLite makes beside it, cannot be opened.
     #[error("the catalog {path:?} cannot be opened for reading and writing{}", whose(source))]
-    File {
-        /// The SQLite file.
-        path: String,
-        /// The cause.
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
     /// The SQLite file is that of another program.
     #[error("{path:?} is a database of another program: it has tables, and none of a catalog; choose another place")]
-    Foreign {
-        /// The SQLite file.
-        path: String,
-    },
+    Foreign { path: String },
     /// A copy of the catalog cannot be written.
     #[error("cannot write a copy of the catalog to {}", path.display())]
-    Copy {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Copy { path: PathBuf, source: std::io::Error },
     /// The catalog to be filled from a copy has users, datasets or files.
     #[error("it is not empty: a backup is restored into a catalog without users, datasets and files")]
     NotEmpty,
@@ -70,11 +52,7 @@ pub enum CatalogError {
     },
     /// The owner's plan allows no further active dataset.
     #[error("the plan allows at most {limit} active datasets")]
-    PlanLimit {
-        /// How many it allows.
-        limit: u64,
-    },
-    /// The dataset is frozen.
+    PlanLimit { limit: u64 },
     #[error("the dataset is frozen")]
     Frozen,
     /// The dataset is not frozen.
@@ -83,12 +61,8 @@ pub enum CatalogError {
     /// The dataset has versions, which are permanent.
     #[error("the dataset has versions")]
     HasVersions,
-    /// The user has datasets.
     #[error("the user has {count} datasets")]
-    HasDatasets {
-        /// How many.
-        count: u64,
-    },
+    HasDatasets { count: u64 },
     /// There is no such user, dataset, token or session.
     #[error("there is no such record")]
     NotFound,
@@ -115,50 +89,27 @@ pub enum CatalogError {
     Conflict,
     /// A number is larger than the database can hold (2^63 - 1).
     #[error("{field} is too large: {value}")]
-    OutOfRange {
-        /// What the number is.
-        field: &'static str,
-        /// The number.
-        value: u64,
-    },
+    OutOfRange { field: &'static str, value: u64 },
     /// A text holds U+0000, which databases cannot store.
     #[error("{field} must not hold the character U+0000")]
-    Nul {
-        /// What the text is.
-        field: &'static str,
-    },
+    Nul { field: &'static str },
     /// A record holds a value that this version of the service does not understand.
     #[error("the catalog's {column} holds {value:?}")]
-    Corrupt {
-        /// Table and column.
-        column: &'static str,
-        /// What it holds.
-        value: String,
-    },
+    Corrupt { column: &'static str, value: String },
     /// A record is not what was written, or is missing. Restore it from a backup.
     #[error("the catalog is damaged: the record of {record} is not what was written")]
-    Unverified {
-        /// Which record.
-        record: String,
-    },
+    Unverified { record: String },
     /// The tables cannot be brought up to date, for instance because a newer version of the service has
     /// changed them.
     #[error("cannot migrate the catalog")]
     Migration(#[source] MigrateError),
     /// The database cannot be used at the moment. After a failed commit the change may have been made.
     #[error("the catalog is not available: {reason}")]
-    Unavailable {
-        /// Why.
-        reason: Unavailability,
-        /// The cause.
-        source: sqlx::Error,
-    },
-    /// The database is damaged.
+    Unavailable { reason: Unavailability, source: sqlx::Error },
     #[error("the catalog is damaged{}", damaged(file.as_deref()))]
     Damaged {
         /// The SQLite file, where it does not open.
         file: Option<String>,
-        /// What was noticed.
         source: sqlx::Error,
     },
     /// The database failed. After a failed commit the change may have been made.

@@ -10,7 +10,6 @@ use super::link::Replaced;
 pub enum Unavailability {
     /// Another transaction, perhaps of another process, has held a lock for too long, or too many calls wait.
     Locked,
-    /// The disk is full.
     Full,
     /// The database server cannot be reached, does not answer, or does not take this process's connections.
     Unreachable,
@@ -56,9 +55,7 @@ impl fmt::Display for Unavailability {
 /// What an error of the database means, if it means one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It is temporary.
     Unavailable(Unavailability),
-    /// The database is damaged.
     Damaged,
 }
 

@@ -25,7 +25,6 @@ use crate::model::version::{NewFile, VersionFile};
 /// A recorded file and whether anything refers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedFile {
-    /// The file.
     pub file: VersionFile,
     /// Since when no version and no alternate names it; `None` while one does.
     pub unreferenced_since: Option<DateTime<Utc>>,
@@ -34,7 +33,6 @@ pub struct RecordedFile {
 /// The record of a file, if it can be read.
 #[derive(Debug)]
 pub struct ListedFile {
-    /// The file.
     pub id: FileId,
     /// Its record, or why it cannot be read.
     pub file: Result<RecordedFile, CatalogError>,

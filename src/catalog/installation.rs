@@ -6,7 +6,6 @@ use super::{Catalog, CatalogError};
 /// Bytes of an identity, before they are hexadecimal.
 const IDENTITY_BYTES: usize = 16;
 
-/// Which catalog this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
     /// Random, 32 hexadecimal digits; copies of the catalog have the same.

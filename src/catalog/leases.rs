@@ -47,9 +47,7 @@ pub struct LeaseHolder {
 /// A refresh that holds its dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldRefresh {
-    /// The dataset.
     pub dataset: DatasetId,
-    /// The attempt.
     pub attempt: AttemptId,
     /// The process that holds it; `None` if its handle on the catalog had no name ([`Catalog::held_by`]).
     pub holder: Option<LeaseHolder>,

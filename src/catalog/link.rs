@@ -67,14 +67,12 @@ impl OpenedFile {
     }
 }
 
-/// A database server.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     /// How long a connection is waited for.
     pub wait: Duration,
     /// How long a statement may take.
     pub statement: Duration,
-    /// Whether it answers.
     pub outage: Arc<Outage>,
 }
 
@@ -213,7 +211,6 @@ impl<DB: Database> Lent<DB> {
         outcome
     }
 
-    /// Whether it was discarded.
     pub(super) fn is_discarded(&self) -> bool {
         self.connection.is_none()
     }

@@ -14,9 +14,7 @@ use crate::model::version::Version;
 /// A dataset as everybody sees it in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The dataset.
     pub dataset: Dataset,
-    /// Its active version.
     pub active: Version,
     /// When its newest version was made.
     pub refreshed_at: DateTime<Utc>,

@@ -7,7 +7,6 @@ use super::engine::{Engine, Row, Value};
 /// How many values one statement asks for.
 pub(super) const AT_ONCE: usize = 100;
 
-/// `$1, $2, …, $100`.
 pub(super) fn placeholders() -> String {
     let placeholders: Vec<String> = (1..=AT_ONCE).map(|number| format!("${number}")).collect();
     placeholders.join(", ")

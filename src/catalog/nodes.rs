@@ -14,7 +14,6 @@ const LISTED: i64 = 1_000;
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
-    /// Its name.
     pub id: String,
     /// Which process has the name: a random text, another one at each start.
     pub process: String,
@@ -29,9 +28,7 @@ pub struct NewNode {
 /// A server that has registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// As it registered itself.
     pub registration: NewNode,
-    /// When it registered.
     pub started_at: DateTime<Utc>,
     /// When it gave its last sign of life.
     pub seen_at: DateTime<Utc>,

@@ -67,7 +67,6 @@ impl Outage {
         }
     }
 
-    /// A connection broke.
     pub(super) fn connection_failed(&self) {
         self.last_failure.store(self.now().max(1), Ordering::SeqCst);
     }

@@ -9,11 +9,8 @@ use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 /// A version that names a file, as its entities or as its alternate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReference {
-    /// The version's dataset.
     pub dataset: DatasetId,
-    /// The dataset's name.
     pub dataset_name: String,
-    /// The version.
     pub version: VersionNumber,
     /// Whether the file is its alternate.
     pub alt: bool,

@@ -65,7 +65,6 @@ impl Catalog {
 /// A table of the copy.
 struct Table {
     name: String,
-    /// Names and declared types.
     columns: Vec<(String, String)>,
     /// The tables that it refers to.
     refers_to: Vec<String>,

@@ -13,9 +13,7 @@ use super::{Catalog, CatalogError, DatasetId, UserId};
 /// A dataset whose schedule is due now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueSchedule {
-    /// The dataset.
     pub dataset: DatasetId,
-    /// Its owner.
     pub owner: UserId,
     /// Its schedule: a cron expression in UTC.
     pub schedule: String,

@@ -33,7 +33,6 @@ trait Unsealed: Row + Sync {
     /// One that is before all others.
     fn first() -> Self;
 
-    /// The key's columns.
     fn values(&self) -> Vec<Value<'_>>;
 
     /// Seals the row, unless it has a checksum by now.

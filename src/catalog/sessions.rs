@@ -17,9 +17,7 @@ pub struct SessionRecord {
     pub user: Option<UserId>,
     /// Its content, without U+0000.
     pub data: String,
-    /// When it began.
     pub created_at: DateTime<Utc>,
-    /// When it ends.
     pub expires_at: DateTime<Utc>,
     /// When it was last used, to the minute.
     pub last_used_at: DateTime<Utc>,

@@ -20,11 +20,9 @@ use super::{Catalog, CatalogError, FileId};
 /// An export that lies in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedExport {
-    /// Its object.
     pub path: String,
     /// Its bytes, without what lies behind it in its object.
     pub size_bytes: u64,
-    /// Entities in it.
     pub entity_count: u64,
     /// Those that match, where the request asks for them.
     pub match_count: Option<u64>,
@@ -35,7 +33,6 @@ pub struct SharedExport {
 /// An export that is not recorded any more: its object may be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedExport {
-    /// Its object.
     pub path: String,
     /// Its bytes.
     pub size_bytes: u64,
@@ -44,7 +41,6 @@ pub struct DroppedExport {
 /// What is known of an export that somebody needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportClaim {
-    /// It is there.
     Made(SharedExport),
     /// Whoever asks is to make it.
     Granted,
@@ -66,7 +62,6 @@ pub enum ExportRecorded {
 pub struct ExportRoom {
     /// Bytes of all exports together.
     pub bytes: u64,
-    /// Exports.
     pub exports: u64,
 }
 

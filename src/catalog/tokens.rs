@@ -42,7 +42,6 @@ pub struct Grant {
 /// Who calls with a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenUser {
-    /// Whose token it is.
     pub user: User,
     /// What the call may do.
     pub scope: Scope,

@@ -18,10 +18,8 @@ const SWEPT_AT_ONCE: i64 = 10_000;
 /// How long a process is remembered that adds nothing.
 const WRITER_REMEMBERED: TimeDelta = TimeDelta::days(7);
 
-/// How much was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageCounts {
-    /// Requests, whatever their answer.
     pub requests: u64,
     /// Of these, those answered with 304.
     pub not_modified: u64,
@@ -32,7 +30,6 @@ pub struct UsageCounts {
 }
 
 impl UsageCounts {
-    /// Adds others.
     pub fn add(&mut self, other: UsageCounts) {
         self.requests = self.requests.saturating_add(other.requests);
         self.not_modified = self.not_modified.saturating_add(other.not_modified);
@@ -40,7 +37,6 @@ impl UsageCounts {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Whether nothing was counted.
     pub fn is_zero(&self) -> bool {
         *self == UsageCounts::default()
     }
@@ -55,7 +51,6 @@ pub struct CountedUsage {
     pub name_slug: Option<Box<str>>,
     /// The day, in days since 1970-01-01 in UTC.
     pub day: u32,
-    /// The counts.
     pub counts: UsageCounts,
 }
 
@@ -64,7 +59,6 @@ pub struct CountedUsage {
 pub struct DayUsage {
     /// The day, in days since 1970-01-01 in UTC.
     pub day: u32,
-    /// The counts.
     pub counts: UsageCounts,
 }
 

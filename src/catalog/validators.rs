@@ -16,7 +16,6 @@ use crate::model::source::Validators;
 pub struct FetchedState<'a> {
     /// The dataset as it was when its source was fetched.
     pub dataset: &'a Dataset,
-    /// The validators.
     pub validators: &'a Validators,
 }
 
@@ -51,7 +50,6 @@ pub(super) fn validators_checksum(
     RecordChecksum::of("validators").number(dataset).optional_text(url).optional_text(etag).optional_text(last_modified)
 }
 
-/// Their name in errors.
 pub(super) fn record_name(dataset: impl std::fmt::Display) -> String {
     format!("what the source of dataset {dataset} is asked by")
 }

@@ -28,7 +28,6 @@ pub enum VersionContent<'a> {
     New(&'a NewFile),
     /// The file of an earlier version of the same dataset, because the entities are the same.
     Shared {
-        /// The file.
         file: FileId,
         /// The hash of the entities that are published; the file's must be equal.
         content_hash: &'a str,

@@ -27,10 +27,8 @@ use crate::model::version::VersionNumber;
 /// How many deliveries of a dataset are kept, the newest. All due deliveries are kept, too.
 const KEPT: i64 = limits::HISTORY as i64;
 
-/// A registered webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// The receiver.
     pub url: String,
     /// The secret that signs the payload; `None` leaves it unsigned.
     pub secret: Option<Secret>,
@@ -40,7 +38,6 @@ pub struct Webhook {
     pub last_fired_at: Option<DateTime<Utc>>,
     /// The receiver's HTTP status on the last firing; `None` if none came.
     pub last_status: Option<u16>,
-    /// When it was registered.
     pub created_at: DateTime<Utc>,
 }
 
@@ -49,15 +46,12 @@ pub struct Webhook {
 pub struct Delivery {
     /// The dataset that was refreshed.
     pub dataset: DatasetId,
-    /// Its name.
     pub dataset_name: String,
     /// The plan of its owner at the moment.
     pub owner_plan: Plan,
     /// The version that was made.
     pub version: VersionNumber,
-    /// Entities in it.
     pub entity_count: u64,
-    /// When the refresh completed.
     pub refreshed_at: DateTime<Utc>,
     /// The URL that was registered when it was claimed.
     pub url: String,
@@ -81,7 +75,6 @@ pub struct DeliveryOutcome {
 pub struct SentDelivery {
     /// The version that was made. A dataset has one delivery of a version at most.
     pub version: VersionNumber,
-    /// Where it went.
     pub url: String,
     /// When it was claimed to be sent.
     pub fired_at: DateTime<Utc>,

@@ -20,7 +20,6 @@ pub(super) struct Lengths {
 impl Lengths {
     /// At most this many characters.
     pub(super) const CUT: Lengths = Lengths { value: 60, entity: 120 };
-    /// All.
     pub(super) const WHOLE: Lengths = Lengths { value: usize::MAX, entity: usize::MAX };
 }
 
@@ -78,7 +77,6 @@ impl Change {
     }
 }
 
-/// Text in a style.
 struct Painted<T>(Style, T);
 
 impl<T: fmt::Display> fmt::Display for Painted<T> {
@@ -88,7 +86,6 @@ impl<T: fmt::Display> fmt::Display for Painted<T> {
     }
 }
 
-/// Writes a diff.
 pub(super) struct Report {
     pub(super) palette: Palette,
     pub(super) lengths: Lengths,

@@ -18,7 +18,6 @@ fn counted(number: u64, one: &str, more: &str, of: &str) -> String {
     format!("{number} {}{of}", if number == 1 { one } else { more })
 }
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
     /// The configuration cannot be used.
@@ -39,7 +38,6 @@ pub(super) enum CliError {
     /// There is no such API token.
     #[error("{email} has no token {name}; `strata user tokens {email}` lists them")]
     NoToken {
-        /// The user.
         email: String,
         /// The name that was given.
         name: String,
@@ -66,39 +64,19 @@ pub(super) enum CliError {
     Query(String),
     /// The read cannot be explained.
     #[error("explaining a read of dataset {dataset}")]
-    Explain {
-        /// The dataset.
-        dataset: DatasetId,
-        /// Why.
-        source: ExplainError,
-    },
+    Explain { dataset: DatasetId, source: ExplainError },
     /// The versions cannot be compared.
     #[error("comparing versions {v1} and {v2} of dataset {dataset}")]
-    Diff {
-        /// The dataset.
-        dataset: DatasetId,
-        /// One version.
-        v1: VersionSelector,
-        /// The other one.
-        v2: VersionSelector,
-        /// Why.
-        source: Box<DiffError>,
-    },
+    Diff { dataset: DatasetId, v1: VersionSelector, v2: VersionSelector, source: Box<DiffError> },
     /// The demo cannot be loaded.
     #[error("the demo cannot be loaded")]
     Demo(#[from] DemoError),
     /// The service cannot listen on the address.
     #[error("cannot listen on {address} (`--listen` names another address)")]
-    Listen {
-        /// The address as configured.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
+    Listen { address: String, source: io::Error },
     /// The server stopped by itself.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// No password was given.
     #[error("{0}")]
     Password(&'static str),
     /// A file may be removed while a read uses it.
@@ -111,31 +89,17 @@ pub(super) enum CliError {
         /// How long a read may take.
         longest_read_s: u64,
     },
-    /// The sweep failed.
     #[error("the sweep failed")]
     Sweep(#[from] SweepError),
     /// The store does not remove files.
     #[error("{} could not be removed", counted(*files, "file", "files", ""))]
-    SweepFailed {
-        /// How many.
-        files: u64,
-    },
-    /// The check failed.
+    SweepFailed { files: u64 },
     #[error("the check failed")]
     Check(#[from] CheckError),
-    /// The check found damage.
     #[error("the check found damage: {}", counted(*damaged, "file, version or place", "files, versions or places", " of the catalog"))]
-    Damaged {
-        /// How many.
-        damaged: u64,
-    },
-    /// The scrub found damage.
+    Damaged { damaged: u64 },
     #[error("the scrub found damage: {}", counted(*files, "file", "files", ""))]
-    DamagedFiles {
-        /// How many.
-        files: u64,
-    },
-    /// There is no backup.
+    DamagedFiles { files: u64 },
     #[error("no backup was made")]
     Backup(#[from] BackupError),
     /// A backup was made, with damage.
@@ -150,26 +114,15 @@ pub(super) enum CliError {
         /// How many files are damaged.
         files: u64,
     },
-    /// Nothing is restored.
     #[error("nothing was restored")]
     Restore(#[from] RestoreError),
     /// The manual pages cannot be written.
     #[error("the manual pages cannot be written to {}", directory.display())]
-    Manual {
-        /// Where to.
-        directory: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Manual { directory: PathBuf, source: io::Error },
     /// A signal ended the command before it was done.
     #[error("interrupted")]
     Interrupted,
     /// The machine failed to do something.
     #[error("{what}")]
-    Io {
-        /// The failed action.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    Io { what: &'static str, source: io::Error },
 }

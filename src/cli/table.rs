@@ -11,7 +11,6 @@ pub(super) const PAGE: u32 = 500;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
-    /// Numbers.
     Right,
 }
 

@@ -41,7 +41,6 @@ pub struct Nodes {
 /// A server, and whether it lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeState {
-    /// The server.
     pub node: Node,
     /// Since when there was no sign of life.
     pub silent: Duration,
@@ -52,11 +51,8 @@ pub struct NodeState {
 /// Whose the name of this server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Not yet its own.
     New,
-    /// Its own.
     Registered,
-    /// Another process's.
     Replaced,
 }
 

@@ -32,7 +32,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub struct Claim<'a> {
     /// The name of the server that is asked.
     pub receiver: &'a str,
-    /// The method.
     pub method: &'a str,
     /// Path and query, as they are sent.
     pub target: &'a str,
@@ -45,7 +44,6 @@ pub struct Claim<'a> {
 pub struct NodeSecret(Secret);
 
 impl NodeSecret {
-    /// This one.
     pub fn new(secret: Secret) -> NodeSecret {
         NodeSecret(secret)
     }

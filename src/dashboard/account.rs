@@ -107,10 +107,8 @@ struct DatasetRow {
     bytes: String,
 }
 
-/// Datasets in the table.
 const DATASETS: usize = 50;
 
-/// Seconds of a day.
 const DAY_S: u64 = 86_400;
 
 /// Days over which their reads are counted.

@@ -157,7 +157,6 @@ impl Own {
         Heading::around(visit, &self.view.dataset, &self.active(), tab)
     }
 
-    /// Its active version.
     pub(super) fn active(&self) -> Place {
         self.place.version(VersionSelector::Active, false)
     }
@@ -271,7 +270,6 @@ pub(super) async fn own(visit: &Visit) -> Result<Own, HttpError> {
 pub(super) struct Problem(Option<(Option<&'static str>, String)>);
 
 impl Problem {
-    /// One of a field.
     pub(super) fn at(field: &'static str, text: &str) -> Problem {
         Problem(Some((Some(field), sentence(&with_names(text)))))
     }

@@ -14,7 +14,6 @@ use crate::encode::{ContentCoding, compress};
 /// Digits of the hash in a name.
 const DIGITS: usize = 16;
 
-/// The style sheet.
 pub(super) static STYLE: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("style", "css", "text/css; charset=utf-8", include_str!("assets/style.css")));
 

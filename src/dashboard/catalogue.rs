@@ -34,7 +34,6 @@ const OWN_FROM: &str = "own";
 /// Pages of listed datasets that are looked at for one page.
 const LOOKS: usize = 20;
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,
@@ -96,10 +95,8 @@ struct Card {
     examples: Vec<Example>,
 }
 
-/// A query to try.
 struct Example {
     href: String,
-    /// What it answers.
     text: &'static str,
 }
 

@@ -14,7 +14,6 @@ use crate::http::error::HttpError;
 use crate::http::{params, visit};
 use crate::service::App;
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,

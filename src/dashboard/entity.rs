@@ -46,7 +46,6 @@ struct EntityPage {
     edit: Option<String>,
 }
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     build(app, head, |visit| {
         Box::pin(async move {

@@ -63,7 +63,6 @@ struct Bar {
     width: u64,
 }
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     build(app, head, |visit| Box::pin(explain(visit))).await
 }

@@ -35,7 +35,6 @@ pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// A size.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1_000 {
@@ -49,7 +48,6 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// A short time.
 pub(super) fn duration(microseconds: u64) -> String {
     match microseconds {
         0..10_000_000 => format!("{:.2} ms", microseconds as f64 / 1e3),

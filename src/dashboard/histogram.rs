@@ -20,7 +20,6 @@ const PLAIN_DIGITS: i32 = 15;
 pub(super) struct Range {
     /// `0 to 10`: the second is not in it.
     pub(super) text: String,
-    /// The page of them.
     pub(super) href: String,
     pub(super) count: u64,
 }
@@ -69,7 +68,6 @@ pub(super) async fn count(
     Ok(ranges.flatten().collect())
 }
 
-/// A range in words.
 pub(super) fn between(from: &str, to: &str) -> String {
     format!("{} to {}", figures::grouped_decimal(from), figures::grouped_decimal(to))
 }

@@ -107,7 +107,6 @@ pub(super) struct Heading {
     pub(super) browse: String,
     pub(super) profile: String,
     pub(super) versions: String,
-    /// For the owner.
     pub(super) settings: Option<String>,
     /// For the owner: what this version differs in from the one before, refreshes, the webhook, the usage.
     pub(super) owners: Option<[String; 4]>,
@@ -131,7 +130,6 @@ pub(super) enum Tab {
 }
 
 impl Heading {
-    /// That of a version.
     pub(super) fn of(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
         let Opened { dataset, version, admitted, .. } = opened;
         let around = Heading::around(visit, dataset, place, tab);

@@ -12,7 +12,6 @@ use crate::service::ReadTarget;
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A dataset in URLs.
 #[derive(Clone, Debug)]
 pub(super) struct DatasetPlace {
     pub(super) id: DatasetId,
@@ -53,7 +52,6 @@ impl DatasetPlace {
         self.below("/ui", "refresh")
     }
 
-    /// What lies below it.
     pub(super) fn refresh_part(&self, name: &str) -> String {
         self.below("/ui", &format!("refresh/{name}"))
     }
@@ -63,7 +61,6 @@ impl DatasetPlace {
         self.below("/ui", "webhook")
     }
 
-    /// What lies below it.
     pub(super) fn webhook_part(&self, name: &str) -> String {
         self.below("/ui", &format!("webhook/{name}"))
     }
@@ -88,7 +85,6 @@ impl DatasetPlace {
         self.below("/ui", "diff")
     }
 
-    /// A version of it.
     pub(super) fn version(&self, selector: VersionSelector, alt: bool) -> Place {
         Place { dataset: self.clone(), selector, alt }
     }
@@ -99,7 +95,6 @@ impl DatasetPlace {
     }
 }
 
-/// A version in URLs.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) dataset: DatasetPlace,
@@ -138,7 +133,6 @@ impl Place {
         self.below("/ui", "")
     }
 
-    /// The read.
     pub(super) fn api(&self) -> String {
         self.below("/api", "")
     }

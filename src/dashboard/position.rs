@@ -6,7 +6,6 @@ use super::figures;
 use crate::http::error::HttpError;
 use crate::http::visit::quoted;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Position {
     at: u64,

@@ -21,7 +21,6 @@ use crate::model::version::VersionSelector;
 use crate::service::{Admitted, App, ProfileRequest, ReadError};
 use crate::storage::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
 
-/// Paths in a page.
 const PAGE: usize = 60;
 
 /// Characters of a path and of a value.
@@ -97,7 +96,6 @@ struct PathCard {
 /// How the numbers of a path are spread.
 #[derive(Default)]
 struct Spread {
-    /// Where it is counted.
     href: Option<String>,
     /// Why it cannot be.
     why_not: Option<&'static str>,
@@ -167,7 +165,6 @@ impl PathCard {
     }
 }
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     build(app, head, |visit| {
         Box::pin(async move {

@@ -76,7 +76,6 @@ impl Query {
         self.0.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// All pairs.
     pub(super) fn pairs(&self) -> &[(String, String)] {
         &self.0
     }
@@ -86,7 +85,6 @@ impl Query {
         self.without(&[name]).and(name, value)
     }
 
-    /// With one more value.
     pub(super) fn and(mut self, name: &str, value: impl ToString) -> Query {
         self.0.push((name.to_owned(), value.to_string()));
         self
@@ -142,7 +140,6 @@ pub(super) fn invalid(name: &str, value: &str, problem: &str, valid: &str) -> Ht
     HttpError::Invalid { status: StatusCode::BAD_REQUEST, text: invalid_text(name, value, problem, valid) }
 }
 
-/// See [`invalid`].
 pub(super) fn invalid_text(name: &str, value: &str, problem: &str, valid: &str) -> String {
     format!("Invalid query: parameter {name}: {} {problem}; valid: {valid}.", quoted(value))
 }

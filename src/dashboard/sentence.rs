@@ -8,7 +8,6 @@ use askama::filters::HtmlSafe;
 use super::shown::Shown;
 use crate::model::text::with_names;
 
-/// See the module.
 pub(super) struct Sentence {
     /// Whether it is code, and what it says.
     pieces: Vec<(bool, Shown)>,

@@ -59,7 +59,6 @@ impl Shown {
         self.ours += '…'.len_utf8();
     }
 
-    /// All of a text.
     pub(super) fn whole(text: &str) -> Shown {
         Shown {
             text: text.to_owned(),
@@ -186,7 +185,6 @@ impl Shown {
         &self.text
     }
 
-    /// Whether it is shortened.
     pub(super) fn is_cut(&self) -> bool {
         self.all_bytes.is_some()
     }

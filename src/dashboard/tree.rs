@@ -8,7 +8,6 @@ use super::browse::summary;
 use super::shown::Shown;
 use crate::document::{Cursor, JsonType, Scalar, Text};
 
-/// Nodes that are shown.
 const NODES: usize = 5_000;
 
 /// Bytes of their texts.
@@ -120,7 +119,6 @@ impl Writer {
     }
 }
 
-/// What names a node.
 enum Key<'a> {
     Name(Text<'a>),
     Index(usize),

@@ -72,7 +72,6 @@ struct Row {
     bytes: String,
 }
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     let mut visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,

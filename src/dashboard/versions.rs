@@ -21,7 +21,6 @@ use crate::model::dataset::Dataset;
 use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::service::{App, Bucket, ReadError};
 
-/// Versions in a page.
 const PAGE: usize = 50;
 
 /// What an owner may do here.
@@ -108,7 +107,6 @@ struct VersionCard {
     time: Time,
     entities: String,
     size: String,
-    /// Against the version before.
     change: Option<String>,
     /// Whether it holds the same entities as the version before.
     same: bool,

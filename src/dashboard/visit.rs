@@ -246,7 +246,6 @@ impl Visit {
         }
     }
 
-    /// The answer.
     pub(super) async fn answer(self, outcome: Result<Reply, HttpError>) -> Response {
         let (reply, more) = match outcome {
             Ok(reply) => (reply, HeaderMap::new()),

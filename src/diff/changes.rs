@@ -16,10 +16,8 @@ pub enum ChangeType {
 }
 
 impl ChangeType {
-    /// All of them.
     pub const ALL: [ChangeType; 3] = [ChangeType::Added, ChangeType::Subtracted, ChangeType::Modified];
 
-    /// The name in records.
     pub fn name(self) -> &'static str {
         match self {
             ChangeType::Added => "added",
@@ -52,7 +50,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// What it is.
     pub fn change_type(self) -> ChangeType {
         match self {
             Change::Modified { .. } => ChangeType::Modified,
@@ -89,7 +86,6 @@ impl fmt::Display for Change {
     }
 }
 
-/// A page of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DiffPage {
     /// Only changes of this type.
@@ -100,7 +96,6 @@ pub struct DiffPage {
     pub limit: Option<u64>,
 }
 
-/// Stands for no position.
 pub(super) const NONE: u64 = u64::MAX;
 
 /// The changes between two versions: 16 bytes for each entity of v1 that has changed or is gone, 8 for each new one.
@@ -127,7 +122,6 @@ impl Diff {
         Diff { total_v1: entities, total_v2: entities, modified: 0, ones, added, accounted: None }
     }
 
-    /// What it holds.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(self.ones.as_slice()) + size_of_val(self.added.as_slice())
     }

@@ -42,7 +42,6 @@ pub(super) struct Distinct {
     spill: Option<Spill>,
 }
 
-/// What went to disk.
 struct Spill {
     file: File,
     writer: Box<dyn SpillWriter>,
@@ -54,7 +53,6 @@ struct Spill {
 }
 
 impl Distinct {
-    /// No values.
     pub(super) fn new(reservation: MemoryReservation, disk: Arc<DiskManager>) -> Distinct {
         Distinct { partitions: vec![Vec::new(); PARTITIONS], reservation, disk, spill: None }
     }

@@ -27,7 +27,6 @@ const FIELD_BYTES: usize = 64;
 /// The fields of two versions. A field's rank is its place in the code point order of the names.
 pub(super) struct Weights {
     ranks: Arc<Ranks>,
-    /// By rank.
     weights: Vec<f64>,
     _reservation: MemoryReservation,
 }
@@ -38,7 +37,6 @@ impl Weights {
         &self.ranks
     }
 
-    /// The weights by rank.
     pub(super) fn by_rank(&self) -> &[f64] {
         &self.weights
     }
@@ -107,7 +105,6 @@ async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2
 /// How many values are counted at once.
 const BLOCK: usize = 1 << 16;
 
-/// What is counted.
 struct Counting {
     fields: Fields,
     values: Distinct,
@@ -124,7 +121,6 @@ impl Counting {
     }
 }
 
-/// The fields so far.
 struct Fields {
     numbers: FieldNumbers,
     /// How many entities have each.

@@ -71,7 +71,6 @@ impl Columns {
     }
 }
 
-/// The one column `_source`.
 impl Default for Columns {
     fn default() -> Self {
         Columns::from(Vec::new())

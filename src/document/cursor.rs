@@ -9,19 +9,13 @@ use super::text::Text;
 /// One step through canonical text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
-    /// `{`
     ObjectStart,
-    /// `}`
     ObjectEnd,
-    /// `[`
     ArrayStart,
-    /// `]`
     ArrayEnd,
     /// The key of a member; its value follows.
     Key(Text<'a>),
-    /// `null`
     Null,
-    /// `true` or `false`
     Bool(bool),
     /// A number, as its text.
     Number(&'a str),
@@ -32,13 +26,10 @@ pub enum Token<'a> {
 /// A value that is neither object nor array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar<'a> {
-    /// `null`
     Null,
-    /// `true` or `false`
     Bool(bool),
     /// A number, as its text.
     Number(&'a str),
-    /// A string.
     String(Text<'a>),
 }
 
@@ -65,17 +56,11 @@ impl<'a> Scalar<'a> {
 /// The type of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonType {
-    /// `null`
     Null,
-    /// `true` or `false`
     Bool,
-    /// A number.
     Number,
-    /// A string.
     String,
-    /// An array.
     Array,
-    /// An object.
     Object,
 }
 

@@ -15,22 +15,17 @@ pub enum DocumentError {
         /// The first byte that does not belong.
         offset: usize,
     },
-    /// It ends too early.
     #[error("byte {offset}: the text ends where {expected} should follow")]
     Ends {
         /// The length of the text.
         offset: usize,
-        /// What should follow.
         expected: &'static str,
     },
-    /// Another character was needed.
     #[error("byte {offset}: found {found:?} where {expected} should stand")]
     Unexpected {
         /// The byte where the character starts.
         offset: usize,
-        /// The character.
         found: char,
-        /// What should stand there.
         expected: &'static str,
     },
     /// A number is not written as JSON writes numbers (`01`, `+1`, `.5`, `1.`).
@@ -41,36 +36,21 @@ pub enum DocumentError {
     },
     /// A backslash does not begin an escape.
     #[error("byte {offset}: not a JSON escape")]
-    Escape {
-        /// The backslash.
-        offset: usize,
-    },
+    Escape { offset: usize },
     /// A `\u` escape names half of a surrogate pair.
     #[error("byte {offset}: half of a surrogate pair, which is no character")]
-    LoneSurrogate {
-        /// The backslash.
-        offset: usize,
-    },
+    LoneSurrogate { offset: usize },
     /// A string holds a control character that is not escaped.
     #[error("byte {offset}: a control character (0x{byte:02x}) in a string must be escaped")]
-    ControlCharacter {
-        /// Where it stands.
-        offset: usize,
-        /// The character.
-        byte: u8,
-    },
+    ControlCharacter { offset: usize, byte: u8 },
     /// Objects and arrays are nested too deep.
     #[error("byte {offset}: nested deeper than {limit} levels", limit = super::MAX_DEPTH)]
     TooDeep {
         /// The bracket that opens the level too many.
         offset: usize,
     },
-    /// Something follows the object.
     #[error("byte {offset}: text after the end of the object")]
-    TrailingText {
-        /// Where it starts.
-        offset: usize,
-    },
+    TrailingText { offset: usize },
 }
 
 impl DocumentError {

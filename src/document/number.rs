@@ -22,7 +22,6 @@ pub struct NumericValue(Form);
 /// Each value has only one form, so equality and hash are those of the form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Form {
-    /// Every integer that fits.
     Integer(i64),
     /// A double that is not such an integer: it has a fraction, is large, or is infinite.
     Double(Double),

@@ -29,7 +29,6 @@ struct Node {
     children: Vec<(Box<[u8]>, usize)>,
     /// The node after those below this one.
     end: usize,
-    /// A path ends here.
     is_end: bool,
 }
 

@@ -19,14 +19,12 @@ use crate::model::path::Path;
 pub struct Projection {
     /// The fields to keep; `None` is everything.
     keep: Option<Node>,
-    /// The fields to remove.
     drop: Node,
 }
 
 /// The keys that the paths name inside one value, each with the keys inside its value.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// A path ends here.
     whole: bool,
     /// By key, in canonical escapes, in the order of their bytes.
     children: Vec<(Vec<u8>, Node)>,

@@ -18,9 +18,7 @@ pub struct RangeNeedle {
 /// What scalars are compared with: those of its own type alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeLimit {
-    /// Numbers, by numeric value.
     Number(NumericValue),
-    /// Strings, by code point.
     Text(Box<str>),
 }
 
@@ -46,7 +44,6 @@ impl RangeNeedle {
         self.bound
     }
 
-    /// What it compares with.
     pub fn limit(&self) -> &RangeLimit {
         &self.limit
     }

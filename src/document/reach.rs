@@ -48,7 +48,6 @@ pub fn members(document: &[u8]) -> Members<'_> {
     Members { cursor }
 }
 
-/// The iterator of [`members`].
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     cursor: Cursor<'a>,

@@ -188,15 +188,10 @@ fn lane_at(text: &[u8], at: usize) -> Option<&[u8; LANE_BYTES]> {
 pub(super) struct Block {
     /// `"`, escaped or not.
     pub quote: u64,
-    /// `\`.
     pub backslash: u64,
-    /// `{` and `[`.
     pub open: u64,
-    /// `}` and `]`.
     pub close: u64,
-    /// `,`.
     pub comma: u64,
-    /// `:`.
     pub colon: u64,
 }
 

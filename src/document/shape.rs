@@ -62,7 +62,6 @@ struct Node {
     step: Step,
     /// The column of the value here, once asked for.
     column: u32,
-    /// The sibling expected next.
     next: u32,
     /// The member expected first, if this is an object.
     first_member: u32,
@@ -283,7 +282,6 @@ impl Name<'_> {
         bytes
     }
 
-    /// The name spelled out.
     pub fn spell(&self) -> String {
         Text::new(&self.spell_escaped()).unescape().into_owned()
     }

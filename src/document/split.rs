@@ -11,7 +11,6 @@ use super::scan::{Block, StringState, block_at};
 #[derive(Clone, Debug, Default)]
 pub struct ValueScanner {
     state: State,
-    /// Brackets open.
     depth: usize,
     /// Bytes seen in earlier chunks.
     seen_bytes: usize,
@@ -25,10 +24,11 @@ enum State {
     /// Inside an object or array.
     Nested(StringState),
     /// Inside a string that is the value; whether the next byte is escaped.
-    Text { escaped: bool },
+    Text {
+        escaped: bool,
+    },
     /// Inside a number or literal, which ends before the first byte that cannot belong to it.
     Bare,
-    /// The value is over.
     After,
 }
 

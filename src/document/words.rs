@@ -87,7 +87,6 @@ mod tests {
         }
     }
 
-    /// Byte by byte.
     fn naive(text: &[u8]) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         let mut open = None;

@@ -17,14 +17,10 @@ use zstd::stream::write::Encoder as ZstdEncoder;
 /// How the bytes of a body are coded (RFC 9110, section 8.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContentCoding {
-    /// As they are.
     #[default]
     Identity,
-    /// RFC 1952.
     Gzip,
-    /// RFC 7932.
     Brotli,
-    /// RFC 8878.
     Zstd,
 }
 

@@ -19,12 +19,10 @@ pub(super) struct Delimited {
 }
 
 impl Delimited {
-    /// Commas between cells.
     pub(super) fn csv(columns: Arc<Columns>) -> Delimited {
         Delimited { delimiter: b',', columns, rows: Pool::default() }
     }
 
-    /// Tabs between cells.
     pub(super) fn tsv(columns: Arc<Columns>) -> Delimited {
         Delimited { delimiter: b'\t', columns, rows: Pool::default() }
     }

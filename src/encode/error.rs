@@ -3,7 +3,6 @@
 /// An answer could not be encoded. The text formats cannot fail.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// The Parquet writer failed.
     #[error("parquet: {0}")]
     Parquet(#[from] parquet::errors::ParquetError),
     /// A page could not be compressed.

@@ -35,7 +35,6 @@ fn indent(first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if first { b"\n  " } else { b",\n  " });
 }
 
-/// `pretty=false`: one line.
 pub(super) struct Compact;
 
 impl Encode for Compact {

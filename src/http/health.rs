@@ -16,7 +16,6 @@ use crate::service::App;
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&HEALTH, &READINESS];
 
-/// Their routes.
 pub(super) fn routes() -> Router<App> {
     endpoint::routes(ENDPOINTS.iter().copied())
 }

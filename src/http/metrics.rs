@@ -71,7 +71,6 @@ impl AsRef<[u8]> for SentText {
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&METRICS];
 
-/// Their routes.
 pub(super) fn routes() -> Router<App> {
     endpoint::routes(ENDPOINTS.iter().copied())
 }

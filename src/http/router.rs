@@ -24,7 +24,6 @@ use crate::service::App;
 /// Pages for people beside the operations.
 #[derive(Default)]
 pub struct Pages {
-    /// Their routes.
     pub routes: Router<App>,
     /// The page of an error of a path that does not exist, or does not take the method.
     pub unknown: Option<ErrorPage>,

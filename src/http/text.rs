@@ -19,7 +19,6 @@ pub(super) fn shown(json: &str) -> Shown<'_> {
     Shown { text: json, mark: "" }
 }
 
-/// See [`quoted`] and [`shown`].
 pub(super) struct Shown<'a> {
     text: &'a str,
     mark: &'static str,

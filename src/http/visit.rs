@@ -36,9 +36,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Who opens a page: a user, by the cookie of a session, or anybody.
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
-    /// Who sends the request.
     pub(crate) client: Client,
-    /// Whose session it is.
     pub(crate) user: Option<User>,
     /// The id of that session.
     session: Option<Secret>,

@@ -48,7 +48,6 @@ impl About {
 pub struct Dataset {
     /// Its id, in URLs too.
     pub id: DatasetId,
-    /// Its owner.
     pub owner: UserId,
     /// Its name, unique among the owner's datasets.
     pub name: DatasetName,
@@ -97,9 +96,7 @@ impl Dataset {
 /// The values of a new dataset. The secrets come from the caller, who draws the random bytes.
 #[derive(Clone, Debug)]
 pub struct NewDataset {
-    /// Its owner.
     pub owner: UserId,
-    /// Its name.
     pub name: DatasetName,
     /// What it is, for those who look for data.
     pub about: About,
@@ -128,13 +125,11 @@ pub struct NewDataset {
 pub struct DatasetChange {
     /// The name, and with it the slug.
     pub name: Option<DatasetName>,
-    /// What it holds.
     pub description: Option<Option<String>>,
     /// The terms under which its entities may be used.
     pub licence: Option<Option<String>>,
     /// Whether it is among the datasets that the service lists for everybody.
     pub listed: Option<bool>,
-    /// Who may read it.
     pub visibility: Option<Visibility>,
     /// Where its entities come from.
     pub source: Option<DatasetSource>,
@@ -155,7 +150,6 @@ pub struct DatasetChange {
 /// Who may read a dataset.
 #[derive(Clone, Debug)]
 pub enum Visibility {
-    /// Everybody.
     Public,
     /// Everybody who has its key.
     Private {
@@ -167,11 +161,9 @@ pub enum Visibility {
 /// The values of a clone. The secrets come from the caller, who draws the random bytes.
 #[derive(Clone, Debug)]
 pub struct NewClone {
-    /// The original.
     pub source: DatasetId,
     /// The owner of the clone.
     pub owner: UserId,
-    /// The clone's name.
     pub name: DatasetName,
     /// The key for reading the clone, if the original is private.
     pub private_key: Secret,
@@ -214,7 +206,6 @@ impl DatasetName {
         DatasetName { name, slug }
     }
 
-    /// The name for display.
     pub fn as_str(&self) -> &str {
         &self.name
     }
@@ -267,7 +258,6 @@ impl From<&str> for DatasetSource {
 }
 
 impl fmt::Display for DatasetSource {
-    /// `push` or the URL.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             DatasetSource::Push => "push",
@@ -279,7 +269,6 @@ impl fmt::Display for DatasetSource {
 /// The trigger of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefreshTrigger {
-    /// The dataset's schedule.
     Schedule,
     /// A call of its ping URL.
     Ping,
@@ -290,7 +279,6 @@ pub enum RefreshTrigger {
 }
 
 impl RefreshTrigger {
-    /// Every trigger.
     pub const ALL: [RefreshTrigger; 4] =
         [RefreshTrigger::Schedule, RefreshTrigger::Ping, RefreshTrigger::Manual, RefreshTrigger::Import];
 

@@ -19,7 +19,6 @@ macro_rules! id {
                 $name(number)
             }
 
-            /// The number.
             pub fn get(self) -> u64 {
                 self.0
             }
@@ -39,7 +38,6 @@ id! {
 }
 
 id! {
-    /// Identifies a user.
     UserId
 }
 

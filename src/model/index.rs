@@ -93,7 +93,6 @@ fn parse(text: &str) -> Result<Path, InvalidIndex> {
     }
 }
 
-/// The form in JSON.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Lists {

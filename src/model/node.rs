@@ -6,7 +6,6 @@ use std::str::FromStr;
 /// What a process of the service does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It answers requests.
     Http,
     /// It makes versions, sends webhooks, and looks after files.
     Refresh,
@@ -50,7 +49,6 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Every role.
     pub fn all() -> Roles {
         Roles { has: [true; Role::ALL.len()] }
     }
@@ -98,12 +96,10 @@ impl fmt::Display for Roles {
 pub struct NodeId(String);
 
 impl NodeId {
-    /// A random one.
     pub fn random(random: [u8; 8]) -> NodeId {
         NodeId(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

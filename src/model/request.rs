@@ -69,7 +69,6 @@ impl Format {
 /// A path and the text with which its values are compared (`filter`, `filter_contains`, `filter_gt` and the like).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathValue {
-    /// The path.
     pub path: Path,
     /// The value as it came, not folded.
     pub value: String,
@@ -78,13 +77,9 @@ pub struct PathValue {
 /// On which side of its value a range filter looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RangeBound {
-    /// Above it.
     Greater,
-    /// At it, or above.
     GreaterOrEqual,
-    /// Below it.
     Less,
-    /// At it, or below.
     LessOrEqual,
 }
 
@@ -119,10 +114,8 @@ impl RangeBound {
     }
 }
 
-/// How several keywords combine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeywordsMode {
-    /// Any keyword is enough.
     #[default]
     Or,
     /// All keywords are needed, in any fields.
@@ -141,45 +134,33 @@ pub struct Sort {
 /// The parameters of a read, with defaults applied. Fields stand in the order of docs/semantics.md, Steps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReadRequest {
-    /// `include_source`.
     pub include_source: bool,
-    /// `denull`.
     pub denull: bool,
     /// `keep_field`; empty keeps everything.
     pub keep: Vec<Path>,
-    /// `drop_field`.
     pub drop: Vec<Path>,
-    /// `filter`: all must match.
     pub filters: Vec<PathValue>,
-    /// `filter_contains`: all must match.
     pub filters_contain: Vec<PathValue>,
     /// `filter_gt`, `filter_gte`, `filter_lt`, `filter_lte`, in the order of [`RangeBound::ALL`]: all must match.
     pub ranges: [Vec<PathValue>; RangeBound::ALL.len()],
     /// `keywords`, trimmed and none empty; none is no step.
     pub keywords: Vec<String>,
-    /// `keywords_mode`.
     pub keywords_mode: KeywordsMode,
-    /// `sort`.
     pub sort: Option<Sort>,
-    /// `dedup`.
     pub dedup: bool,
     /// `dedup_key`; none is the whole entity without `_source`.
     pub dedup_key: Vec<Path>,
-    /// `sample`.
     pub sample: Option<u64>,
     /// `seed` of `sample`; `None` draws anew each time.
     pub seed: Option<u64>,
-    /// `offset`: entities skipped.
     pub offset: u64,
     /// `limit`: most entities returned; `None` is all.
     pub limit: Option<u64>,
     /// `flatten`; tables are flattened without it.
     pub flatten: bool,
-    /// `format`.
     pub format: Format,
     /// `typed`: columns of Parquet have types.
     pub typed: bool,
-    /// `pretty`: indented JSON.
     pub pretty: bool,
     /// `count`: answer only the number of entities.
     pub count: bool,
@@ -243,7 +224,6 @@ impl ReadRequest {
         compared || sort.is_some() || !(keep.is_empty() && drop.is_empty() && dedup_key.is_empty())
     }
 
-    /// Its range filters.
     pub fn ranges(&self) -> impl Iterator<Item = (RangeBound, &PathValue)> {
         let of_each = RangeBound::ALL.into_iter().zip(&self.ranges);
         of_each.flat_map(|(bound, conditions)| conditions.iter().map(move |condition| (bound, condition)))

@@ -13,7 +13,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Every scope.
     pub const ALL: [Scope; 2] = [Scope::Read, Scope::Write];
 
     /// Its name: `read` or `write`.

@@ -10,7 +10,6 @@ use super::ids::UserId;
 /// A user's plan. It decides limits and whether webhooks are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// No webhooks.
     Free,
     /// One webhook per dataset.
     Pro,
@@ -63,13 +62,11 @@ impl FromStr for Plan {
 /// A person who owns datasets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user's id.
     pub id: UserId,
     /// The e-mail address as it was given.
     pub email: String,
     /// The Argon2id hash of the password, in PHC string form.
     pub password_hash: String,
-    /// The plan.
     pub plan: Plan,
     /// When the user was added, to the microsecond.
     pub created_at: DateTime<Utc>,

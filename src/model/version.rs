@@ -19,7 +19,6 @@ impl VersionNumber {
         VersionNumber(number)
     }
 
-    /// The value.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -37,7 +36,6 @@ impl fmt::Display for VersionNumber {
 pub enum VersionSelector {
     /// `active`: the pinned version, or the newest where none is pinned.
     Active,
-    /// `latest`: the highest number.
     Latest,
     /// `vN`: this one and no other.
     Number(VersionNumber),
@@ -126,7 +124,6 @@ pub struct Version {
 /// One immutable file of entities that the catalog has recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionFile {
-    /// Its id.
     pub id: FileId,
     /// Its path within the store; never shown to the public.
     pub path: String,

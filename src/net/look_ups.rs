@@ -97,7 +97,6 @@ struct Waiting {
     tell: oneshot::Sender<Place>,
 }
 
-/// A permit, until dropped.
 struct Place {
     places: Arc<Places>,
     user: Option<u64>,

@@ -27,7 +27,6 @@ const CACHED_FOR: Duration = Duration::from_secs(300);
 /// How long one question to one name server may take. It is asked twice.
 const QUESTION: Duration = Duration::from_secs(2);
 
-/// Resolves names to addresses.
 pub trait LookUp: Send + Sync {
     /// The addresses of a host name, in the order in which they should be tried.
     fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
@@ -77,7 +76,6 @@ impl Resolver {
 }
 
 impl Default for Resolver {
-    /// By the system's configuration.
     fn default() -> Self {
         Resolver::new(&[])
     }

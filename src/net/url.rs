@@ -15,22 +15,14 @@ const URL_BYTES_MAX: usize = limits::URL_BYTES;
 pub enum AddressError {
     /// It is not a URL, or not a complete one.
     #[error("it is not a URL: {reason}; valid: an http or https URL, such as https://example.org/data.json")]
-    NotUrl {
-        /// The parser's message.
-        reason: String,
-    },
-    /// It has another scheme.
+    NotUrl { reason: String },
     #[error("the scheme {scheme}: is not valid; valid: http: and https:")]
-    Scheme {
-        /// The scheme.
-        scheme: String,
-    },
+    Scheme { scheme: String },
     /// Its host is an address, or a name that resolves only to addresses, that must not be contacted.
     #[error("{host} {verb} {kind}; valid: public addresses, and networks that the operator lists in net.allow")]
     Refused {
         /// The host, as the URL's parser understood it.
         host: String,
-        /// `is` or `resolves to`.
         verb: &'static str,
         /// The kind of address, with its article.
         kind: &'static str,

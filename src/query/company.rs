@@ -3,7 +3,6 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The queries that run.
 #[derive(Debug, Default)]
 pub(super) struct Company(Mutex<Counts>);
 
@@ -26,7 +25,6 @@ impl Company {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more runs.
     pub(super) fn join(&self) -> Member<'_> {
         let mut counts = self.counts();
         counts.running += 1;

@@ -11,15 +11,11 @@ use crate::storage::StorageError;
 use crate::storage::shortage::Shortage;
 use crate::storage::temporary;
 
-/// A query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// It took longer than `query.timeout_s`, or a diff than `query.diff_timeout_s`.
     #[error("the query took longer than {seconds} s")]
-    Timeout {
-        /// The limit.
-        seconds: u64,
-    },
+    Timeout { seconds: u64 },
     /// It needed more than `query.memory_bytes`, with what other queries held at the time.
     #[error("the query needed more memory than queries may hold: {0}")]
     OutOfMemory(String),

@@ -22,7 +22,6 @@ const POSITIONS: usize = 4_096;
 /// Values of candidates that are looked at before other tasks have their turn.
 const STRETCH_ELEMENTS: usize = 1_024;
 
-/// What is read off.
 pub(super) enum ReadOff {
     /// `count=true`: how many entities the request would return.
     Count(u64),

@@ -15,7 +15,6 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 
 /// What an operator with one input does.
 pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Its name.
     const NAME: &'static str;
 
     /// What it gives of this input: at first, what the input gives.
@@ -40,7 +39,6 @@ pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream>;
 
-    /// What it has counted.
     fn metrics(&self) -> Option<MetricsSet> {
         None
     }

@@ -26,12 +26,10 @@ use crate::query::plan::planner::Plans;
 use crate::query::plan::spilling::spilling;
 use crate::storage::reader::VersionReader;
 
-/// What a query found.
 #[derive(Debug)]
 pub enum Outcome {
     /// `count=true`: how many entities the request would return.
     Count(u64),
-    /// The entities.
     Selection(Selection),
 }
 

@@ -30,7 +30,6 @@ use crate::storage::{durable, temporary};
 /// For whom a query runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tenant {
-    /// Tells tenants apart.
     pub key: u64,
     /// Whether it is nobody known.
     pub anonymous: bool,
@@ -57,9 +56,7 @@ pub(super) struct Budget {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By all of them.
     all: u64,
-    /// By anonymous ones.
     anonymous: u64,
     /// By each that has any.
     by_tenant: HashMap<Tenant, u64, foldhash::fast::RandomState>,
@@ -99,7 +96,6 @@ impl Budget {
         Ok(())
     }
 
-    /// What all have.
     pub(super) fn all(&self) -> u64 {
         self.taken().all
     }

@@ -22,7 +22,6 @@ use crate::service::refresh::import::{ImportError, ImportRequest, Imports};
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";
 
-/// A query to try.
 #[derive(Clone, Copy, Debug)]
 pub struct DemoExample {
     /// What it answers, for people.
@@ -107,20 +106,15 @@ const DEMO_TOKEN: &str = "demo";
 /// With what one acts as the demo's owner.
 #[derive(Clone, Debug)]
 pub struct DemoCredentials {
-    /// The password of [`DEMO_OWNER`].
     pub password: Secret,
-    /// An API token.
     pub token: Secret,
 }
 
 /// A dataset of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoDataset {
-    /// Its id.
     pub dataset_id: DatasetId,
-    /// Its name in URLs.
     pub name_slug: String,
-    /// Its newest version.
     pub version: VersionNumber,
     /// The key for reading it, where it is private.
     pub private_key: Option<Secret>,
@@ -131,12 +125,7 @@ pub struct DemoDataset {
 pub enum DemoError {
     /// The manifest cannot be read.
     #[error("{}", path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Manifest { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     /// There are datasets, and none of them is the demo's.
     #[error("this catalog has datasets other than the demo's; leave out --demo, or name another directory with --data")]
     Occupied,
@@ -145,16 +134,10 @@ pub enum DemoError {
     Owner(#[from] AccountError),
     /// A dataset cannot be loaded.
     #[error("the dataset {name}")]
-    Import {
-        /// Its name.
-        name: String,
-        /// Why.
-        source: ImportError,
-    },
+    Import { name: String, source: ImportError },
     /// The owner's token cannot be made.
     #[error("the demo owner's token")]
     Token(#[from] ManageError),
-    /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
 }
@@ -191,7 +174,6 @@ enum EntryError {
     RecordsPath(#[from] PathError),
 }
 
-/// Loads the demo.
 pub struct Demo {
     catalog: Catalog,
     accounts: Arc<Accounts>,

@@ -29,10 +29,7 @@ pub enum ManageError {
     WrongPassword,
     /// Too many log-ins were tried.
     #[error("too many log-ins; try again in {retry_after_s} s")]
-    TooManyLogins {
-        /// How long to wait.
-        retry_after_s: u64,
-    },
+    TooManyLogins { retry_after_s: u64 },
     /// As many passwords are being checked as can be.
     #[error("too many log-ins at once")]
     LoginsBusy,
@@ -73,10 +70,7 @@ pub enum ManageError {
     SessionNotFound,
     /// The caller has as many active datasets as the plan allows.
     #[error("the plan allows at most {limit} active datasets")]
-    PlanLimit {
-        /// How many it allows.
-        limit: u64,
-    },
+    PlanLimit { limit: u64 },
     /// The caller's plan has no webhooks.
     #[error("the plan has no webhooks")]
     PlanWebhooks,
@@ -92,7 +86,6 @@ pub enum ManageError {
     /// The caller has another API token of that name.
     #[error("the token's name is taken")]
     TokenNameTaken,
-    /// The dataset is frozen.
     #[error("the dataset is frozen")]
     Frozen,
     /// The dataset is not frozen.

@@ -49,7 +49,6 @@ impl Default for FetchLimits {
 /// The objects that may be sources.
 #[derive(Debug, Clone)]
 pub struct ObjectSources {
-    /// The configured store.
     pub store: Arc<dyn ObjectStore>,
     /// Its URL, as in `store.url`.
     pub store_url: String,
@@ -59,7 +58,6 @@ pub struct ObjectSources {
 
 /// The answer of a source.
 pub enum Opened {
-    /// Its document.
     Document(Fetched),
     /// The document has not changed since these validators were given. Holds the validators that replace them.
     NotModified(Validators),

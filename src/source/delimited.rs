@@ -272,7 +272,6 @@ struct Row {
     length: usize,
     /// Line ends in it, those in quoted cells too.
     lines: u64,
-    /// Cells in it.
     cells: usize,
     /// Whether there is nothing before the line end.
     is_blank: bool,

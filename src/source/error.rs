@@ -27,7 +27,6 @@ pub enum SourceError {
     BadDocument {
         /// Where in the document, when it is in one place.
         place: Option<Place>,
-        /// What is wrong there.
         reason: String,
     },
     /// The document, or one item of it, is larger than it may be (413).
@@ -35,7 +34,6 @@ pub enum SourceError {
     TooLarge {
         /// The item, when it is one.
         place: Option<Place>,
-        /// Which limit was passed.
         reason: String,
     },
     /// The pushed body is not the object that it should be, apart from its entities (400).
@@ -46,10 +44,7 @@ pub enum SourceError {
     },
     /// The pushed body broke off (400, though the client may have left).
     #[error("the body broke off: {reason}")]
-    Interrupted {
-        /// What happened.
-        reason: String,
-    },
+    Interrupted { reason: String },
     /// The pushed body came too slowly (408).
     #[error(
         "the body came more slowly than limits.body_min_bytes_per_s ({bytes_per_s} bytes a second, measured over {seconds} s)"
@@ -95,7 +90,6 @@ impl SourceError {
         SourceError::BadDocument { place: None, reason: reason.into() }
     }
 
-    /// One item is bad.
     pub(crate) fn item(place: Place, reason: impl Into<String>) -> Self {
         SourceError::BadDocument { place: Some(place), reason: reason.into() }
     }

@@ -77,13 +77,9 @@ enum Member {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Before the document.
     Start,
-    /// After the array's bracket.
     FirstItem,
-    /// After an item.
     NextItem,
-    /// After the document.
     End,
 }
 
@@ -229,7 +225,6 @@ impl JsonDecoder {
         Ok(())
     }
 
-    /// Steps over any value.
     fn skip_value(&mut self) -> Result<(), SourceError> {
         if !matches!(self.peek()?, Some(b'{' | b'[')) {
             return self.take_scalar().map(drop);

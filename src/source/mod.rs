@@ -114,7 +114,6 @@ pub struct DecodeOptions {
 /// What cells of csv and tsv become (docs/semantics.md, Sources).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InferTypes {
-    /// Texts.
     #[default]
     No,
     /// Numbers, booleans and nulls, where they are exactly that. Other formats have their own types.
@@ -148,7 +147,6 @@ impl Default for DecodeOptions {
 /// The format and compression that were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Detected {
-    /// Its format.
     pub format: SourceFormat,
     /// The compression that was around it.
     pub compression: Compression,

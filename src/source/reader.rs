@@ -17,7 +17,6 @@ use super::error::{SourceError, into_io};
 /// How long a stream may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// Between two chunks.
     pub(super) idle: Duration,
     /// For everything: no chunk is awaited after this moment.
     pub(super) until: Option<Instant>,

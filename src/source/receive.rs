@@ -31,14 +31,12 @@ pub enum ReceiveError {
     /// There is no room for it.
     #[error(transparent)]
     Full(#[from] SpoolFull),
-    /// The disk failed.
     #[error("receiving a document: {0}")]
     Io(#[from] io::Error),
 }
 
 /// A document that is being received.
 pub struct Receiver {
-    /// All but the body.
     input: SourceInput,
     /// `None` once the body has come.
     chunks: Option<Chunks>,
@@ -55,7 +53,6 @@ pub struct Receiver {
 
 /// A complete document, and the disk that it takes.
 pub struct Received {
-    /// The document, for decoding.
     pub input: SourceInput,
     /// Counts the document while it exists.
     pub charge: SpoolCharge,

@@ -10,16 +10,9 @@ use crate::storage::free_space::{DiskReserve, Looks};
 pub enum SpoolFull {
     /// One user spools as much as one may.
     #[error("the sources and bodies of one user take more disk than sources.user_spool_bytes ({limit})")]
-    User {
-        /// The bound.
-        limit: u64,
-    },
-    /// All users together do.
+    User { limit: u64 },
     #[error("the sources and bodies of all users now take sources.spool_bytes ({limit}) of disk")]
-    All {
-        /// The bound.
-        limit: u64,
-    },
+    All { limit: u64 },
     /// One user spools as much as one may of what no other takes.
     #[error(
         "the sources and bodies of one user take more than fair.space_percent ({percent}) of the disk that others \
@@ -28,7 +21,6 @@ pub enum SpoolFull {
     Share {
         /// The share, in percent.
         percent: u64,
-        /// The bound of all.
         limit: u64,
     },
     /// The disk has little room left.
@@ -39,7 +31,6 @@ pub enum SpoolFull {
     },
 }
 
-/// The bounds.
 #[derive(Clone, Debug)]
 pub struct SpoolLimits {
     /// Bytes in all.
@@ -74,7 +65,6 @@ struct Used {
 }
 
 impl SpoolBudget {
-    /// Nothing is spooled yet.
     pub fn new(limits: SpoolLimits) -> SpoolBudget {
         SpoolBudget { shared: Arc::new(Shared { limits, used: Mutex::default() }) }
     }

@@ -60,16 +60,13 @@ fn count(part: &Part) {
 pub struct DamageReport {
     /// Its path in the store.
     pub path: String,
-    /// What is wrong.
     pub cause: String,
-    /// What reads lose.
     pub loss: Loss,
 }
 
 /// What reads lose with a part that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Answers.
     Answers,
     /// Time: other parts tell the same.
     Time,

@@ -142,7 +142,6 @@ impl Tally {
         checksums
     }
 
-    /// The value under [`CHECKSUMS_KEY`].
     pub(super) fn text(&mut self) -> String {
         std::mem::take(&mut self.text)
     }

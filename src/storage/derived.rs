@@ -57,15 +57,11 @@ pub struct PathCodes {
 /// One derivation as the cache keeps it; `None` says that the file has none that may be kept. Clones share memory.
 #[derive(Clone, Debug)]
 pub enum Derived {
-    /// See [`Derivation::Codes`].
     Codes(Option<Arc<PathCodes>>),
-    /// See [`Derivation::Order`].
     Order(Option<Arc<ColumnOrder>>),
-    /// See [`Derivation::Firsts`].
     Firsts(Arc<Firsts>),
     /// See [`Derivation::HashIndex`].
     HashIndex(Option<Arc<HashIndex>>),
-    /// See [`Derivation::LookedThrough`]: elements.
     LookedThrough(Arc<AtomicU64>),
 }
 
@@ -89,7 +85,6 @@ const WINDOW: usize = 1 << 16;
 /// The positions of the first entity of every group, ascending: 4 bytes a group, or a bit an entity if that is less.
 #[derive(Debug)]
 pub enum Firsts {
-    /// Each by itself.
     List(Vec<u32>),
     /// A bit for each entity, and how many are set.
     Bits(BooleanBuffer, usize),
@@ -218,7 +213,6 @@ impl ColumnOrder {
 #[derive(Clone, Debug)]
 pub struct OrderCursor {
     order: Arc<ColumnOrder>,
-    /// Places that come next.
     run: Range<usize>,
     /// Values before this place are left, the last one first.
     left: usize,

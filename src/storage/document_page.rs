@@ -38,10 +38,8 @@ pub struct DocumentPage {
     rows: usize,
 }
 
-/// Documents in memory.
 #[derive(Clone, Debug)]
 pub struct HeldDocuments {
-    /// As they are stored.
     pub stored: DocumentPage,
     /// As elements of an indented array, where they are kept so, too, and were asked for.
     pub indented: Option<DocumentPage>,

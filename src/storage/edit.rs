@@ -26,7 +26,6 @@ pub struct Edit {
 pub struct BaseFile {
     /// Its path in the store.
     pub path: String,
-    /// Its size.
     pub size_bytes: u64,
     /// The hash of its entities.
     pub content_sha256: String,
@@ -35,9 +34,7 @@ pub struct BaseFile {
 /// Which of the two files a piece lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The base.
     Base,
-    /// The edited file itself.
     Own,
 }
 
@@ -46,13 +43,10 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "(u8, u32, u32, u32)", try_from = "(u8, u32, u32, u32)")]
 pub struct Piece {
-    /// The file.
     pub source: Source,
-    /// Its row group.
     pub row_group: u32,
     /// The first row.
     pub start: u32,
-    /// How many rows.
     pub rows: u32,
 }
 
@@ -88,7 +82,6 @@ impl Edit {
         hex::encode(hash.finalize())
     }
 
-    /// Entities of the list.
     pub fn entity_count(&self) -> u64 {
         self.pieces.iter().map(|piece| u64::from(piece.rows)).sum()
     }

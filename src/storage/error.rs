@@ -17,12 +17,10 @@ pub enum StorageError {
     /// `store.url` is not one that the service can open.
     #[error("store.url `{url}`: {reason}")]
     Url {
-        /// The configured value.
         url: String,
         /// What is wrong, and what would be right.
         reason: String,
     },
-    /// The object store failed.
     #[error("object store: {0}")]
     Store(#[from] object_store::Error),
     /// The file is not Parquet, or is damaged.
@@ -39,7 +37,6 @@ pub enum StorageError {
     Damaged {
         /// Its path in the store.
         path: String,
-        /// Which part.
         part: String,
         /// What is wrong with it.
         cause: String,
@@ -49,7 +46,6 @@ pub enum StorageError {
     Unreadable {
         /// Its path in the store.
         path: String,
-        /// What the store says.
         source: object_store::Error,
     },
     /// The store is not there.
@@ -77,7 +73,6 @@ pub enum StorageError {
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the store is missing: {reason}")]
 pub struct StoreGone {
-    /// What shows it.
     pub reason: &'static str,
 }
 
@@ -102,7 +97,6 @@ impl From<DirectoryGone> for io::Error {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the directory of temporary files, {}, cannot be used: {cause}", .directory.display())]
 pub struct NoTemporaryFiles {
-    /// Its path.
     pub directory: PathBuf,
     /// What the system says. Several may wait for one file.
     pub cause: Arc<io::Error>,

@@ -81,7 +81,6 @@ pub(super) struct SchemaColumns {
 pub struct RowGroup {
     /// Position of its first entity.
     pub first: u64,
-    /// Entities in it.
     pub rows: usize,
 }
 

@@ -36,9 +36,7 @@ pub struct HashedValue {
 /// A value of an entity.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The value.
     pub value: HashedValue,
-    /// The entity's position.
     pub position: u32,
 }
 
@@ -71,7 +69,6 @@ impl ValueHasher {
     }
 }
 
-/// Both zeros are equal.
 fn bits(double: f64) -> u64 {
     (double + 0.0).to_bits()
 }

@@ -51,9 +51,7 @@ pub enum ShreddedKind {
     Null = 0,
     /// The path reaches no scalar.
     Nothing = 1,
-    /// `true` or `false`.
     Boolean = 2,
-    /// A string.
     String = 3,
     /// A number whose double and remainder are its value.
     Number = 4,
@@ -64,15 +62,11 @@ pub enum ShreddedKind {
 /// One of the parts that a shredded column may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShreddedPart {
-    /// Folded text.
     Text,
     /// Exact text where folding changed it.
     Exact,
-    /// [`ShreddedKind`].
     Kind,
-    /// Nearest double.
     Number,
-    /// Exact remainder.
     Remainder,
 }
 
@@ -108,7 +102,6 @@ impl ShreddedPart {
     }
 }
 
-/// One shredded path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShreddedColumn {
     /// The path's keys, from the top.
@@ -141,9 +134,7 @@ impl ShreddedColumn {
 /// What the metadata of a version file says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// [`FORMAT_VERSION`] of the writer.
     pub format_version: u32,
-    /// Entities in the file.
     pub entity_count: u64,
     /// Bytes of all documents.
     pub document_bytes: u64,

@@ -22,87 +22,60 @@ pub enum PartKey {
     Footer(Arc<str>),
     /// Page `page` of the documents of a row group. The number is the file's ([`Footer::id`]).
     Documents {
-        /// The file.
         file: u64,
-        /// The row group.
         row_group: u32,
-        /// The page.
         page: u32,
     },
-    /// The same page, indented.
     Indented {
-        /// The file.
         file: u64,
-        /// The row group.
         row_group: u32,
-        /// The page.
         page: u32,
     },
     /// A column of a row group.
     Column {
-        /// The file.
         file: u64,
-        /// The row group.
         row_group: u32,
-        /// The column.
         column: u32,
     },
     /// The bloom filter of a column of a row group.
     Bloom {
-        /// The file.
         file: u64,
-        /// The row group.
         row_group: u32,
-        /// The column.
         column: u32,
     },
     /// The paths of the profile of a file.
     Paths {
-        /// The file.
         file: u64,
     },
     /// The beginning of the profile of a file.
     ProfileSummary {
-        /// The file.
         file: u64,
     },
     /// The entries of a class in a segment of the keyword index.
     Keywords {
-        /// The file.
         file: u64,
-        /// The segment.
         segment: u32,
-        /// The class.
         class: Class,
     },
     /// A block of the lists of a class in a segment of the keyword index.
     KeywordLists {
-        /// The file.
         file: u64,
-        /// The segment.
         segment: u32,
-        /// The class.
         class: Class,
-        /// The block.
         block: u32,
     },
     /// The shapes of a row group.
     Shapes {
-        /// The file.
         file: u64,
-        /// The row group.
         row_group: u32,
     },
     /// The list of an edited file.
     Pieces {
-        /// The file.
         file: u64,
     },
     /// What is computed from the columns of a file.
     Derived {
-        /// The file.
         file: u64,
-        /// What.
         what: Derivation,
     },
 }

@@ -33,7 +33,6 @@ struct Lookups {
 /// How often one kind of part was found in the cache, and how often not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUse {
-    /// Found.
     pub hits: u64,
     /// Loaded, or waited for while another reader loaded it.
     pub misses: u64,
@@ -80,22 +79,18 @@ impl ReaderMetrics {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Footers.
     pub fn footers(&self) -> CacheUse {
         self.footers.get()
     }
 
-    /// Pages of documents.
     pub fn documents(&self) -> CacheUse {
         self.documents.get()
     }
 
-    /// Columns of row groups.
     pub fn columns(&self) -> CacheUse {
         self.columns.get()
     }
 
-    /// Bloom filters.
     pub fn blooms(&self) -> CacheUse {
         self.blooms.get()
     }
@@ -105,12 +100,10 @@ impl ReaderMetrics {
         self.keywords.get()
     }
 
-    /// Shapes of row groups.
     pub fn shapes(&self) -> CacheUse {
         self.shapes.get()
     }
 
-    /// Requests to the store.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }

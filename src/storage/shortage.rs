@@ -14,7 +14,6 @@ pub enum Shortage {
     DiskFull,
     /// The process, or the machine, has no file descriptors left.
     Descriptors,
-    /// The system refuses memory.
     Memory,
     /// The system starts no further thread.
     Threads,

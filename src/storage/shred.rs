@@ -27,7 +27,6 @@ pub struct Shredder {
     /// ShreddedColumn number by tree node; `usize::MAX` where the node is only on the way to one.
     shredded_of_node: Vec<usize>,
     shredded_columns: Vec<ShreddedBuilders>,
-    /// Where shapes are collected.
     shapes: Option<ShapeBuilder>,
     /// Bytes of the documents of the row group so far.
     document_bytes: u64,

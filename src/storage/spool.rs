@@ -28,7 +28,6 @@ impl ContentHash {
     }
 }
 
-/// Entities being spooled.
 pub struct Spool {
     charge: SpoolCharge,
     file: BufWriter<File>,
@@ -87,7 +86,6 @@ impl Spool {
         Ok(())
     }
 
-    /// Entities so far.
     pub fn entities(&self) -> u64 {
         self.profile.entities()
     }

@@ -34,11 +34,8 @@ const IDENTITY_DIGITS: usize = 32;
 pub struct S3Options {
     /// Endpoint of an S3-compatible server, for instance `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
-    /// Region.
     pub region: Option<String>,
-    /// Access key id.
     pub access_key_id: Option<String>,
-    /// Secret access key.
     pub secret_access_key: Option<String>,
     /// Whether plain `http` endpoints are allowed.
     pub allow_http: bool,
@@ -46,7 +43,6 @@ pub struct S3Options {
     pub retry_within: Option<Duration>,
 }
 
-/// An opened object store.
 #[derive(Clone, Debug)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
@@ -61,7 +57,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store's objects.
     pub fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.objects
     }

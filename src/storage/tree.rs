@@ -20,7 +20,6 @@ pub const UNKNOWN: Node = u32::MAX;
 /// A value that a walk comes by.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
-    /// A scalar.
     Scalar(Scalar<'a>),
     /// An object, before what is in it.
     Object,

@@ -15,7 +15,6 @@ pub struct UnfinishedFile {
     pub path: String,
     /// The path of the object that it was to become.
     pub object: String,
-    /// Its size now.
     pub size_bytes: u64,
     /// When it was last written.
     pub modified: SystemTime,

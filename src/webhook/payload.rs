@@ -10,13 +10,10 @@ use crate::model::version::VersionNumber;
 /// A refresh that made a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefreshEvent {
-    /// The dataset.
     pub dataset_id: DatasetId,
-    /// Its name for display.
     pub dataset_name: String,
     /// The number of the version that was made.
     pub version: VersionNumber,
-    /// The version's entities.
     pub entity_count: u64,
     /// When the refresh was complete.
     pub refreshed_at: DateTime<Utc>,

@@ -12,7 +12,6 @@ use crate::model::version::{Version, VersionFile};
 /// A dataset and the version of it that a reader asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The dataset.
     pub dataset: Dataset,
     /// The version; `None` if the dataset has no such version.
     pub version: Option<Version>,
@@ -21,7 +20,6 @@ pub struct Resolved {
 /// A version and whether it is the active one (docs/semantics.md, Records).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRecord {
-    /// The version.
     pub version: Version,
     /// Whether it is the active version, as of the moment in which it was read or written.
     pub is_active: bool,

@@ -27,7 +27,6 @@ const CONNECTING: Duration = Duration::from_secs(1);
 /// How often a node is pinged that has work, and how long it may take to answer.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(2);
 
-/// See [`PING_EVERY`].
 pub(super) const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Connections that are kept. There are fewer nodes.

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::part_scan::{Described, Files, PartScan};
 use super::task::{NodeTask, Runner, Task};
 
-/// An operator, as JSON.
 #[derive(Serialize, Deserialize)]
 enum Operator {
     NodeTask,

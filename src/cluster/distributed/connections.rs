@@ -27,7 +27,6 @@ use crate::metrics::metrics;
 /// Before the next attempt to accept one, when the process has no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What connections may do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Connections at once. Each node keeps one.
@@ -52,7 +51,6 @@ impl Default for Bounds {
 pub(super) struct Proof(Arc<AtomicBool>);
 
 impl Proof {
-    /// It is.
     pub(super) fn give(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -51,25 +51,20 @@ const PERMIT_WAIT: Duration = Duration::from_secs(2);
 /// How the batches are compressed that nodes send.
 const COMPRESSION: datafusion_distributed::CompressionType = datafusion_distributed::CompressionType::LZ4_FRAME;
 
-/// A node that helps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
-    /// Its name.
     pub name: String,
     /// Host and port where it serves tasks, after `https://` if it does with TLS.
     pub address: String,
 }
 
-/// The node that answers.
 #[derive(Clone, Debug)]
 pub struct OwnNode {
-    /// Its name.
     pub name: String,
     /// Whether it takes a part of its queries, and tasks of others.
     pub helps: bool,
 }
 
-/// How queries are distributed.
 pub struct DistributionOptions {
     /// The secret that nodes share.
     pub secret: NodeSecret,
@@ -79,7 +74,6 @@ pub struct DistributionOptions {
     pub distribute_bytes: u64,
     /// Tasks of other nodes that run at once.
     pub tasks: usize,
-    /// This node.
     pub own: OwnNode,
     /// The other nodes that help, as they are at the moment.
     pub peers: Arc<dyn Fn() -> Vec<Peer> + Send + Sync>,

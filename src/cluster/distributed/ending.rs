@@ -53,7 +53,6 @@ impl Ending {
         Ending { schema, node, rows: 0, has_ended: false }
     }
 
-    /// The node.
     pub(super) fn node(&self) -> &str {
         &self.node
     }

@@ -153,11 +153,9 @@ impl Operator for Gather {
     }
 }
 
-/// What a node gives.
 struct Given {
     batches: SendableRecordBatchStream,
     ending: Ending,
-    /// See [`Gather`].
     ascending: Option<usize>,
     /// The last position so far.
     last: Option<u64>,

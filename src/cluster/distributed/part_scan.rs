@@ -21,7 +21,6 @@ use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
 
-/// Where files are.
 #[derive(Clone)]
 pub(super) struct Files {
     pub(super) store: Store,
@@ -31,9 +30,7 @@ pub(super) struct Files {
 /// A scan of a part, described.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Described {
-    /// Of entities.
     Entities(Box<ScanDescription>),
-    /// Of fields.
     Fields(Box<FieldScanDescription>),
 }
 
@@ -68,7 +65,6 @@ impl Described {
     }
 }
 
-/// The operator.
 pub(super) struct PartScan {
     described: Arc<Described>,
     files: Files,

@@ -28,17 +28,13 @@ const AHEAD: usize = 2;
 /// The operator. It has one partition, and gives the rows of what is below and their end.
 pub(super) type NodeTask = Above<Task>;
 
-/// What it does.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
-    /// Where it runs.
     pub(super) runner: Runner,
 }
 
-/// Where a task runs.
 #[derive(Clone)]
 pub(super) struct Runner {
-    /// Its threads.
     pub(super) engine: Engine,
     /// Whether it is part of a diff, which may take longer than a query.
     pub(super) is_of_diff: bool,
@@ -125,7 +121,6 @@ async fn ended(running: AbortOnDropHandle<std::result::Result<(), Failure>>) -> 
 
 /// Why a task gives less than all.
 enum Failure {
-    /// It got no permit.
     Busy,
     Other(DataFusionError),
 }

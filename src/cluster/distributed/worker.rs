@@ -42,7 +42,6 @@ const PLAN_BYTES: usize = 16 << 20;
 /// Requests of one node at once: two for each task.
 const STREAMS: u32 = 1_024;
 
-/// What tasks run in.
 #[derive(Clone)]
 pub(super) struct Sessions {
     pub(super) engine: WeakEngine,

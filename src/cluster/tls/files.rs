@@ -36,9 +36,7 @@ pub enum TlsError {
     Read {
         /// The option that names it.
         setting: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// A file holds something else.
@@ -46,7 +44,6 @@ pub enum TlsError {
     File {
         /// The option that names it.
         setting: &'static str,
-        /// The file.
         path: PathBuf,
         /// What is wrong, and what would be right.
         reason: String,
@@ -75,9 +72,7 @@ pub(super) struct Contents {
 
 /// What connections are made with.
 pub(super) struct TlsConfigs {
-    /// Takes connections of servers.
     pub(super) server: Arc<ServerConfig>,
-    /// Connects to servers.
     pub(super) client: Arc<ClientConfig>,
     /// When the first certificate of the chain expires, in seconds since 1970, if one does.
     pub(super) expires_s: Option<u64>,

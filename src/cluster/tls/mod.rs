@@ -62,7 +62,6 @@ impl NodeTls {
         Ok((tls, watch))
     }
 
-    /// Takes connections of servers.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         self.in_use.load().server.clone().into()
     }
@@ -89,7 +88,6 @@ impl NodeTls {
     }
 }
 
-/// Looks after the files.
 struct Watch {
     tls: Weak<NodeTls>,
     files: Arc<Files>,

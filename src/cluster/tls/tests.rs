@@ -13,7 +13,6 @@ use super::*;
 
 const HOST: &str = "127.0.0.1";
 
-/// Who signs certificates.
 struct Authority {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,

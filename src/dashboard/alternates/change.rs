@@ -19,7 +19,6 @@ use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 /// Characters of an API call that are shown.
 const CALL_CHARACTERS: usize = 2_000;
 
-/// What is changed.
 pub(super) struct Target {
     pub(super) user: User,
     pub(super) dataset: Dataset,
@@ -53,9 +52,7 @@ pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     Ok(Target { user, dataset, place, version, action })
 }
 
-/// How a change ended.
 pub(super) enum Saved {
-    /// It is saved.
     Done(Reply),
     /// Somebody else has saved or deleted the alternate first.
     Stale,

@@ -28,7 +28,6 @@ use crate::http::visit::{self, BaseUrl};
 use crate::model::limits::EDITOR_BYTES;
 use crate::service::{BodyRoom, EntityChange, EntityEdit, InAlternate, ManageError};
 
-/// Lines of the field.
 const LINES_AT_LEAST: usize = 8;
 const LINES_SHOWN: usize = 32;
 
@@ -64,7 +63,6 @@ struct EditorPage {
     lines: usize,
     /// What is wrong with the text. Beside it, the script says nothing: it would tell the same in other words.
     problem: Option<String>,
-    /// Why nothing is saved.
     alert: Option<String>,
     conflict: Option<Conflict>,
     /// Whether somebody else has removed the entity.
@@ -93,7 +91,6 @@ struct Conflict {
     diff: String,
 }
 
-/// What a form holds.
 #[derive(Clone, Default)]
 struct Draft {
     position: u64,
@@ -102,11 +99,9 @@ struct Draft {
     /// The entity as it was, and its text now.
     base: String,
     text: String,
-    /// What stood beside it.
     beside: Beside,
 }
 
-/// What is shown besides.
 #[derive(Default)]
 struct Said {
     notes: Vec<String>,
@@ -399,7 +394,6 @@ fn too_large() -> HttpError {
     HttpError::Invalid { status: StatusCode::PAYLOAD_TOO_LARGE, text }
 }
 
-/// Why nothing was saved.
 fn failed(visit: &mut Visit, error: HttpError) -> (StatusCode, Said) {
     let told = visit::told(error, &visit.head);
     visit.headers.extend(told.headers);

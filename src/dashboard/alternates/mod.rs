@@ -47,7 +47,6 @@ struct AlternatePage {
     notice: Option<String>,
     /// The entities of the alternate, if there is one.
     entities: Option<String>,
-    /// Those of the version.
     of_version: String,
     last: Option<u64>,
     /// None where readers get 410.

@@ -50,7 +50,6 @@ impl Mistake {
         Mistake { place: None, problem: problem.into() }
     }
 
-    /// All of it.
     pub(super) fn text(&self) -> String {
         let problem = with_names(&self.problem);
         match &self.place {

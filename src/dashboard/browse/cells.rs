@@ -37,7 +37,6 @@ pub(super) enum Cell {
     Folded(Box<Folded>),
 }
 
-/// A value that unfolds.
 pub(super) struct Folded {
     pub(super) beginning: Shown,
     /// The first hit of a keyword and what stands around it, where the beginning has none.

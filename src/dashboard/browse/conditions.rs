@@ -86,7 +86,6 @@ impl fmt::Display for Words {
 }
 
 impl Words {
-    /// As text alone.
     fn text(&self) -> String {
         let (path, value) = (self.path.as_ref().map(Shown::plain), self.value.as_ref().map(Shown::plain));
         let parts = [Some(self.before), path, Some(self.between), value];
@@ -125,7 +124,6 @@ pub(super) struct InForce {
     pub(super) more: usize,
 }
 
-/// See [`InForce`].
 pub(super) fn in_force(links: &Links<'_>) -> InForce {
     let is_true = |value: &str| value == "1" || value.eq_ignore_ascii_case("true");
     let part = |(place, (name, value)): (usize, &(String, String))| {

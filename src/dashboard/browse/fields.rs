@@ -22,11 +22,9 @@ const VALUES: usize = 5;
 /// Characters of a path and of a value.
 const CHARACTERS: usize = 80;
 
-/// See the module.
 pub(super) struct Fields {
     /// Those at the top, with those below them.
     pub(super) tree: Vec<Node>,
-    /// How many there are.
     pub(super) all: String,
     /// Paths that are not shown.
     pub(super) left_out: usize,

@@ -58,7 +58,6 @@ impl Added {
     }
 }
 
-/// See the module.
 pub(super) struct Form {
     pub(super) action: String,
     /// The page without conditions and all.

@@ -43,7 +43,6 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Whether there are any.
     pub(super) fn shows_entities(&self) -> bool {
         self.table.as_ref().is_some_and(|table| !table.rows.is_empty())
             || self.json.as_ref().is_some_and(|rows| !rows.is_empty())
@@ -170,7 +169,6 @@ pub(super) async fn find(
 /// What a page is made of.
 struct Read {
     answer: Answer,
-    /// Where its entities are.
     positions: Vec<u64>,
     /// The read that was made of what was asked for.
     shown: Arc<ReadRequest>,

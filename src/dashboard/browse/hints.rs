@@ -16,7 +16,6 @@ use super::{COLUMNS, conditions};
 /// Fields of which something is said.
 const FIELDS: usize = 10;
 
-/// See the module.
 pub(super) struct Hint {
     pub(super) text: Sentence,
     /// A question, and the page that it leads to.

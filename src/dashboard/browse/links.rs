@@ -26,9 +26,7 @@ const FEW_REPEATED_BYTES: usize = 4_096;
 pub(super) struct Counting {
     /// This page with the count.
     pub(super) page: String,
-    /// The count as JSON.
     pub(super) call: String,
-    /// Entities of a page.
     pub(super) limit: u64,
 }
 

@@ -79,7 +79,6 @@ pub(super) async fn active(State(app): State<App>, head: Parts) -> Response {
     visit.answer(outcome).await
 }
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     build(app, head, |visit| {
         Box::pin(async move {

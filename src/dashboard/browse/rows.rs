@@ -32,14 +32,12 @@ const JSON_CHARACTERS: usize = 100_000;
 /// Bytes of all that is shown.
 const SHOWN_BYTES: usize = 1 << 20;
 
-/// How entities are shown.
 pub(super) struct Look<'a> {
     pub(super) links: &'a Links<'a>,
     /// Where each stands in the version, as far as that is known.
     pub(super) positions: &'a [u64],
     /// Where the first stands in the answer.
     pub(super) offset: u64,
-    /// What is marked.
     pub(super) marks: Marks,
     /// The columns of a table that are asked for, in their order; none for all.
     pub(super) columns: Vec<String>,
@@ -89,7 +87,6 @@ pub(super) struct RowLabel {
     pub(super) href: Option<String>,
 }
 
-/// An entity as JSON.
 pub(super) struct JsonRow {
     pub(super) label: RowLabel,
     pub(super) json: Shown,
@@ -270,7 +267,6 @@ impl Column {
     }
 }
 
-/// Entities as JSON.
 pub(super) fn json(entities: &Entities, look: &Look<'_>) -> Vec<JsonRow> {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     for (index, entity) in entities.iter().enumerate() {

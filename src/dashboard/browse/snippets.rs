@@ -9,7 +9,6 @@ use crate::http::params::{PARAMETERS, ParameterKind, Repetition};
 use crate::http::visit::BaseUrl;
 use crate::model::request::Format;
 
-/// A text to paste.
 pub(super) struct Snippet {
     pub(super) name: &'static str,
     pub(super) text: String,

@@ -11,7 +11,6 @@ use crate::document::{JsonType, Scalar};
 const CHARACTERS: usize = 1_000;
 const AROUND: usize = 60;
 
-/// Which value of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     None,
@@ -83,7 +82,6 @@ fn part(text: &str, before: usize, behind: usize, mark: Mark) -> String {
     html
 }
 
-/// All of a value.
 fn whole(value: &[u8], mark: Mark) -> String {
     let (class, text) = match Scalar::read(value) {
         Some(Scalar::String(text)) if text.raw().is_empty() => return empty(mark),

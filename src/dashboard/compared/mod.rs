@@ -17,7 +17,6 @@ const PAGE_ROWS: usize = 4_000;
 /// Bytes of the HTML of all that a page shows.
 const PAGE_HTML: usize = 2 << 20;
 
-/// Characters of a path.
 const PATH_CHARACTERS: usize = 300;
 
 /// How much more a page can show.
@@ -27,7 +26,6 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// That of a page.
     pub(super) fn of_page() -> Room {
         Room { rows: PAGE_ROWS, bytes: PAGE_HTML }
     }
@@ -36,9 +34,7 @@ impl Room {
 /// What is shown of two entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paths {
-    /// Where they differ.
     Changed,
-    /// All.
     All,
 }
 

@@ -61,7 +61,6 @@ struct Form {
     versions: String,
 }
 
-/// What was found.
 struct Found {
     title: String,
     same: bool,
@@ -99,7 +98,6 @@ struct RecordHtml {
     class: &'static str,
     old: Option<EntityLink>,
     new: Option<EntityLink>,
-    /// How many paths differ.
     changed: Option<String>,
     compared: Compared,
 }
@@ -110,7 +108,6 @@ struct EntityLink {
     href: Option<String>,
 }
 
-/// The handler.
 pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     build(app, head, |visit| Box::pin(page(visit))).await
 }

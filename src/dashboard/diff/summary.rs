@@ -21,15 +21,12 @@ const BYTES: usize = 4 << 20;
 const PATHS: usize = 5_000;
 const SHOWN: usize = 50;
 
-/// Characters of a path.
 const CHARACTERS: usize = 200;
 
-/// The summary.
 pub(super) struct Summary {
     pub(super) paths: Vec<PathCount>,
     /// How many more paths differ.
     pub(super) left_out: usize,
-    /// What bound was met.
     pub(super) bound: Option<String>,
 }
 

@@ -89,7 +89,6 @@ impl Told {
     }
 }
 
-/// The handler.
 pub(in crate::dashboard) async fn show(State(app): State<App>, head: Parts) -> Response {
     let visit = match Visit::begin(app, head).await {
         Ok(visit) => visit,

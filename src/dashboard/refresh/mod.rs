@@ -42,7 +42,6 @@ const REFRESH_WAITS: Duration = Duration::from_secs(5);
 /// Times of a schedule that are shown.
 const TIMES: usize = 5;
 
-/// Attempts in a page.
 const PAGE: usize = 20;
 
 /// The parameter that names a refresh that was seen running.

@@ -23,7 +23,6 @@ use crate::source::InferTypes;
 const FORMAT: &str = "format";
 const INFER_TYPES: &str = "infer_types";
 
-/// The handler.
 pub(in crate::dashboard) async fn act(State(app): State<App>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let mut visit = match Visit::begin(app, head).await {

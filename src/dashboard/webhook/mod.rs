@@ -24,7 +24,6 @@ use crate::model::version::VersionNumber;
 use crate::service::{App, ManageError};
 use crate::webhook::SIGNATURE_HEADER;
 
-/// Deliveries in a page.
 const PAGE: usize = 20;
 
 /// The parameter that names the version whose payload is shown.
@@ -49,7 +48,6 @@ struct WebhookPage {
     /// Whether the plan has webhooks.
     allowed: bool,
     plan: &'static str,
-    /// What is registered.
     registered: Option<Registered>,
     /// Empty where it is not shown, because it may hold a key.
     url: String,
@@ -86,7 +84,6 @@ enum Signed {
     Typed,
     /// With the one that is registered.
     Kept,
-    /// Not at all.
     No,
 }
 

@@ -1,7 +1,6 @@
 //! How a receiver checks a signature, as programs that run as they stand: with the secret in `WEBHOOK_SECRET`, the
 //! header in `SIGNATURE` and the body as it came in the file `body.json`. Each prints `genuine` or `forged`.
 
-/// A program.
 pub(super) struct Snippet {
     pub(super) name: &'static str,
     pub(super) text: &'static str,

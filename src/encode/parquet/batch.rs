@@ -137,7 +137,6 @@ struct BatchColumn {
 /// The cells of one column in a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells<'b> {
-    /// How many they are.
     pub count: usize,
     /// The row of each, ascending; none if they are those of the first rows.
     rows: &'b [u32],
@@ -146,7 +145,6 @@ pub(super) struct Cells<'b> {
 }
 
 impl Batches {
-    /// Batches of these columns.
     pub fn new(columns: Arc<Columns>) -> Batches {
         Batches { columns, types: None, rows: Arc::default(), spare: Spare::default() }
     }
@@ -201,7 +199,6 @@ impl BatchBuilder {
         *rows += 1;
     }
 
-    /// Rows so far.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -300,7 +297,6 @@ impl Filled {
 }
 
 impl Batch {
-    /// Rows in it.
     pub fn rows(&self) -> usize {
         self.rows
     }

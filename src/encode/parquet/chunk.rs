@@ -46,7 +46,6 @@ const FIRST_TRY: usize = 512;
 /// Rows of a page of an indexed column, besides those without a value: readers find what they look for in few of them.
 pub(super) const INDEXED_ROWS: usize = 20_000;
 
-/// The level of Zstandard.
 pub(super) const LEVEL: i32 = 1;
 
 /// Rows whose columns can be encoded.
@@ -144,7 +143,6 @@ struct ColumnCells<'c> {
     page_rows: usize,
     /// Rows of the row group.
     rows: usize,
-    /// Cells in them.
     count: usize,
     /// The first row of each batch with cells, and its cells.
     parts: Vec<(u32, Cells<'c>)>,

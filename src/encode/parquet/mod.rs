@@ -111,7 +111,6 @@ pub struct ParquetStream {
     types: Option<Arc<[ColumnType]>>,
     /// Rows of a row group, if its cells are not too many bytes before.
     row_group_rows: usize,
-    /// The current row group.
     batches: Vec<Batch>,
     rows: usize,
     cell_bytes: usize,

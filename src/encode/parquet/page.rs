@@ -8,7 +8,6 @@ const PLAIN: usize = 0;
 const RLE: usize = 3;
 const RLE_DICTIONARY: usize = 8;
 
-/// What a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
     /// The values of a dictionary.

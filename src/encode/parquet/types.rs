@@ -18,14 +18,11 @@ use crate::encode::row::Row;
 /// The type of a column of Parquet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColumnType {
-    /// UTF-8.
     #[default]
     Text,
-    /// BOOLEAN.
     Boolean,
     /// INT64, signed.
     Int64,
-    /// DOUBLE.
     Double,
 }
 
@@ -154,7 +151,6 @@ impl TypesBuilder {
         });
     }
 
-    /// Adds another part.
     pub fn merge(&mut self, other: &TypesBuilder) {
         self.seen.iter_mut().zip(&other.seen).for_each(|(seen, other)| seen.0 |= other.0);
     }

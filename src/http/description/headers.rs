@@ -127,7 +127,6 @@ pub(in crate::http) const EVERY: &[&str] = &["X-Request-Id"];
 /// How much of the rate is left; of none when the operator has switched the limit off.
 pub(in crate::http) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
-/// What was served.
 pub(in crate::http) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];
 
 /// Of what scripts of other origins may read.

@@ -15,11 +15,9 @@ use utoipa::openapi::{Components, Content, ContentBuilder, ObjectBuilder, Paths,
 /// The content type of texts: of every error, too.
 pub(in crate::http) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Operations that belong together.
 pub(in crate::http) struct Section {
     /// Under which names tools show them, in this order. Every operation of the section carries one of them.
     pub tags: Vec<Tag>,
-    /// The operations.
     pub paths: Paths,
     /// What they refer to. Names are unique over all sections.
     pub components: Components,

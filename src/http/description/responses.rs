@@ -11,7 +11,6 @@ pub(in crate::http) struct ErrorAnswer {
     pub status: u16,
     /// The name of its component.
     pub component: &'static str,
-    /// When it is given.
     pub when: &'static str,
     /// An example of its text.
     pub example: &'static str,

@@ -47,10 +47,7 @@ pub enum CallError {
          host of server.public_url and the names in server.allowed_hosts.",
         quoted(.host)
     )]
-    ForeignHost {
-        /// What the header names.
-        host: String,
-    },
+    ForeignHost { host: String },
     /// A form that no page of the caller's session has made.
     #[error(
         "This form is not of your session, or is too old. Nothing was changed. Open the page again, and try once more."
@@ -115,7 +112,6 @@ pub enum CallError {
          {seconds} s."
     )]
     NotSteady {
-        /// What has come.
         took_bytes: u64,
         /// What is announced, or the most that there may be.
         most_bytes: u64,
@@ -124,7 +120,6 @@ pub enum CallError {
         /// How long it may take.
         seconds: u64,
     },
-    /// The body broke off.
     #[error("The body broke off.")]
     Cut,
     /// The body is not a JSON object.
@@ -142,7 +137,6 @@ pub enum CallError {
     /// A field of the body, or a parameter, is missing or cannot be used.
     #[error("Invalid request: {field}: {problem}.")]
     Field {
-        /// Its name.
         field: &'static str,
         /// What is wrong with it, and what would be right.
         problem: String,
@@ -161,10 +155,7 @@ pub enum CallError {
          query.",
         quoted(.name)
     )]
-    InQuery {
-        /// Its name.
-        name: String,
-    },
+    InQuery { name: String },
     /// A parameter whose bytes, once decoded, are not UTF-8.
     #[error("Invalid request: {} in the query is not UTF-8; valid: percent-encoded UTF-8.", quoted(.raw))]
     NotUtf8 {
@@ -180,7 +171,6 @@ pub enum CallError {
     /// A field of the body, or a parameter, that the operation does not know.
     #[error("Invalid request: {}.", unknown(.name, .known))]
     NoSuchField {
-        /// Its name.
         name: String,
         /// Those that the operation knows.
         known: Vec<&'static str>,

@@ -43,10 +43,7 @@ pub enum HttpError {
     /// No route has this path.
     NoSuchPath,
     /// No route has this path, and one is much like it.
-    MisspeltPath {
-        /// The known path.
-        nearest: &'static str,
-    },
+    MisspeltPath { nearest: &'static str },
     /// The process has not the role for requests.
     NotServed,
     /// The path exists, but does not take the method.
@@ -58,7 +55,6 @@ pub enum HttpError {
     Host,
     /// The request is not one: its path or its query string is wrong.
     Invalid {
-        /// 400 or 414.
         status: StatusCode,
         /// Which part is wrong, and what would be right.
         text: String,

@@ -13,7 +13,6 @@ use crate::http::headers::client_ip;
 use crate::net::is_localhost;
 use crate::service::App;
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BaseUrl {
     base_url: String,

@@ -9,7 +9,6 @@ pub use crate::encode::ContentCoding;
 /// first.
 const PREFERRED: [ContentCoding; 3] = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
 
-/// A weight, in thousandths.
 type Quality = u16;
 
 impl ContentCoding {

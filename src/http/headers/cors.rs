@@ -14,7 +14,6 @@ static EXPOSED: HeaderValue = HeaderValue::from_static(
      Accept-Ranges, Content-Range",
 );
 
-/// Every origin.
 static ANY: HeaderValue = HeaderValue::from_static("*");
 
 /// Opens an answer to every origin.

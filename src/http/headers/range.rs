@@ -19,10 +19,7 @@ pub enum ByteRange {
         last: Option<u64>,
     },
     /// `-length`: so many bytes at the end.
-    Suffix {
-        /// How many.
-        length: u64,
-    },
+    Suffix { length: u64 },
 }
 
 impl ByteRange {

@@ -60,7 +60,6 @@ pub(in crate::http) struct LogOptions {
     pub trusted_proxies: TrustedProxies,
 }
 
-/// The layer.
 pub(super) async fn recorded<F>(
     options: &LogOptions,
     mut request: Request,

@@ -67,7 +67,6 @@ impl HttpBody for SharedBody {
     }
 }
 
-/// The layer.
 pub(super) async fn refused_bodies<F>(
     limits: DrainLimits,
     request: Request,

@@ -20,7 +20,6 @@ pub(in crate::http) fn mark(request: &mut Request) {
     }
 }
 
-/// The layer.
 pub(super) async fn refuse_wrong<F>(request: Request, handle: impl FnOnce(Request) -> F) -> Response
 where
     F: Future<Output = Response>,

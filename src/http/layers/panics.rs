@@ -11,7 +11,6 @@ use futures::FutureExt;
 
 use crate::http::error::HttpError;
 
-/// The layer.
 pub(super) async fn answered(handling: impl Future<Output = Response>) -> Response {
     caught(handling).await.unwrap_or_else(IntoResponse::into_response)
 }

@@ -274,7 +274,6 @@ impl Fields {
         Fields { members, listed, _room: None }
     }
 
-    /// All that are there.
     pub(in crate::http) fn members(&self) -> &Map<String, Value> {
         &self.members
     }
@@ -338,7 +337,6 @@ impl Fields {
         self.present(name).map_or(Ok(VersionSelector::Active), |_| self.selector(name))
     }
 
-    /// Which version.
     pub(crate) fn selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {
         match self.present(name) {
             Some(Value::Number(_)) => self.positive(name).ok().map(VersionNumber::new).map(VersionSelector::Number),
@@ -360,7 +358,6 @@ impl Fields {
         found.map(Some).ok_or_else(|| self.wrong(name, &values.map(name_of).join(", ")))
     }
 
-    /// A text.
     pub(crate) fn text(&self, name: &'static str) -> Result<&str, CallError> {
         match self.present(name) {
             Some(Value::String(text)) => Ok(text),
@@ -425,7 +422,6 @@ impl Fields {
         index.map(Some).map_err(|error| CallError::field(NAME, error))
     }
 
-    /// A text that parses.
     pub(crate) fn parsed<T: FromStr<Err: Display>>(&self, name: &'static str) -> Result<T, CallError> {
         parse(name, self.text(name)?)
     }

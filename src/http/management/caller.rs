@@ -50,15 +50,11 @@ impl FromRequestParts<App> for Caller {
 /// The same, with what says who it is.
 #[derive(Clone, Debug)]
 pub(super) struct Identified {
-    /// The user.
     pub user: User,
-    /// Who sends the call.
     pub client: Client,
-    /// What says so.
     pub by: Credential,
 }
 
-/// What says who calls.
 #[derive(Clone, Debug)]
 pub(super) enum Credential {
     /// The cookie of the session of this id.

@@ -69,7 +69,6 @@ static DIFF: Endpoint = Endpoint {
 pub(crate) struct DiffCall {
     dataset: DatasetId,
     sides: DiffSides,
-    /// Which records.
     pub(crate) page: DiffPage,
     form: DiffForm,
 }

@@ -83,7 +83,6 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
     modules.into_iter().flatten().copied()
 }
 
-/// Their routes.
 pub(super) fn routes() -> Router<App> {
     endpoint::routes(endpoints()).layer(map_response(private))
 }

@@ -66,7 +66,6 @@ pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
 /// Some of the datasets that everybody may find.
 #[derive(Serialize)]
 struct PublicPage {
-    /// The datasets, by id.
     datasets: Vec<listings::ListedDataset>,
     /// The last `dataset_id`, if there are more after it.
     next_after: Option<u64>,
@@ -75,7 +74,6 @@ struct PublicPage {
 /// Some of the caller's datasets.
 #[derive(Serialize)]
 struct DatasetPage {
-    /// The datasets, by id.
     datasets: Vec<ListedDataset>,
     /// The last `dataset_id`, if there are more after it.
     next_after: Option<u64>,
@@ -84,13 +82,9 @@ struct DatasetPage {
 /// A dataset without what opens it.
 #[derive(Serialize)]
 struct ListedDataset {
-    /// Its id.
     dataset_id: u64,
-    /// Its name.
     name: String,
-    /// Its name in URLs.
     name_slug: String,
-    /// What it holds.
     description: Option<String>,
     /// The terms under which its entities may be used.
     licence: Option<String>,
@@ -102,13 +96,11 @@ struct ListedDataset {
     source: String,
     /// The version that `active` means; null where there is none yet.
     active_version: Option<u64>,
-    /// The highest version number.
     latest_version: Option<u64>,
     /// Whether the owner has pinned the active version.
     pinned: bool,
     /// Whether it is frozen: it gets no new versions and cannot be read, but its alternates can be edited.
     frozen: bool,
-    /// When it was created.
     created_at: String,
 }
 

@@ -145,7 +145,6 @@ fn push(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> 
     })
 }
 
-/// As [`push`].
 fn edit(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     // The message keeps its room until it is answered.
     Box::pin(async move { changed(alternate_edits::make(&caller.app, &caller.user, body(caller), None).await?) })

@@ -3,7 +3,6 @@
 use crate::http::error::HttpError;
 use crate::http::text::quoted;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) enum ToolError {
     /// What the same call over HTTP would be refused with.
@@ -11,16 +10,18 @@ pub(super) enum ToolError {
     /// An argument that the tool does not have.
     NoSuchArgument {
         name: String,
-        /// Those that it has.
         known: String,
         /// The one that was perhaps meant.
         nearest: Option<String>,
     },
     /// The result would be too long; says what to do instead.
-    TooLong { limit_bytes: usize, instead: &'static str },
-    /// It took too long.
-    TooSlow { seconds: u64 },
-    /// The client left.
+    TooLong {
+        limit_bytes: usize,
+        instead: &'static str,
+    },
+    TooSlow {
+        seconds: u64,
+    },
     Left,
 }
 

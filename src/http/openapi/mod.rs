@@ -43,7 +43,6 @@ use crate::service::App;
 /// The endpoints of this module.
 static ENDPOINTS: &[&Endpoint] = &[&DOCUMENT];
 
-/// Their routes.
 pub(super) fn routes() -> Router<App> {
     endpoint::routes(ENDPOINTS.iter().copied())
 }
@@ -74,7 +73,6 @@ fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
     management::endpoints().chain(operational.into_iter().flatten().copied())
 }
 
-/// The whole document.
 fn document() -> OpenApi {
     let mut components = ComponentsBuilder::new().responses_from_iter(responses::shared()).build();
     components.headers = headers::shared();

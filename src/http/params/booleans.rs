@@ -2,7 +2,6 @@
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
-/// The parameter `include_source`.
 pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
     name: "include_source",
     kind: ParameterKind::Boolean,
@@ -35,7 +34,6 @@ pub(super) const DENULL: Parameter = Parameter {
     },
 };
 
-/// The parameter `dedup`.
 pub(super) const DEDUP: Parameter = Parameter {
     name: "dedup",
     kind: ParameterKind::Boolean,
@@ -53,7 +51,6 @@ pub(super) const DEDUP: Parameter = Parameter {
     },
 };
 
-/// The parameter `flatten`.
 pub(super) const FLATTEN: Parameter = Parameter {
     name: "flatten",
     kind: ParameterKind::Boolean,
@@ -71,7 +68,6 @@ pub(super) const FLATTEN: Parameter = Parameter {
     },
 };
 
-/// The parameter `pretty`.
 pub(super) const PRETTY: Parameter = Parameter {
     name: "pretty",
     kind: ParameterKind::Boolean,
@@ -86,7 +82,6 @@ pub(super) const PRETTY: Parameter = Parameter {
     },
 };
 
-/// The parameter `count`.
 pub(super) const COUNT: Parameter = Parameter {
     name: "count",
     kind: ParameterKind::Boolean,
@@ -103,7 +98,6 @@ pub(super) const COUNT: Parameter = Parameter {
     },
 };
 
-/// The parameter `alt`.
 pub(super) const ALT: Parameter = Parameter {
     name: "alt",
     kind: ParameterKind::Boolean,
@@ -119,7 +113,6 @@ pub(super) const ALT: Parameter = Parameter {
     },
 };
 
-/// The parameter `strict`.
 pub(super) const STRICT: Parameter = Parameter {
     name: "strict",
     kind: ParameterKind::Boolean,

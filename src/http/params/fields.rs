@@ -2,7 +2,6 @@
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
-/// The parameter `keep_field`.
 pub(super) const KEEP_FIELD: Parameter = Parameter {
     name: "keep_field",
     kind: ParameterKind::Paths,
@@ -22,7 +21,6 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
     },
 };
 
-/// The parameter `drop_field`.
 pub(super) const DROP_FIELD: Parameter = Parameter {
     name: "drop_field",
     kind: ParameterKind::Paths,
@@ -41,7 +39,6 @@ pub(super) const DROP_FIELD: Parameter = Parameter {
     },
 };
 
-/// The parameter `dedup_key`.
 pub(super) const DEDUP_KEY: Parameter = Parameter {
     name: "dedup_key",
     kind: ParameterKind::Paths,

@@ -2,7 +2,6 @@
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
-/// The parameter `filter`.
 pub(super) const FILTER: Parameter = Parameter {
     name: "filter",
     kind: ParameterKind::PathValue,
@@ -21,7 +20,6 @@ pub(super) const FILTER: Parameter = Parameter {
     },
 };
 
-/// The parameter `filter_contains`.
 pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     name: "filter_contains",
     kind: ParameterKind::PathValue,

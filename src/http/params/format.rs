@@ -3,7 +3,6 @@
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
 use crate::model::request::{Format, ReadRequest};
 
-/// The parameter `format`.
 pub(super) const FORMAT: Parameter = Parameter {
     name: "format",
     kind: ParameterKind::OneOf(&Format::NAMES),

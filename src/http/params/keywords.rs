@@ -3,7 +3,6 @@
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
 use crate::model::request::{KeywordsMode, ReadRequest};
 
-/// The parameter `keywords`.
 pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
     kind: ParameterKind::Keywords,
@@ -21,7 +20,6 @@ pub(super) const KEYWORDS: Parameter = Parameter {
     },
 };
 
-/// The parameter `keywords_mode`.
 pub(super) const KEYWORDS_MODE: Parameter = Parameter {
     name: "keywords_mode",
     kind: ParameterKind::OneOf(&["or", "and"]),

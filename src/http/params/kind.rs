@@ -14,9 +14,7 @@ pub enum ParameterKind {
     WholeNumber,
     /// One of these names, exactly.
     OneOf(&'static [&'static str]),
-    /// Paths, separated by commas.
     Paths,
-    /// Texts, separated by commas.
     Keywords,
     /// A path and a text, with a colon between them.
     PathValue,

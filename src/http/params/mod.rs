@@ -47,7 +47,6 @@ type Apply = fn(&str, &mut ReadRequest) -> Result<(), InvalidValue>;
 pub struct Parameter {
     /// The name in a URL: exact, lower case.
     pub name: &'static str,
-    /// What its values are.
     pub kind: ParameterKind,
     /// What holds when it is not given, in the words of the table in docs/read.md, Parameters ("false", "all", "none").
     pub default_text: &'static str,
@@ -76,7 +75,6 @@ pub enum Repetition {
 }
 
 impl Repetition {
-    /// The word for tables.
     pub fn text(self) -> &'static str {
         match self {
             Repetition::Single => "no",
@@ -96,7 +94,6 @@ pub struct InvalidValue {
 }
 
 impl InvalidValue {
-    /// Joins the two parts.
     pub fn new(problem: impl Into<Cow<'static, str>>, valid: impl Into<Cow<'static, str>>) -> InvalidValue {
         InvalidValue { problem: problem.into(), valid: valid.into() }
     }

@@ -2,7 +2,6 @@
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
-/// The parameter `sample`.
 pub(super) const SAMPLE: Parameter = Parameter {
     name: "sample",
     kind: ParameterKind::WholeNumber,
@@ -19,7 +18,6 @@ pub(super) const SAMPLE: Parameter = Parameter {
     },
 };
 
-/// The parameter `offset`.
 pub(super) const OFFSET: Parameter = Parameter {
     name: "offset",
     kind: ParameterKind::WholeNumber,
@@ -35,7 +33,6 @@ pub(super) const OFFSET: Parameter = Parameter {
     },
 };
 
-/// The parameter `limit`.
 pub(super) const LIMIT: Parameter = Parameter {
     name: "limit",
     kind: ParameterKind::WholeNumber,

@@ -36,16 +36,12 @@ macro_rules! range {
     };
 }
 
-/// The parameter `filter_gt`.
 pub(super) const FILTER_GT: Parameter = range!(Greater, "greater than", "area:1000");
 
-/// The parameter `filter_gte`.
 pub(super) const FILTER_GTE: Parameter = range!(GreaterOrEqual, "greater than or equal to", "name.common:C");
 
-/// The parameter `filter_lt`.
 pub(super) const FILTER_LT: Parameter = range!(Less, "less than", "area:500000");
 
-/// The parameter `filter_lte`.
 pub(super) const FILTER_LTE: Parameter = range!(LessOrEqual, "less than or equal to", "name.common:\"Z\"");
 
 fn push(bound: RangeBound, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {

@@ -72,22 +72,15 @@ pub const ITEMS_LIMIT: usize = limits::ITEMS;
 pub enum ParameterError {
     /// The whole query string is longer than [`QUERY_BYTES_LIMIT`].
     #[error("the query string is {bytes} bytes long; valid: at most {QUERY_BYTES_LIMIT} bytes")]
-    QueryTooLong {
-        /// Its length, still encoded.
-        bytes: usize,
-    },
+    QueryTooLong { bytes: usize },
     /// A parameter's name decodes to bytes that are not UTF-8.
     #[error("a parameter's name, {}, is not UTF-8; valid: percent-encoded UTF-8", quoted(.raw))]
-    NameNotUtf8 {
-        /// The name, still encoded.
-        raw: String,
-    },
+    NameNotUtf8 { raw: String },
     /// A value decodes to bytes that are not UTF-8.
     #[error("parameter {}: {} is not UTF-8; valid: percent-encoded UTF-8", bare(.name), quoted(.raw))]
     ValueNotUtf8 {
         /// The decoded name of the parameter.
         name: String,
-        /// The value, still encoded.
         raw: String,
     },
     /// A parameter that takes one value was given a second one.
@@ -103,7 +96,6 @@ pub enum ParameterError {
     Invalid {
         /// The name of the parameter.
         name: &'static str,
-        /// The value it refused.
         value: String,
         /// What is wrong with it, and what would be right.
         reason: InvalidValue,
@@ -120,19 +112,13 @@ pub enum ParameterError {
     },
     /// A strict request has a parameter that does not exist.
     #[error("unknown parameter {}, which strict=true refuses;{} valid: {}", quoted(.name), meant(.name), names())]
-    Unknown {
-        /// Its name.
-        name: String,
-    },
+    Unknown { name: String },
     /// There are more than [`ITEMS_LIMIT`] filters, paths in lists, and keywords.
     #[error(
         "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords and \
          dedup_key hold {items} items; valid: at most {ITEMS_LIMIT} in all"
     )]
-    TooManyItems {
-        /// How many there are.
-        items: usize,
-    },
+    TooManyItems { items: usize },
 }
 
 impl ParameterError {

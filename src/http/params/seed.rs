@@ -2,7 +2,6 @@
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
-/// The parameter `seed`.
 pub(super) const SEED: Parameter = Parameter {
     name: "seed",
     kind: ParameterKind::WholeNumber,

@@ -3,7 +3,6 @@
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
 use crate::model::request::Sort;
 
-/// The parameter `sort`.
 pub(super) const SORT: Parameter = Parameter {
     name: "sort",
     kind: ParameterKind::Sort,

@@ -2,7 +2,6 @@
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
-/// The parameter `total`.
 pub(super) const TOTAL: Parameter = Parameter {
     name: "total",
     kind: ParameterKind::Boolean,

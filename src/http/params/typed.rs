@@ -2,7 +2,6 @@
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
-/// The parameter `typed`.
 pub(super) const TYPED: Parameter = Parameter {
     name: "typed",
     kind: ParameterKind::Boolean,

@@ -77,7 +77,6 @@ pub struct ParsedRead {
     pub target: ReadTarget,
     /// What of it, and in which form.
     pub request: ReadRequest,
-    /// Parameters that were ignored.
     pub unknown: Vec<UnknownParameter>,
 }
 
@@ -335,7 +334,6 @@ fn not_modified(served: &Admitted) -> Response {
     response
 }
 
-/// What is served.
 fn describe(headers: &mut HeaderMap, served: &Admitted) {
     headers.insert(X_DATASET_ID, HeaderValue::from(served.dataset_id.get()));
     let [yes, no] = const { [HeaderValue::from_static("true"), HeaderValue::from_static("false")] };

@@ -16,7 +16,6 @@ use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::ReadTarget;
 
-/// What a path says.
 #[derive(Clone, Debug)]
 pub struct ReadPath {
     /// The dataset and the version. Numbers too large to exist are well formed, and found by nobody.

@@ -33,7 +33,6 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(500);
 /// How long a connection waits for its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For the next head.
     pub head: Duration,
     /// For what is ready to be taken.
     pub write_stall: Duration,
@@ -48,7 +47,6 @@ pub(super) struct Patience {
 pub(super) enum Due {
     /// Tell the HTTP/2 client to go away.
     GoAway,
-    /// Cut it.
     Cut(Cut),
 }
 
@@ -74,9 +72,7 @@ pub(super) struct Activity {
 }
 
 struct State {
-    /// Requests so far.
     begun: u64,
-    /// Requests in flight.
     requests: BTreeMap<u64, Request>,
     /// Since when there is none.
     idle_since: Instant,
@@ -103,7 +99,6 @@ struct State {
     hurried: bool,
     /// When the HTTP/2 client was told to go away.
     told: Option<Instant>,
-    /// Wakes the reading side.
     reader: Option<Waker>,
     /// Until when [`Activity::due`] sleeps.
     armed: Option<Instant>,
@@ -269,7 +264,6 @@ impl Activity {
         self.lock().flooded = true;
     }
 
-    /// Whether it did.
     pub(super) fn flooded(&self) -> bool {
         self.lock().flooded
     }
@@ -279,7 +273,6 @@ impl Activity {
         self.lock().stalled = true;
     }
 
-    /// Whether it did.
     pub(super) fn stalled(&self) -> bool {
         self.lock().stalled
     }
@@ -384,7 +377,6 @@ impl Activity {
     }
 }
 
-/// A request in flight.
 pub(super) struct InFlight {
     activity: Arc<Activity>,
     request: u64,

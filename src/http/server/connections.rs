@@ -45,7 +45,6 @@ const LOOKED_AT: usize = 32;
 /// How many connections there may be.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds {
-    /// In all.
     pub all: usize,
     /// Of one client; 0 is no limit.
     pub per_client: usize,
@@ -115,7 +114,6 @@ impl Held {
 
 /// The decision about a connection.
 pub(super) enum Admission {
-    /// It has a place.
     Admitted(Place),
     /// Its client has as many as it may, and none of them can be released.
     TooMany,

@@ -33,9 +33,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 const FAILURES: u32 = 60;
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What accepting gave.
 pub(super) enum Accepted {
-    /// A connection.
     Connection(TcpStream, SocketAddr),
     /// The process, or the system, has no descriptors or no memory for one.
     Exhausted(io::Error),
@@ -43,7 +41,6 @@ pub(super) enum Accepted {
     Failed(io::Error),
 }
 
-/// See the module.
 pub(super) struct Listener {
     listener: TcpListener,
     reserve: Option<File>,

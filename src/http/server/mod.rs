@@ -324,7 +324,6 @@ pub async fn serve_router(
 struct Stop {
     limit: Duration,
     begin: watch::Sender<()>,
-    /// Tells every connection.
     drain: watch::Receiver<()>,
     begun: Option<Begun>,
 }
@@ -336,7 +335,6 @@ struct Begun {
     quiet_until: Instant,
     /// They are accepted, whatever comes.
     at_most_until: Instant,
-    /// Requests in flight.
     drained_by: Instant,
 }
 

@@ -21,7 +21,6 @@ use tokio::io::ReadBuf;
 #[derive(Default)]
 pub(super) struct ParsedHead(Mutex<Option<Body>>);
 
-/// What follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     /// So many bytes of a body, perhaps none.
@@ -49,13 +48,11 @@ enum Place {
     Method,
     Target,
     Version,
-    /// In the header lines.
     Headers(Line),
     /// Behind a head that is being parsed.
     HeadEnd,
     /// In a body of which so many bytes are to come, at least one.
     Body(u64),
-    /// Somewhere.
     Unknown,
 }
 
@@ -67,7 +64,6 @@ enum Line {
     Text,
 }
 
-/// See the module.
 pub(super) struct RequestLines {
     place: Place,
     head: Arc<ParsedHead>,

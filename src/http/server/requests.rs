@@ -24,14 +24,12 @@ const REQUESTS_BYTES: usize = 256 << 20;
 /// Requests that a client may have whatever others have.
 const IN_ANY_CASE: usize = 4;
 
-/// Those of all clients.
 pub(super) struct Requests {
     /// Requests of one client that are worked on at the same time.
     at_once: usize,
     bytes: AtomicUsize,
 }
 
-/// Those of one client.
 pub(super) struct OfClient {
     bytes: AtomicUsize,
     count: AtomicUsize,

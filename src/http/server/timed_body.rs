@@ -65,7 +65,6 @@ impl TimedBody {
         TimedBody { body, limit, deadline, request_id, in_flight, http2, rest: Bytes::new() }
     }
 
-    /// The next piece.
     fn piece(&mut self) -> Frame<Bytes> {
         let bytes = self.rest.split_to(self.rest.len().min(WRITE_FLOOR_BYTES));
         Frame::data(Bytes::from_owner(Piece { bytes, in_flight: self.in_flight.clone() }))

@@ -45,9 +45,7 @@ pub(crate) struct Upload {
 pub(crate) enum Part {
     /// A field, its value, and what comes next.
     Field(String, String, Box<Upload>),
-    /// The file.
     File(Box<File>),
-    /// Nothing more.
     End,
 }
 

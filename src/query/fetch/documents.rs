@@ -49,10 +49,8 @@ pub struct SelectedDocuments {
 /// about as long as copying them.
 pub struct AtHand(Vec<HeldDocuments>);
 
-/// One of them.
 #[derive(Clone, Copy, Debug)]
 pub enum Held<'d> {
-    /// As it is stored.
     Stored(&'d [u8]),
     /// As an element of an indented array.
     Indented(&'d [u8]),
@@ -112,7 +110,6 @@ impl SelectedDocuments {
         &self.reader
     }
 
-    /// How many they are.
     pub fn len(&self) -> u64 {
         self.selection.len()
     }

@@ -64,7 +64,6 @@ struct Run {
     bytes: u64,
 }
 
-/// A bucket in memory.
 struct Bucket {
     /// Its bytes; `None` where they are too many.
     bytes: Option<Vec<u8>>,

@@ -37,22 +37,18 @@ impl Reshape {
         Reshape { include_source, denull, keep, drop, projection }
     }
 
-    /// `include_source`.
     pub fn include_source(&self) -> bool {
         self.include_source
     }
 
-    /// `denull`.
     pub fn denull(&self) -> bool {
         self.denull
     }
 
-    /// `keep_field`.
     pub fn keep(&self) -> &[Path] {
         &self.keep
     }
 
-    /// `drop_field`.
     pub fn drop(&self) -> &[Path] {
         &self.drop
     }

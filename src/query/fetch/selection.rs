@@ -27,7 +27,6 @@ pub(in crate::query) struct SelectionBuilder {
 pub enum Positions {
     /// All from the first up to, not including, the last.
     Range(Range<u64>),
-    /// Each by itself.
     List(Vec<u64>),
 }
 
@@ -40,7 +39,6 @@ impl Positions {
         }
     }
 
-    /// All of them.
     pub fn to_vec(&self) -> Vec<u64> {
         match self {
             Positions::Range(range) => range.clone().collect(),
@@ -125,7 +123,6 @@ impl Selection {
         self.len() == 0
     }
 
-    /// The positions.
     pub fn positions(&self) -> &Positions {
         &self.positions
     }

@@ -18,7 +18,6 @@ use super::values::Seeds;
 use crate::query::distribute::{Divisible, RowGroupToRead};
 use crate::storage::reader::{FileDescription, VersionReader};
 
-/// A part as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FieldScanDescription {
     files: [FileDescription; 2],
@@ -104,7 +103,6 @@ impl Divisible for FieldScan {
 }
 
 impl FieldScanDescription {
-    /// What the part gives.
     pub(crate) fn schema(&self) -> SchemaRef {
         match &self.wanted {
             WantedDescription::Values => Wanted::Values.schema(),
@@ -112,7 +110,6 @@ impl FieldScanDescription {
         }
     }
 
-    /// The files.
     pub(crate) fn files(&self) -> &[FileDescription; 2] {
         &self.files
     }

@@ -20,7 +20,6 @@ const RECENT: usize = 1 << 14;
 
 /// The values of each field but `_source`.
 pub(crate) struct FieldValues {
-    /// The fields.
     pub(crate) numbers: FieldNumbers,
     /// How many entities have each, by its number.
     pub(crate) entities: Vec<u64>,

@@ -28,13 +28,11 @@ const HASHES: usize = 4_096;
 /// Bytes of hashes or features after which a batch ends.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// The columns of values.
 pub(super) static VALUES: LazyLock<SchemaRef> = LazyLock::new(|| {
     let fields = [("field", DataType::Binary), ("entities", DataType::UInt64), ("hashes", DataType::Binary)];
     schema(&fields)
 });
 
-/// The columns of features.
 pub(super) static FEATURES: LazyLock<SchemaRef> = LazyLock::new(|| {
     let fields = [("position", DataType::UInt64), ("features", DataType::Binary)];
     schema(&fields)
@@ -89,7 +87,6 @@ fn batch(schema: &SchemaRef, columns: &mut [&mut dyn ArrayBuilder]) -> Result<Re
     Ok(RecordBatch::try_new(schema.clone(), columns).map_err(DataFusionError::from)?)
 }
 
-/// A row of values.
 pub(crate) struct ValueRow<'b> {
     /// The name of the field, as it stands in documents.
     pub(crate) name: &'b [u8],

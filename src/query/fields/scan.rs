@@ -27,7 +27,6 @@ use crate::storage::reader::VersionReader;
 /// What is wanted of fields.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// The values of each.
     Values,
     /// The features of each entity, of fields with these ranks.
     Features(Arc<Ranks>),

@@ -62,7 +62,6 @@ pub(super) fn before_sort(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPl
 /// The node. Order, partitions and rows are those of its input.
 type CompactBatches = Above<Compact>;
 
-/// What it does.
 #[derive(Clone, Debug, Default)]
 struct Compact {
     metrics: ExecutionPlanMetricsSet,

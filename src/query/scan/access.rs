@@ -17,12 +17,10 @@ pub enum Access {
     Shapes,
     /// From the search text; what it finds is verified in the documents.
     SearchThenDocuments,
-    /// From every document.
     Documents,
 }
 
 impl Access {
-    /// Whether documents are read.
     pub fn reads_documents(self) -> bool {
         matches!(self, Access::SearchThenDocuments | Access::Documents)
     }

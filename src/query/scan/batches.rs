@@ -27,7 +27,6 @@ const MADE_BYTES: usize = 8 << 20;
 /// What a scan gives of a row group.
 #[derive(Default)]
 pub(super) struct Given {
-    /// How many entities.
     pub(super) entities: usize,
     made: Vec<RecordBatch>,
     /// What comes after, each batch made when the one before has been taken.
@@ -119,7 +118,6 @@ struct Making<'a> {
 }
 
 impl<'a> Making<'a> {
-    /// Of so many rows.
     async fn open(spec: &'a ScanSpec, row_group: usize, rows: usize) -> Result<Making<'a>> {
         let order = match &spec.computed.order {
             Some(order) if spec.gives(ORDER) => {

@@ -42,7 +42,6 @@ const CODED_PATHS: usize = 8;
 /// Codes are made from documents for so many paths of a key: each reads all of them.
 const DOCUMENT_PATHS: usize = 2;
 
-/// What `dedup` groups by.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupSpec {
     /// The paths of `dedup_key`, of which none is below another; none is the whole entity.
@@ -165,7 +164,6 @@ impl GroupSpec {
 /// What keys are read from.
 #[derive(Debug, Default)]
 pub(super) struct KeyReads {
-    /// Columns of the file.
     pub(super) columns: Vec<usize>,
     /// Shredded columns; where they hold nothing of an entity, its document has to tell.
     incomplete: Vec<usize>,
@@ -202,9 +200,7 @@ fn entities_without(reader: &VersionReader, shredded: usize) -> u64 {
 enum PathAccess {
     /// Nowhere: no entity has it, or none has it left.
     Nothing,
-    /// In a column.
     Column(PathColumn),
-    /// In the documents.
     Documents,
 }
 
@@ -427,7 +423,6 @@ impl GroupSource {
     }
 }
 
-/// Keys that are codes.
 pub(super) struct GroupCodes<'a> {
     paths: Vec<&'a Codes>,
     /// Every key is below this.

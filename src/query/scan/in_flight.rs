@@ -50,12 +50,10 @@ pub(super) struct Shared {
     /// Row groups that are done, and the entities that they gave.
     done: AtomicUsize,
     found: AtomicUsize,
-    /// Wakes who begins work.
     waker: AtomicWaker,
 }
 
 impl Shared {
-    /// Nothing is begun yet.
     pub(super) fn new(bounds: Bounds) -> Arc<Shared> {
         let turns = Arc::new(Semaphore::new(bounds.threads));
         SCANS.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +157,6 @@ pub(super) struct InOrder<I, R, W, F: Future> {
     working: FuturesOrdered<F>,
 }
 
-/// Work that was begun.
 struct Begun {
     progress: Arc<Progress>,
     bytes: u64,

@@ -188,7 +188,6 @@ impl Keeping {
         }
     }
 
-    /// All have come.
     async fn end(&mut self) {
         let Some(bits) = self.bits.take() else { return };
         let what = Derivation::firsts(&self.keep.groups.name());

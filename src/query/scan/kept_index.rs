@@ -32,7 +32,6 @@ pub(super) const PRUNED_ELEMENTS: u64 = 512;
 /// An index is of use for a value that one entity in so many may hold, at most, or that few may.
 const ONE_IN: u64 = 16;
 
-/// How many are few.
 const FEW: u64 = 64;
 
 /// Only the first of so many filters of a request are looked up.
@@ -127,7 +126,6 @@ pub(in crate::query) async fn candidate_count(
     Some((texts.positions.len() + numbers.positions.len()) as u64)
 }
 
-/// What an index names.
 fn named(reader: &VersionReader, index: &HashIndex, compare: &Compare) -> Option<Vec<u32>> {
     let (texts, numbers) = lists(reader, index, compare)?;
     Some(ascending(texts, numbers))
@@ -161,7 +159,6 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.positions.len()
     }

@@ -53,7 +53,6 @@ pub(in crate::query) async fn kept_order(reader: &VersionReader, spec: &OrderSpe
 
 /// Whether there is an order.
 pub(in crate::query) enum Kept {
-    /// This one.
     Order(Arc<ColumnOrder>),
     /// Not yet: it can be made.
     NotYet,
@@ -124,7 +123,6 @@ pub(super) async fn ranked_column(
 
 /// The ranks of all entities, and what tells those of one rank apart.
 struct Ranked {
-    /// By position.
     ranks: Vec<u64>,
     /// How many entities have a value to sort by. The others come last.
     sortable: usize,

@@ -70,7 +70,6 @@ impl<'a> Elements<'a> {
         self.texts(|values| select(values, |value| value == text))
     }
 
-    /// Elements whose text fits.
     pub(super) fn text_fits(&self, fits: &dyn Fn(&[u8]) -> bool) -> BooleanBuffer {
         self.texts(|values| select(values, fits))
     }
@@ -128,7 +127,6 @@ impl<'a> Elements<'a> {
         valid(fitting, doubles.nulls())
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
@@ -143,7 +141,6 @@ impl<'a> Elements<'a> {
         bytes_at(self.values, element)
     }
 
-    /// Elements of this kind.
     pub(super) fn kind_is(&self, kind: ShreddedKind) -> BooleanBuffer {
         let kinds = self.values.as_primitive::<UInt8Type>().values();
         let wanted = kind as u8;

@@ -47,11 +47,8 @@ pub(super) struct IndexedRows {
 /// Rows whose search text holds for sure what is looked for.
 #[derive(Clone)]
 pub(super) enum Sure {
-    /// All candidates.
     All,
-    /// These.
     Rows(BooleanBuffer),
-    /// Nobody knows of any.
     None,
 }
 

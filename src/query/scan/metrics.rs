@@ -67,11 +67,9 @@ pub(super) struct ShapeCounts {
 pub(super) enum KeySource {
     /// The stored hash of every entity.
     StoredHashes,
-    /// The codes of values.
     Codes,
     /// The values in shredded columns.
     ShreddedColumns,
-    /// Documents.
     Documents,
     /// The order of a column, as it was kept.
     KeptOrder,
@@ -101,7 +99,6 @@ pub(super) struct ScanMetrics {
     pub(super) shapes: Box<[ShapeCounts]>,
     /// As the scan's predicates: row groups in which the statistics of a shredded column say that every row matches.
     pub(super) settled_by_statistics: Box<[Counter]>,
-    /// What documents have left.
     pub(super) verified: Narrowed,
     /// What the top-k threshold has left.
     pub(super) top_k: Narrowed,

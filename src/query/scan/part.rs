@@ -233,7 +233,6 @@ impl ScanDescription {
         Ok(Arc::new(Schema::new(self.columns.iter().map(field).collect::<Result<Vec<Field>>>()?)))
     }
 
-    /// The file.
     pub(crate) fn file(&self) -> &FileDescription {
         &self.file
     }

@@ -25,18 +25,14 @@ const SHORT_BYTES: usize = 64;
 /// What may be read to make codes that the cache does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MayRead {
-    /// Nothing.
     Nothing,
-    /// Columns.
     Columns,
-    /// Columns and documents.
     Documents,
 }
 
 /// A shredded column of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PathColumn {
-    /// Its number.
     pub(super) shredded: usize,
     /// Whether it holds all that the path reaches: neither an object nor an array stands there in any entity.
     pub(super) is_complete: bool,

@@ -15,7 +15,6 @@ use crate::query::scan::tightest::tightest;
 pub enum Predicate {
     /// `filter`, `filter_contains`, or a range filter.
     Compare(Box<Compare>),
-    /// `keywords`.
     Keywords(Keywords),
 }
 
@@ -93,12 +92,10 @@ impl Compare {
         }
     }
 
-    /// The comparison.
     pub fn comparison(&self) -> Comparison {
         self.comparison
     }
 
-    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -202,7 +199,6 @@ impl Keywords {
         &self.folded
     }
 
-    /// How they combine.
     pub fn mode(&self) -> KeywordsMode {
         self.mode
     }

@@ -19,11 +19,8 @@ pub(super) const NUMBER: i32 = ShreddedKind::Number as i32;
 /// What the statistics of a row group say of a range filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// No row matches.
     NoRow,
-    /// Every row matches.
     EveryRow,
-    /// The values tell.
     Nothing,
 }
 

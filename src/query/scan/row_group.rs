@@ -320,7 +320,6 @@ impl ScanSpec {
     /// The texts of shredded columns that a search does not see, such as the origin of every entity, which most
     /// entities share words of. None where they are many: reading all of them would cost more than it saves.
     async fn hidden_columns(&self, row_group: usize, keywords: &Keywords) -> Result<Vec<ArrayRef>, StorageError> {
-        /// How many are few.
         const FEW: usize = 4;
         let shredded_columns = self.reader.layout().shredded_columns.iter().enumerate();
         let numbers: Vec<usize> = shredded_columns

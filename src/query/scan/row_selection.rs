@@ -8,16 +8,13 @@ use arrow::buffer::BooleanBuffer;
 /// Selected rows of a row group, ascending.
 #[derive(Clone)]
 pub(super) enum RowSelection {
-    /// All of a range.
     Range(Range<usize>),
     /// Those whose bit is set.
     Bits(BooleanBuffer),
-    /// Each by itself.
     List(Vec<usize>),
 }
 
 impl RowSelection {
-    /// How many are selected.
     pub(super) fn len(&self) -> usize {
         match self {
             RowSelection::Range(range) => range.len(),
@@ -26,7 +23,6 @@ impl RowSelection {
         }
     }
 
-    /// The rows.
     pub(super) fn iter(&self) -> Box<dyn Iterator<Item = usize> + Send + '_> {
         match self {
             RowSelection::Range(range) => Box::new(range.clone()),

@@ -18,8 +18,6 @@ pub(crate) const GROUP: &str = "group";
 /// The computed columns of a query.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Computed {
-    /// [`ORDER`].
     pub order: Option<OrderSpec>,
-    /// [`GROUP`].
     pub group: Option<GroupSpec>,
 }

@@ -41,7 +41,6 @@ const LOOKED_THROUGH: usize = 8;
 
 /// What shapes and search text left of a selection.
 pub(super) enum Settled {
-    /// These rows match.
     Rows(RowSelection),
     /// Of these rows those match that documents say; some match for sure.
     Open(RowSelection, Option<BooleanBuffer>),
@@ -273,9 +272,7 @@ fn value(texts: &BinaryArray, row: usize) -> &[u8] {
     if row < texts.len() { texts.value(row) } else { &[] }
 }
 
-/// What a predicate asks.
 enum Question<'p> {
-    /// Nothing matches.
     Nothing,
     /// For texts in the search text.
     Words(Words),
@@ -283,7 +280,6 @@ enum Question<'p> {
     Scalars(&'p Compare),
 }
 
-/// Texts to look for.
 struct Words {
     /// None is empty.
     needles: Vec<Vec<u8>>,
@@ -367,7 +363,6 @@ struct ListedNode {
 /// Where a path lies among listed ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reached {
-    /// Beside all.
     Nowhere,
     /// Above one, at this node.
     At(usize),
@@ -407,7 +402,6 @@ impl Listed {
 /// What a shape alone says of a comparison.
 #[derive(Clone, Copy)]
 enum Verdict {
-    /// Rows of it match.
     Matches,
     /// None does.
     Differs,

@@ -18,9 +18,7 @@ use crate::storage::reader::VersionReader;
 /// What `sort` orders by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OrderSpec {
-    /// The top-level field.
     pub field: String,
-    /// The direction.
     pub descending: bool,
     /// Whether an empty string is as good as missing.
     pub denull: bool,
@@ -361,7 +359,6 @@ fn prefix(text: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// What [`SortColumn::ranks`] gives.
 pub(super) struct Ranks {
     /// By row; those of rows that are not selected tell nothing.
     pub(super) ranks: Vec<u64>,

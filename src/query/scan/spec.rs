@@ -36,7 +36,6 @@ pub(super) struct ScanSpec {
     pub(super) keywords: Option<Arc<KeywordQuestions>>,
     /// What hash indexes say of them: asked when the scan begins.
     pub(super) indexes: Indexes,
-    /// Positions looked at.
     pub(super) range: Range<u64>,
     /// The row groups looked at, ascending, where other nodes look at the others.
     pub(super) part: Option<Arc<[usize]>>,
@@ -134,7 +133,6 @@ impl ScanSpec {
     /// Whether it costs no more than handing row groups to threads would: it gives positions alone, or hash indexes
     /// leave few entities.
     pub(super) fn is_cheap(&self) -> bool {
-        /// How many are few.
         const FEW: usize = 4_096;
         let few = self.indexes.candidates.as_ref().map(|candidates| candidates.len() <= FEW);
         few.unwrap_or(self.predicates.is_empty()) && self.schema.fields().iter().all(|field| field.name() == POSITION)

@@ -17,7 +17,6 @@ impl TopKThreshold {
         TopKThreshold { k, rank: AtomicU64::new(u64::MAX) }
     }
 
-    /// How many are wanted.
     pub(super) fn k(&self) -> usize {
         self.k
     }

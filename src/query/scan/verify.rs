@@ -18,7 +18,6 @@ use crate::query::scan::predicate::{Compare, Predicate};
 /// Comparisons of the first group. Each group has [`GROWTH`] times as many as the one before.
 const FIRST_GROUP: usize = 8;
 
-/// See [`FIRST_GROUP`].
 const GROWTH: usize = 8;
 
 /// Scalars are compared so often in one walk, which gives way to nothing else. Where that is not enough, comparisons
@@ -145,9 +144,7 @@ impl<'p> Group<'p> {
 struct Walk<'w, 'p> {
     compares: &'w [(&'p Unverified<'p>, &'p Compare)],
     open: &'w mut [Vec<usize>],
-    /// How many are open.
     left: usize,
-    /// Comparisons so far.
     spent: usize,
     outcome: Outcome,
 }

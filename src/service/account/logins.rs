@@ -34,16 +34,13 @@ const TURN: Duration = Duration::from_secs(10);
 /// Log-ins that may wait for theirs.
 const QUEUE: u64 = 1_024;
 
-/// Somebody has logged in.
 #[derive(Clone, Debug)]
 pub struct LoggedIn {
-    /// Who.
     pub user: User,
     /// The id of the session that began.
     pub session_id: Secret,
 }
 
-/// Checks passwords.
 struct PasswordChecks {
     limits: LoginLimits,
     /// The same counts, of all processes together.
@@ -113,7 +110,6 @@ impl PasswordChecks {
         begun.map(Begun::Alone).map_err(refused)
     }
 
-    /// The password was right.
     async fn succeeded(&self, begun: Begun) {
         match (begun, &self.shared) {
             (Begun::Alone(attempt), _) => self.limits.succeeded(attempt),
@@ -168,7 +164,6 @@ fn unhashed(error: AccountError) -> ManageError {
     }
 }
 
-/// Logs users in.
 pub struct Logins {
     catalog: Catalog,
     sessions: Arc<Sessions>,

@@ -45,24 +45,17 @@ pub enum AccountError {
     /// There is a user of that address.
     #[error("there is already a user {0}")]
     EmailTaken(String),
-    /// The user has datasets.
     #[error(
         "{email} has {count} dataset{}, and stays; only datasets without versions can be deleted (DELETE /dataset/delete)",
         if *count == 1 { "" } else { "s" }
     )]
-    HasDatasets {
-        /// The user.
-        email: String,
-        /// How many.
-        count: u64,
-    },
+    HasDatasets { email: String, count: u64 },
     /// The password cannot be hashed.
     #[error("the password cannot be hashed: {0}")]
     Hash(String),
     /// There is no thread to hash it on.
     #[error("the password cannot be hashed: the system starts no further thread")]
     Threads(#[source] io::Error),
-    /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[source] CatalogError),
 }

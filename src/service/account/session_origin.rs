@@ -10,7 +10,6 @@ const PROGRAM_BYTES: usize = 256;
 /// The client that began a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOrigin {
-    /// The client's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// The client's `User-Agent`, cut: visible ASCII and blanks.

@@ -35,13 +35,11 @@ const SHOWN_DIGITS: usize = 32;
 pub struct OwnedSession {
     /// What names it. It opens nothing: it is a hash of what the catalog keeps, which is a hash of the cookie.
     pub id: String,
-    /// When it began.
     pub created_at: DateTime<Utc>,
     /// When it was last used, to the minute.
     pub last_used_at: DateTime<Utc>,
     /// Whether it is the session of the call.
     pub is_current: bool,
-    /// Where it was begun.
     pub origin: SessionOrigin,
 }
 

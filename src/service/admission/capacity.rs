@@ -48,12 +48,10 @@ impl Capacity {
         self.engine.at(if self.in_background { Priority::Long } else { weight.priority() })
     }
 
-    /// Threads and memory.
     pub(in crate::service) fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Permits.
     pub(in crate::service) fn admission(&self) -> &Admission {
         &self.admission
     }

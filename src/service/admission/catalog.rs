@@ -10,7 +10,6 @@ use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 use crate::service::rate_limit::Client;
 
-/// See the module.
 pub(in crate::service) struct CatalogGates {
     writes: FairSemaphore,
     look_ups: FairSemaphore,

@@ -47,7 +47,6 @@ pub struct Gate {
 /// Before one that cannot be refused tries again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What bounds a semaphore.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::service) struct Bounds {
     /// Units, all together; 0 is as 1.
@@ -58,7 +57,6 @@ pub(in crate::service) struct Bounds {
     pub user_percent: u64,
     /// Those who may wait, all together.
     pub queue: u64,
-    /// How long one waits.
     pub wait: Duration,
 }
 
@@ -70,11 +68,9 @@ impl Bounds {
     }
 }
 
-/// Nothing was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are as many {} as the service takes", gate.what)]
 pub struct Refused {
-    /// The gate.
     pub gate: Gate,
     /// How long it was waited for; `None` when too many waited already.
     pub waited: Option<Duration>,
@@ -194,7 +190,6 @@ impl FairSemaphore {
         self.shared.wait
     }
 
-    /// Those who wait now.
     pub(in crate::service) fn waiting(&self) -> usize {
         self.shared.queue().waiting()
     }
@@ -270,7 +265,6 @@ impl Shared {
 }
 
 impl Permit {
-    /// Units that it holds.
     pub(in crate::service) fn units(&self) -> u64 {
         self.units
     }

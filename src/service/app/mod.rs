@@ -85,7 +85,6 @@ impl App {
         &self.rooms.config
     }
 
-    /// Who counts requests.
     pub fn rate_limiter(&self) -> &dyn RateLimiter {
         &*self.rooms.rate_limiter
     }
@@ -144,12 +143,10 @@ impl App {
         })
     }
 
-    /// The targets of reads.
     pub fn lookups(&self) -> &Arc<Lookups> {
         &self.rooms.lookups
     }
 
-    /// Reads.
     pub fn reads(&self) -> &Arc<Reads> {
         &self.rooms.reads
     }
@@ -159,7 +156,6 @@ impl App {
         &self.rooms.exports_ahead
     }
 
-    /// What reads do.
     pub fn explains(&self) -> &Arc<Explains> {
         &self.rooms.explains
     }
@@ -169,27 +165,22 @@ impl App {
         &self.rooms.ingest
     }
 
-    /// The making of versions.
     pub fn refreshes(&self) -> &Arc<Refreshes> {
         &self.rooms.refreshes
     }
 
-    /// Imports.
     pub fn imports(&self) -> &Arc<Imports> {
         &self.rooms.imports
     }
 
-    /// Refreshes by schedule.
     pub fn schedules(&self) -> &Arc<Schedules> {
         &self.rooms.schedules
     }
 
-    /// The datasets of owners.
     pub fn datasets(&self) -> &Arc<Datasets> {
         &self.rooms.datasets
     }
 
-    /// The alternates of versions.
     pub fn alternates(&self) -> &Arc<Alternates> {
         &self.rooms.alternates
     }
@@ -204,27 +195,22 @@ impl App {
         &self.rooms.listings
     }
 
-    /// The profiles of versions.
     pub fn profiles(&self) -> &Arc<Profiles> {
         &self.rooms.profiles
     }
 
-    /// What versions differ in.
     pub fn diffs(&self) -> &Arc<Diffs> {
         &self.rooms.diffs
     }
 
-    /// The webhooks of datasets.
     pub fn webhooks(&self) -> &Arc<Webhooks> {
         &self.rooms.webhooks
     }
 
-    /// The sending of webhooks.
     pub fn deliveries(&self) -> &Arc<Deliveries> {
         &self.rooms.deliveries
     }
 
-    /// Users and their tokens.
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.rooms.accounts
     }
@@ -234,7 +220,6 @@ impl App {
         &self.rooms.sessions
     }
 
-    /// Log-ins.
     pub fn logins(&self) -> &Arc<Logins> {
         &self.rooms.logins
     }
@@ -254,7 +239,6 @@ impl App {
         &self.rooms.readiness
     }
 
-    /// Room for large bodies.
     pub fn bodies(&self) -> &Arc<LargeBodies> {
         &self.rooms.bodies
     }
@@ -277,7 +261,6 @@ impl App {
         }
     }
 
-    /// The demo.
     pub fn demo(&self) -> &Arc<Demo> {
         &self.rooms.demo
     }

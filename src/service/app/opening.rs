@@ -42,12 +42,7 @@ use crate::storage::{StorageError, durable};
 pub enum OpenError {
     /// The data directory cannot be made or written.
     #[error("the data directory {}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Directory { path: PathBuf, source: std::io::Error },
     /// A file is in the place of the data directory.
     #[error("the data directory {} is not a directory", .0.display())]
     NotADirectory(PathBuf),
@@ -66,7 +61,6 @@ pub enum OpenError {
     CatalogGone {
         /// Where the catalog should be.
         catalog: PathBuf,
-        /// Where the store is.
         store: String,
         /// The identity that the store holds.
         found: String,
@@ -74,7 +68,6 @@ pub enum OpenError {
     /// The catalog does not open.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// The catalog is damaged.
     #[error("the catalog is damaged ({reason}); `strata check` says where; restore it from a backup")]
     Damaged {
         /// What was noticed first.

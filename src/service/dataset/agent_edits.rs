@@ -20,7 +20,6 @@ use crate::service::read::{AnswerBody, Reads};
 
 /// Entities that were pulled, and the etag that belongs to them.
 pub struct Pulled {
-    /// The version.
     pub version: VersionNumber,
     /// The version's [`alternate_etag`] when the entities were looked up.
     pub etag: String,
@@ -34,7 +33,6 @@ pub struct Pulled {
     pub entities: AnswerBody,
 }
 
-/// Nothing was pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
     /// The dataset is not the caller's.

@@ -44,16 +44,13 @@ use crate::storage::writer::ROW_GROUP_ROWS;
 pub struct EntityEdit {
     /// A position of the list as it is, from 0.
     pub position: u64,
-    /// What becomes of it.
     pub change: EntityChange,
 }
 
 /// What becomes of a position. Entities are canonical text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityChange {
-    /// Another entity stands there.
     Set(Bytes),
-    /// The entity there goes.
     Remove,
     /// These come before it, or at the end where it is the length of the list.
     Insert(Vec<Bytes>),
@@ -255,7 +252,6 @@ async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Bloc
 enum Made {
     /// A file that refers to its base.
     File(WrittenFile),
-    /// All of its entities.
     Entities(Box<PushedEntities>),
 }
 

@@ -64,20 +64,13 @@ pub struct EditError {
 pub enum EditProblem {
     /// The list ends before its position.
     PastEnd {
-        /// The position.
         position: u64,
         /// The length of the list.
         length: u64,
-        /// Whether it inserts.
         inserts: bool,
     },
     /// Another edit sets or removes the entity at its position.
-    Twice {
-        /// The position.
-        position: u64,
-        /// Which edit does.
-        other: usize,
-    },
+    Twice { position: u64, other: usize },
 }
 
 impl EditProblem {
@@ -141,7 +134,6 @@ fn names(etag: &str, version: &Version) -> bool {
     etag.trim_matches('"') == alternate_etag(version).trim_matches('"')
 }
 
-/// Saves and deletes alternates.
 pub struct Alternates {
     catalog: Catalog,
     writes: Arc<OwnerWrites>,
@@ -154,7 +146,6 @@ pub struct Alternates {
 /// A version whose alternate is to be saved.
 pub(super) struct Current {
     pub(super) version: Version,
-    /// The dataset's.
     pub(super) index: IndexSettings,
 }
 

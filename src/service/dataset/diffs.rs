@@ -73,7 +73,6 @@ pub enum DiffError {
     Read(#[from] ReadError),
 }
 
-/// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffSides {
     /// The version that is compared.
@@ -141,7 +140,6 @@ pub struct VersionDiff {
 }
 
 impl VersionDiff {
-    /// The dataset.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
     }
@@ -294,7 +292,6 @@ async fn write(
     Ok(records::for_each(readers, changes, each).await?)
 }
 
-/// Compares versions.
 pub struct Diffs {
     catalog: Catalog,
     store: Store,

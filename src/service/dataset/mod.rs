@@ -38,7 +38,6 @@ const RECORDS_PATH_BYTES: usize = limits::RECORDS_PATH_BYTES;
 /// A dataset as its owner sees it.
 #[derive(Clone, Debug)]
 pub struct OwnedDataset {
-    /// The dataset.
     pub dataset: Dataset,
     /// The newest attempts to refresh it, newest first.
     pub last_attempts: Vec<Attempt>,
@@ -47,9 +46,7 @@ pub struct OwnedDataset {
 /// What an owner says of a dataset; `None` is not said, `Some(None)` says that there is none.
 #[derive(Clone, Debug, Default)]
 pub struct DatasetSettings {
-    /// Its name.
     pub name: Option<DatasetName>,
-    /// What it holds.
     pub description: Option<Option<String>>,
     /// The terms under which its entities may be used.
     pub licence: Option<Option<String>>,
@@ -57,9 +54,7 @@ pub struct DatasetSettings {
     pub listed: Option<bool>,
     /// Whether reading it needs a key.
     pub private: Option<bool>,
-    /// `push` or a URL.
     pub source: Option<DatasetSource>,
-    /// The source's format.
     pub format: Option<Option<SourceFormat>>,
     /// Where the array of entities lies in a JSON source.
     pub records_path: Option<Option<String>>,
@@ -67,7 +62,6 @@ pub struct DatasetSettings {
     pub publish_query: Option<bool>,
     /// Whether cells of csv and tsv become numbers, booleans and nulls.
     pub infer_types: Option<bool>,
-    /// When it is refreshed.
     pub schedule: Option<Option<Schedule>>,
     /// Which paths of its next versions get a shredded column, and which get none.
     pub index: Option<IndexSettings>,

@@ -20,12 +20,9 @@ use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
 
-/// What a version contains.
 #[derive(Clone, Debug)]
 pub struct VersionProfile {
-    /// Its dataset.
     pub dataset_id: u64,
-    /// Its number.
     pub version: u64,
     /// Whether this is of its alternate.
     pub alt: bool,
@@ -42,7 +39,6 @@ pub struct ProfileRequest<'a> {
     pub caller: Option<&'a User>,
     /// The address that a request without a user is charged to.
     pub client: Client,
-    /// Its id.
     pub dataset: DatasetId,
     /// A number, or the active version.
     pub version: VersionSelector,
@@ -65,7 +61,6 @@ pub enum ProfileError {
     Read(#[from] ReadError),
 }
 
-/// Shows profiles.
 pub struct Profiles {
     lookups: Arc<Lookups>,
     store: Store,

@@ -47,12 +47,10 @@ pub enum ExplainError {
     /// The dataset is not there, or not the caller's.
     #[error(transparent)]
     Manage(#[from] ManageError),
-    /// The read itself fails.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Explains reads.
 pub struct Explains {
     config: Arc<Config>,
     catalog: Catalog,

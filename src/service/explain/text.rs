@@ -166,7 +166,6 @@ fn plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Result {
     Ok(())
 }
 
-/// What each node gave.
 fn distributed(out: &mut Formatter<'_>, used: &DistributedUse) -> fmt::Result {
     writeln!(out, "\nNodes\n  row groups     to read        rows       bytes  node")?;
     for NodeUse { node, is_own, row_groups, stored_bytes, rows, bytes } in &used.nodes {

@@ -28,11 +28,8 @@ const TRIES: u32 = 10;
 /// An export of whatever a version is at the time.
 #[derive(Clone, Debug)]
 pub(in crate::service) struct AskedExport {
-    /// The dataset.
     pub dataset: DatasetId,
-    /// `active` or `latest`.
     pub version: VersionSelector,
-    /// Whether of the alternate.
     pub alt: bool,
     /// What of it, in canonical form.
     pub request: Arc<ReadRequest>,
@@ -81,7 +78,6 @@ impl AskedExports {
         self.most > 0
     }
 
-    /// Notes an ask.
     pub(in crate::service) fn ask(&self, export: AskedExport, now: Instant) {
         let mut known = self.known();
         if let Some(same) = known.iter_mut().find(|other| other.export.is(&export)) {

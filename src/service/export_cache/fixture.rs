@@ -38,7 +38,6 @@ pub(super) const SEVEN: Totals = Totals { total: 7, matches: None };
 
 pub(super) const LATE: ReadError = ReadError::Timeout { seconds: 1 };
 
-/// Everything is everybody's.
 pub(super) const NO_SHARES: config::Fair = config::Fair { share_percent: 100, user_percent: 0, space_percent: 100 };
 
 /// A disk that is never short.
@@ -141,7 +140,6 @@ pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {
     (make, made)
 }
 
-/// Makes what is sent.
 pub(super) fn sent() -> (Make, mpsc::Sender<Result<Bytes, ReadError>>) {
     let (sender, receiver) = mpsc::channel(1);
     let receiver = Arc::new(Mutex::new(Some(receiver)));

@@ -41,7 +41,6 @@ pub(super) struct Index {
     pub(super) room: Room,
     /// Makings that nobody waits for.
     pub(super) lingering: HashSet<Holder>,
-    /// Of all makings together.
     pub(super) looks: Looks,
     /// Counts uses, for the order of last use.
     pub(super) uses: u64,

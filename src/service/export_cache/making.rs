@@ -46,7 +46,6 @@ pub(in crate::service) struct Content {
     bytes: Option<u64>,
     /// Its bytes.
     pub(super) chunks: BoxStream<'static, Result<Bytes, ReadError>>,
-    /// Who else keeps it.
     keep: Option<Keep>,
 }
 
@@ -88,9 +87,7 @@ pub(super) struct Making {
     partial: Arc<Path>,
     whole: Arc<Path>,
     progress: watch::Sender<Progress>,
-    /// Reserved so far.
     bytes: u64,
-    /// Of what is written.
     sums: Sums,
     /// How long it goes on when nobody waits for it any more.
     linger: Duration,

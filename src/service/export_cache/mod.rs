@@ -79,7 +79,6 @@ pub(in crate::service) struct Exports {
 /// What the cache has of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::service) enum ExportState {
-    /// All of it.
     Made,
     /// Some of it: it is being made.
     BeingMade,
@@ -89,7 +88,6 @@ pub(in crate::service) enum ExportState {
 
 /// What became of the making of an export that nobody had asked for yet.
 pub(in crate::service) enum MadeAhead {
-    /// It is there.
     Made,
     /// There is no room for it, or the disk failed.
     NoRoom,

@@ -12,11 +12,12 @@ use crate::storage::StorageError;
 /// How far a making has come.
 #[derive(Clone)]
 pub(super) enum Progress {
-    /// Nothing is known yet.
     Started,
     /// So many bytes can be read.
-    Writing { head: Head, sums: Sums },
-    /// It is all there.
+    Writing {
+        head: Head,
+        sums: Sums,
+    },
     Made(Arc<MadeFile>),
     /// It is not kept: it does not fit, or the disk failed.
     GivenUp,
@@ -27,7 +28,6 @@ pub(super) enum Progress {
 /// How many entities an export is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Totals {
-    /// Those in it.
     pub total: u64,
     /// Those that match, where the request asks for them.
     pub matches: Option<u64>,

@@ -97,7 +97,6 @@ impl Room {
         true
     }
 
-    /// Takes room.
     pub(in crate::service) fn take(&mut self, holder: Holder, wanted: Space) {
         let own = self.by_holder.entry(holder).or_default();
         for space in [own, &mut self.all] {
@@ -112,7 +111,6 @@ impl Room {
         own.saturating_add(wanted) <= percent(left, self.space_percent)
     }
 
-    /// Gives room back.
     pub(in crate::service) fn give_back(&mut self, holder: Holder, space: Space) {
         if let Some(own) = self.by_holder.get_mut(&holder) {
             own.bytes -= space.bytes;

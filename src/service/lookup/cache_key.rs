@@ -132,7 +132,6 @@ mod tests {
     use super::*;
     use crate::model::request::Format;
 
-    /// Takes part after part.
     struct PartByPart(Sha256);
 
     impl Hasher for PartByPart {

@@ -26,7 +26,6 @@ pub(super) const FRESH: Duration = Duration::from_millis(500);
 /// Targets that are kept: about 10 MB. What is asked for often stays, however many others come.
 const TARGETS: u64 = 10_000;
 
-/// See the module.
 pub(in crate::service) struct CatalogCache {
     kept: Cache<Key, Kept>,
     fresh: Duration,

@@ -28,13 +28,11 @@ pub enum ReadError {
     /// The dataset is private and the `Authorization` is not its key.
     #[error("the key is not the dataset's")]
     Forbidden,
-    /// The dataset is frozen.
     #[error("the dataset is frozen")]
     Frozen,
     /// The dataset has no such version.
     #[error("no version {selector}; {}", there_are(*latest))]
     VersionNotFound {
-        /// What was asked for.
         selector: VersionSelector,
         /// The newest version that there is.
         latest: Option<VersionNumber>,
@@ -44,10 +42,7 @@ pub enum ReadError {
     AltNotFound(VersionNumber),
     /// The selection took too long.
     #[error("the query took longer than {seconds} s")]
-    Timeout {
-        /// The limit.
-        seconds: u64,
-    },
+    Timeout { seconds: u64 },
     /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
@@ -69,7 +64,6 @@ pub enum ReadError {
     /// The answer needs more memory than it can ever have.
     #[error("the answer needs {needed_bytes} bytes of memory, and may have {limit_bytes}")]
     TooMuchMemory {
-        /// What it needs.
         needed_bytes: u64,
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
@@ -77,7 +71,6 @@ pub enum ReadError {
     /// The answer needs more disk than it can ever have.
     #[error("the answer needs {needed_bytes} bytes of disk, and may have {limit_bytes}")]
     TooMuchDisk {
-        /// What it needs.
         needed_bytes: u64,
         /// What `query.spill_bytes` allows.
         limit_bytes: u64,
@@ -87,27 +80,16 @@ pub enum ReadError {
     Busy(#[from] Refused),
     /// A table of the answer would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
-    TooManyColumns {
-        /// The limit.
-        limit: usize,
-    },
+    TooManyColumns { limit: usize },
     /// A strict request names fields that are not there.
     #[error("the request names {} unknown fields", .0.len())]
     UnknownFields(Arc<[UnknownField]>),
     /// The catalog cannot be used at the moment.
     #[error("the catalog is not available")]
-    CatalogUnavailable {
-        /// Why.
-        reason: Unavailability,
-        /// The cause.
-        source: Arc<CatalogError>,
-    },
+    CatalogUnavailable { reason: Unavailability, source: Arc<CatalogError> },
     /// An entity of the answer would take more bytes than `limits.encoded_entity_bytes`.
     #[error("an entity would take more than {limit_bytes} bytes")]
-    EntityTooLarge {
-        /// The limit.
-        limit_bytes: usize,
-    },
+    EntityTooLarge { limit_bytes: usize },
     /// The version cannot be read.
     #[error("the version cannot be read")]
     Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
@@ -202,7 +184,6 @@ impl From<QueryError> for ReadError {
 pub struct UnknownField {
     /// The parameter that names it.
     pub parameter: &'static str,
-    /// The path.
     pub path: Path,
     /// Why it is not there.
     pub cause: UnknownCause,

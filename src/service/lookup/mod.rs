@@ -37,11 +37,9 @@ const HEAR_AGAIN: Duration = Duration::from_secs(2);
 /// The target in the path of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTarget {
-    /// The dataset.
     pub dataset: DatasetId,
     /// The slug that the dataset must have.
     pub name_slug: String,
-    /// The version.
     pub version: VersionSelector,
 }
 
@@ -56,7 +54,6 @@ pub enum Authorization<'a> {
     Other,
 }
 
-/// Looks targets up.
 pub struct Lookups {
     catalog: Catalog,
     /// Replaced only by tests.
@@ -244,13 +241,9 @@ pub(in crate::service) fn admit(
 /// A file of entities that the caller may read.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    /// The dataset served.
     pub dataset_id: DatasetId,
-    /// Its slug.
     pub name_slug: String,
-    /// Whether it is private.
     pub private: bool,
-    /// The version served.
     pub version: VersionNumber,
     /// Whether its alternate is served.
     pub alt: bool,

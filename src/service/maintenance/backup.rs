@@ -46,7 +46,6 @@ const NAMED: u32 = 5;
 pub enum BackupFiles {
     /// As hard links where the store is a directory on the same file system, else as copies.
     LinkedWherePossible,
-    /// As copies.
     Copied,
 }
 
@@ -85,7 +84,6 @@ pub enum BackupError {
         within.display()
     )]
     Within {
-        /// The place.
         directory: PathBuf,
         /// The data directory, or the store's.
         within: PathBuf,
@@ -95,7 +93,6 @@ pub enum BackupError {
     Directory {
         /// What cannot be written.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// The catalog failed, or the hold on the files was lost.
@@ -112,12 +109,7 @@ pub enum BackupError {
     },
     /// The record of a file cannot be read.
     #[error("the record {file} of the catalog's files cannot be backed up")]
-    Record {
-        /// The file.
-        file: FileId,
-        /// Why.
-        source: CatalogError,
-    },
+    Record { file: FileId, source: CatalogError },
     /// A file cannot be fetched, or is damaged.
     #[error(transparent)]
     File(#[from] UnusableFile),

@@ -38,46 +38,22 @@ pub enum BindingError {
         "the store {store} belongs to another catalog than {catalog}: its {IDENTITY} holds {found}, the catalog is {expected}; \
          correct store.url or catalog.url, restore the catalog from a backup, or give an empty store"
     )]
-    Other {
-        /// Where the store is.
-        store: String,
-        /// Where the catalog is.
-        catalog: String,
-        /// What the store holds.
-        found: String,
-        /// What the catalog is.
-        expected: String,
-    },
+    Other { store: String, catalog: String, found: String, expected: String },
     /// The store holds version files and no identity, and the catalog knows none of them.
     #[error(
         "the store {store} has version files that the catalog {catalog} does not name: it belongs to another catalog; correct \
          store.url or catalog.url, restore the catalog from a backup, or give an empty store"
     )]
-    Unnamed {
-        /// Where the store is.
-        store: String,
-        /// Where the catalog is.
-        catalog: String,
-    },
+    Unnamed { store: String, catalog: String },
     /// The catalog names files of a store that was given its identity, and this one was not.
     #[error(
         "the store {store} does not belong to the catalog {catalog}: it has no {IDENTITY}; mount the right store or \
          correct store.url; if this is the restored store, write {expected} to its {IDENTITY}"
     )]
-    Missing {
-        /// Where the store is.
-        store: String,
-        /// Where the catalog is.
-        catalog: String,
-        /// What the catalog is.
-        expected: String,
-    },
+    Missing { store: String, catalog: String, expected: String },
     /// There is no such bucket.
     #[error("the bucket of the store {store} does not exist; make it, or correct store.url")]
-    NoBucket {
-        /// Where the store is.
-        store: String,
-    },
+    NoBucket { store: String },
     /// The catalog cannot be asked.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),

@@ -37,7 +37,6 @@ const REFERENCES: u32 = 100;
 /// How closely files are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckDepth {
-    /// Size and footer.
     Footers,
     /// Every byte that a read may use.
     Everything,
@@ -48,7 +47,6 @@ pub enum CheckDepth {
 pub enum Finding {
     /// A recorded file is missing or not what it was.
     Damaged {
-        /// The file.
         path: String,
         /// What is wrong with it.
         reason: String,
@@ -56,10 +54,7 @@ pub enum Finding {
         versions: Option<Vec<FileReference>>,
     },
     /// The store does not say that it is the catalog's: no version can be made.
-    Store {
-        /// What is wrong.
-        reason: String,
-    },
+    Store { reason: String },
     /// The catalog's database is damaged, or its records do not agree.
     Catalog {
         /// What is wrong, and where.
@@ -70,25 +65,18 @@ pub enum Finding {
     /// A recorded file is missing, or without its base, that no version and no alternate names. The next sweep removes
     /// what is left of it.
     Unneeded {
-        /// The file.
         path: String,
         /// What is wrong with it.
         reason: String,
     },
     /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the
     /// next sweep takes it when it is old enough.
-    Unnamed {
-        /// The file.
-        path: String,
-        /// Its size.
-        size_bytes: u64,
-    },
+    Unnamed { path: String, size_bytes: u64 },
 }
 
 /// The totals of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Recorded files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -101,7 +89,6 @@ pub struct Checked {
 /// A check could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// The store cannot be listed.

@@ -10,7 +10,6 @@ use crate::config::Config;
 /// A file or directory that others can read or write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::service) struct OpenToOthers {
-    /// Which.
     pub path: PathBuf,
     /// Its permission bits.
     pub mode: u32,

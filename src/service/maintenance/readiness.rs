@@ -34,7 +34,6 @@ pub enum NotReady {
     /// The store is not there.
     #[error("the store is missing: {0}")]
     StoreMissing(String),
-    /// Neither can be written.
     #[error("neither the catalog ({catalog}) nor the store ({store}) can be written")]
     Both {
         /// Why not the catalog.

@@ -36,7 +36,6 @@ const PART_BYTES: usize = 8 << 20;
 /// Parts under way at once.
 const PARTS: usize = 3;
 
-/// What was restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Files that the catalog names, and that were verified.
@@ -52,10 +51,8 @@ pub struct Restored {
 /// Nothing was restored: the catalog is as empty as before. Files may be in the store; a later restore uses them.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// There is no backup.
     #[error("{} is no backup and no data directory: it has no {missing}", directory.display())]
     NoBackup {
-        /// The place.
         directory: PathBuf,
         /// What is not there.
         missing: &'static str,
@@ -63,7 +60,6 @@ pub enum RestoreError {
     /// The directory, or what is in it, is none that can be read.
     #[error("{} {reason}", path.display())]
     Unreadable {
-        /// The place.
         path: PathBuf,
         /// What is wrong, and what would be right.
         reason: &'static str,
@@ -83,7 +79,6 @@ pub enum RestoreError {
     Directory {
         /// What cannot be read or written.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// The backup's catalog cannot be read.

@@ -133,7 +133,6 @@ impl Scratch {
         &self.path
     }
 
-    /// Where it is.
     pub(in crate::service) fn path(&self) -> &Path {
         &self.path
     }
@@ -149,7 +148,6 @@ impl Drop for Scratch {
 /// Leftovers of ended processes that were removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Abandoned {
-    /// The directory's name.
     pub name: String,
     /// The bytes of its files.
     pub size_bytes: u64,

@@ -58,11 +58,9 @@ pub struct DamagedFile {
 /// The totals of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Files that were read.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that are damaged.
     pub damaged: u64,
 }
 
@@ -99,7 +97,6 @@ impl Pace for BytesPerSecond {
     }
 }
 
-/// Where a scrub begins.
 #[derive(Clone, Copy)]
 enum Begin {
     /// At the first file; nobody goes on with it.

@@ -48,7 +48,6 @@ const PAGE: u32 = 100;
 pub struct SweptFile {
     /// Its path in the store; of an abandoned directory, in the data directory.
     pub path: String,
-    /// Its size.
     pub size_bytes: u64,
     /// Why it was to go.
     pub reason: SweepReason,
@@ -65,14 +64,12 @@ pub enum SweepReason {
     Unnamed,
     /// It is an export that nobody has fetched for long, or that there is no room for.
     Unused,
-    /// Its writer was killed.
     Unfinished,
     /// The process whose temporary directory it is has ended.
     Abandoned,
 }
 
 impl SweepReason {
-    /// The reason in reports.
     pub fn name(self) -> &'static str {
         match self {
             SweepReason::Unreferenced => "unreferenced",
@@ -87,7 +84,6 @@ impl SweepReason {
 /// The totals of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Files removed.
     pub removed: u64,
     /// Their bytes.
     pub removed_bytes: u64,
@@ -100,7 +96,6 @@ pub struct Swept {
 /// Why a sweep stopped. What it removed is gone; the rest is left for the next.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
     /// The store cannot be listed, or is not the catalog's.

@@ -44,7 +44,6 @@ pub(super) fn most_of(export_bytes: u64) -> (u64, u64) {
 pub(super) struct DownloadCapacity {
     /// Parts that lock apart, at least 1. All downloads of a client lie in one.
     pub shards: usize,
-    /// Downloads in each.
     pub downloads: usize,
     /// Downloads of one client, at least 1.
     pub of_client: usize,
@@ -57,7 +56,6 @@ impl Default for DownloadCapacity {
     }
 }
 
-/// See the module.
 pub(super) struct Downloads {
     of_shard: usize,
     of_client: usize,
@@ -72,7 +70,6 @@ struct Download {
     export: ExportId,
     until: Duration,
     sent: Sent,
-    /// Free ones.
     parts: u64,
 }
 

@@ -40,7 +40,6 @@ impl Default for RateCapacity {
     }
 }
 
-/// See the module.
 pub struct MemoryRateLimiter<C> {
     limits: RateLimits,
     clock: C,
@@ -70,7 +69,6 @@ struct Window {
 }
 
 impl<C: Clock> MemoryRateLimiter<C> {
-    /// With no requests counted.
     pub fn new(limits: RateLimits, capacity: RateCapacity, clock: C) -> Self {
         let shared = || vec![None; capacity.shared_windows.max(1)];
         let shard = || {

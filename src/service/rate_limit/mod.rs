@@ -50,16 +50,13 @@ impl From<IpAddr> for Client {
 pub enum Bucket {
     /// Requests to private datasets with an `Authorization`, right or wrong.
     Private,
-    /// All others.
     Public,
 }
 
 /// Requests per window and bucket; 0 switches a limit off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Of the public bucket.
     pub public: u64,
-    /// Of the private bucket.
     pub private: u64,
 }
 
@@ -96,7 +93,6 @@ pub struct RateLimitStatus {
 /// Whether a request that was counted may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateLimitDecision {
-    /// It may.
     Within,
     /// It is one too many.
     Exceeded {
@@ -112,7 +108,6 @@ pub struct ExportId(pub [u8; 16]);
 /// A range of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportPart {
-    /// Which one.
     pub export: ExportId,
     /// The length of the whole.
     pub export_bytes: u64,
@@ -154,9 +149,7 @@ pub struct Moment {
     pub unix: Duration,
 }
 
-/// Tells the time.
 pub trait Clock: Send + Sync + 'static {
-    /// Now.
     fn now(&self) -> Moment;
 }
 
@@ -167,7 +160,6 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// Starts at zero.
     pub fn start() -> SystemClock {
         SystemClock { started: Instant::now() }
     }

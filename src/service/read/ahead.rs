@@ -48,7 +48,6 @@ const MEANWHILE_PERCENT: u64 = 75;
 /// Bytes of a query string whose export is remembered: those that tools and people write are far shorter.
 const QUERY_BYTES: usize = 2 << 10;
 
-/// See the module.
 pub struct ExportsAhead {
     asked: AskedExports,
     lookups: Arc<Lookups>,

@@ -38,7 +38,6 @@ use crate::storage::reader::VersionReader;
 
 /// What the body of an answer is made with.
 pub(in crate::service) struct BodyMaker<'a> {
-    /// What it takes from.
     pub capacity: &'a Capacity,
     /// The query's engine, for what comes before the first byte.
     pub engine: &'a Engine,

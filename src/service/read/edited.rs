@@ -29,7 +29,6 @@ pub enum InAlternate {
     Kept(u64),
     /// Another one is in its place, at this position.
     Changed(u64),
-    /// It was removed.
     Removed,
     /// It was changed or removed, and its neighbours were, too. What they became begins at this position.
     Replaced(u64),

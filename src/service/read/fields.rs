@@ -33,11 +33,8 @@ const TAKERS: [&str; 4] = ["include_source", "denull", "keep_field", "drop_field
 /// What is known of a path.
 #[derive(Clone, Copy, Debug)]
 enum Knowledge {
-    /// No entity has it.
     Absent,
-    /// Some entity has it.
     There(PathFacts),
-    /// Nothing.
     Nothing,
 }
 

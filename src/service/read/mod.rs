@@ -55,13 +55,11 @@ pub struct Answer {
     pub content_type: &'static str,
     /// How the body is coded.
     pub coding: ContentCoding,
-    /// The body.
     pub body: AnswerBody,
 }
 
 /// A body: whole when it is small.
 pub enum AnswerBody {
-    /// All of it.
     Whole(Bytes),
     /// Its parts, in order. An error means that the rest cannot be had.
     Stream(BoxStream<'static, Result<Bytes, ReadError>>),
@@ -69,7 +67,6 @@ pub enum AnswerBody {
     Export(Export),
 }
 
-/// Answers reads.
 pub struct Reads {
     config: Arc<Config>,
     store: Store,
@@ -77,7 +74,6 @@ pub struct Reads {
     capacity: Capacity,
     responses: Responses,
     exports: Exports,
-    /// Where servers share them.
     shared: Option<Arc<SharedExports>>,
 }
 
@@ -225,7 +221,6 @@ impl Reads {
         }
     }
 
-    /// What makes an export.
     fn export_maker(self: &Arc<Self>, capacity: &Capacity, admitted: &Admitted, request: &Arc<ReadRequest>) -> Make {
         let (reads, own) = (self.clone(), capacity.clone());
         let (owned, wanted) = (admitted.clone(), request.clone());

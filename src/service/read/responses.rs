@@ -61,7 +61,6 @@ pub(in crate::service) struct Responses {
 /// What is known of an answer.
 #[derive(Clone)]
 enum Kept {
-    /// All of it.
     Small(Small),
     /// That it is streamed, or large and plain, so that waiting for another caller's is of no use.
     Streamed,
@@ -72,11 +71,9 @@ enum Kept {
 /// What to do with an answer that was made.
 #[derive(Debug, PartialEq, Eq)]
 enum Keep {
-    /// Keep it.
     Now,
     /// Keep it if it is asked for again.
     Later,
-    /// Nothing: it is large.
     Never,
 }
 
@@ -374,7 +371,6 @@ mod tests {
     struct Maker {
         made: Arc<AtomicUsize>,
         answer: Arc<dyn Fn() -> Result<Answer, ReadError> + Send + Sync>,
-        /// Each making takes one.
         permits: Arc<Semaphore>,
     }
 

@@ -24,7 +24,6 @@ impl Source {
         Source { documents, reshape }
     }
 
-    /// Its documents.
     pub(in crate::service) fn documents(&self) -> &SelectedDocuments {
         &self.documents
     }

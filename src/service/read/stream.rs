@@ -48,7 +48,6 @@ pub(in crate::service) struct Paced<F> {
     /// The body's place among all.
     #[expect(dead_code, reason = "held until the body ends")]
     pub place: StreamPermit,
-    /// Entities of the body.
     pub selected: u64,
     /// Bytes of a document on average.
     pub mean_bytes: u64,

@@ -26,7 +26,6 @@ use crate::storage::spool::{ContentHash, Spool, Spooled};
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]
 pub struct ImportProgress {
-    /// What is done now.
     pub(in crate::service) stage: Stage,
     /// Counts the bytes that have come, where the source has to be received first.
     pub(in crate::service) received: OnceLock<Progress>,
@@ -34,9 +33,7 @@ pub struct ImportProgress {
     pub bytes_read: AtomicU64,
     /// Bytes of the source; 0 while unknown.
     pub bytes_total: AtomicU64,
-    /// Entities decoded.
     pub entities_decoded: AtomicU64,
-    /// Entities written.
     pub entities_written: AtomicU64,
 }
 

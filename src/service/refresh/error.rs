@@ -9,13 +9,11 @@ use crate::storage::StorageError;
 use crate::storage::budget::SpoolFull;
 use crate::storage::shortage::Shortage;
 
-/// No version was made.
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
     /// There is no such dataset, or not for this caller.
     #[error("there is no such dataset")]
     NotFound,
-    /// The dataset is frozen.
     #[error("the dataset is frozen; unfreeze it first")]
     Frozen,
     /// Another refresh of the dataset is running.
@@ -33,7 +31,6 @@ pub enum RefreshError {
     /// The version file cannot be written.
     #[error("writing the version")]
     Storage(#[source] StorageError),
-    /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[source] CatalogError),
     /// The dataset's record holds a path that is none.
@@ -54,7 +51,6 @@ pub enum RefreshError {
     /// The process is about to stop.
     #[error("the service stopped before the refresh ended")]
     Stopping,
-    /// A worker ended early.
     #[error("the refresh's worker ended early")]
     Worker,
 }

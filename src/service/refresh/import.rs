@@ -38,7 +38,6 @@ pub struct ImportRequest {
     pub source: String,
     /// The dataset's name. The owner's dataset of that name is refreshed; otherwise one is created.
     pub name: String,
-    /// The owner.
     pub owner_email: String,
     /// What the dataset is, where that is said, whether it is created or not; nothing unsays it.
     pub about: About,
@@ -59,13 +58,10 @@ pub struct ImportRequest {
 /// A version that was imported.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// Its dataset.
     pub dataset_id: DatasetId,
     /// The dataset's name in URLs.
     pub name_slug: String,
-    /// Its number.
     pub version: VersionNumber,
-    /// Its entities.
     pub entity_count: u64,
     /// The key for reading the dataset, where it is private.
     pub private_key: Option<Secret>,
@@ -88,17 +84,13 @@ pub enum ImportError {
     /// What is said of the dataset cannot be said.
     #[error("--{field}: {problem}")]
     About {
-        /// What.
         field: &'static str,
         /// What is wrong with it, and what would be right.
         problem: String,
     },
     /// The owner's plan allows no more datasets.
     #[error("the owner's plan allows at most {limit} active datasets")]
-    PlanLimit {
-        /// The limit.
-        limit: u64,
-    },
+    PlanLimit { limit: u64 },
     /// No version was made of the source.
     #[error(transparent)]
     Refresh(#[from] RefreshError),
@@ -119,7 +111,6 @@ impl From<SourceError> for ImportError {
     }
 }
 
-/// Imports sources.
 pub struct Imports {
     config: Arc<Config>,
     catalog: Catalog,

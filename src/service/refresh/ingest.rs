@@ -104,7 +104,6 @@ impl Ingest {
         Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
     }
 
-    /// Permits that are held.
     #[cfg(test)]
     pub(in crate::service) fn permits_held(&self) -> u64 {
         self.permits.held()
@@ -154,7 +153,6 @@ pub struct PushedEntities {
 pub struct Pushed {
     /// Its members beside the entities.
     pub members: EnvelopeFields,
-    /// Its entities.
     pub entities: PushedEntities,
 }
 

@@ -73,7 +73,6 @@ use crate::storage::budget::SpoolCharge;
 pub(in crate::service) enum Entities {
     /// From the dataset's URL, in this place among what is received, or in one that is waited for.
     Fetched(Option<Permit>),
-    /// From what is imported.
     Imported(Box<ImportRequest>),
     /// From a body that still comes.
     Pushed {
@@ -91,7 +90,6 @@ pub(in crate::service) enum Entities {
 /// A version that was made.
 #[derive(Debug)]
 pub struct Refreshed {
-    /// It.
     pub record: VersionRecord,
     /// What its owner should know of it.
     pub warnings: Vec<String>,
@@ -103,7 +101,6 @@ enum Content {
     Shared(VersionFile),
 }
 
-/// The version to be.
 struct Made {
     content: Content,
     /// What to ask its source by next time.
@@ -111,7 +108,6 @@ struct Made {
     warnings: Vec<String>,
 }
 
-/// Makes versions.
 pub struct Refreshes {
     catalog: Catalog,
     ingest: Arc<Ingest>,

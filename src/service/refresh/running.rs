@@ -15,13 +15,10 @@ use crate::service::refresh::stage::RefreshStage;
 /// How far a refresh is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {
-    /// What it does now.
     pub stage: RefreshStage,
     /// Bytes of the source that have come, compressed as they came.
     pub bytes: u64,
-    /// Entities that were decoded.
     pub entities: u64,
-    /// Entities that were written.
     pub written: u64,
 }
 
@@ -62,7 +59,6 @@ impl Running {
     }
 }
 
-/// A refresh that runs.
 pub(super) struct Entered {
     running: Arc<Running>,
     dataset: DatasetId,

@@ -42,11 +42,9 @@ const AT_ONCE: u32 = 100;
 
 /// The outcome of a schedule that is due.
 enum Due {
-    /// It stays due.
     Left,
     /// It has another time now; there was nothing to run, or another process runs it.
     Computed,
-    /// Its refresh has begun.
     Begun,
 }
 

@@ -11,11 +11,9 @@ pub enum RefreshStage {
     Waiting,
     /// The source, or the body, comes.
     Receiving,
-    /// Entities are decoded.
     Decoding,
     /// The version file is written.
     Writing,
-    /// The version is recorded.
     Publishing,
 }
 

@@ -12,12 +12,9 @@ use crate::service::refresh::error::RefreshError;
 /// How long refreshes that are told to stop may take to record that they have.
 const STOPPING: Duration = Duration::from_secs(3);
 
-/// The running refreshes.
 pub(in crate::service) struct RefreshTasks {
     tasks: TaskTracker,
-    /// No more are begun.
     closed: AtomicBool,
-    /// Those that run end.
     stop: CancellationToken,
 }
 

@@ -341,7 +341,6 @@ impl WrittenFile {
         self.reserved.stage = Stage::Left;
     }
 
-    /// Gives it up.
     pub(in crate::service) async fn abandon(self) {
         self.reserved.abandon().await;
     }

@@ -56,12 +56,10 @@ const UNWRITTEN: usize = 200_000;
 /// Batches that are written in a row.
 const BATCHES: usize = 250;
 
-/// Counts reads.
 pub struct Usage {
     catalog: Catalog,
     clock: Clock,
     tables: ArcSwap<Tables>,
-    /// The table is full.
     full: Notify,
     unwritten: Mutex<Unwritten>,
     /// What this process adds under.

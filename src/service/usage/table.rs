@@ -17,7 +17,6 @@ use crate::model::ids::DatasetId;
 /// Lists of a table. A power of two.
 const BUCKETS: usize = 1 << 12;
 
-/// What is counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key<'a> {
     pub dataset: DatasetId,
@@ -26,7 +25,6 @@ pub(super) struct Key<'a> {
     pub day: u32,
 }
 
-/// See the module.
 pub(super) struct Table {
     buckets: Box<[Link]>,
     hasher: RandomState,

@@ -11,15 +11,12 @@ const BATCH: usize = 1_000;
 /// In the order in which they are written.
 type Key = (u64, u32, Option<Box<str>>);
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Unwritten {
     waiting: BTreeMap<Key, UsageCounts>,
-    /// Entries that may wait.
     most: usize,
     /// The batch that is being written, or of which nobody knows whether it was.
     batch: Vec<CountedUsage>,
-    /// Its number.
     number: u64,
 }
 

@@ -31,7 +31,6 @@ const POLL: Duration = Duration::from_secs(2);
 /// Deliveries cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
-    /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
     /// TLS cannot be set up on this machine.
@@ -39,7 +38,6 @@ pub enum DeliveryError {
     Client(#[from] reqwest::Error),
 }
 
-/// Sends webhooks.
 pub struct Deliveries {
     config: Arc<Config>,
     catalog: Catalog,

@@ -11,7 +11,6 @@ use super::thrift::{Malformed, Walker};
 /// Why a page is not written out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeltaError {
-    /// It is malformed.
     Malformed,
     /// It would be longer than it may be.
     TooLong,

@@ -35,7 +35,6 @@ pub(super) struct Footer {
     pub(super) memory_bytes: u64,
 }
 
-/// What a footer announces.
 #[derive(Debug)]
 struct Announced {
     elements: u64,

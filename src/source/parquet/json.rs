@@ -285,10 +285,8 @@ fn push_quoted(text: impl fmt::Display, out: &mut Vec<u8>) {
     let _ = write!(out, "\"{text}\"");
 }
 
-/// Prints maps as objects.
 struct MapEncoder<'a> {
     offsets: OffsetBuffer<i32>,
-    /// Prints strings in quotes.
     keys: NullableEncoder<'a>,
     values: NullableEncoder<'a>,
     problem: Problem,

@@ -63,7 +63,6 @@ pub(super) struct ParquetDecoder {
     schema: ReadSchema,
     /// The memory that decoding pages may take.
     page_memory_bytes: u64,
-    /// The next row group.
     row_group: usize,
     /// The batches of the current one.
     batches: Option<Batches>,
@@ -362,7 +361,6 @@ fn guard<T>(call: impl FnOnce() -> T) -> Result<T, SourceError> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|_| SourceError::document("the Parquet file is damaged"))
 }
 
-/// The file is malformed.
 fn damaged(reason: &str) -> SourceError {
     SourceError::document(format!("the Parquet file is damaged: {reason}"))
 }

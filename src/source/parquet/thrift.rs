@@ -230,7 +230,6 @@ impl StructWriter {
         self.last_ids.push(0);
     }
 
-    /// Ends a struct.
     pub(super) fn end_struct(&mut self) {
         self.last_ids.pop();
         self.bytes.push(0);

@@ -21,7 +21,6 @@ pub(super) const MOST_SEGMENTS: usize = 128;
 pub(super) struct Place {
     /// What was written of it.
     pub(super) header: Header,
-    /// The file.
     pub(super) segment: Arc<Segment>,
     /// Where its content begins in that.
     pub(super) offset: u64,

@@ -20,7 +20,6 @@ const EXTENSION: &str = "ranges";
 /// What a record says of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The version file.
     pub(super) file: FileId,
     /// Where the range begins in it.
     pub(super) start: u64,
@@ -31,7 +30,6 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// As it is written.
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MARK);

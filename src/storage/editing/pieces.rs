@@ -11,11 +11,9 @@ use crate::storage::writer::is_full_row_group;
 pub enum Item {
     /// Rows of a row group of the base, which stay there.
     Base {
-        /// The row group.
         row_group: u32,
         /// The first row.
         start: u32,
-        /// How many.
         rows: u32,
         /// The position of the first one in the list before.
         position: u64,
@@ -24,7 +22,6 @@ pub enum Item {
     Old {
         /// The position of the first one.
         position: u64,
-        /// How many.
         rows: u32,
     },
     /// An entity that an edit brings.
@@ -107,7 +104,6 @@ impl PieceBuilder {
         PieceBuilder { pieces: Vec::new(), most_rows, row_group: 0, rows: 0, bytes: 0 }
     }
 
-    /// Rows of the base.
     pub fn base(&mut self, row_group: u32, start: u32, rows: u32) {
         self.add(Piece { source: Source::Base, row_group, start, rows });
     }
@@ -136,7 +132,6 @@ impl PieceBuilder {
         }
     }
 
-    /// The pieces.
     pub fn finish(self) -> Vec<Piece> {
         self.pieces
     }

@@ -18,13 +18,10 @@ const COLUMNS_BYTES: usize = 1 << 20;
 /// What edits take from a list and add to it.
 #[derive(Debug, Default)]
 pub struct Changed {
-    /// Entities that go.
     pub removed: Vec<Bytes>,
-    /// Entities that come.
     pub added: Vec<Bytes>,
     /// Those of them that take another's place, behind that.
     pub replaced: Vec<(Bytes, Bytes)>,
-    /// Both by position.
     pub slots: Vec<SlotChange>,
     /// Whether an entity goes, and none takes its place.
     pub reshapes: bool,

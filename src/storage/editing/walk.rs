@@ -23,7 +23,6 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// All of them.
     pub(super) fn of(list: &'a VersionReader, slots: &'a Slots) -> Walk<'a> {
         Walk { list, slots, row_group: 0, page: 0, end: list.row_groups().len(), has_end: true, is_over: false }
     }

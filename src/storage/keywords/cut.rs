@@ -64,7 +64,6 @@ pub fn entries<'t>(text: &'t [u8], mut entry: impl FnMut(&'t [u8])) {
 pub enum Class {
     /// Anything else; marks alone, too.
     Words = 0,
-    /// Decimal digits alone.
     Digits = 1,
     /// Hexadecimal digits alone: at least four, with a letter and a decimal digit.
     Hexadecimal = 2,
@@ -111,13 +110,11 @@ fn split_marks(entry: &[u8]) -> (&[u8], &[u8]) {
 /// How a piece of a needle lies in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Anywhere.
     Within,
     /// The entry starts with it.
     Start,
     /// The entry ends with it.
     End,
-    /// It is the entry.
     Whole,
 }
 

@@ -10,7 +10,6 @@ use crate::storage::keywords::segment::{Segment, SegmentBuilder, SegmentLimits};
 #[derive(Default)]
 pub struct SearchTexts {
     bytes: Vec<u8>,
-    /// Where each text ends.
     ends: Vec<usize>,
 }
 
@@ -37,9 +36,7 @@ impl SearchTexts {
 
 /// A segment, and its row groups.
 pub struct IndexedRowGroups {
-    /// The row groups.
     pub row_groups: Range<usize>,
-    /// The segment.
     pub segment: Segment,
 }
 

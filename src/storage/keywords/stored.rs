@@ -31,9 +31,7 @@ pub struct KeywordIndex {
 pub struct StoredSegment {
     /// Offset of its first byte.
     pub offset: u64,
-    /// Its row groups.
     pub row_groups: Range<usize>,
-    /// Where its sections lie.
     pub header: Header,
     /// The CRC-32 of each class's [entries](Header::entries_range).
     pub checksums: [u32; 3],
@@ -158,7 +156,6 @@ impl KeywordIndex {
         self.rows
     }
 
-    /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         self.segments.capacity() * size_of::<StoredSegment>()
             + self.places.capacity() * size_of::<Option<(usize, usize)>>()

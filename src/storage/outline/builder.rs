@@ -36,7 +36,6 @@ impl OutlineBuilder {
         }
     }
 
-    /// Column chunks so far.
     pub(in crate::storage) fn chunk_count(&self) -> usize {
         self.row_groups * self.columns
     }

@@ -18,7 +18,6 @@ pub(super) const BOUNDS: u8 = 64;
 /// The details of a column chunk.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Details<'a> {
-    /// What there is.
     pub(super) bits: u8,
     /// Of the bloom filter: its first byte, counted from that of the row group; its bytes, its checksum.
     pub(super) bloom: (u32, u32, u32),

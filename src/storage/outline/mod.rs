@@ -44,7 +44,6 @@ const PAGE_BYTES: usize = 12;
 /// The keys of the footer's metadata with their values.
 pub(super) type Texts = BTreeMap<String, String>;
 
-/// The tables.
 pub(super) struct Outline {
     bytes: Bytes,
     row_groups: usize,
@@ -56,7 +55,6 @@ pub(super) struct Outline {
     texts: usize,
 }
 
-/// A column chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     /// Offset of its first byte.
@@ -65,7 +63,6 @@ pub(super) struct Chunk {
     pub(super) stored_bytes: u32,
     /// Its bytes decompressed.
     pub(super) decompressed_bytes: u32,
-    /// Its values.
     pub(super) values: u32,
     /// Bytes of its dictionary page, 0 if it has none.
     pub(super) dictionary_bytes: u32,
@@ -73,7 +70,6 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Where it lies.
     pub(super) fn range(&self) -> Range<u64> {
         self.start..self.start.saturating_add(u64::from(self.stored_bytes))
     }

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use crate::storage::checksums::checksum;
 
-/// Digits of an offset.
 const OFFSET_DIGITS: usize = 16;
 
 /// Digits of a length or a checksum.
@@ -44,7 +43,6 @@ impl OutlinePlace {
         (place.text() == text).then_some(place)
     }
 
-    /// Where it lies.
     pub(in crate::storage) fn range(&self) -> Option<Range<u64>> {
         Some(self.offset..self.offset.checked_add(self.length.into())?)
     }

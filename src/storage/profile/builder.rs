@@ -56,7 +56,6 @@ impl Default for ProfileBuilder {
 }
 
 impl ProfileBuilder {
-    /// A profile of nothing.
     pub fn new() -> ProfileBuilder {
         ProfileBuilder {
             tree: PathTree::new(PATHS, PATH_BYTES),
@@ -69,7 +68,6 @@ impl ProfileBuilder {
         }
     }
 
-    /// Entities so far.
     pub fn entities(&self) -> u64 {
         self.entities
     }

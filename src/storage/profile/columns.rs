@@ -35,7 +35,6 @@ pub(super) enum Kind {
     Array,
 }
 
-/// The columns so far.
 pub(super) struct TableColumns {
     /// `None` once they are too many.
     found: Option<ColumnsBuilder>,

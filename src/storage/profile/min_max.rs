@@ -22,7 +22,6 @@ impl Cut {
         Cut { bytes: bytes[..bytes.len().min(VALUE_BYTES)].to_vec(), cut: bytes.len() > VALUE_BYTES }
     }
 
-    /// Of a number's text.
     pub(super) fn of_number(text: &str) -> Cut {
         Cut::of(text.as_bytes())
     }

@@ -42,7 +42,6 @@ pub(super) struct Frequent {
     pub(super) count: u64,
 }
 
-/// See the module.
 pub(super) struct Values {
     counted: Counted,
     pub(super) numbers: NumberMinMax,
@@ -153,7 +152,6 @@ struct Count {
     text: u32,
 }
 
-/// Not in `texts`.
 const NOWHERE: u32 = u32::MAX;
 
 enum Added {

@@ -59,7 +59,6 @@ pub(super) struct ReadAhead {
     /// Who waits for bytes of the store now.
     waiting: AtomicUsize,
     fetched: Mutex<Fetched>,
-    /// What was planned.
     planned: Mutex<Planned>,
 }
 
@@ -113,7 +112,6 @@ impl ReadAhead {
         }
     }
 
-    /// What was planned.
     pub(super) fn planned(&self) -> MutexGuard<'_, Planned> {
         // Nothing panics between two changes that belong together.
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)

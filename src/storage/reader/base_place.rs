@@ -13,12 +13,7 @@ pub enum BasePlace {
     /// It does not stay there. With it these rows of the base do not, and in their place the list has the file's own
     /// entities at these positions. Some of them may be what they were: an edit also moves what lies between two
     /// changes.
-    Left {
-        /// The rows.
-        base: Range<u64>,
-        /// The positions, if any.
-        list: Range<u64>,
-    },
+    Left { base: Range<u64>, list: Range<u64> },
 }
 
 impl BasePlace {

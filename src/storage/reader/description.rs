@@ -29,7 +29,6 @@ impl From<&VersionFile> for Expected {
 pub(super) struct Expected {
     pub(super) entity_count: u64,
     pub(super) content_hash: String,
-    /// Who says so.
     pub(super) source: &'static str,
 }
 

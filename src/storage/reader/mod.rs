@@ -62,7 +62,6 @@ const READ_AHEAD_BYTES: u64 = 4 << 20;
 #[derive(Clone)]
 pub struct VersionReader {
     own: FileReader,
-    /// Of an edited file.
     edited: Option<Edited>,
 }
 
@@ -219,7 +218,6 @@ impl VersionReader {
         self.own.profile_summary().await
     }
 
-    /// Entities of the version.
     pub fn entity_count(&self) -> u64 {
         self.layout().entity_count
     }

@@ -26,7 +26,6 @@ const SIZE_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct ObjectFile {
     pub(super) store: Store,
     pub(super) path: ObjectPath,
-    /// As the catalog says.
     pub(super) size_bytes: u64,
     pub(super) cache: PartCache,
     /// What is fetched ahead, by a reader that does so.

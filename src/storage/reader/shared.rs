@@ -8,7 +8,6 @@ use crate::storage::edit::Source;
 pub struct SharedRows {
     /// The position of the first one in each list.
     pub first: [u64; 2],
-    /// How many there are.
     pub rows: u64,
 }
 

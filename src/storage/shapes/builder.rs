@@ -23,7 +23,6 @@ pub struct ShapeLimits {
     pub raw_bytes: usize,
     /// Distinct paths of a row group, and bytes of their keys; the shapes of one that has more are left out.
     pub paths: usize,
-    /// See `paths`.
     pub key_bytes: usize,
 }
 
@@ -48,7 +47,6 @@ pub struct ShapeBuilder {
     numbers: Vec<u32>,
     places: Vec<(Node, ScalarKind)>,
     shapes: Vec<u8>,
-    /// Where each shape ends.
     ends: Vec<usize>,
     /// Seeded at random, so that no source can choose shapes that collide. Shapes are numbered by first appearance, so
     /// nothing that is written depends on it.

@@ -10,13 +10,11 @@ use crate::storage::zstd_frame;
 /// The shapes of a row group. Equal ones say the same of the same rows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shapes {
-    /// What was compressed.
     raw: Vec<u8>,
     paths: Vec<PathRecord>,
     places: Vec<(u32, ScalarKind)>,
     /// Where each shape lies in `raw`.
     shapes: Vec<Range<u32>>,
-    /// By row: its shape.
     codes: Box<[u16]>,
 }
 
@@ -34,7 +32,6 @@ struct PathRecord {
 pub struct ScalarRun {
     /// The number of the place.
     pub place: u32,
-    /// What stands there.
     pub kind: ScalarKind,
     /// How many; at least 1.
     pub length: u32,
@@ -186,7 +183,6 @@ impl Shapes {
         depths.into_iter().map(|depth| depth == Some(keys.len())).collect()
     }
 
-    /// Memory that they take.
     pub fn memory_bytes(&self) -> usize {
         self.raw.capacity()
             + self.paths.capacity() * size_of::<PathRecord>()

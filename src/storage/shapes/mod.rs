@@ -41,7 +41,6 @@ pub const RAW_BYTES: usize = 8 << 20;
 pub enum ScalarKind {
     /// A string or a boolean.
     Text = 0,
-    /// A number.
     Number = 1,
     /// Null, which has no text.
     Null = 2,

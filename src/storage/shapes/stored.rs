@@ -21,7 +21,6 @@ pub struct ShapeIndex {
 /// The shapes of a row group in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredShapes {
-    /// Where they lie.
     pub range: Range<u64>,
     /// The CRC-32 of these bytes.
     pub checksum: u32,
@@ -94,7 +93,6 @@ impl ShapeIndex {
         (0..self.row_groups.len()).filter(|row_group| self.get(*row_group).is_some())
     }
 
-    /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         self.row_groups.capacity() * size_of::<Option<StoredShapes>>()
     }

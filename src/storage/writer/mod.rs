@@ -96,7 +96,6 @@ impl Default for WriteOptions {
 pub struct Written {
     /// Bytes of the object.
     pub size_bytes: u64,
-    /// Entities in it.
     pub entity_count: u64,
     /// Hex SHA-256 of the documents ([`Layout::content_sha256`]).
     pub content_sha256: String,

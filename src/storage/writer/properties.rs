@@ -18,7 +18,6 @@ const PAGE_BYTES: usize = 128 << 10;
 /// Bytes of a text's minimum and maximum in the statistics of a column. Longer ones are cut to bounds of them.
 const STATISTICS_BYTES: usize = 32;
 
-/// The value under [`METADATA_KEY`].
 pub(super) fn metadata_text(layout: &Layout) -> Result<String, StorageError> {
     serde_json::to_string(layout).map_err(|error| StorageError::Layout(error.to_string()))
 }

@@ -22,7 +22,6 @@ const BATCH_ROWS: usize = 2_048;
 pub(super) struct Collects {
     /// Search texts, for the keyword index.
     pub(super) texts: bool,
-    /// Shapes, within these limits.
     pub(super) shapes: Option<ShapeLimits>,
 }
 
@@ -49,7 +48,6 @@ pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<St
     Ok(Some(StringArray::try_new(offsets, Buffer::from_vec(text), None)?))
 }
 
-/// One encoded row group.
 pub(super) struct RowGroup {
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrowColumnChunk>,

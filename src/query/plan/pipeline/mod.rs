@@ -32,7 +32,6 @@ use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::schema::{ORDER, POSITION};
 use crate::query::scan::sort_key::OrderSpec;
 
-/// The plan so far.
 struct Pipeline<'a> {
     plan: LogicalPlanBuilder,
     request: &'a ReadRequest,

@@ -25,7 +25,6 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::service::admission::holder::{Holder, HolderKind};
 
-/// What bounds a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Shares {
     /// Units, at least 1.
@@ -34,7 +33,6 @@ pub(in crate::service) struct Shares {
     pub share_percent: u64,
     /// Units that anonymous holders never have, in percent of all and rounded up; they have one at least all the same.
     pub user_percent: u64,
-    /// Waiters, all together.
     pub queue: usize,
 }
 
@@ -51,7 +49,6 @@ fn percent(units: u64, percent: u64) -> u128 {
     u128::from(units) * u128::from(percent)
 }
 
-/// Names one that waits.
 pub(in crate::service) type Ticket = u64;
 
 /// One that waits, and what tells it that it waits no longer.
@@ -97,7 +94,6 @@ enum NextInLine {
 /// What stands against a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// The holder's own share.
     Share,
     /// What is kept for users.
     Reserve,
@@ -118,12 +114,10 @@ impl<W> FairQueue<W> {
         }
     }
 
-    /// Units that are held.
     pub(in crate::service) fn held(&self) -> u64 {
         self.held.iter().sum()
     }
 
-    /// Those who wait.
     pub(in crate::service) fn waiting(&self) -> usize {
         self.waiting.iter().sum()
     }

@@ -11,7 +11,6 @@ use crate::model::ids::FileId;
 /// How long a claim lasts unless it is renewed: so long others wait for a server that was killed, at most.
 pub(super) const LASTS: Duration = Duration::from_secs(15);
 
-/// Renewals in that time.
 const RENEWALS: u32 = 3;
 
 /// A claim. Dropped, it ends: others make what was not made.
@@ -28,7 +27,6 @@ impl Claim {
         hex::encode(rand::random::<[u8; 16]>())
     }
 
-    /// One that was granted.
     pub(super) fn renewed(catalog: Catalog, name: String, file: FileId, maker: String) -> Claim {
         let own = (catalog.clone(), name.clone(), maker.clone());
         let renewing = tokio::spawn(async move {

@@ -61,7 +61,6 @@ const TRANSFERS: usize = 4;
 /// How long a place among them is waited for. A store that stalls holds all of them until its requests fail.
 const TURN: Duration = Duration::from_secs(5);
 
-/// See the module.
 pub(in crate::service) struct SharedExports {
     catalog: Catalog,
     store: Store,
@@ -124,7 +123,6 @@ struct Asked {
     /// Its key, as the catalog has it.
     name: String,
     file: FileId,
-    /// What makes it here.
     make: Make,
 }
 
@@ -314,7 +312,6 @@ struct Reading {
 
 enum Source {
     Store(Blocks),
-    /// It is made here.
     Made(BoxStream<'static, Result<bytes::Bytes, ReadError>>),
 }
 

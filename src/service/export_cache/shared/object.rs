@@ -41,7 +41,6 @@ pub(super) enum ObjectError {
     /// It is not what was written.
     #[error("the object is damaged: {0}")]
     Damaged(&'static str),
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StorageError),
     /// Others are on their way, and hold all places for too long.

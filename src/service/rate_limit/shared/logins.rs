@@ -29,7 +29,6 @@ pub(in crate::service) struct LoginBounds {
     pub window: Duration,
 }
 
-/// See the module.
 pub(in crate::service) struct SharedLogins {
     redis: Arc<Redis>,
     bounds: LoginBounds,

@@ -71,7 +71,6 @@ pub(in crate::service) fn limiter(
 /// Gives milliseconds since 1970.
 type ServerClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// See the module.
 pub struct SharedRateLimiter {
     redis: Arc<Redis>,
     what: &'static str,

@@ -20,7 +20,6 @@ const LONG_BYTES: usize = 64;
 /// Hexadecimal entries from so many bytes on are kept as text: hashes and the like.
 const LONG_HEXADECIMAL_BYTES: usize = 16;
 
-/// Bounds of a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLimits {
     /// Rows after which a segment should end.
@@ -41,7 +40,6 @@ impl Default for SegmentLimits {
 
 /// A segment that is built.
 pub struct Segment {
-    /// Where its sections lie.
     pub header: Header,
     /// Its bytes.
     pub bytes: Vec<u8>,
@@ -49,7 +47,6 @@ pub struct Segment {
     pub checksums: [u32; 3],
 }
 
-/// Builds a segment.
 pub struct SegmentBuilder {
     limits: SegmentLimits,
     table: EntryTable,
@@ -57,7 +54,6 @@ pub struct SegmentBuilder {
     numbers: Vec<u32>,
     /// Where the numbers of each row end.
     ends: Vec<u32>,
-    /// Long entries, by class.
     long: [LongTexts; 3],
     text_bytes: u64,
     given_up: bool,

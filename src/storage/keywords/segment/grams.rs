@@ -23,7 +23,6 @@ const MOST_GRAMS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Grams {
     blocks: usize,
-    /// Words of a bitmap.
     words: usize,
     /// One bitmap behind the other, by hash.
     bits: Vec<u64>,
@@ -33,7 +32,6 @@ pub(super) struct Grams {
 pub(super) struct Blocks(Vec<u64>);
 
 impl Grams {
-    /// Of a text.
     pub(super) fn of(text: &[u8]) -> Grams {
         let blocks = text.len().div_ceil(BLOCK_BYTES);
         let words = blocks.div_ceil(64);

@@ -36,7 +36,6 @@ const TEXTS_LEVEL: i32 = 1;
 /// Zstandard makes no byte into more than so many: damaged lengths are refused before memory is taken for them.
 const MAX_RATIO: usize = 1 << 16;
 
-/// What a section holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Entries of two and more rows.
@@ -52,9 +51,7 @@ pub enum Part {
 /// A part of a segment that is read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Section {
-    /// Of which entries.
     pub class: Class,
-    /// What of them.
     pub part: Part,
 }
 
@@ -79,11 +76,8 @@ impl Section {
 /// The lengths of the sections of one class, in bytes. That of the checksums follows from that of the lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lengths {
-    /// Of the dictionary.
     pub dictionary: u32,
-    /// Of the texts.
     pub texts: u32,
-    /// Of the lists.
     pub lists: u32,
 }
 
@@ -117,7 +111,6 @@ impl Header {
         }
     }
 
-    /// Rows of the segment.
     pub fn rows(&self) -> usize {
         self.rows
     }

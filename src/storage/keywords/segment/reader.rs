@@ -46,7 +46,6 @@ impl Entries {
         })
     }
 
-    /// Memory that they take.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Entries>()
             + self.dictionary.memory_bytes()
@@ -60,7 +59,6 @@ impl Entries {
 pub struct Dictionary {
     /// A separator, and one more behind each entry; where each entry ends, behind its separator.
     searched: SearchedText,
-    /// Rows of each entry.
     counts: Vec<u32>,
     /// Where each list begins, and the end of the last.
     list_starts: Vec<u32>,
@@ -103,7 +101,6 @@ impl Dictionary {
         Ok(Dictionary { searched: SearchedText::new(text, ends), counts, list_starts })
     }
 
-    /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         self.searched.memory_bytes() + (self.counts.capacity() + self.list_starts.capacity()) * size_of::<u32>()
     }
@@ -144,7 +141,6 @@ impl Texts {
         Ok(Texts { searched: SearchedText::new(text, ends) })
     }
 
-    /// Memory that they take.
     pub fn memory_bytes(&self) -> usize {
         self.searched.memory_bytes()
     }
@@ -153,9 +149,7 @@ impl Texts {
 /// Sections of one segment, by the number of their class. One that is missing counts as not needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sections<'a> {
-    /// Decoded dictionaries.
     pub dictionaries: [Option<&'a Dictionary>; 3],
-    /// Decoded texts.
     pub texts: [Option<&'a Texts>; 3],
     /// Lists, ascending by their place.
     pub lists: [&'a [ListBytes<'a>]; 3],

@@ -20,7 +20,6 @@ const GRAMS_OF: RangeInclusive<usize> = 1 << 14..=8 << 20;
 #[derive(Debug)]
 pub(super) struct SearchedText {
     text: Vec<u8>,
-    /// Where each stretch ends.
     ends: Vec<u32>,
     searches: AtomicU32,
     grams: OnceLock<Grams>,

@@ -18,10 +18,8 @@ pub(super) struct Entry {
     key: [u64; 2],
     /// The last row that has it.
     last_row: u32,
-    /// Rows that have it.
     pub count: u32,
     length: u8,
-    /// Its class.
     pub class: Class,
 }
 
@@ -39,7 +37,6 @@ impl Entry {
 /// Entries that are looked for together.
 pub(super) const TOGETHER: usize = 64;
 
-/// No entry's number.
 const NOWHERE: u32 = u32::MAX;
 
 /// An entry that is looked for.
@@ -59,7 +56,6 @@ impl Default for Wanted {
     }
 }
 
-/// The entries.
 pub(super) struct EntryTable {
     seed: u64,
     /// High half: of the hash. Low half: the entry's number and 1; 0 where there is none.
@@ -177,7 +173,6 @@ impl EntryTable {
         }
     }
 
-    /// The entries, by number.
     pub(super) fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -215,7 +210,6 @@ impl EntryTable {
         })
     }
 
-    /// Memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         let entries = self.entries.capacity() * size_of::<Entry>();
         self.slots.capacity() * size_of::<u64>() + entries + self.long.capacity()

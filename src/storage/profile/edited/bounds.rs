@@ -16,9 +16,7 @@ use crate::storage::profile::values::ScalarType;
 
 /// A minimum or a maximum after edits.
 enum After {
-    /// That of before.
     Same,
-    /// This one.
     Is(ValueRecord),
     /// One that does not follow. Where there is a limit, none is beyond it.
     Doubtful(Option<Limit>),

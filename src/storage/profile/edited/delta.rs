@@ -13,7 +13,6 @@ use crate::storage::tree::{Found, PathTree, UNKNOWN};
 /// What edits do at one position of a list. Positions ascend.
 #[derive(Clone, Debug, Default)]
 pub struct SlotChange {
-    /// The entity that goes.
     pub gone: Option<Bytes>,
     /// Those that come in its place, or before an entity that stays.
     pub came: Vec<Bytes>,

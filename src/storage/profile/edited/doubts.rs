@@ -13,7 +13,6 @@ use crate::storage::profile::values::ScalarType;
 /// Below this, each value of a double is that double: integers beyond may share one.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Which of the four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extreme {
     /// The minimum of the numbers.
@@ -80,7 +79,6 @@ impl Extremes {
         }
     }
 
-    /// Adds a number.
     pub fn add_number(&mut self, text: &str) {
         self.numbers.add(text);
     }
@@ -123,7 +121,6 @@ impl Found {
 pub enum Statistics<'a> {
     /// It has none of the type.
     None,
-    /// Nothing is known.
     Unknown,
     /// The nearest double of none of its numbers is beyond this one.
     Number(f64),
