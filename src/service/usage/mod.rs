@@ -1,7 +1,7 @@
 //! How much each dataset is read: counted in memory, added to the catalog every few seconds and at the end.
 //!
 //! 1. A read that names a dataset gets a [`UsageMeter`]. It counts the request, what became of it, and each piece of
-//!    its body as it is sent, also after minutes. Counting takes no lock (`table`).
+//!    its body as it is sent, also after minutes (`table`).
 //! 2. Every [`INTERVAL`], and when the table is full, the counts move to what is unwritten, and a batch of it is added
 //!    to the catalog in one transaction (`unwritten`).
 //! 3. While the catalog takes none, what is unwritten grows, up to a bound: counts of further datasets are then lost,
@@ -247,13 +247,12 @@ impl Usage {
         stop.run_until_cancelled(rounds).await;
     }
 
-    fn add(&self, dataset: DatasetId, name_slug: Option<&str>, counts: UsageCounts) {
+    fn add(&self, dataset: DatasetId, name_slug: Option<Arc<str>>, counts: UsageCounts) {
         let day = DayUsage::day_of(self.clock.now());
         let tables = self.tables.load_full();
-        let added = match name_slug {
-            None => tables.found.add(Key { dataset, name_slug, day }, counts),
-            Some(slug) => slug.len() <= SLUG_BYTES && tables.named.add(Key { dataset, name_slug, day }, counts),
-        };
+        let table = if name_slug.is_none() { &tables.found } else { &tables.named };
+        let is_short = name_slug.as_ref().is_none_or(|slug| slug.len() <= SLUG_BYTES);
+        let added = is_short && table.add(Key { dataset, name_slug, day }, counts);
         if !added {
             self.full.notify_one();
             metrics().usage_lost_requests.increment(counts.requests);
@@ -278,6 +277,6 @@ impl UsageMeter {
     }
 
     fn add(&self, counts: UsageCounts) {
-        self.usage.add(self.dataset, self.name_slug.as_deref(), counts);
+        self.usage.add(self.dataset, self.name_slug.clone(), counts);
     }
 }

@@ -1,154 +1,63 @@
-//! The counts of one interval, in memory: many threads add to it at once, without a lock.
+//! The counts of one interval, in memory, up to a maximum number of entries.
 //!
-//! A table is an array of buckets, each a list to which entries are only ever added. To find an entry is to follow
-//! pointers; to count is to add to atomic numbers. The one who adds an entry may wait for another who adds the same one
-//! at the same moment. A table is never emptied: its owner puts another in its place, and reads this one when nobody
-//! uses it any more.
+//! A table is never emptied: its owner puts another in its place, and reads this one when no thread uses it any more.
 
-use std::hash::BuildHasher;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 use foldhash::fast::RandomState;
 
 use crate::catalog::{CountedUsage, UsageCounts};
 use crate::model::ids::DatasetId;
 
-/// Lists of a table. A power of two.
-const BUCKETS: usize = 1 << 12;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
     pub dataset: DatasetId,
-    /// The slug that it must have, where that was not looked up.
-    pub name_slug: Option<&'a str>,
+    /// The slug that the dataset must have, if it was not looked up.
+    pub name_slug: Option<Arc<str>>,
     pub day: u32,
 }
 
 pub(super) struct Table {
-    buckets: Box<[Link]>,
-    hasher: RandomState,
+    counts: DashMap<Key, UsageCounts, RandomState>,
+    /// The length of `counts`, without its locks.
     entries: AtomicUsize,
-    /// Entries that it may have.
-    most: usize,
-}
-
-type Link = OnceLock<Box<Entry>>;
-
-struct Entry {
-    dataset: DatasetId,
-    name_slug: Option<Box<str>>,
-    day: u32,
-    counts: AtomicCounts,
-    next: Link,
-}
-
-#[derive(Default)]
-struct AtomicCounts {
-    requests: AtomicU64,
-    not_modified: AtomicU64,
-    rate_limited: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl AtomicCounts {
-    fn add(&self, counts: UsageCounts) {
-        for (sum, count) in [
-            (&self.requests, counts.requests),
-            (&self.not_modified, counts.not_modified),
-            (&self.rate_limited, counts.rate_limited),
-            (&self.bytes, counts.bytes),
-        ] {
-            if count > 0 {
-                sum.fetch_add(count, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn get(&self) -> UsageCounts {
-        UsageCounts {
-            requests: self.requests.load(Ordering::Relaxed),
-            not_modified: self.not_modified.load(Ordering::Relaxed),
-            rate_limited: self.rate_limited.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-        }
-    }
-}
-
-impl Entry {
-    fn is(&self, key: Key<'_>) -> bool {
-        Key { dataset: self.dataset, name_slug: self.name_slug.as_deref(), day: self.day } == key
-    }
-
-    fn counted(&self) -> CountedUsage {
-        let (dataset, name_slug, day) = (self.dataset, self.name_slug.clone(), self.day);
-        CountedUsage { dataset, name_slug, day, counts: self.counts.get() }
-    }
+    max_entries: usize,
 }
 
 impl Table {
-    /// An empty one, for at most so many entries.
-    pub(super) fn new(most: usize) -> Table {
-        let buckets = (0..BUCKETS).map(|_| Link::new()).collect();
-        Table { buckets, hasher: RandomState::default(), entries: AtomicUsize::new(0), most }
+    pub(super) fn new(max_entries: usize) -> Table {
+        Table { counts: DashMap::default(), entries: AtomicUsize::new(0), max_entries }
     }
 
-    /// Adds counts to an entry, which is made if it is not there. `false` if there is no room for it.
-    pub(super) fn add(&self, key: Key<'_>, counts: UsageCounts) -> bool {
-        let hash = self.hasher.hash_one(key);
-        // The remainder is less than the number of buckets.
-        let Some(mut link) = self.buckets.get(hash as usize & (BUCKETS - 1)) else { return false };
-        loop {
-            match link.get() {
-                Some(entry) if entry.is(key) => {
-                    entry.counts.add(counts);
-                    return true;
+    /// Adds counts to an entry, or inserts it. Returns `false` if the table is full.
+    pub(super) fn add(&self, key: Key, counts: UsageCounts) -> bool {
+        match self.counts.entry(key) {
+            Entry::Occupied(mut entry) => entry.get_mut().add(counts),
+            Entry::Vacant(entry) => {
+                if self.entries.fetch_add(1, Ordering::Relaxed) >= self.max_entries {
+                    self.entries.fetch_sub(1, Ordering::Relaxed);
+                    return false;
                 }
-                Some(entry) => link = &entry.next,
-                None => {
-                    if self.entries.fetch_add(1, Ordering::Relaxed) >= self.most {
-                        self.entries.fetch_sub(1, Ordering::Relaxed);
-                        return false;
-                    }
-                    let entry = Entry {
-                        dataset: key.dataset,
-                        name_slug: key.name_slug.map(Box::from),
-                        day: key.day,
-                        counts: AtomicCounts::default(),
-                        next: Link::new(),
-                    };
-                    if link.set(Box::new(entry)).is_err() {
-                        // Another was faster; whose entry it is, the next round sees.
-                        self.entries.fetch_sub(1, Ordering::Relaxed);
-                    }
-                }
+                entry.insert(counts);
             }
         }
+        true
     }
 
-    /// Whether it has no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.load(Ordering::Relaxed) == 0
     }
 
-    /// Its entries, as they are now.
+    /// The current entries. Do not add to the table while you iterate: that can deadlock.
     pub(super) fn counted(&self) -> impl Iterator<Item = CountedUsage> {
-        self.buckets.iter().flat_map(|bucket| {
-            std::iter::successors(bucket.get(), |entry| entry.next.get()).map(|entry| entry.counted())
+        self.counts.iter().map(|entry| {
+            let Key { dataset, name_slug, day } = entry.key();
+            let name_slug = name_slug.as_deref().map(Box::from);
+            CountedUsage { dataset: *dataset, name_slug, day: *day, counts: *entry.value() }
         })
-    }
-}
-
-impl Drop for Table {
-    /// Lists are taken apart from their beginning: dropping an entry with all that follow it would nest as deep as the
-    /// list is long.
-    fn drop(&mut self) {
-        for bucket in &mut self.buckets {
-            let mut link = bucket.take();
-            while let Some(mut entry) = link {
-                link = entry.next.take();
-            }
-        }
     }
 }
 
@@ -158,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    fn key(dataset: u64, name_slug: Option<&str>, day: u32) -> Key<'_> {
-        Key { dataset: DatasetId::new(dataset), name_slug, day }
+    fn key(dataset: u64, name_slug: Option<&str>, day: u32) -> Key {
+        Key { dataset: DatasetId::new(dataset), name_slug: name_slug.map(Arc::from), day }
     }
 
     fn requests(requests: u64) -> UsageCounts {
@@ -171,7 +80,7 @@ mod tests {
         let table = Table::new(10);
         assert!(table.is_empty());
         for key in [key(1, None, 5), key(2, None, 5), key(1, None, 6), key(1, Some("a"), 5), key(1, Some("b"), 5)] {
-            assert!(table.add(key, requests(1)) && table.add(key, requests(2)));
+            assert!(table.add(key.clone(), requests(1)) && table.add(key, requests(2)));
         }
         let counted: Vec<_> = table.counted().collect();
         assert_eq!(counted.len(), 5);
