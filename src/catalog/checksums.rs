@@ -34,7 +34,6 @@ const CHECKSUM_BYTES: usize = 16;
 pub(super) struct RecordChecksum(Sha256);
 
 impl RecordChecksum {
-    /// Of a record of a table.
     pub(super) fn of(table: &'static str) -> RecordChecksum {
         RecordChecksum(Sha256::new()).text(table)
     }

@@ -65,7 +65,6 @@ impl TryFrom<FileRow> for RecordedFile {
     }
 }
 
-/// The columns of a [`FileRow`].
 macro_rules! file_columns {
     () => {
         "file_id, path, size_bytes, entity_count, content_hash, unreferenced_since"

@@ -97,7 +97,6 @@ impl<DB: Database> Link<DB> {
         Link { pool, server: None, file: Some(file), writes }
     }
 
-    /// The file, if it is written.
     fn written(&self) -> Option<&Arc<OpenedFile>> {
         self.file.as_ref().filter(|_| self.writes)
     }

@@ -8,7 +8,6 @@ use super::convert::{from_time, optional_text, text, to_time};
 use super::engine::Value;
 use super::{Catalog, CatalogError};
 
-/// Most nodes that are listed.
 const LISTED: i64 = 1_000;
 
 /// What a server says of itself.
@@ -63,7 +62,6 @@ impl TryFrom<NodeRow> for Node {
     }
 }
 
-/// The columns of a [`NodeRow`].
 macro_rules! node_columns {
     () => {
         "node_id, process, version, roles, internal_address, started_at, seen_at"

@@ -66,7 +66,6 @@ impl Catalog {
 struct Table {
     name: String,
     columns: Vec<(String, String)>,
-    /// The tables that it refers to.
     refers_to: Vec<String>,
 }
 

@@ -8,7 +8,6 @@ use super::engine::Value;
 use super::locks::lock_owner;
 use super::{Catalog, CatalogError, UserId};
 
-/// A session as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
     /// SHA-256 of the session id, hexadecimal.
@@ -47,7 +46,6 @@ impl SessionRecord {
     }
 }
 
-/// The checksum of a session.
 pub(super) fn session_checksum(id_hash: &str, user: Option<i64>, data: &str, expires_at: i64) -> RecordChecksum {
     RecordChecksum::of("sessions").text(id_hash).optional_number(user).text(data).number(expires_at)
 }

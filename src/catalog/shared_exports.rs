@@ -34,7 +34,6 @@ pub struct SharedExport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedExport {
     pub path: String,
-    /// Its bytes.
     pub size_bytes: u64,
 }
 
@@ -69,7 +68,6 @@ pub struct ExportRoom {
 const MOST_EXPORTS: u64 = 65_536;
 
 impl ExportRoom {
-    /// Room for so many bytes.
     pub fn of_bytes(bytes: u64) -> ExportRoom {
         ExportRoom { bytes, exports: MOST_EXPORTS }
     }

@@ -68,7 +68,6 @@ impl DayUsage {
         u32::try_from(time.timestamp().div_euclid(86_400)).unwrap_or(0)
     }
 
-    /// The day as a date.
     pub fn date(&self) -> NaiveDate {
         let days = TimeDelta::try_days(self.day.into()).unwrap_or_default();
         NaiveDate::default().checked_add_signed(days).unwrap_or(NaiveDate::MAX)

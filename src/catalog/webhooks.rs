@@ -152,7 +152,6 @@ struct DeliveryRow {
     registration: i64,
 }
 
-/// The columns of a [`WebhookRow`].
 macro_rules! webhook_columns {
     () => {
         "url, secret, is_active, last_fired_at, last_status, created_at"

@@ -108,7 +108,6 @@ pub(super) enum CliError {
         /// How many files are damaged.
         files: u64,
     },
-    /// All is restored, with damage.
     #[error("the backup was restored, with damage: {}", counted(*files, "file", "files", ""))]
     RestoredDamage {
         /// How many files are damaged.

@@ -27,7 +27,6 @@ const AHEAD_S: u64 = 10;
 /// The version of the program. What servers of another one ask may mean something else.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What a token is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The name of the server that is asked.

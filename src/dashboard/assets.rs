@@ -30,7 +30,6 @@ pub(super) struct Asset {
     coded: [Option<Bytes>; ContentCoding::ALL.len()],
 }
 
-/// The one of a path.
 pub(super) fn find(path: &str) -> Option<&'static Asset> {
     [&STYLE, &ISLAND].into_iter().map(|asset| &**asset).find(|asset| asset.path == path)
 }

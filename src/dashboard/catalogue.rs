@@ -71,7 +71,6 @@ struct Own {
     cards: Vec<Card>,
     previous: Option<String>,
     next: Option<String>,
-    /// How many all of them are.
     number: String,
 }
 

@@ -19,7 +19,6 @@ struct ClosedPage {
     unfreeze: String,
     refresh: String,
     settings: String,
-    /// Whether it was to be cloned.
     clones: bool,
 }
 

@@ -89,7 +89,6 @@ impl DatasetPlace {
         Place { dataset: self.clone(), selector, alt }
     }
 
-    /// A version of it by its number.
     pub(super) fn number(&self, number: VersionNumber) -> Place {
         self.version(VersionSelector::Number(number), false)
     }

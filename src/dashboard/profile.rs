@@ -175,7 +175,6 @@ pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
     .await
 }
 
-/// What a profile is of.
 struct Seen {
     /// The dataset and the version, in the title.
     name: String,

@@ -90,7 +90,6 @@ impl Query {
         self
     }
 
-    /// Without these names.
     pub(super) fn without(&self, names: &[&str]) -> Query {
         Query(self.0.iter().filter(|(name, _)| !names.contains(&name.as_str())).cloned().collect())
     }

@@ -144,7 +144,6 @@ impl AboutForm {
     /// The fields of its form that are texts.
     pub(super) const TEXTS: [&str; 3] = ["name", "description", "licence"];
 
-    /// The boxes of its form.
     pub(super) const BOXES: [&str; 2] = ["listed", "private"];
 
     /// What has changed in it.

@@ -150,7 +150,6 @@ impl Shown {
         Shown { marked, ..self }
     }
 
-    /// Bytes of it that are marked.
     pub(super) fn marked_bytes(&self) -> usize {
         self.marked.iter().map(Range::len).sum()
     }

@@ -37,7 +37,6 @@ pub(super) const SIGN_IN: &str = "/ui/sign-in";
 
 /// A page, ready to be sent; or another answer.
 pub(super) enum Reply {
-    /// A page with this status.
     Page(StatusCode, String),
     /// Another page, to be opened by GET.
     SeeOther(String),
@@ -286,7 +285,6 @@ impl Visit {
         response
     }
 
-    /// An error as a page.
     fn error_page(&self, error: HttpError) -> (Reply, HeaderMap) {
         let tells_what_there_is = matches!(error, HttpError::NoSuchPath | HttpError::MisspeltPath { .. });
         // The others speak of operations.

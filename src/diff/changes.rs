@@ -4,7 +4,6 @@ use std::fmt;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
-/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeType {
     /// The entity is in v2 only.
@@ -92,7 +91,6 @@ pub struct DiffPage {
     pub change_type: Option<ChangeType>,
     /// How many of these are left out at the front.
     pub offset: u64,
-    /// Most changes of the page.
     pub limit: Option<u64>,
 }
 
@@ -156,7 +154,6 @@ impl Diff {
         self.total_v2
     }
 
-    /// How many changes there are of a type, or of all.
     pub fn count(&self, change_type: Option<ChangeType>) -> u64 {
         match change_type {
             None => (self.ones.len() + self.added.len()) as u64,
@@ -176,7 +173,6 @@ impl Diff {
         }
     }
 
-    /// How many changes a page has.
     pub fn page_count(&self, page: &DiffPage) -> u64 {
         let left = self.count(page.change_type).saturating_sub(page.offset);
         page.limit.map_or(left, |limit| left.min(limit))

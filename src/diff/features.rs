@@ -120,7 +120,6 @@ impl Features {
         Ok(all)
     }
 
-    /// The features of an entity.
     #[inline]
     pub(super) fn of(&self, entity: usize) -> &[Feature] {
         let (start, length) = self.spans[entity];

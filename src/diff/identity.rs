@@ -162,7 +162,6 @@ impl PartitionStream for Keys {
     }
 }
 
-/// The keys of a row group.
 async fn keys(reader: &VersionReader, row_group: usize, version: u8) -> Result<ArrayRef, StorageError> {
     let rows = reader.row_groups()[row_group].rows;
     let mut bytes = Vec::with_capacity(rows * KEY_BYTES);
@@ -207,7 +206,6 @@ struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// Those of so many rows.
     async fn open(reader: &'a VersionReader, row_group: usize, wanted: usize) -> Result<Sources<'a>, StorageError> {
         let spec = OrderSpec { field: SOURCE.to_owned(), descending: false, denull: false };
         let shredded = SortColumn::open(reader, row_group, &spec).await?;

@@ -157,7 +157,6 @@ struct Best {
     count: usize,
     /// The next one to propose to.
     at: usize,
-    /// Whether there are no others.
     complete: bool,
 }
 

@@ -174,7 +174,6 @@ impl RecordWriter {
     }
 }
 
-/// The `_source` of a record.
 fn write_source(value: Option<&[u8]>, out: &mut Vec<u8>) {
     let json_type = value.and_then(|value| JsonType::of(*value.first()?));
     match (json_type, value) {

@@ -123,7 +123,6 @@ impl Counting {
 
 struct Fields {
     numbers: FieldNumbers,
-    /// How many entities have each.
     entities: Vec<u64>,
     reservation: MemoryReservation,
 }

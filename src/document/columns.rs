@@ -65,7 +65,6 @@ impl Columns {
         self.0.bytes + self.len() * (size_of::<String>() + 2 * size_of::<u32>())
     }
 
-    /// The position of the column of this name.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.0.find(name).map(|column| column as usize)
     }

@@ -34,7 +34,6 @@ pub enum Scalar<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// The scalar that this token is, if it is one.
     pub fn scalar(self) -> Option<Scalar<'a>> {
         match self {
             Token::Null => Some(Scalar::Null),

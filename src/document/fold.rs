@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use super::scan;
 use super::text::{Part, Text};
 
-/// `text`, folded.
 pub fn fold(text: &str) -> String {
     text.chars().flat_map(fold_character).collect()
 }

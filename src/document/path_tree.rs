@@ -77,7 +77,6 @@ impl PathTree {
         self.nodes.len()
     }
 
-    /// Whether there is no path.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() == 1
     }

@@ -14,10 +14,8 @@ pub(super) use portable::Lane;
 #[cfg(target_arch = "x86_64")]
 pub(super) use sse2::Lane;
 
-/// Bytes in a [`Block`].
 pub(super) const BLOCK_BYTES: usize = 64;
 
-/// Bytes in a [`Lane`].
 pub(super) const LANE_BYTES: usize = 16;
 
 /// The first position from `at` on that holds a quote, a backslash or a control character; the length if none does.

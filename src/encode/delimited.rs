@@ -27,7 +27,6 @@ impl Delimited {
         Delimited { delimiter: b'\t', columns, rows: Pool::default() }
     }
 
-    /// Ends the record that starts at `start`.
     fn end_record(&self, start: usize, out: &mut Vec<u8>) {
         if out.len() == start && self.columns.len() == 1 {
             out.extend_from_slice(b"\"\"");

@@ -162,7 +162,6 @@ pub enum Visibility {
 #[derive(Clone, Debug)]
 pub struct NewClone {
     pub source: DatasetId,
-    /// The owner of the clone.
     pub owner: UserId,
     pub name: DatasetName,
     /// The key for reading the clone, if the original is private.
@@ -266,7 +265,6 @@ impl fmt::Display for DatasetSource {
     }
 }
 
-/// The trigger of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefreshTrigger {
     Schedule,

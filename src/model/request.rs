@@ -217,7 +217,6 @@ impl ReadRequest {
         !(filters.is_empty() && filters_contain.is_empty() && ranges.iter().all(Vec::is_empty) && keywords.is_empty())
     }
 
-    /// Whether it names any path ([`ReadRequest::named_paths`]).
     pub fn names_paths(&self) -> bool {
         let ReadRequest { keep, drop, filters, filters_contain, ranges, sort, dedup_key, .. } = self;
         let compared = !(filters.is_empty() && filters_contain.is_empty() && ranges.iter().all(Vec::is_empty));

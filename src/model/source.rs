@@ -115,7 +115,6 @@ pub struct Validators {
 }
 
 impl Validators {
-    /// Whether there is no validator.
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
     }

@@ -496,7 +496,6 @@ impl Measured {
 
 impl Drop for Measured {
     fn drop(&mut self) {
-        /// That of most queries.
         static SETTLED: LazyLock<Counter> = LazyLock::new(|| metrics().queries.of(["settled".into()]));
         match self.outcome {
             "settled" => SETTLED.increment(1),

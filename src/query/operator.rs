@@ -53,7 +53,6 @@ pub(crate) struct Above<O> {
 }
 
 impl<O: Operator> Above<O> {
-    /// The operator above this input.
     pub(crate) fn new(operator: O, input: Arc<dyn ExecutionPlan>) -> Above<O> {
         let properties = operator.properties(&*input);
         Above { operator, input, properties }

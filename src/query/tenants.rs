@@ -58,7 +58,6 @@ pub(super) struct Budget {
 struct Taken {
     all: u64,
     anonymous: u64,
-    /// By each that has any.
     by_tenant: HashMap<Tenant, u64, foldhash::fast::RandomState>,
 }
 

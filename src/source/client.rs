@@ -50,7 +50,6 @@ impl Default for FetchLimits {
 #[derive(Debug, Clone)]
 pub struct ObjectSources {
     pub store: Arc<dyn ObjectStore>,
-    /// Its URL, as in `store.url`.
     pub store_url: String,
     /// The folder that is open to sources (`sources.prefix`).
     pub prefix: Option<String>,

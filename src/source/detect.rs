@@ -40,7 +40,6 @@ const FOREIGN: [(&[u8], &str); 7] = [
 
 /// The facts about a source before its first entity is decoded.
 pub(super) struct Evidence<'a> {
-    /// The format that was asked for.
     pub(super) asked: Option<SourceFormat>,
     /// The file name, or the last segment of the URL's path.
     pub(super) name: Option<&'a str>,

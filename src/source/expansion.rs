@@ -42,7 +42,6 @@ impl Expansion {
         self.came_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// That many bytes came in all.
     pub(super) fn came_in_all(&self, bytes: u64) {
         self.came_bytes.store(bytes, Ordering::Relaxed);
     }

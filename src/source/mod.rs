@@ -74,7 +74,6 @@ pub trait Decode: Send {
     }
 }
 
-/// How a source is to be decoded.
 #[derive(Debug, Clone)]
 pub struct DecodeOptions {
     /// The format; none lets it be detected.

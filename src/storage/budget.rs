@@ -33,9 +33,7 @@ pub enum SpoolFull {
 
 #[derive(Clone, Debug)]
 pub struct SpoolLimits {
-    /// Bytes in all.
     pub bytes: u64,
-    /// Bytes of one user.
     pub user_bytes: u64,
     /// What one user may have of the bytes that no other has, in percent; whoever has none gets what is free.
     pub share_percent: u64,

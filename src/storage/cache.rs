@@ -86,7 +86,6 @@ pub struct PartCache {
 }
 
 impl PartCache {
-    /// A cache of at most `capacity_bytes`.
     pub fn new(capacity_bytes: u64) -> PartCache {
         let parts = Cache::builder()
             .max_capacity(capacity_bytes)
@@ -263,7 +262,6 @@ mod tests {
 
     use super::*;
 
-    /// A column of a row group of so many bytes.
     fn column(row_group: u32, bytes: usize) -> (PartKey, Part) {
         let array: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&vec![7; bytes]]));
         (PartKey::Column { file: 1, row_group, column: 0 }, Part::Column(array))

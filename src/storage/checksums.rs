@@ -68,7 +68,6 @@ impl Running {
         self.0.update(bytes);
     }
 
-    /// The checksum of all of them.
     pub(super) fn finish(&self) -> u32 {
         self.0.clone().finalize()
     }

@@ -44,11 +44,9 @@ impl Derivation {
 pub struct PathCodes {
     /// By position; each below `distinct`.
     pub codes: Vec<u16>,
-    /// How many codes there are.
     pub distinct: usize,
     /// The code of nothing reached, where it occurs.
     pub nothing: Option<u16>,
-    /// The code of one null.
     pub null: Option<u16>,
     /// The code of one empty string.
     pub empty: Option<u16>,

@@ -31,7 +31,6 @@ const FORESEEN_BYTES: usize = 4 << 10;
 #[derive(Clone, Debug)]
 pub struct DocumentPage {
     documents: Arc<Documents>,
-    /// Row of the first one.
     first_row: usize,
     /// How many of the page come before it.
     skipped: usize,
@@ -178,7 +177,6 @@ impl DocumentPage {
         Some(DocumentPage::whole(Documents::new(*first_row, text.into(), indented)))
     }
 
-    /// How many documents there are.
     pub fn len(&self) -> usize {
         self.rows
     }
@@ -243,7 +241,6 @@ impl DocumentPage {
         WeakPage(Arc::downgrade(&self.documents))
     }
 
-    /// A page of these documents.
     #[cfg(test)]
     pub(super) fn of_test(documents: &[&[u8]]) -> DocumentPage {
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());

@@ -48,7 +48,6 @@ pub enum StorageError {
         path: String,
         source: object_store::Error,
     },
-    /// The store is not there.
     #[error("{0}")]
     Gone(#[source] StoreGone),
     /// The store has been asked, and does not answer.

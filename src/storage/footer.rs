@@ -292,7 +292,6 @@ impl Footer {
         }
     }
 
-    /// The profile, if it was kept.
     pub(super) fn kept_profile(&self) -> Option<&Bytes> {
         self.profile_bytes.as_ref()
     }

@@ -48,7 +48,6 @@ pub struct ValueHasher {
 }
 
 impl ValueHasher {
-    /// Which bucket a value is in.
     #[inline]
     fn bucket(&self, value: IndexedValue<'_>) -> u32 {
         let hash = match value {
@@ -58,7 +57,6 @@ impl ValueHasher {
         (hash >> 32) as u32
     }
 
-    /// A value, hashed.
     pub fn hash(&self, value: IndexedValue<'_>) -> HashedValue {
         let fingerprint = match value {
             IndexedValue::Text(text) => self.fingerprints.hash_one((true, text)),

@@ -24,7 +24,6 @@ impl HeldBytes {
     }
 }
 
-/// Bytes of [`HeldBytes`].
 #[derive(Debug)]
 pub struct Held {
     of: &'static HeldBytes,

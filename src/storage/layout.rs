@@ -121,7 +121,6 @@ pub struct ShreddedColumn {
 }
 
 impl ShreddedColumn {
-    /// Whether it has this part.
     pub fn has(&self, column: ShreddedPart) -> bool {
         match column {
             ShreddedPart::Text | ShreddedPart::Kind => true,
@@ -136,7 +135,6 @@ impl ShreddedColumn {
 pub struct Layout {
     pub format_version: u32,
     pub entity_count: u64,
-    /// Bytes of all documents.
     pub document_bytes: u64,
     /// Hex SHA-256 over every document, in order, each followed by a line feed.
     pub content_sha256: String,

@@ -35,7 +35,6 @@ impl PageSlots {
         if is_left_to_cache() { None } else { self.alive(row_group, page) }
     }
 
-    /// A page that is alive.
     pub(super) fn alive(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         // While another thread puts a page there, the cache tells.
         self.slot(row_group, page)?.try_read().ok()?.page()
@@ -45,7 +44,6 @@ impl PageSlots {
         self.row_groups[row_group].get()?.get(page)
     }
 
-    /// Keeps a page of a row group that has so many.
     pub(super) fn keep(&self, row_group: usize, pages: usize, page: usize, kept: &DocumentPage) {
         let slots = self.row_groups[row_group].get_or_init(|| (0..pages).map(|_| Slot::default()).collect());
         if let Some(Ok(mut slot)) = slots.get(page).map(RwLock::try_write) {

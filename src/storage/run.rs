@@ -10,7 +10,6 @@ use parquet::file::reader::{ChunkReader, Length};
 pub struct Run {
     /// Offset of the first byte in the file.
     pub start: u64,
-    /// The bytes.
     pub bytes: Bytes,
 }
 

@@ -48,7 +48,6 @@ pub struct Store {
     objects: Arc<dyn ObjectStore>,
     /// The same, by a client that soon gives up, where calls go over a network.
     probed: Option<Arc<dyn ObjectStore>>,
-    /// The directory, where the store is one.
     directory: Option<PathBuf>,
     /// Whether it is gone when the process ends.
     volatile: bool,

@@ -46,7 +46,6 @@ pub struct PathTree {
     hasher: foldhash::fast::FixedState,
     capacity: usize,
     path_bytes: usize,
-    /// Bytes of all keys.
     key_bytes: usize,
 }
 

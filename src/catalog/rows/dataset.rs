@@ -48,7 +48,6 @@ pub(in crate::catalog) struct DatasetRow {
 }
 
 impl DatasetRow {
-    /// The checksum of the row.
     pub(in crate::catalog) fn checksum(&self) -> RecordChecksum {
         RecordChecksum::of("datasets")
             .number(self.dataset_id)

@@ -127,7 +127,6 @@ mod tests {
         request.body(()).expect("a request")
     }
 
-    /// The request, with the token of another one.
     fn with_token_of(mut request: Request<()>, other: &Request<()>) -> Request<()> {
         request.headers_mut().insert(TOKEN_HEADER, other.headers()[TOKEN_HEADER].clone());
         request

@@ -27,7 +27,6 @@ pub(super) struct Files {
     pub(super) cache: PartCache,
 }
 
-/// A scan of a part, described.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Described {
     Entities(Box<ScanDescription>),
@@ -85,7 +84,6 @@ impl PartScan {
 }
 
 impl PartScan {
-    /// Whether it is part of a diff.
     pub(super) fn is_of_diff(&self) -> bool {
         matches!(*self.described, Described::Fields(_))
     }

@@ -63,7 +63,6 @@ impl Sessions {
         })
     }
 
-    /// A worker of these sessions, in the engine that they are of.
     pub(super) fn worker(&self, engine: &Engine) -> Worker {
         // Each session has the memory and the disk of its tenant. Without this the library has some without bounds.
         Worker::from_session_builder(self.clone())

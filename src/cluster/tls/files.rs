@@ -31,7 +31,6 @@ const CA: &str = "cluster.tls_ca";
 /// Servers cannot use TLS with each other.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not read.
     #[error("`{setting}`: {} cannot be read", path.display())]
     Read {
         /// The option that names it.
@@ -62,7 +61,6 @@ pub(super) struct Files {
     host: Option<String>,
 }
 
-/// What is in the files.
 #[derive(PartialEq, Eq)]
 pub(super) struct Contents {
     certificate: Vec<u8>,

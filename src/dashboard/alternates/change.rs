@@ -56,7 +56,6 @@ pub(super) enum Saved {
     Done(Reply),
     /// Somebody else has saved or deleted the alternate first.
     Stale,
-    /// It is not saved.
     Failed(HttpError),
 }
 

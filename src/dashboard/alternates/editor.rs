@@ -108,7 +108,6 @@ struct Said {
     alert: Option<String>,
     problem: Option<Mistake>,
     position_problem: Option<String>,
-    /// The position as it was typed.
     typed_position: Option<String>,
     conflict: Option<Conflict>,
     is_removed: bool,

@@ -17,7 +17,6 @@ pub(super) struct List {
     pub(super) etag: String,
     /// How many entities it has.
     pub(super) length: u64,
-    /// Whether it is an alternate.
     pub(super) is_alternate: bool,
     pub(super) entity: Found,
     /// What stands beside it, where that was asked for.

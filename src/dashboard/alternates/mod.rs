@@ -45,7 +45,6 @@ struct AlternatePage {
     heading: Heading,
     version: u64,
     notice: Option<String>,
-    /// The entities of the alternate, if there is one.
     entities: Option<String>,
     of_version: String,
     last: Option<u64>,

@@ -70,12 +70,10 @@ fn check_length(text: &str) -> Result<(), Mistake> {
     )))
 }
 
-/// Whether a mistake is that of a text that is too long.
 pub(super) fn is_too_long(text: &str) -> bool {
     text.len() > EDITOR_BYTES
 }
 
-/// The entity of a text.
 pub(super) fn entity(text: &str) -> Result<Vec<u8>, Mistake> {
     check_length(text)?;
     let mut entity = Vec::new();

@@ -8,7 +8,6 @@ use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
 use crate::model::path::{Path, PathError};
 
-/// That the form was sent.
 pub(super) const SENT: &str = "form";
 
 const KEYWORDS: &str = "keywords";

@@ -23,7 +23,6 @@ pub(super) struct Hint {
 }
 
 impl Hint {
-    /// That a parameter is not there.
     pub(super) fn of_parameter(UnknownParameter(name): &UnknownParameter, links: &Links<'_>) -> Hint {
         let nearest = crate::model::similar::nearest(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
         let renamed = |nearest: &str| {

@@ -24,7 +24,6 @@ const FEW_REPEATED_BYTES: usize = 4_096;
 
 /// Counting all that match is left to whoever wants to know, or to the script.
 pub(super) struct Counting {
-    /// This page with the count.
     pub(super) page: String,
     pub(super) call: String,
     pub(super) limit: u64,

@@ -29,7 +29,6 @@ const NAME_CHARACTERS: usize = 40;
 /// Characters of an entity as JSON.
 const JSON_CHARACTERS: usize = 100_000;
 
-/// Bytes of all that is shown.
 const SHOWN_BYTES: usize = 1 << 20;
 
 pub(super) struct Look<'a> {
@@ -208,7 +207,6 @@ impl Table {
         }
     }
 
-    /// Whether a column is in sight where it is.
     fn is_in_sight(&self, column: usize) -> bool {
         self.columns.iter().take(column + 1).map(|column| widths::digits(column.width)).sum::<usize>() <= IN_SIGHT
     }

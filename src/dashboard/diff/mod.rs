@@ -68,7 +68,6 @@ struct Found {
     of: String,
     kinds: Vec<Kind>,
     summary: Option<Summary>,
-    /// Where the summary is, if it is not here.
     summary_href: Option<String>,
     records: String,
     notes: Vec<String>,

@@ -3,7 +3,6 @@
 use crate::diff::ChangeType;
 use crate::document::{self, Scalar};
 
-/// A record of a diff.
 pub(super) struct Record<'a> {
     pub(super) change_type: ChangeType,
     /// Positions in v1 and v2.

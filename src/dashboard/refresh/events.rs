@@ -121,7 +121,6 @@ async fn events(visit: &Visit) -> Result<Response, HttpError> {
     Ok(Sse::new(watched.into_stream()).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// A refresh that is watched.
 struct Watched {
     app: App,
     user: User,

@@ -67,7 +67,6 @@ struct WebhookPage {
 struct Registered {
     /// The URL without what may be a key in it.
     shown_url: String,
-    /// Whether that is not all of it.
     is_hidden: bool,
     has_secret: bool,
     is_active: bool,
@@ -80,7 +79,6 @@ enum Signed {
     /// With a secret that is made.
     #[default]
     Made,
-    /// With one that is typed.
     Typed,
     /// With the one that is registered.
     Kept,
@@ -97,7 +95,6 @@ impl Signed {
         }
     }
 
-    /// Whether this is the one of a name.
     fn is(&self, name: &str) -> bool {
         *self == Signed::named(name)
     }

@@ -134,7 +134,6 @@ struct BatchColumn {
     values_end: u32,
 }
 
-/// The cells of one column in a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells<'b> {
     pub count: usize,
@@ -306,7 +305,6 @@ impl Batch {
         self.cells.values.len() + size_of_val(&self.cells.rows[..]) + size_of_val(&self.columns[..])
     }
 
-    /// The cells of a column, if there are any.
     pub(super) fn column(&self, column: usize) -> Option<Cells<'_>> {
         let at = self.columns.binary_search_by_key(&(column as u32), |column| column.column).ok()?;
         let found = &self.columns[at];
@@ -330,7 +328,6 @@ impl Batch {
 }
 
 impl<'b> Cells<'b> {
-    /// The row of a cell.
     #[inline]
     pub(super) fn row(&self, cell: usize) -> u32 {
         self.rows.get(cell).copied().unwrap_or(cell as u32)

@@ -101,7 +101,6 @@ impl ColumnChunk {
 }
 
 impl RowGroup {
-    /// How many columns it has.
     pub fn columns(&self) -> usize {
         self.schema.num_columns()
     }

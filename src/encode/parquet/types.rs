@@ -15,7 +15,6 @@ use crate::document::{Columns, NumericValue};
 use crate::encode::pool::Pool;
 use crate::encode::row::Row;
 
-/// The type of a column of Parquet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColumnType {
     #[default]
@@ -155,7 +154,6 @@ impl TypesBuilder {
         self.seen.iter_mut().zip(&other.seen).for_each(|(seen, other)| seen.0 |= other.0);
     }
 
-    /// The types of all columns.
     pub fn finish(&self) -> Arc<[ColumnType]> {
         let types = self.typing.known.iter().zip(&self.seen);
         types.map(|(known, seen)| known.unwrap_or_else(|| seen.column_type())).collect()

@@ -113,7 +113,6 @@ pub(in crate::http) fn shared() -> BTreeMap<String, RefOr<Header>> {
         .collect()
 }
 
-/// The response with these headers, by their names in [`HEADERS`].
 pub(in crate::http) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuilder {
     names
         .concat()

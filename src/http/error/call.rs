@@ -177,7 +177,6 @@ pub enum CallError {
     },
 }
 
-/// That a name is not one of these.
 pub(in crate::http) fn unknown(name: &str, known: &[&'static str]) -> String {
     let meant = similar::suggestion(name, known.iter().copied());
     let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

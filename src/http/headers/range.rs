@@ -15,7 +15,6 @@ pub enum ByteRange {
     From {
         /// The first byte, from 0.
         first: u64,
-        /// The last byte.
         last: Option<u64>,
     },
     /// `-length`: so many bytes at the end.

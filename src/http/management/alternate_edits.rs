@@ -37,7 +37,6 @@ const FORMS: &str = "{\"position\":N,\"set\":{…}}, {\"position\":N,\"remove\":
 /// The member that says where an edit is made.
 const POSITION: &str = "position";
 
-/// The members of an edit.
 const MEMBERS: [&str; 4] = [POSITION, "set", "remove", "insert"];
 
 /// The endpoints of this module.

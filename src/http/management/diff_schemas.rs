@@ -67,7 +67,6 @@ fn entity_or_null(description: &str) -> RefOr<Schema> {
     Schema::OneOf(either.build()).into()
 }
 
-/// An object that has all these properties.
 fn object<const N: usize>(description: &str, properties: [(&str, RefOr<Schema>); N]) -> RefOr<Schema> {
     let object = ObjectBuilder::new().schema_type(Type::Object).description(Some(description));
     let with =

@@ -21,7 +21,6 @@ use crate::model::request::Format;
 use crate::model::user::User;
 use crate::service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDiff};
 
-/// The formats of a diff.
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
 
 /// The endpoints of this module.

@@ -33,7 +33,6 @@ pub(super) const ENTITIES: Field = Field::required(
     || json!([{ "name": "Aruba", "area": 180 }]),
 );
 
-/// The formats that sources have.
 pub(super) fn source_formats() -> Vec<&'static str> {
     SourceFormat::ALL.map(SourceFormat::name).to_vec()
 }

@@ -24,7 +24,6 @@ const INSTEAD: &str = "Pull a page with limit and offset; to change a few entiti
 const NEXT: &str =
     "read with alt=true shows the alternate; the next edit_alt_version or push_alt_version takes this etag";
 
-/// What to do with a page.
 const NEXT_OF_PAGE: &str = "Next: edit_alt_version with this etag changes entities by position; those of this list are offset \
                             plus the place on the page. Pages with one etag are of one list.";
 

@@ -7,7 +7,6 @@ use crate::http::text::quoted;
 pub(super) enum ToolError {
     /// What the same call over HTTP would be refused with.
     Http(HttpError),
-    /// An argument that the tool does not have.
     NoSuchArgument {
         name: String,
         known: String,

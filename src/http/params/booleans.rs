@@ -17,7 +17,6 @@ pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
     },
 };
 
-/// The parameter `denull`.
 pub(super) const DENULL: Parameter = Parameter {
     name: "denull",
     kind: ParameterKind::Boolean,

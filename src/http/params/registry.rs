@@ -86,7 +86,6 @@ pub enum ParameterError {
     /// A parameter that takes one value was given a second one.
     #[error("parameter {name}: {} is a second value; valid: {name} given at most once", quoted(.value))]
     GivenTwice {
-        /// The name of the parameter.
         name: &'static str,
         /// The second value.
         value: String,
@@ -94,7 +93,6 @@ pub enum ParameterError {
     /// A parameter refused its value.
     #[error("parameter {name}: {} {}; valid: {}", quoted(.value), .reason.problem, .reason.valid)]
     Invalid {
-        /// The name of the parameter.
         name: &'static str,
         value: String,
         /// What is wrong with it, and what would be right.
@@ -103,7 +101,6 @@ pub enum ParameterError {
     /// A parameter refused its value, which is JSON and no text.
     #[error("parameter {name}: {} {}; valid: {}", shown(.value), .reason.problem, .reason.valid)]
     InvalidJson {
-        /// The name of the parameter.
         name: &'static str,
         /// The value it refused, as JSON.
         value: String,

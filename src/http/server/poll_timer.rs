@@ -28,7 +28,6 @@ thread_local! {
     static READING: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
-/// The future of a response, whose polls are timed.
 pub(super) struct TimedPolls(Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>);
 
 impl TimedPolls {

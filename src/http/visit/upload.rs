@@ -51,7 +51,6 @@ pub(crate) enum Part {
 
 /// A file as it comes.
 pub(crate) struct File {
-    /// Its name, if it has one.
     pub(crate) name: Option<String>,
     field: Field<'static>,
     /// What comes after it, which should be nothing.

@@ -129,7 +129,6 @@ impl SelectedDocuments {
         self.reordered.as_ref().map(Reordered::bytes)
     }
 
-    /// The units to fetch them in.
     pub fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
         units(&self.reader, self.selection.len())
     }

@@ -38,7 +38,6 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// Whether each page is fetched by itself.
     pub fn are_scattered(&self) -> bool {
         self.ahead == 0
     }

@@ -26,7 +26,6 @@ pub struct ReshapeScratch {
 }
 
 impl Reshape {
-    /// The reshaping of a request.
     pub fn of(request: &ReadRequest) -> Reshape {
         Reshape::new(request.include_source, request.denull, request.keep.clone(), request.drop.clone())
     }

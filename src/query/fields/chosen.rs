@@ -15,7 +15,6 @@ use crate::storage::reader::VersionReader;
 /// The zstd level of counts as text.
 const LEVEL: i32 = 3;
 
-/// Most bytes of a count.
 const COUNT_BYTES: usize = 5;
 
 /// Entities of two versions. A *unit* is a row group of one of them, by its number in [`tasks::row_groups`].
@@ -102,7 +101,6 @@ pub(super) fn place(readers: &[VersionReader; 2], unit: usize) -> Option<(usize,
     }
 }
 
-/// How many units there are.
 pub(super) fn units(readers: &[VersionReader; 2]) -> usize {
     tasks::row_groups(readers).len()
 }

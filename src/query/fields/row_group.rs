@@ -84,7 +84,6 @@ impl FieldValues {
 pub(crate) struct Ranks(pub(crate) FieldNumbers);
 
 impl Ranks {
-    /// The rank of the field of that name.
     pub(crate) fn rank(&self, name: Text<'_>) -> Option<u32> {
         self.0.get(name.raw()).copied()
     }

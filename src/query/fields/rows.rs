@@ -16,13 +16,10 @@ use super::values::{self, Feature, HASH_BITS};
 use crate::query::error::QueryError;
 use crate::storage::StorageError;
 
-/// Bytes of a hash.
 const HASH_BYTES: usize = HASH_BITS as usize / 8;
 
-/// Bytes of a feature.
 const FEATURE_BYTES: usize = size_of::<Feature>();
 
-/// Hashes of a row at most.
 const HASHES: usize = 4_096;
 
 /// Bytes of hashes or features after which a batch ends.
@@ -96,7 +93,6 @@ pub(crate) struct ValueRow<'b> {
 }
 
 impl ValueRow<'_> {
-    /// Its hashes.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u128> {
         self.hashes.iter().map(|hash| {
             let mut bytes = [0; FEATURE_BYTES];
@@ -106,7 +102,6 @@ impl ValueRow<'_> {
     }
 }
 
-/// The rows of a batch of values.
 pub(crate) fn value_rows(batch: &RecordBatch) -> impl Iterator<Item = Result<ValueRow<'_>, QueryError>> {
     let (names, hashes) = (batch.column(0).as_binary::<i32>(), batch.column(2).as_binary::<i32>());
     let entities = batch.column(1).as_primitive::<UInt64Type>();

@@ -24,7 +24,6 @@ use crate::query::operator::{in_one_partition, leaf};
 use crate::query::tasks;
 use crate::storage::reader::VersionReader;
 
-/// What is wanted of fields.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     Values,

@@ -69,12 +69,10 @@ pub(crate) fn value(hash: u128, field: u32) -> u128 {
     hash << (u128::BITS - HASH_BITS) | u128::from(field)
 }
 
-/// The hash of a value.
 pub(crate) fn hash(value: u128) -> u128 {
     value >> (u128::BITS - HASH_BITS)
 }
 
-/// The field of a value.
 pub(crate) fn field(value: u128) -> u32 {
     value as u32
 }
@@ -83,7 +81,6 @@ pub(crate) fn field(value: u128) -> u32 {
 /// equal where the values are.
 pub(crate) type Feature = u128;
 
-/// The feature of a field of this rank.
 pub(crate) fn feature(rank: u32, hash: u128) -> Feature {
     u128::from(rank) << HASH_BITS | hash
 }

@@ -26,7 +26,6 @@ impl Access {
     }
 }
 
-/// Chooses the access for a version.
 pub fn choose(reader: &VersionReader, predicate: &Predicate) -> Access {
     let has_shapes = !reader.shape_index().is_empty();
     match predicate {

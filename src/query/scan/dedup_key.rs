@@ -161,7 +161,6 @@ impl GroupSpec {
     }
 }
 
-/// What keys are read from.
 #[derive(Debug, Default)]
 pub(super) struct KeyReads {
     pub(super) columns: Vec<usize>,
@@ -269,7 +268,6 @@ struct Codes {
     codes: Arc<PathCodes>,
     /// Codes of what `denull` takes away, and the one that stands for it then.
     denulled: Option<([Option<u16>; 2], u16)>,
-    /// How many codes there are.
     distinct: usize,
 }
 

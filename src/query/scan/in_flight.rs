@@ -152,7 +152,6 @@ pub(super) struct InOrder<I, R, W, F: Future> {
     work: W,
     /// What was begun and not yet given.
     begun: VecDeque<Begun>,
-    /// Its bytes.
     bytes: u64,
     working: FuturesOrdered<F>,
 }

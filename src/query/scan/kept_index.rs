@@ -437,7 +437,6 @@ impl EqualColumn {
     }
 }
 
-/// The number of an element: its double and remainder.
 fn number_at(doubles: &Elements<'_>, remainders: &Elements<'_>, element: usize) -> Option<(f64, i64)> {
     let doubles = doubles.values().as_primitive_opt::<Float64Type>()?;
     let remainders = remainders.values().as_primitive_opt::<Int64Type>()?;

@@ -51,7 +51,6 @@ pub(in crate::query) async fn kept_order(reader: &VersionReader, spec: &OrderSpe
     }
 }
 
-/// Whether there is an order.
 pub(in crate::query) enum Kept {
     Order(Arc<ColumnOrder>),
     /// Not yet: it can be made.

@@ -23,7 +23,6 @@ pub(super) struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// The elements of a column.
     pub(super) fn of(column: &'a ArrayRef) -> Elements<'a> {
         match column.as_list_opt::<i32>() {
             Some(list) => Elements { values: list.values(), list: Some(list) },
@@ -41,7 +40,6 @@ impl<'a> Elements<'a> {
         self.list.map(ListArray::value_offsets)
     }
 
-    /// The elements of a row.
     pub(super) fn elements_of(&self, row: usize) -> Range<usize> {
         match self.offsets() {
             Some(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
@@ -49,7 +47,6 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The rows that have a selected element.
     pub(super) fn rows(&self, selected: BooleanBuffer) -> BooleanBuffer {
         let Some(list) = self.list else { return selected };
         let offsets = list.value_offsets();
@@ -65,7 +62,6 @@ impl<'a> Elements<'a> {
         rows.finish()
     }
 
-    /// Elements whose text equals `text`.
     pub(super) fn text_equals(&self, text: &[u8]) -> BooleanBuffer {
         self.texts(|values| select(values, |value| value == text))
     }
@@ -74,7 +70,6 @@ impl<'a> Elements<'a> {
         self.texts(|values| select(values, fits))
     }
 
-    /// Elements whose text contains `text`.
     pub(super) fn text_contains(&self, text: &[u8]) -> BooleanBuffer {
         self.texts(|values| contains(values, text))
     }

@@ -125,7 +125,6 @@ impl KeyColumn {
         self.kinds.as_primitive::<UInt8Type>().values()
     }
 
-    /// The elements of a row.
     #[inline]
     pub(super) fn elements(&self, row: usize) -> Range<usize> {
         match &self.offsets {
@@ -158,7 +157,6 @@ impl KeyColumn {
         self.kinds().get(row).is_some_and(|kind| *kind != ShreddedKind::Nothing as u8)
     }
 
-    /// In how many rows it does not.
     pub(super) fn rows_without(&self) -> usize {
         self.kinds().iter().filter(|kind| **kind == ShreddedKind::Nothing as u8).count()
     }

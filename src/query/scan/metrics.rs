@@ -77,7 +77,6 @@ pub(super) enum KeySource {
     KeptSet,
 }
 
-/// The metrics of one scan.
 #[derive(Debug, Default)]
 pub(super) struct ScanMetrics {
     pub(super) pruned_by_bloom_filter: Counter,

@@ -133,7 +133,6 @@ impl Compare {
         self.range.as_ref().is_some_and(|range| matches!(range.limit(), RangeLimit::Text(_)))
     }
 
-    /// Whether a null matches.
     pub fn matches_null(&self) -> bool {
         self.comparison == Comparison::Equal && self.folded == b"null" && !self.denull
     }

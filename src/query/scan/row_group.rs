@@ -42,7 +42,6 @@ impl ScanSpec {
         Box::pin(self.selected_batches(row_group, selected)).await
     }
 
-    /// The keys of groups of all rows of a row group.
     pub(super) async fn all_keys(&self, row_group: usize) -> Result<ArrayRef> {
         let Some(source) = &self.group_source else { return internal_err!("there are no groups") };
         tokio::task::consume_budget().await;

@@ -15,7 +15,6 @@ use crate::storage::StorageError;
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
 use crate::storage::reader::VersionReader;
 
-/// What `sort` orders by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OrderSpec {
     pub field: String,

@@ -96,7 +96,6 @@ impl ScanSpec {
         RowSelection::List(candidates.iter().map(|position| (u64::from(*position) - first) as usize).collect())
     }
 
-    /// Whether the scan gives a column.
     pub(super) fn gives(&self, column: &str) -> bool {
         self.schema.fields().iter().any(|field| field.name() == column)
     }

@@ -20,7 +20,6 @@ use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
 use crate::service::manage::{ManageError, OwnerWrites};
 
-/// A user that was added.
 #[derive(Debug)]
 pub struct AddedUser {
     /// The token that was asked for. It is kept hashed and cannot be shown again.

@@ -28,7 +28,6 @@ pub struct BodyRoom {
 }
 
 impl BodyRoom {
-    /// Whether a body of so many bytes needs room.
     pub fn is_needed(size_bytes: u64) -> bool {
         size_bytes > SMALL_BYTES
     }

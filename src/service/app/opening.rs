@@ -65,7 +65,6 @@ pub enum OpenError {
         /// The identity that the store holds.
         found: String,
     },
-    /// The catalog does not open.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     #[error("the catalog is damaged ({reason}); `strata check` says where; restore it from a backup")]
@@ -79,7 +78,6 @@ pub enum OpenError {
     /// The certificates for TLS between servers cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The store does not open.
     #[error("the store")]
     Store(#[from] StorageError),
     /// `limits.redis_url` is no URL of a Redis. That Redis does not answer is no error.

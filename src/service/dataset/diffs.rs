@@ -60,7 +60,6 @@ pub enum DiffError {
     /// The caller has no such dataset, or the catalog failed.
     #[error(transparent)]
     Manage(#[from] ManageError),
-    /// The dataset has no such version.
     #[error("there is no version {number}; {there_are}")]
     VersionNotFound {
         /// The one that was asked for.

@@ -28,7 +28,6 @@ use crate::service::rate_limit::Client;
 use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::version_file::VersionFiles;
 
-/// Attempts that a dataset is shown with.
 const SHOWN_ATTEMPTS: u32 = 10;
 
 /// The longest source and the longest path to the records, in bytes.

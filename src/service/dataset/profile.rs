@@ -26,7 +26,6 @@ pub struct VersionProfile {
     pub version: u64,
     /// Whether this is of its alternate.
     pub alt: bool,
-    /// Bytes of the file.
     pub file_size_bytes: u64,
     /// What was computed when it was written.
     pub contents: StoredProfile,

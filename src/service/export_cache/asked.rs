@@ -47,7 +47,6 @@ impl AskedExport {
     }
 }
 
-/// The exports that were asked for.
 pub(in crate::service) struct AskedExports {
     most: usize,
     known: Mutex<Vec<Known>>,
@@ -108,7 +107,6 @@ impl AskedExports {
         }
     }
 
-    /// Those that are asked for often.
     pub(in crate::service) fn often(&self, now: Instant) -> Vec<AskedExport> {
         let known = self.known();
         let often = known.iter().filter(|known| known.recent(now) >= OFTEN);

@@ -14,10 +14,8 @@ use crate::service::lookup::cache_key::CacheKey;
 use crate::service::maintenance::scratch::Scratch;
 use crate::storage::free_space::{DiskReserve, Looks};
 
-/// The files of a cache.
 pub(super) struct Files {
     index: Mutex<Index>,
-    /// The disk that they are on.
     pub(super) disk: DiskReserve,
     /// How long a making goes on when nobody waits for it any more.
     pub(super) linger: Duration,

@@ -44,7 +44,6 @@ pub(in crate::service) struct Content {
     totals: Totals,
     /// How many bytes it has, where that is known.
     bytes: Option<u64>,
-    /// Its bytes.
     pub(super) chunks: BoxStream<'static, Result<Bytes, ReadError>>,
     keep: Option<Keep>,
 }
@@ -63,7 +62,6 @@ impl Content {
         (self.totals, self.chunks)
     }
 
-    /// One of so many bytes.
     pub(super) fn of_bytes(
         totals: Totals,
         bytes: u64,

@@ -76,11 +76,9 @@ pub(in crate::service) struct Exports {
     files: Arc<Files>,
 }
 
-/// What the cache has of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::service) enum ExportState {
     Made,
-    /// Some of it: it is being made.
     BeingMade,
     /// It was made, and did not fit.
     TooLarge,
@@ -93,7 +91,6 @@ pub(in crate::service) enum MadeAhead {
     NoRoom,
     /// It stopped, and left nothing behind.
     GaveWay,
-    /// There is no such export.
     Failed(ReadError),
 }
 

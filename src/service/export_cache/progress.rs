@@ -21,7 +21,6 @@ pub(super) enum Progress {
     Made(Arc<MadeFile>),
     /// It is not kept: it does not fit, or the disk failed.
     GivenUp,
-    /// There is no such export.
     Failed(ReadError),
 }
 

@@ -17,7 +17,6 @@ pub(in crate::service) struct Space {
     pub files: u64,
 }
 
-/// The room of a cache.
 pub(in crate::service) struct Room {
     capacity: Space,
     space_percent: u64,
@@ -61,7 +60,6 @@ impl Room {
         }
     }
 
-    /// The bytes of each holder that has any.
     pub(in crate::service) fn bytes_by_holder(&self) -> impl Iterator<Item = (Holder, u64)> {
         self.by_holder.iter().map(|(holder, space)| (*holder, space.bytes))
     }

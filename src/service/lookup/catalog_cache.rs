@@ -37,7 +37,6 @@ type Key = (u64, DatasetId, VersionSelector);
 
 #[derive(Clone)]
 struct Kept {
-    /// When the catalog was asked.
     asked: Instant,
     resolved: Option<Arc<Resolved>>,
 }

@@ -96,7 +96,6 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Of a dataset that has no such version.
     pub(in crate::service) fn no_version(selector: VersionSelector, dataset: &Dataset) -> ReadError {
         ReadError::VersionNotFound { selector, latest: dataset.latest_version }
     }

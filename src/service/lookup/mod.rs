@@ -46,7 +46,6 @@ pub struct ReadTarget {
 /// The content of the `Authorization` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization<'a> {
-    /// There was none.
     None,
     /// The scheme `Bearer` with this token.
     Bearer(&'a str),
@@ -175,7 +174,6 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// The dataset, if there is such a one.
     pub fn dataset(&self) -> Option<DatasetId> {
         self.resolved.as_ref().map(|resolved| resolved.dataset.id)
     }

@@ -63,9 +63,7 @@ pub enum OnDamage<'a> {
 pub struct BackedUp {
     /// Files in it that were verified.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// How many of them are links.
     pub linked: u64,
     /// Files besides that are damaged or missing.
     pub damaged: u64,

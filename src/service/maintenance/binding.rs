@@ -33,7 +33,6 @@ const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 /// Catalog and store do not belong together, or it cannot be told whether they do.
 #[derive(Debug, thiserror::Error)]
 pub enum BindingError {
-    /// The store holds the identity of another catalog.
     #[error(
         "the store {store} belongs to another catalog than {catalog}: its {IDENTITY} holds {found}, the catalog is {expected}; \
          correct store.url or catalog.url, restore the catalog from a backup, or give an empty store"
@@ -51,7 +50,6 @@ pub enum BindingError {
          correct store.url; if this is the restored store, write {expected} to its {IDENTITY}"
     )]
     Missing { store: String, catalog: String, expected: String },
-    /// There is no such bucket.
     #[error("the bucket of the store {store} does not exist; make it, or correct store.url")]
     NoBucket { store: String },
     /// The catalog cannot be asked.

@@ -78,7 +78,6 @@ pub enum Finding {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Files, versions and places of the catalog that are damaged, and the store if it does not say whose it is.
     pub damaged: u64,

@@ -31,7 +31,6 @@ pub enum NotReady {
     /// The store cannot be written.
     #[error("the store cannot be written: {0}")]
     Store(String),
-    /// The store is not there.
     #[error("the store is missing: {0}")]
     StoreMissing(String),
     #[error("neither the catalog ({catalog}) nor the store ({store}) can be written")]

@@ -40,7 +40,6 @@ const PARTS: usize = 3;
 pub struct Restored {
     /// Files that the catalog names, and that were verified.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// How many of them were copied; the others were in the store already.
     pub copied: u64,
@@ -52,11 +51,7 @@ pub struct Restored {
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error("{} is no backup and no data directory: it has no {missing}", directory.display())]
-    NoBackup {
-        directory: PathBuf,
-        /// What is not there.
-        missing: &'static str,
-    },
+    NoBackup { directory: PathBuf, missing: &'static str },
     /// The directory, or what is in it, is none that can be read.
     #[error("{} {reason}", path.display())]
     Unreadable {
@@ -67,7 +62,6 @@ pub enum RestoreError {
     /// The backup was not finished.
     #[error("{} holds a backup that was not finished; make another one", .0.display())]
     Incomplete(PathBuf),
-    /// It is the data directory of a process that runs.
     #[error(
         "a process runs on the data directory {}: stop it, so that not both refresh and send webhooks, or restore a backup \
          of it",

@@ -59,7 +59,6 @@ pub struct DamagedFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     pub damaged: u64,
 }

@@ -85,7 +85,6 @@ impl SweepReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     pub removed: u64,
-    /// Their bytes.
     pub removed_bytes: u64,
     /// Files that could not be removed.
     pub failed: u64,

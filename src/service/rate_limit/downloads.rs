@@ -73,7 +73,6 @@ struct Download {
     parts: u64,
 }
 
-/// What was sent in a download.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     /// All of it, by the request that was counted. How long it is may not have been known then.
@@ -108,7 +107,6 @@ impl Downloads {
         Downloads { of_shard: downloads, of_client: of_client.max(1), hasher: RandomState::new(), shards }
     }
 
-    /// Whether a client has any.
     pub(super) fn has_any(&self, client: Client, now: Duration) -> bool {
         self.shard(client).iter().any(|download| download.client == client && download.is_live(now))
     }

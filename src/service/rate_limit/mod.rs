@@ -153,7 +153,6 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Moment;
 }
 
-/// The clocks of the system.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     started: Instant,

@@ -59,7 +59,6 @@ const TYPED: &str = "With `infer_types`, another import of a csv or tsv has numb
 /// What is said of a filter that finds nothing, because its path does not hold what it compares with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterHint {
-    /// The parameter of the filter.
     pub parameter: &'static str,
     /// Its path and its limit, as they came.
     pub filter: PathValue,

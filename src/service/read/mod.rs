@@ -45,7 +45,6 @@ use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
 use crate::storage::{DirectoryGone, StorageError};
 
-/// An answer to a read.
 pub struct Answer {
     /// Entities in the answer, or the count that it holds.
     pub total: u64,
@@ -263,7 +262,6 @@ impl Reads {
         self.exports.has_ample_disk()
     }
 
-    /// What the cache has of an export.
     pub(in crate::service) fn export_state(&self, key: CacheKey) -> Option<ExportState> {
         self.exports.state(key)
     }
@@ -427,7 +425,6 @@ impl Matching {
     }
 }
 
-/// The answer that is a count.
 fn counted(count: u64, admitted: &Admitted, pretty: bool) -> Answer {
     let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, pretty);
     let (content_type, coding) = (Format::Json.content_type(), ContentCoding::Identity);

@@ -19,7 +19,6 @@ pub enum RefreshError {
     /// Another refresh of the dataset is running.
     #[error("another refresh of the dataset is running; try again when it has ended")]
     Busy,
-    /// There is nothing to fetch.
     #[error("the dataset's source is push, so there is nothing to fetch: send the entities, or give it a source URL")]
     NothingToFetch,
     /// The dataset is made of what its URL gives, not of what is pushed.

@@ -72,7 +72,6 @@ pub struct Imported {
 /// An import failed; nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// There is no such owner.
     #[error("there is no user {0}; add one with `strata user add`")]
     NoOwner(String),
     /// The name cannot be a dataset's.

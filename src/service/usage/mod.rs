@@ -70,7 +70,6 @@ pub struct Usage {
 struct Tables {
     /// Of datasets that were looked up.
     found: Table,
-    /// Of those that were not.
     named: Table,
 }
 

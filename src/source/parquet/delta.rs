@@ -103,7 +103,6 @@ struct Lengths<'a> {
 }
 
 impl<'a> Lengths<'a> {
-    /// Of at most so many.
     fn new(data: &'a [u8], values_max: usize) -> Result<Self, DeltaError> {
         let mut walker = Walker::new(data);
         let (block, minis, count) = (walker.varint()?, walker.varint()?, walker.varint()?);

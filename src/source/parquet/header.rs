@@ -34,7 +34,6 @@ pub(super) enum PageType {
     Index,
 }
 
-/// A page, as its header has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) page_type: PageType,

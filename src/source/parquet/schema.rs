@@ -82,7 +82,6 @@ impl ReadSchema {
         Ok(Self { fields, levels, copies_strings, parquet })
     }
 
-    /// The top-level columns, one by one.
     pub(super) fn top_level_columns(&self) -> impl Iterator<Item = TopLevelColumn> {
         let mut leaves = vec![0; self.parquet.root_schema().get_fields().len()];
         (0..self.parquet.num_columns()).for_each(|leaf| leaves[self.parquet.get_column_root_idx(leaf)] += 1);

@@ -44,7 +44,6 @@ impl Folder {
         self.path.join(LOCK).exists()
     }
 
-    /// The paths of what is in it.
     pub(super) fn entries(&self) -> Vec<PathBuf> {
         fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     }

@@ -55,7 +55,6 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Bytes on disk.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -40,7 +40,6 @@ use crate::metrics::metrics;
 /// Ranges that wait to be written; more are not kept.
 const WAITING: usize = 1_024;
 
-/// Their bytes.
 const WAITING_BYTES: usize = 64 << 20;
 
 /// Files that the cache has when it is full.
@@ -239,7 +238,6 @@ impl DiskCache {
         lock(&self.shared.flights).retain(|(of, _), _| *of != file);
     }
 
-    /// Bytes on disk.
     pub fn bytes(&self) -> u64 {
         lock(&self.shared.index).bytes()
     }

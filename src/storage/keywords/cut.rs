@@ -73,7 +73,6 @@ impl Class {
     /// All of them, in the order of their numbers.
     pub const ALL: [Class; 3] = [Class::Words, Class::Digits, Class::Hexadecimal];
 
-    /// The class of an entry.
     #[inline]
     pub fn of(entry: &[u8]) -> Class {
         // Most words show with their first byte that they are no numbers.

@@ -61,7 +61,6 @@ fn way(count: usize, rows: usize) -> (Way, usize) {
     if bytes < bitmap { (way, bytes) } else { (Way::Bitmap, bitmap) }
 }
 
-/// Bytes of the list of so many of so many rows.
 pub fn encoded_bytes(count: usize, rows: usize) -> usize {
     if count == 0 { 0 } else { way(count, rows).1 }
 }

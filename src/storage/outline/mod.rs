@@ -59,9 +59,7 @@ pub(super) struct Outline {
 pub(super) struct Chunk {
     /// Offset of its first byte.
     pub(super) start: u64,
-    /// Its bytes as stored.
     pub(super) stored_bytes: u32,
-    /// Its bytes decompressed.
     pub(super) decompressed_bytes: u32,
     pub(super) values: u32,
     /// Bytes of its dictionary page, 0 if it has none.
@@ -169,22 +167,18 @@ impl Outline {
         serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("its outline: {error}")))
     }
 
-    /// How many row groups there are.
     pub(super) fn row_groups(&self) -> usize {
         self.row_groups
     }
 
-    /// How many columns there are.
     pub(super) fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Rows of a row group.
     pub(super) fn rows(&self, row_group: usize) -> u32 {
         number(&self.group_record(row_group)[8..])
     }
 
-    /// A column of a row group.
     pub(super) fn chunk(&self, row_group: usize, column: usize) -> Chunk {
         let record = self.chunk_record(row_group, column);
         Chunk {
@@ -226,7 +220,6 @@ impl Outline {
         details.has(details::DOUBLES).then_some(details.doubles)
     }
 
-    /// The statistics of the texts of a column in a row group.
     pub(super) fn text_statistics(&self, row_group: usize, column: usize) -> Option<TextStatistics<'_>> {
         let details = self.details(row_group, column);
         let values =

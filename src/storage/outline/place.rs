@@ -47,7 +47,6 @@ impl OutlinePlace {
         Some(self.offset..self.offset.checked_add(self.length.into())?)
     }
 
-    /// Whether these are its bytes.
     pub(in crate::storage) fn is_of(&self, bytes: &[u8]) -> bool {
         bytes.len() as u64 == u64::from(self.length) && checksum(bytes) == self.checksum
     }

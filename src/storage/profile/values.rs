@@ -28,7 +28,6 @@ pub(super) struct Shown {
     pub(super) value: Cut,
 }
 
-/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ScalarType {
     Number,

@@ -159,7 +159,6 @@ impl FileReader {
         self.footer.outline.bloom(row_group, column).map(|(range, _)| range)
     }
 
-    /// A column of the file.
     pub(super) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
         let key = self.column_key(row_group, index);
         let load = async {

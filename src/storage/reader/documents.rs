@@ -18,7 +18,6 @@ use crate::storage::run::Run;
 const DECODED_AHEAD_BYTES: u64 = 16 << 20;
 
 impl FileReader {
-    /// How many pages of documents a row group has.
     pub(in crate::storage) fn page_count(&self, row_group: usize) -> usize {
         self.footer.outline.page_count(row_group)
     }

@@ -64,7 +64,6 @@ impl FileReader {
         FileReader { file, footer: self.footer.clone() }
     }
 
-    /// The file at `path` whose footer is this.
     pub(super) fn of_footer(store: &Store, path: &ObjectPath, footer: Arc<Footer>, cache: &PartCache) -> FileReader {
         let (store, path, size_bytes, cache) = (store.clone(), path.clone(), footer.size_bytes, cache.clone());
         FileReader { file: ObjectFile { store, path, size_bytes, cache, ahead: None }, footer }
@@ -169,7 +168,6 @@ impl FileReader {
         &self.footer.row_groups
     }
 
-    /// Bytes of a row group as stored.
     pub(in crate::storage) fn stored_bytes(&self, row_group: usize) -> u64 {
         let outline = &self.footer.outline;
         (0..outline.columns()).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()

@@ -213,7 +213,6 @@ impl VersionReader {
         (place.share(stored), place.share(decompressed))
     }
 
-    /// Bytes of a row group as stored.
     pub fn stored_bytes(&self, row_group: usize) -> u64 {
         let place = self.place(row_group);
         place.share(place.reader.stored_bytes(place.row_group))

@@ -118,7 +118,6 @@ impl Shapes {
         Some(Shapes { paths, places, shapes, codes: codes.into(), raw })
     }
 
-    /// The shapes of some of the rows.
     pub(in crate::storage) fn of_rows(&self, rows: Range<usize>) -> Shapes {
         let paths = self.paths.iter().map(|path| PathRecord { parent: path.parent, key: path.key.clone() });
         Shapes {
@@ -130,7 +129,6 @@ impl Shapes {
         }
     }
 
-    /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.codes.len()
     }
@@ -150,13 +148,11 @@ impl Shapes {
         self.codes.get(row).map_or(0, |code| usize::from(*code))
     }
 
-    /// The runs of a shape.
     pub fn runs(&self, shape: usize) -> Runs<'_> {
         let bytes = self.shapes.get(shape).and_then(|shape| self.raw.get(shape.start as usize..shape.end as usize));
         Runs { bytes: bytes.unwrap_or_default(), places: &self.places }
     }
 
-    /// Bytes of a shape.
     pub fn shape_bytes(&self, shape: usize) -> usize {
         self.shapes.get(shape).map_or(0, |shape| shape.len())
     }

@@ -88,7 +88,6 @@ impl ShapeIndex {
         self.row_groups.get(row_group)?.as_ref()
     }
 
-    /// The row groups with shapes.
     pub fn row_groups(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.row_groups.len()).filter(|row_group| self.get(*row_group).is_some())
     }

@@ -139,7 +139,6 @@ pub struct EditedList {
     pub pieces: Vec<Piece>,
     /// What the base says of its columns, some of which may be retired.
     pub layout: Layout,
-    /// Bytes of the documents of the list.
     pub document_bytes: u64,
 }
 

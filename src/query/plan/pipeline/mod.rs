@@ -44,7 +44,6 @@ struct Pipeline<'a> {
     nothing: bool,
 }
 
-/// One step of the pipeline.
 type Step = fn(Pipeline<'_>) -> Result<Pipeline<'_>>;
 
 /// The steps, in the order of docs/semantics.md, Steps.

@@ -68,7 +68,6 @@ pub(in crate::service) struct SharedExports {
     transfers: Arc<Semaphore>,
 }
 
-/// What was found of an export.
 enum Found {
     Made(SharedExport),
     /// It is to be made, and others wait for it.

@@ -80,7 +80,6 @@ fn trailer(sums: &[u32]) -> Vec<u8> {
     sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
 }
 
-/// The checksum of the checksums of a file.
 pub(super) fn checksum(made: &MadeFile) -> u32 {
     crc32fast::hash(&trailer(&made.sums.blocks()))
 }

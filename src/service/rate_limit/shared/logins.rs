@@ -21,7 +21,6 @@ pub(in crate::service) struct LoginBounds {
     pub free: u64,
     /// Wrong passwords for an address in a window. 0 switches the bound off.
     pub per_window: u64,
-    /// The longest pause.
     pub longest_pause: Duration,
     /// After how long without another one wrong passwords are forgotten.
     pub forgotten: Duration,

@@ -41,7 +41,6 @@ impl Default for SegmentLimits {
 /// A segment that is built.
 pub struct Segment {
     pub header: Header,
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// The CRC-32 of each class's [entries](Header::entries_range).
     pub checksums: [u32; 3],

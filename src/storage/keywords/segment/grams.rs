@@ -7,10 +7,8 @@
 
 use memchr::memmem::Finder;
 
-/// Bytes of a block.
 const BLOCK_BYTES: usize = 1 << 10;
 
-/// Bits of a hash.
 const HASH_BITS: u32 = 12;
 
 /// Bytes that are hashed together.

@@ -120,7 +120,6 @@ impl Header {
         &self.lengths
     }
 
-    /// Bytes of the segment.
     pub fn bytes(&self) -> u64 {
         Section::ALL.iter().map(|section| self.length(*section)).sum()
     }

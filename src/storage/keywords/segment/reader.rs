@@ -160,7 +160,6 @@ pub struct Sections<'a> {
 pub struct ListBytes<'a> {
     /// Where they begin in the section.
     pub start: u32,
-    /// The bytes.
     pub bytes: &'a [u8],
 }
 

@@ -16,7 +16,6 @@ const SHORT_BYTES: usize = 16;
 pub(super) struct Entry {
     /// The bytes of a short one, and zeros. Of a longer one, the first of the pair is where its bytes begin.
     key: [u64; 2],
-    /// The last row that has it.
     last_row: u32,
     pub count: u32,
     length: u8,

@@ -149,7 +149,6 @@ impl Doubt {
         &self.keys
     }
 
-    /// Which of its extremes is in doubt.
     pub fn extreme(&self) -> Extreme {
         self.extreme
     }
