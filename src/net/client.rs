@@ -85,8 +85,8 @@ impl Outgoing {
         // The one that the database's and the store's connections use, too. That it is there already is no error.
         let _ = rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::client_config())
-            .dns_resolver(Guarded(self.clone()))
+            .use_preconfigured_tls(tls::client_config())
+            .dns_resolver(Arc::new(Guarded(self.clone())))
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
