@@ -27,8 +27,9 @@ section! {
         /// Session cookies are `Secure` when it is https. It is not a foreign origin. When not given, each request
         /// gives it: its `Host`, and the scheme that a trusted proxy names.
         public_url: Option<PublicUrl> = None;
-        /// Names of hosts, such as `strata.internal`, that `Host` and `Origin` of a call to `/mcp` may name. Other
-        /// valid hosts are IP addresses, `localhost`, and the hosts of `server.public_url` and `server.listen`.
+        /// Names of hosts, such as `strata.internal`, that `Host` and `Origin` of a call to `/mcp` may name. `Host` may
+        /// also be an IP address, `localhost`, or the host of `server.public_url` or `server.listen`. `Origin` may also
+        /// be `server.public_url` or have the host and port of `Host`.
         allowed_hosts: HostNames = HostNames::default();
         /// Connections served at the same time, fewer if the process may not open as many files. Each further
         /// connection closes one that waits for its client: of the client that has most, the one that has waited
