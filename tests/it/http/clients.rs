@@ -55,6 +55,7 @@ fn run(program: &mut Command, directory: &Path) -> String {
 }
 
 #[test]
+#[ignore = "campaign: generates and compiles a client"]
 fn a_generated_python_client_compiles_and_makes_every_operation_succeed() {
     let served = Served::start();
     let directory = served.machine.path("");
@@ -79,6 +80,7 @@ fn a_generated_python_client_compiles_and_makes_every_operation_succeed() {
 }
 
 #[test]
+#[ignore = "campaign: generates and compiles a client"]
 fn generated_typescript_types_compile_and_reach_every_operation() {
     let served = Served::start();
     // Beside the packages that it imports.

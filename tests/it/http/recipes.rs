@@ -230,6 +230,7 @@ async fn the_python_recipes_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "campaign: needs R"]
 async fn the_r_recipes_work() {
     check("r", Command::new("Rscript"), "recipes.R").await;
 }

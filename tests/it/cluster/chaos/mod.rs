@@ -28,6 +28,7 @@ fn number(name: &str, usual: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "campaign: attacks a service of three nodes"]
 async fn what_clients_are_told_is_right_whatever_is_killed() {
     let (seed, seconds) = (number("STRATA_CHAOS_SEED", 1), number("STRATA_CHAOS_SECONDS", 0));
     println!("seed {seed}");

@@ -47,6 +47,7 @@ fn index_range(file: &[u8]) -> Range<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "campaign: damages files hundreds of times"]
 async fn every_search_with_damaged_shapes_or_keyword_index_is_right() {
     let owned = owned().await;
     let id = owned.dataset("Texts", json!({}), &[&texts()]).await;

@@ -54,6 +54,7 @@ async fn populous() -> (Owned, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "campaign: damages catalogs hundreds of times"]
 async fn every_read_on_a_damaged_catalog_is_right_or_fails() {
     let (owned, id) = populous().await;
     let directory = tempfile::tempdir().expect("a directory");

@@ -66,6 +66,7 @@ struct History {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "campaign: cuts the power at every write"]
 async fn what_was_acknowledged_outlives_a_power_failure_at_any_moment() {
     let history = record().await;
     let moments = moments(&history);
