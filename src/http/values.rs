@@ -22,6 +22,12 @@ pub(super) fn integer(number: &Number) -> Option<u64> {
     integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.as_u64())
 }
 
+/// `[0-9]+`. One past `u64` is well formed and becomes `u64::MAX`.
+pub(super) fn whole_number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
 /// `[1-9][0-9]*`. One past `u64` is well formed and becomes `u64::MAX`.
 pub(super) fn positive(text: &str) -> Option<u64> {
     text.parse::<DatasetId>().ok().map(DatasetId::get)

@@ -124,7 +124,7 @@ impl Call {
             None => message.to_vec(),
             Some(Range { start, end }) => [&message[..start], b"null", &message[end..]].concat(),
         };
-        let fields = JsonBody::from(body::members(&beside)?).of(&EDIT)?;
+        let fields = JsonBody::from(body::members(&beside)?).into_fields(&EDIT)?;
         let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
         let etag = fields.text(ETAG_MEMBER)?.to_owned();
         let wrong = |found: &str| CallError::field(EDITS, format!("{found}; valid: a list of {FORMS}"));

@@ -88,7 +88,7 @@ async fn delete(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<VersionAnswer>, HttpError> {
-    let fields = body.of(&DELETE)?;
+    let fields = body.into_fields(&DELETE)?;
     let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
     let deleted = app.alternates().delete(&user, dataset, version).await?;
     Ok(Json(VersionAnswer::from(&deleted)))

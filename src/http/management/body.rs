@@ -1,7 +1,11 @@
-//! JSON bodies of management calls, and their fields.
+//! JSON bodies of management calls, and the fields of bodies and of query strings.
 //!
-//! Fields are taken one by one, so that an error names its field. Those that the operation does not know are refused;
-//! of members with one name the last counts; where a field may be absent, null is as good as absent.
+//! A handler takes each field by name, with the type that the field must have, so that an error names the field. For
+//! example, `fields.positive("dataset_id")` returns 7 for the body `{"dataset_id":7}` and for the query `dataset_id=7`.
+//!
+//! - Names that the operation does not list are rejected before a field is taken.
+//! - If a field is optional, null means the same as a missing member.
+//! - Of members with one name the last one counts. A parameter must not be repeated.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -22,7 +26,7 @@ use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
 use crate::http::text::{quoted, shown};
-use crate::http::values::{integer, positive};
+use crate::http::values::{boolean, integer, positive, whole_number};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
 use crate::model::limits;
@@ -45,10 +49,10 @@ impl JsonBody {
     ///
     /// # Errors
     /// [`CallError::NoSuchField`] for one that it does not list.
-    pub(super) fn of(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
+    pub(super) fn into_fields(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
         let listed = names(endpoint.members());
         CallError::check_known(self.members.keys().map(String::as_str), &listed)?;
-        Ok(Fields { members: self.members, listed, _room: self.room })
+        Ok(Fields { _room: self.room, ..Fields::new(self.members, listed) })
     }
 }
 
@@ -258,20 +262,39 @@ impl Room {
     }
 }
 
-/// The members of a JSON object, each taken with the type that it must have. To take one that is not listed is a
-/// mistake of the program, and panics where debug assertions are on.
-pub(in crate::http) struct Fields {
+/// The members of a JSON object or the parameters of a query string, each taken with the type that it must have. To
+/// take one that is not listed is a bug, and panics if debug assertions are on.
+pub(crate) struct Fields {
+    /// A parameter is a string; one that is repeated is an array.
     members: Map<String, Value>,
+    origin: Origin,
     /// The names of those that may be there. No other is.
     listed: Vec<&'static str>,
     /// Of the body that they came in.
     _room: Option<BodyRoom>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Body,
+    /// All values are strings, so that a string of digits is a number.
+    Query,
+}
+
 impl Fields {
     /// The members of an object that has none but the listed ones.
     pub(in crate::http) fn new(members: Map<String, Value>, listed: Vec<&'static str>) -> Fields {
-        Fields { members, listed, _room: None }
+        Fields { members, origin: Origin::Body, listed, _room: None }
+    }
+
+    /// The decoded parameters of a query string, of which only the listed ones can be taken.
+    pub(super) fn from_query(parameters: Vec<(String, String)>, listed: Vec<&'static str>) -> Fields {
+        let mut members = Map::new();
+        for (name, value) in parameters {
+            let repeated = members.contains_key(&name);
+            members.insert(name, if repeated { Value::Array(Vec::new()) } else { Value::String(value) });
+        }
+        Fields { members, origin: Origin::Query, listed, _room: None }
     }
 
     pub(in crate::http) fn members(&self) -> &Map<String, Value> {
@@ -303,17 +326,18 @@ impl Fields {
             .map_err(|_| self.wrong(name, "a positive integer, the number of a version"))
     }
 
-    /// A positive integer, as a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well formed
-    /// and becomes `u64::MAX`, which names nothing.
+    /// A positive integer: in a body a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well
+    /// formed and becomes `u64::MAX`, which names nothing.
     pub(crate) fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         match self.present(name) {
             Some(Value::Number(number)) => {
                 integer(number).filter(|number| *number > 0).or(positive(&number.to_string()))
             }
+            Some(Value::String(text)) if self.origin == Origin::Query => positive(text),
             _ => None,
         }
         .ok_or_else(|| match self.present(name) {
-            Some(Value::String(text)) if positive(text).is_some() => {
+            Some(Value::String(text)) if self.origin == Origin::Body && positive(text).is_some() => {
                 self.wrong(name, "a positive integer, as a number without quotes")
             }
             _ => self.wrong(name, "a positive integer"),
@@ -325,10 +349,14 @@ impl Fields {
         self.present(name).map(|_| self.positive(name)).transpose()
     }
 
-    /// A whole number that may be absent, however it is written.
+    /// A whole number that may be absent, however it is written. Digits past `u64` in a query become `u64::MAX`.
     pub(crate) fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(value) = self.present(name) else { return Ok(None) };
-        let number = value.as_number().and_then(integer);
+        let number = match value {
+            Value::Number(number) => integer(number),
+            Value::String(text) if self.origin == Origin::Query => whole_number(text),
+            _ => None,
+        };
         number.map(Some).ok_or_else(|| self.wrong(name, "a whole number, 0 or more"))
     }
 
@@ -387,10 +415,14 @@ impl Fields {
 
     /// A boolean that may be absent.
     pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
-        match self.present(name) {
-            None => Ok(None),
-            Some(Value::Bool(value)) => Ok(Some(*value)),
-            Some(_) => Err(self.wrong(name, "true or false")),
+        let Some(value) = self.present(name) else { return Ok(None) };
+        match (self.origin, value) {
+            (Origin::Body, Value::Bool(value)) => Ok(Some(*value)),
+            (Origin::Body, _) => Err(self.wrong(name, "true or false")),
+            (Origin::Query, value) => {
+                let value = value.as_str().and_then(boolean);
+                value.map(Some).ok_or_else(|| self.wrong(name, "true, false, 1 or 0"))
+            }
         }
     }
 
@@ -433,6 +465,9 @@ impl Fields {
             Some(Value::Bool(value)) => format!("{value} is not valid"),
             Some(Value::Number(number)) => format!("{} is not valid", shown(&number.to_string())),
             Some(Value::String(text)) => format!("{} is not valid", quoted(text)),
+            Some(Value::Array(_)) if self.origin == Origin::Query => {
+                return CallError::field(name, "it is given twice");
+            }
             Some(Value::Array(_)) => "an array is not valid".to_owned(),
             Some(Value::Object(_)) => "an object is not valid".to_owned(),
         };
@@ -454,6 +489,14 @@ mod tests {
     #[should_panic(expected = "limit is taken, but not listed")]
     fn a_member_that_is_not_listed_is_not_taken() {
         let fields = Fields::new(Map::new(), vec!["offset"]);
+        let _ = fields.optional_whole_number("limit");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "limit is taken, but not listed")]
+    fn a_parameter_that_is_not_listed_is_not_taken() {
+        let fields = Fields::from_query(Vec::new(), vec!["offset"]);
         let _ = fields.optional_whole_number("limit");
     }
 

@@ -32,7 +32,7 @@ async fn clone(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&CLONE)?;
+    let fields = body.into_fields(&CLONE)?;
     let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
     let cloned = app.datasets().clone_dataset(&user, source, name).await?;
     Ok(Json(DatasetAnswer::new(&cloned, &reached)))

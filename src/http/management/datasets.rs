@@ -125,7 +125,7 @@ async fn create(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&CREATE)?;
+    let fields = body.into_fields(&CREATE)?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
     let created = app.datasets().create(&user, name, settings, DEFAULT_SCHEDULE).await?;
     Ok(Json(DatasetAnswer::new(&created, &reached)))
@@ -163,7 +163,7 @@ async fn update(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&UPDATE)?;
+    let fields = body.into_fields(&UPDATE)?;
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
     settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
     let updated = app.datasets().update(&user, id, settings).await?;
@@ -205,7 +205,7 @@ static DELETE: Endpoint = Endpoint {
 };
 
 async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
-    let fields = body.of(&DELETE)?;
+    let fields = body.into_fields(&DELETE)?;
     app.datasets().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -233,7 +233,7 @@ async fn list(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<DatasetsAnswer>, HttpError> {
-    let query = query.of(&LIST)?;
+    let query = query.into_fields(&LIST)?;
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
     let limit = limit.map_or(MOST_LISTED, |limit| u32::try_from(limit).unwrap_or(MOST_LISTED).min(MOST_LISTED));
@@ -261,7 +261,7 @@ async fn view(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
-    let query = query.of(&VIEW)?;
+    let query = query.into_fields(&VIEW)?;
     let view = app.datasets().view(&caller.user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
@@ -288,7 +288,7 @@ async fn rotate_key(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&ROTATE_KEY)?;
+    let fields = body.into_fields(&ROTATE_KEY)?;
     let rotated = app.datasets().rotate_key(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
@@ -311,7 +311,7 @@ async fn rotate_ping(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&ROTATE_PING)?;
+    let fields = body.into_fields(&ROTATE_PING)?;
     let rotated = app.datasets().rotate_ping(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
@@ -338,7 +338,7 @@ async fn rollback(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&ROLLBACK)?;
+    let fields = body.into_fields(&ROLLBACK)?;
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
     let rolled_back = app.datasets().rollback(&user, id, version, freeze).await?;
@@ -363,7 +363,7 @@ async fn unpin(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&UNPIN)?;
+    let fields = body.into_fields(&UNPIN)?;
     let unpinned = app.datasets().unpin(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
 }
@@ -386,7 +386,7 @@ async fn unfreeze(
     State(app): State<App>,
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    let fields = body.of(&UNFREEZE)?;
+    let fields = body.into_fields(&UNFREEZE)?;
     let unfrozen = app.datasets().unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
 }

@@ -9,7 +9,7 @@ use axum::routing::on;
 use serde_json::json;
 use utoipa::openapi::HttpMethod;
 
-use super::{Caller, QueryString, diff_schemas, fields};
+use super::{Caller, Fields, QueryString, diff_schemas, fields};
 use crate::diff::{ChangeType, DiffPage};
 use crate::http::body::streamed;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
@@ -78,7 +78,7 @@ impl DiffCall {
     /// # Errors
     /// Those of the operation.
     pub(crate) fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
-        Ok(DiffCall::of(QueryString::from(parameters))?)
+        Ok(DiffCall::from_query(QueryString::from(parameters))?)
     }
 
     /// The names of the operation's parameters.
@@ -86,21 +86,33 @@ impl DiffCall {
         DIFF.parameters().iter().map(|field| field.name)
     }
 
-    fn of(query: QueryString) -> Result<DiffCall, CallError> {
-        let query = query.of(&DIFF)?;
-        let dataset = query.dataset_id()?;
-        let (v1, v2) = (query.version("v1")?, query.version("v2")?);
-        let sides = DiffSides { v1, v2, alt: query.optional_boolean("alt")?.unwrap_or(false) };
-        let page = DiffPage {
-            change_type: query.one_of("change_type", ChangeType::ALL, ChangeType::name)?,
-            offset: query.optional_whole_number("offset")?.unwrap_or(0),
-            limit: query.optional_whole_number("limit")?,
-        };
-        let form = match query.one_of("format", FORMATS, Format::name)? {
+    fn from_query(query: QueryString) -> Result<DiffCall, CallError> {
+        let fields = query.into_fields(&DIFF)?;
+        let call = DiffCall::from_fields(&fields)?;
+        let form = match fields.optional_one_of("format", FORMATS, Format::name)? {
             Some(Format::Jsonl) => DiffForm::Lines,
             _ => DiffForm::Result,
         };
-        Ok(DiffCall { dataset, sides, page, form })
+        Ok(DiffCall { form, ..call })
+    }
+
+    /// The call with the fields that HTTP and the tool have in common: all but `format`.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub(crate) fn from_fields(fields: &Fields) -> Result<DiffCall, CallError> {
+        let dataset = fields.dataset_id()?;
+        let sides = DiffSides {
+            v1: fields.selector("v1")?,
+            v2: fields.selector("v2")?,
+            alt: fields.optional_boolean("alt")?.unwrap_or(false),
+        };
+        let page = DiffPage {
+            change_type: fields.optional_one_of("change_type", ChangeType::ALL, ChangeType::name)?,
+            offset: fields.optional_whole_number("offset")?.unwrap_or(0),
+            limit: fields.optional_whole_number("limit")?,
+        };
+        Ok(DiffCall { dataset, sides, page, form: DiffForm::Result })
     }
 
     /// The differences, for the owner.
@@ -118,7 +130,7 @@ async fn diff(
     headers: HeaderMap,
     query: QueryString,
 ) -> Result<Response, HttpError> {
-    let call = DiffCall::of(query)?;
+    let call = DiffCall::from_query(query)?;
     let diff = call.compare(&app, &user).await?;
     let coding = ContentCoding::negotiate(&headers);
     let answer = diff.answer(&call.page, call.form, coding).await.map_err(DiffError::from)?;

@@ -96,7 +96,7 @@ static PULL: Endpoint = Endpoint {
 };
 
 async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Response, HttpError> {
-    let fields = body.of(&PULL)?;
+    let fields = body.into_fields(&PULL)?;
     let pulled = pull(&app, &user, &fields).await?;
     // Hexadecimal digits in quotes are always a valid value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();

@@ -16,7 +16,6 @@ use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::weighted_items;
 use crate::http::large_responses;
 use crate::http::params;
-use crate::model::version::VersionSelector;
 use crate::service::{App, Explanation, Holder, IgnoredParameter};
 
 const VERSION: &str = "version";
@@ -80,8 +79,9 @@ async fn explain(
 ) -> Result<Response, HttpError> {
     let query = query.beside_a_read(&EXPLAIN_READ);
     let dataset = query.dataset_id()?;
-    let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
-    let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
+    let version = query.optional_selector(VERSION)?;
+    let form =
+        query.optional_one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
     let own = names(EXPLAIN_READ.parameters());
     let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();

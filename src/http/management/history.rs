@@ -8,9 +8,8 @@ use serde_json::json;
 use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
-use super::query::Query;
 use super::records::{AttemptRecord, time};
-use super::{Caller, Identified, QueryString, fields, webhooks};
+use super::{Caller, Fields, Identified, QueryString, fields, webhooks};
 use crate::catalog::{Attempt, DayUsage, SentDelivery};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
@@ -33,7 +32,7 @@ const LIMIT: Field =
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&ATTEMPTS, &DELIVERIES, &USAGE];
 
 /// The page that a query asks for: the `id` before it, and how many entries.
-fn page(query: &Query) -> Result<(Option<u64>, u32), CallError> {
+fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
     let most = limits::HISTORY as u32;
     let limit = query.optional_positive("limit")?.map_or(most, |limit| u32::try_from(limit).unwrap_or(most).min(most));
     Ok((query.optional_positive("after")?, limit))
@@ -56,7 +55,7 @@ async fn attempts(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<AttemptsAnswer>, HttpError> {
-    let query = query.of(&ATTEMPTS)?;
+    let query = query.into_fields(&ATTEMPTS)?;
     let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
     let attempts = app.datasets().attempts(&user, id, after.map(AttemptId::new), limit).await?;
     Ok(Json(AttemptsAnswer { ok: true, attempts: attempts.iter().map(PastAttempt::from).collect() }))
@@ -79,7 +78,7 @@ async fn deliveries(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<DeliveriesAnswer>, HttpError> {
-    let query = query.of(&DELIVERIES)?;
+    let query = query.into_fields(&DELIVERIES)?;
     let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
     let deliveries = app.webhooks().deliveries(&caller.user, id, after.map(VersionNumber::new), limit).await?;
     let seen =
@@ -113,7 +112,7 @@ async fn usage(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<UsageAnswer>, HttpError> {
-    let query = query.of(&USAGE)?;
+    let query = query.into_fields(&USAGE)?;
     let (id, days) = (query.dataset_id()?, query.optional_positive("days")?.unwrap_or(DAYS));
     let usage = app.usage().days(&user, id, days).await?;
     Ok(Json(UsageAnswer { ok: true, usage: usage.iter().map(UsageRecord::from).collect() }))

@@ -63,8 +63,8 @@ async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Re
     let client = client_ip::of(&head, &app);
     let mut status = None;
     let answered = async {
-        let query = query.of(&DATASETS)?;
-        let text = query.optional("q")?;
+        let query = query.into_fields(&DATASETS)?;
+        let text = query.optional_text("q")?;
         let after = query.optional_positive("after")?.map(DatasetId::new);
         let limit = query.optional_positive("limit")?;
         let limit = limit.map_or(PAGE, |limit| u32::try_from(limit).unwrap_or(MOST).min(MOST));

@@ -17,9 +17,7 @@ use crate::http::error::HttpError;
 use crate::http::headers::{client_ip, cors};
 use crate::http::large_responses;
 use crate::http::read::rate;
-use crate::model::version::VersionSelector;
 use crate::service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
-use crate::storage::profile::StoredProfile;
 
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&PROFILE];
@@ -51,9 +49,9 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
     let client = client_ip::of(&head, &app);
     let mut status = None;
     let answered = async {
-        let query = query.of(&PROFILE)?;
+        let query = query.into_fields(&PROFILE)?;
         let dataset = query.dataset_id()?;
-        let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
+        let version = query.optional_selector("version")?;
         let alt = query.optional_boolean("alt")?.unwrap_or(false);
         let bucket = if user.is_some() { Bucket::Private } else { Bucket::Public };
         status = rate::count(&app, client, bucket).await;
@@ -64,7 +62,7 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
         let profile = async move {
             let caller = user.as_ref();
             let profile = profiles.find(ProfileRequest { caller, client, dataset, version, alt }).await?;
-            Ok(Json(ProfileAnswer { ok: true, profile: profile.into() }).into_response())
+            Ok(Json(ProfileAnswer { ok: true, profile: profile.without_spreads() }).into_response())
         };
         large_responses::built(&app, principal, profile).await
     };
@@ -84,34 +82,5 @@ struct ProfileAnswer {
     /// Always true.
     ok: bool,
     /// The profile.
-    profile: ProfileRecord,
-}
-
-/// What a version contains.
-#[derive(Serialize, ToSchema)]
-#[schema(as = VersionProfile)]
-pub(in crate::http) struct ProfileRecord {
-    /// Its dataset.
-    dataset_id: u64,
-    /// Its number.
-    version: u64,
-    /// Whether this is of its alternate.
-    alt: bool,
-    /// Bytes of the file.
-    file_size_bytes: u64,
-    /// What was computed when it was written.
-    #[serde(flatten)]
-    contents: StoredProfile,
-}
-
-impl From<VersionProfile> for ProfileRecord {
-    fn from(profile: VersionProfile) -> Self {
-        ProfileRecord {
-            dataset_id: profile.dataset_id,
-            version: profile.version,
-            alt: profile.alt,
-            file_size_bytes: profile.file_size_bytes,
-            contents: profile.contents.without_spreads(),
-        }
-    }
+    profile: VersionProfile,
 }

@@ -103,9 +103,9 @@ async fn refresh(
 ) -> Result<Json<RefreshAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
     body::check_announced(&app, request.body(), 0)?;
-    let query = query.of(&REFRESH)?;
+    let query = query.into_fields(&REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
-    let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
+    let format = query.optional_text("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
     let infer_types = query.optional_boolean(INFER_TYPES)?;
     let for_tables = |found: &str| {
         CallError::field(
@@ -270,7 +270,7 @@ impl Taken {
         }
         match serde_json::from_slice(&self.head) {
             Ok(Value::Object(members)) if !members.contains_key("entities") => {
-                let fields = JsonBody::from(members).of(&REFRESH)?;
+                let fields = JsonBody::from(members).into_fields(&REFRESH)?;
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),

@@ -62,7 +62,7 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     let request = Request::from_parts(head, body);
     let body = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
-    let fields = body.of(&LOGIN)?;
+    let fields = body.into_fields(&LOGIN)?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.logins().log_in(client, (email, password), &origin, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
@@ -105,7 +105,7 @@ async fn logout(
     if body::is_json(&head.headers) {
         let (bytes, _) = body::collect(&app, Holder::User(user.id), body, LOGIN_BYTES).await?;
         if !bytes.is_empty() {
-            JsonBody::from(body::members(&bytes)?).of(&LOGOUT)?;
+            JsonBody::from(body::members(&bytes)?).into_fields(&LOGOUT)?;
         }
     }
     if let Some(id) = session_id(&head.headers) {
@@ -129,7 +129,7 @@ static ME: Endpoint = Endpoint {
 };
 
 async fn me(Caller(user): Caller, query: QueryString) -> Result<Json<UserAnswer>, HttpError> {
-    query.of(&ME)?;
+    query.into_fields(&ME)?;
     Ok(Json(UserAnswer::from(&user)))
 }
 
@@ -150,7 +150,7 @@ async fn list(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<SessionsAnswer>, HttpError> {
-    query.of(&LIST)?;
+    query.into_fields(&LIST)?;
     let sessions = app.sessions().list(&caller.user, caller.session()).await?;
     Ok(Json(SessionsAnswer { ok: true, sessions: sessions.into_iter().map(SessionRecord::from).collect() }))
 }
@@ -170,7 +170,7 @@ static END: Endpoint = Endpoint {
 };
 
 async fn end(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
-    let fields = body.of(&END)?;
+    let fields = body.into_fields(&END)?;
     app.sessions().end_listed(&user, fields.text("id")?).await?;
     Ok(Json(Done::OK))
 }
@@ -191,7 +191,7 @@ static PASSWORD: Endpoint = Endpoint {
 };
 
 async fn password(caller: Identified, State(app): State<App>, body: JsonBody) -> Result<Json<UserAnswer>, HttpError> {
-    let fields = body.of(&PASSWORD)?;
+    let fields = body.into_fields(&PASSWORD)?;
     let (old, new) = (fields.text("old")?, fields.text("new")?);
     app.logins().change_password(caller.client, &caller.user, old, new, caller.session()).await?;
     Ok(Json(UserAnswer::from(&caller.user)))

@@ -50,7 +50,7 @@ static CREATE: Endpoint = Endpoint {
 };
 
 async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<TokenAnswer>, HttpError> {
-    let fields = body.of(&CREATE)?;
+    let fields = body.into_fields(&CREATE)?;
     let name = fields.text("name")?;
     let scope = fields.optional_one_of("scope", Scope::ALL, Scope::name)?.unwrap_or_default();
     let expires_in_s = fields.optional_positive("expires_in_s")?;
@@ -78,7 +78,7 @@ static DELETE: Endpoint = Endpoint {
 };
 
 async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
-    let fields = body.of(&DELETE)?;
+    let fields = body.into_fields(&DELETE)?;
     app.accounts().delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
@@ -100,7 +100,7 @@ async fn list(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<TokensAnswer>, HttpError> {
-    query.of(&LIST)?;
+    query.into_fields(&LIST)?;
     let tokens = app.accounts().tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }

@@ -37,7 +37,7 @@ static REGISTER: Endpoint = Endpoint {
 };
 
 async fn register(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
-    let fields = body.of(&REGISTER)?;
+    let fields = body.into_fields(&REGISTER)?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
     app.webhooks().register(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
@@ -56,7 +56,7 @@ static DELETE: Endpoint = Endpoint {
 };
 
 async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
-    let fields = body.of(&DELETE)?;
+    let fields = body.into_fields(&DELETE)?;
     app.webhooks().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -78,7 +78,7 @@ async fn view(
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<WebhookAnswer>, HttpError> {
-    let query = query.of(&VIEW)?;
+    let query = query.into_fields(&VIEW)?;
     let webhook = app.webhooks().find(&caller.user, query.dataset_id()?).await?;
     let webhook = webhook.map(|webhook| Webhook { url: seen_with(caller.scope(), webhook.url), ..webhook });
     Ok(Json(webhook.into()))

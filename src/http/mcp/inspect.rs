@@ -11,13 +11,12 @@ use super::error::ToolError;
 use super::output::Output;
 use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
-use crate::diff::{ChangeType, DiffPage};
+use crate::diff::ChangeType;
 use crate::encode::ContentCoding;
-use crate::http::management::Fields;
-use crate::http::management::profile::ProfileRecord;
+use crate::http::management::{DiffCall, Fields};
 use crate::http::text::quoted;
 use crate::model::{limits, similar};
-use crate::service::{DiffError, DiffForm, DiffSides, Holder, ProfileRequest, ReadError};
+use crate::service::{DiffError, DiffForm, Holder, ProfileRequest, ReadError, VersionProfile};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Most bytes of a result.
@@ -74,7 +73,7 @@ struct ProfilePage {
     /// The offset of the next page; null at the end.
     next_offset: Option<u64>,
     /// The profile, with the paths of this page.
-    profile: ProfileRecord,
+    profile: VersionProfile,
 }
 
 /// The same in few words.
@@ -228,7 +227,7 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         profile.contents.paths.retain(|_| number.next().is_some_and(|number| page.contains(&number)));
         let next_offset = (limit > 0 && end < path_count).then_some(end);
         let instead = "Ask for less: a smaller limit, or only the paths below one.";
-        output::record(&ProfilePage { path_count, next_offset, profile: profile.into() }, BYTES, instead)
+        output::record(&ProfilePage { path_count, next_offset, profile: profile.without_spreads() }, BYTES, instead)
     })
 }
 
@@ -248,19 +247,11 @@ fn diff_arguments() -> JsonObject {
 
 fn diff(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let dataset = arguments.dataset_id()?;
-        let sides = DiffSides {
-            v1: arguments.selector("v1")?,
-            v2: arguments.selector("v2")?,
-            alt: arguments.optional_boolean("alt")?.unwrap_or(false),
-        };
-        let page = DiffPage {
-            change_type: arguments.optional_one_of("change_type", ChangeType::ALL, ChangeType::name)?,
-            offset: arguments.optional_whole_number("offset")?.unwrap_or(0),
-            limit: Some(arguments.optional_whole_number("limit")?.unwrap_or(RECORDS)),
-        };
-        let diff = caller.app.diffs().compare(&caller.user, dataset, sides).await?;
-        let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
+        let mut call = DiffCall::from_fields(&arguments)?;
+        call.page.limit.get_or_insert(RECORDS);
+        let diff = call.compare(&caller.app, &caller.user).await?;
+        let answer =
+            diff.answer(&call.page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
         let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
         Ok(Output(vec![output::text(answer.body, BYTES, instead).await?]))
     })

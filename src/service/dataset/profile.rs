@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
@@ -20,15 +23,27 @@ use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
 
-#[derive(Clone, Debug)]
+/// What a version contains.
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct VersionProfile {
+    /// Its dataset.
     pub dataset_id: u64,
+    /// Its number.
     pub version: u64,
     /// Whether this is of its alternate.
     pub alt: bool,
+    /// Bytes of the file.
     pub file_size_bytes: u64,
     /// What was computed when it was written.
+    #[serde(flatten)]
     pub contents: StoredProfile,
+}
+
+impl VersionProfile {
+    /// The profile that callers get. See [`StoredProfile::without_spreads`].
+    pub fn without_spreads(self) -> VersionProfile {
+        VersionProfile { contents: self.contents.without_spreads(), ..self }
+    }
 }
 
 /// A profile and its reader.
