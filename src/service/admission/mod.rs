@@ -277,18 +277,18 @@ impl Admission {
     }
 
     /// As [`Admission::stream`], for a body whose units are about this large. What a unit has beyond [`WHOLE_BYTES`] is
-    /// charged for as long as the body is sent, up to [`LARGE_BYTES`], to a limit of its own: a large response that is
-    /// being built may read a stream. The rest is charged to the memory of queries when it is known
+    /// charged for as long as the body is sent, to a limit of its own: a large response that is being built may read a
+    /// stream. An entity that is larger than was foreseen is charged to the memory of queries when it is encoded
     /// ([`Capacity::beyond`](capacity::Capacity::beyond)).
     ///
     /// # Errors
     /// As [`Admission::query`].
     pub(in crate::service) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Refused> {
-        let unit = match unit_bytes.min(LARGE_BYTES).checked_sub(WHOLE_BYTES) {
-            None | Some(0) => None,
-            Some(size_bytes) => Some(self.shared.large_units.acquire(self.holder, size_bytes).await?),
+        let unit = match unit_bytes.saturating_sub(WHOLE_BYTES) {
+            0 => None,
+            size_bytes => Some(self.shared.large_units.acquire(self.holder, size_bytes).await?),
         };
-        Ok(StreamPermit { _place: self.stream().await?, _unit: unit })
+        Ok(StreamPermit { _place: self.stream().await?, unit })
     }
 
     /// Bytes of large responses; as many as the holder may have when more are requested.
@@ -427,7 +427,14 @@ impl Admission {
 /// A place among the streamed bodies, and the bytes of a unit.
 pub(in crate::service) struct StreamPermit {
     _place: Permit,
-    _unit: Option<Permit>,
+    unit: Option<Permit>,
+}
+
+impl StreamPermit {
+    /// Bytes of a unit that are charged.
+    pub(in crate::service) fn unit_bytes(&self) -> u64 {
+        self.unit.as_ref().map_or(0, Permit::units)
+    }
 }
 
 /// What bytes are accounted to, until dropped.

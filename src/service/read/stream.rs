@@ -45,8 +45,7 @@ const LEFT_LYING: Duration = Duration::from_secs(1);
 pub(in crate::service) struct Paced<F> {
     /// Where and when units are encoded.
     pub capacity: Capacity,
-    /// The body's place among all.
-    #[expect(dead_code, reason = "held until the body ends")]
+    /// The body's place among all, until it ends.
     pub place: StreamPermit,
     pub selected: u64,
     /// Bytes of a document on average.
@@ -163,6 +162,9 @@ where
         let sent_bytes = places.start.saturating_mul(self.entity_bytes);
         let (capacity, long) = (self.paced.capacity.clone(), sent_bytes > SHORT_BYTES);
         let capacity = if long { capacity.at(Priority::Long) } else { capacity };
+        // The place covers one unit.
+        let of_place = if self.making.is_empty() { self.paced.place.unit_bytes() } else { 0 };
+        let charged_bytes = most_bytes.max(of_place);
         let task = capacity.engine().clone().spawn(async move {
             let permit = match is_first {
                 true => capacity.admission().unit().await?,
@@ -178,7 +180,7 @@ where
             if encoded.0.capacity() - encoded.0.len() > encoded.0.len() / 8 {
                 encoded.0.shrink_to_fit();
             }
-            let memory = capacity.beyond((encoded.0.len() as u64).saturating_sub(most_bytes))?;
+            let memory = capacity.beyond((encoded.0.len() as u64).saturating_sub(charged_bytes))?;
             Ok(Made { encoded, at: Instant::now(), memory })
         });
         let making = Making { places: unit.places, room, task };
