@@ -9,6 +9,8 @@
 //!
 //! [`request_log`] carries facts about one request to its log line. [`routes`] holds the series of each route.
 
+#[cfg(target_os = "linux")]
+mod process;
 pub mod request_log;
 pub mod routes;
 
@@ -410,14 +412,6 @@ static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
     metrics
 });
 
-/// The metrics of the process that the client libraries of Prometheus have: `process_cpu_seconds_total`,
-/// `process_resident_memory_bytes`, `process_open_fds` and so on.
-static PROCESS: LazyLock<metrics_process::Collector> = LazyLock::new(|| {
-    let collector = metrics_process::Collector::default();
-    ::metrics::with_local_recorder(&*RECORDER, || collector.describe());
-    collector
-});
-
 /// The metrics of this process.
 pub fn metrics() -> &'static Metrics {
     &METRICS
@@ -431,7 +425,8 @@ pub fn all() -> &'static [Metric] {
 /// What Prometheus reads: the text format, version 0.0.4.
 pub fn render() -> String {
     LazyLock::force(&METRICS);
-    ::metrics::with_local_recorder(&*RECORDER, || PROCESS.collect());
+    #[cfg(target_os = "linux")]
+    ::metrics::with_local_recorder(&*RECORDER, process::collect);
     HANDLE.render()
 }
 
