@@ -14,6 +14,7 @@ mod process;
 pub mod request_log;
 pub mod routes;
 
+use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
@@ -22,15 +23,11 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 /// One metric, as documentation knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
-    /// Its type in Prometheus.
     pub kind: MetricKind,
-    /// The names of its labels.
     pub labels: &'static [&'static str],
     /// The values of each label, if they are few: all of its series then exist from the start.
     pub values: &'static [&'static [&'static str]],
-    /// Its meaning and its unit.
     pub about: &'static str,
 }
 
@@ -48,120 +45,90 @@ impl Metric {
     }
 }
 
-/// The type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
     Counter,
-    /// Goes up and down.
     Gauge,
-    /// Counts durations by their length.
     Histogram,
 }
 
-/// A handle, or a family of them, that a field of [`Metrics`] may be.
+/// A metric without labels, or one series of a family.
+trait Handle {
+    const KIND: MetricKind;
+
+    fn register(key: &Key) -> Self;
+}
+
+impl Handle for Counter {
+    const KIND: MetricKind = MetricKind::Counter;
+
+    fn register(key: &Key) -> Self {
+        RECORDER.register_counter(key, &METADATA)
+    }
+}
+
+impl Handle for Gauge {
+    const KIND: MetricKind = MetricKind::Gauge;
+
+    fn register(key: &Key) -> Self {
+        RECORDER.register_gauge(key, &METADATA)
+    }
+}
+
+impl Handle for Histogram {
+    const KIND: MetricKind = MetricKind::Histogram;
+
+    fn register(key: &Key) -> Self {
+        RECORDER.register_histogram(key, &METADATA)
+    }
+}
+
+/// A series for each combination of label values.
+pub struct Family<T> {
+    name: &'static str,
+    labels: &'static [&'static str],
+    handle: PhantomData<fn() -> T>,
+}
+
+type Counters = Family<Counter>;
+type Gauges = Family<Gauge>;
+type Histograms = Family<Histogram>;
+
+#[expect(private_bounds)]
+impl<T: Handle> Family<T> {
+    /// The series of these label values, in the order of the labels. Costs a look-up: some hundred nanoseconds.
+    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> T {
+        let labels: Vec<Label> = self.labels.iter().zip(values).map(|(name, value)| Label::new(*name, value)).collect();
+        T::register(&Key::from_parts(self.name, labels))
+    }
+}
+
+/// What a field of [`Metrics`] may be.
 trait Registered {
     const KIND: MetricKind;
 
-    fn register(metric: &Metric) -> Self;
+    fn registered(metric: &Metric) -> Self;
 }
 
-/// A counter for each combination of label values.
-pub struct Counters {
-    name: &'static str,
-    labels: &'static [&'static str],
-}
+impl<T: Handle> Registered for T {
+    const KIND: MetricKind = T::KIND;
 
-impl Counters {
-    /// The counter of these label values, in the order of the labels. Costs a look-up: some hundred nanoseconds.
-    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> Counter {
-        RECORDER.register_counter(&key(self.name, self.labels, values), &METADATA)
+    fn registered(metric: &Metric) -> Self {
+        T::register(&Key::from_static_name(metric.name))
     }
 }
 
-/// A gauge for each combination of label values.
-pub struct Gauges {
-    name: &'static str,
-    labels: &'static [&'static str],
-}
+impl<T: Handle> Registered for Family<T> {
+    const KIND: MetricKind = T::KIND;
 
-impl Gauges {
-    /// As [`Counters::of`].
-    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> Gauge {
-        RECORDER.register_gauge(&key(self.name, self.labels, values), &METADATA)
-    }
-}
-
-/// A histogram for each combination of label values.
-pub struct Histograms {
-    name: &'static str,
-    labels: &'static [&'static str],
-}
-
-impl Histograms {
-    /// As [`Counters::of`].
-    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> Histogram {
-        RECORDER.register_histogram(&key(self.name, self.labels, values), &METADATA)
-    }
-}
-
-fn key<const N: usize>(name: &'static str, labels: &'static [&'static str], values: [SharedString; N]) -> Key {
-    let labels: Vec<Label> = labels.iter().zip(values).map(|(name, value)| Label::new(*name, value)).collect();
-    Key::from_parts(name, labels)
-}
-
-impl Registered for Counter {
-    const KIND: MetricKind = MetricKind::Counter;
-
-    fn register(metric: &Metric) -> Self {
-        RECORDER.register_counter(&Key::from_static_name(metric.name), &METADATA)
-    }
-}
-
-impl Registered for Gauge {
-    const KIND: MetricKind = MetricKind::Gauge;
-
-    fn register(metric: &Metric) -> Self {
-        RECORDER.register_gauge(&Key::from_static_name(metric.name), &METADATA)
-    }
-}
-
-impl Registered for Histogram {
-    const KIND: MetricKind = MetricKind::Histogram;
-
-    fn register(metric: &Metric) -> Self {
-        RECORDER.register_histogram(&Key::from_static_name(metric.name), &METADATA)
-    }
-}
-
-impl Registered for Counters {
-    const KIND: MetricKind = MetricKind::Counter;
-
-    fn register(metric: &Metric) -> Self {
-        Counters { name: metric.name, labels: metric.labels }
-    }
-}
-
-impl Registered for Gauges {
-    const KIND: MetricKind = MetricKind::Gauge;
-
-    fn register(metric: &Metric) -> Self {
-        Gauges { name: metric.name, labels: metric.labels }
-    }
-}
-
-impl Registered for Histograms {
-    const KIND: MetricKind = MetricKind::Histogram;
-
-    fn register(metric: &Metric) -> Self {
-        Histograms { name: metric.name, labels: metric.labels }
+    fn registered(metric: &Metric) -> Self {
+        Family { name: metric.name, labels: metric.labels, handle: PhantomData }
     }
 }
 
 /// Makes [`Metrics`] and its list from documented fields.
 macro_rules! registry {
     ($( $(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $([$($label:literal $(: $values:expr)?),+])?; )+) => {
-        /// Every metric of the service.
         pub struct Metrics {
             $( $(#[doc = $doc])+ pub $field: $type, )+
         }
@@ -204,7 +171,7 @@ macro_rules! registry {
 
 fn registered<T: Registered>(metric: Option<&'static Metric>) -> T {
     const NONE: Metric = Metric { name: "", kind: MetricKind::Gauge, labels: &[], values: &[], about: "" };
-    T::register(metric.unwrap_or(&NONE))
+    T::registered(metric.unwrap_or(&NONE))
 }
 
 registry! {
@@ -412,7 +379,6 @@ static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
     metrics
 });
 
-/// The metrics of this process.
 pub fn metrics() -> &'static Metrics {
     &METRICS
 }

@@ -28,7 +28,6 @@ impl RequestLogContext {
         let _ = self.plan.set(Box::new(plan));
     }
 
-    /// The plan, if there is one.
     pub fn plan(&self) -> Option<String> {
         self.plan.get().map(ToString::to_string)
     }

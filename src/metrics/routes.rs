@@ -11,17 +11,13 @@ use crate::metrics::metrics;
 /// The series of one route. The routes of a process are those of its router: none is ever forgotten.
 pub struct RouteMetrics {
     route: SharedString,
-    /// [`Metrics::answer_start_seconds`](super::Metrics::answer_start_seconds).
     pub answer_start_seconds: Histogram,
-    /// [`Metrics::answer_seconds`](super::Metrics::answer_seconds).
     pub answer_seconds: Histogram,
-    /// [`Metrics::sent_bytes`](super::Metrics::sent_bytes).
     pub sent_bytes: Counter,
     /// [`Metrics::requests`](super::Metrics::requests), by status and format: a few.
     requests: RwLock<Vec<(Answered, Counter)>>,
 }
 
-/// The status, if there is one, and the format of an answer.
 type Answered = (Option<u16>, &'static str);
 
 static ROUTES: LazyLock<RwLock<HashMap<&'static str, &'static RouteMetrics, foldhash::fast::RandomState>>> =
