@@ -106,7 +106,7 @@ async fn serve(
         tracing::info!("no background work: schedules, webhooks, sweeps and scrubs are off (server.background)");
         print("no background work: schedules, webhooks, sweeps and scrubs are off\n")?;
     }
-    let roles = config.server.roles.roles();
+    let roles = config.server.roles;
     if roles != Roles::all() {
         print(&format!("roles: {roles}\n"))?;
     }

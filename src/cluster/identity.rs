@@ -29,7 +29,7 @@ pub struct NoNodeId {
 /// [`NoNodeId`] when the file cannot be read or written, or holds something else.
 pub fn node_id(config: &Config) -> Result<Option<NodeId>, NoNodeId> {
     if let Some(name) = &config.cluster.node {
-        return Ok(Some(name.id().clone()));
+        return Ok(Some(name.clone()));
     }
     // With the catalog in the data directory, whoever shares the catalog shares the directory.
     if config.catalog.url.is_none() && !config.has_nodes() {

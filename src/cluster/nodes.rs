@@ -59,7 +59,7 @@ enum Standing {
 impl Nodes {
     /// The servers of a catalog, of which this is one, if it has a name and a process.
     pub fn new(config: &Config, catalog: Catalog, own: Option<(String, String)>) -> Nodes {
-        let roles = config.server.roles.roles();
+        let roles = config.server.roles;
         // Without the role, it listens nowhere.
         let internal_address = config.cluster.internal_address.as_ref().filter(|_| roles.include(Role::Query));
         let own = own.filter(|_| config.has_nodes()).map(|(id, process)| NewNode {

@@ -39,7 +39,6 @@ section! {
 pub struct CatalogUrl(String);
 
 impl CatalogUrl {
-    /// The URL with its password, for the connection.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -80,8 +79,4 @@ impl fmt::Debug for CatalogUrl {
 
 impl OptionValue for CatalogUrl {
     const KIND: OptionKind = OptionKind::Secret;
-
-    fn shown(&self) -> Option<String> {
-        Some(format!("{self:?}"))
-    }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::option::{OptionKind, OptionValue, Violation, section};
 use super::server::ListenAddress;
@@ -16,7 +16,7 @@ section! {
     Cluster in "cluster" {
         /// The name of this server among those of the service: 1 to 64 letters, digits, `-`, `_` and `.`. Each server
         /// needs its own. When not given, one is made at random and kept in the data directory, as `node.id`.
-        node: Option<NodeName> = None;
+        node: Option<NodeId> = None;
         /// The address and port where this server takes tasks of other servers' large queries, as `10.0.0.7:8081`: a
         /// private one. Refused without `cluster.secret`, and without the role `query`. When not given, it takes none.
         listen: Option<ListenAddress> = None;
@@ -47,38 +47,10 @@ section! {
     }
 }
 
-/// The name of a node, as an option.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct NodeName(NodeId);
-
-impl NodeName {
-    /// The name.
-    pub fn id(&self) -> &NodeId {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for NodeName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        NodeId::try_from(text).map(NodeName)
-    }
-}
-
-impl OptionValue for NodeName {
-    const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.to_string())
-    }
-}
-
 impl Cluster {
     /// Checks options that depend on each other, and on what the process does.
     pub(super) fn check_combinations(&self, roles: Roles) -> Result<(), Violation> {
-        let wrong = |key: &str, reason: String| Err(Violation { key: format!("cluster.{key}"), reason });
+        let wrong = |key: &str, reason: &str| Err(Violation::new(&format!("cluster.{key}"), reason));
         let tls = [
             ("tls_certificate", self.tls_certificate.is_some()),
             ("tls_key", self.tls_key.is_some()),
@@ -87,75 +59,62 @@ impl Cluster {
         let given = tls.iter().find(|(_, is_given)| *is_given);
         if let (Some((given, _)), Some((missing, _))) = (given, tls.iter().find(|(_, is_given)| !is_given)) {
             let reason = format!("TLS takes a certificate, its key and who signs: give cluster.{missing}, too");
-            return wrong(given, reason);
+            return wrong(given, &reason);
         }
         if given.is_some() && self.secret.is_none() {
-            return wrong("tls_certificate", "servers connect to each other only with a cluster.secret".to_owned());
+            return wrong("tls_certificate", "servers connect to each other only with a cluster.secret");
         }
         let Some(listen) = &self.listen else {
             return match &self.internal_address {
                 None => Ok(()),
-                Some(_) => wrong("internal_address", "nothing listens there: give cluster.listen, too".to_owned()),
+                Some(_) => wrong("internal_address", "nothing listens there: give cluster.listen, too"),
             };
         };
         if self.secret.is_none() {
-            return wrong("listen", "tasks of other servers are taken only with a cluster.secret".to_owned());
+            return wrong("listen", "tasks of other servers are taken only with a cluster.secret");
         }
         if !roles.include(Role::Query) {
             let reason = "tasks of other servers are taken only with the role query: add it to server.roles, or leave \
                           cluster.listen out";
-            return wrong("listen", reason.to_owned());
+            return wrong("listen", reason);
         }
         let is_everywhere = listen.as_str().parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
         if is_everywhere && self.internal_address.is_none() {
             let reason = format!("{} is no address to connect to: give cluster.internal_address", listen.as_str());
-            return wrong("listen", reason);
+            return wrong("listen", &reason);
         }
         Ok(())
     }
 }
 
 /// The secret that servers share: at least 16 bytes, not counting blanks at its ends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Secret")]
 pub struct ClusterSecret(Secret);
 
 impl ClusterSecret {
     /// Fewer bytes can be guessed.
     const LEAST_BYTES: usize = 16;
 
-    /// The secret.
     pub fn secret(&self) -> &Secret {
         &self.0
     }
 }
 
-impl PartialEq for ClusterSecret {
-    fn eq(&self, other: &ClusterSecret) -> bool {
-        self.0.matches(other.0.expose())
-    }
-}
+impl TryFrom<Secret> for ClusterSecret {
+    type Error = String;
 
-impl<'de> Deserialize<'de> for ClusterSecret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let secret = Secret::deserialize(deserializer)?;
-        match secret.expose().trim().len() >= ClusterSecret::LEAST_BYTES {
-            true => Ok(ClusterSecret(secret)),
-            false => {
-                let least = ClusterSecret::LEAST_BYTES;
-                Err(serde::de::Error::custom(format!(
-                    "expected at least {least} bytes, not counting blanks at its ends"
-                )))
-            }
+    fn try_from(secret: Secret) -> Result<Self, String> {
+        const LEAST: usize = ClusterSecret::LEAST_BYTES;
+        match secret.expose().trim().len() {
+            LEAST.. => Ok(ClusterSecret(secret)),
+            _ => Err(format!("expected at least {LEAST} bytes, not counting blanks at its ends")),
         }
     }
 }
 
 impl OptionValue for ClusterSecret {
     const KIND: OptionKind = OptionKind::Secret;
-
-    fn shown(&self) -> Option<String> {
-        self.0.shown()
-    }
 }
 
 /// Host and port of a process: a name or an address, a colon, and a port that is not 0. At most 255 bytes.
@@ -164,7 +123,6 @@ impl OptionValue for ClusterSecret {
 pub struct InternalAddress(String);
 
 impl InternalAddress {
-    /// `host:port`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -193,53 +151,11 @@ impl TryFrom<String> for InternalAddress {
 
 impl OptionValue for InternalAddress {
     const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.clone())
-    }
-}
-
-/// The roles of a process, as an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub struct ServerRoles(Roles);
-
-impl ServerRoles {
-    /// The roles.
-    pub fn roles(self) -> Roles {
-        self.0
-    }
-}
-
-impl Default for ServerRoles {
-    fn default() -> Self {
-        ServerRoles(Roles::all())
-    }
-}
-
-impl TryFrom<Vec<String>> for ServerRoles {
-    type Error = String;
-
-    fn try_from(names: Vec<String>) -> Result<Self, String> {
-        Roles::try_from(names).map(ServerRoles)
-    }
-}
-
-impl OptionValue for ServerRoles {
-    const KIND: OptionKind = OptionKind::List;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.to_string())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn listening(listen: &str, secret: Option<&str>, internal_address: Option<&str>) -> Result<(), Violation> {
-        checked(Some(listen), secret, internal_address)
-    }
 
     fn checked(listen: Option<&str>, secret: Option<&str>, internal_address: Option<&str>) -> Result<(), Violation> {
         let text = |text: &str| text.to_owned();
@@ -255,15 +171,14 @@ mod tests {
     #[test]
     fn tasks_are_taken_only_with_a_secret_and_at_an_address() {
         let secret = Some("a long random text");
-        assert_eq!(listening("10.0.0.7:8081", secret, None), Ok(()));
-        assert_eq!(listening("0.0.0.0:8081", secret, Some("10.0.0.7:8081")), Ok(()));
+        assert_eq!(checked(Some("10.0.0.7:8081"), secret, None), Ok(()));
+        assert_eq!(checked(Some("0.0.0.0:8081"), secret, Some("10.0.0.7:8081")), Ok(()));
         for (listen, secret) in [("10.0.0.7:8081", None), ("0.0.0.0:8081", secret), ("[::]:8081", secret)] {
-            let violation = listening(listen, secret, None).expect_err("refused");
+            let violation = checked(Some(listen), secret, None).expect_err("refused");
             assert_eq!(violation.key, "cluster.listen");
         }
     }
 
-    /// The server listened nowhere, and nothing said why.
     #[test]
     fn tasks_are_taken_only_with_the_role() {
         let parse = |options: &str| toml::from_str::<Cluster>(options).expect("options");
@@ -300,7 +215,6 @@ mod tests {
         assert!(refused.starts_with("cluster.tls_certificate: ") && refused.contains("cluster.secret"), "{refused}");
     }
 
-    /// Other servers tried it, for each large query.
     #[test]
     fn an_address_at_which_nothing_listens_is_refused() {
         let secret = Some("a long random text");

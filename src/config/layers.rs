@@ -23,7 +23,6 @@ use crate::model::similar;
 /// The places of the values, the weakest first. Defaults are weaker than all of them.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSources {
-    /// The configuration file.
     pub file: ConfigFile,
     /// The process's environment. Variables that do not start with `STRATA_` are ignored.
     pub environment: Vec<(OsString, OsString)>,
@@ -31,22 +30,17 @@ pub struct ConfigSources {
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
-/// Which file is read.
 #[derive(Clone, Debug, Default)]
 pub enum ConfigFile {
-    /// None.
     #[default]
     None,
-    /// This one if it exists.
     IfPresent(PathBuf),
-    /// This one, which must exist.
     Required(PathBuf),
 }
 
 /// One option as a source sets it.
 struct Setting<'a> {
     option: &'a ConfigOption,
-    /// The name of the source in messages.
     origin: String,
     /// The value in the type of the option, or why it has none.
     value: Result<Value, ConfigError>,
@@ -66,10 +60,7 @@ impl<'a> Settings<'a> {
         self.0.get(key).map_or_else(|| "configuration".to_owned(), |setting| setting.origin.clone())
     }
 
-    /// The values as an object of sections.
-    ///
-    /// # Errors
-    /// The first value that does not have the type of its option.
+    /// The values as an object of sections, or the first value that does not have the type of its option.
     pub(super) fn values(&mut self) -> Result<Value, ConfigError> {
         let mut sections = Value::Object(serde_json::Map::new());
         for setting in self.0.values_mut() {
@@ -80,7 +71,6 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// Reads all sources.
 pub(super) fn read<'a>(sources: &ConfigSources, options: &'a [ConfigOption]) -> Result<Settings<'a>, ConfigError> {
     let mut settings = Settings::default();
     match &sources.file {
@@ -168,7 +158,6 @@ fn file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> Result
     }
 }
 
-/// A value of the file in a message.
 fn shown(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => format!("{text:?}"),

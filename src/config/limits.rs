@@ -69,7 +69,6 @@ section! {
 pub struct RedisUrl(String);
 
 impl RedisUrl {
-    /// The URL with its password, for the connection.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -110,8 +109,4 @@ impl fmt::Debug for RedisUrl {
 
 impl OptionValue for RedisUrl {
     const KIND: OptionKind = OptionKind::Secret;
-
-    fn shown(&self) -> Option<String> {
-        Some(format!("{self:?}"))
-    }
 }

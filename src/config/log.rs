@@ -19,13 +19,10 @@ section! {
     }
 }
 
-/// How a log line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum LogFormat {
-    /// One readable line per event.
     Text,
-    /// One JSON object per event.
     Json,
 }
 
@@ -45,10 +42,7 @@ impl OptionValue for LogFormat {
     const KIND: OptionKind = OptionKind::Text;
 
     fn shown(&self) -> Option<String> {
-        Some(match self {
-            Self::Text => "text".to_owned(),
-            Self::Json => "json".to_owned(),
-        })
+        Some(if *self == Self::Text { "text" } else { "json" }.to_owned())
     }
 }
 
@@ -91,8 +85,4 @@ impl TryFrom<String> for LogFilter {
 
 impl OptionValue for LogFilter {
     const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.clone())
-    }
 }

@@ -11,11 +11,8 @@ pub(super) const LEAST_QUERY_BYTES: u64 = 128 << 20;
 /// The memory of the process and its parts that are bounded by `cache.memory_bytes` and `query.memory_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Bytes that the process may use.
     pub available_bytes: u64,
-    /// Bytes for decoded parts of version files.
     pub cache_bytes: u64,
-    /// Bytes for running queries.
     pub query_bytes: u64,
 }
 

@@ -55,11 +55,6 @@ impl TryFrom<Vec<String>> for NameServers {
 
 impl OptionValue for NameServers {
     const KIND: OptionKind = OptionKind::List;
-
-    fn shown(&self) -> Option<String> {
-        let servers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        (!servers.is_empty()).then(|| servers.join(", "))
-    }
 }
 
 /// Networks, each an address and a prefix length; an address alone is a network of one.
@@ -85,11 +80,8 @@ impl TryFrom<Vec<String>> for Networks {
 
     fn try_from(texts: Vec<String>) -> Result<Self, String> {
         let parse = |text: &String| {
-            let address = || text.parse().ok().map(|address: std::net::IpAddr| IpNet::from(address));
-            text.parse()
-                .ok()
-                .or_else(address)
-                .ok_or_else(|| format!("{text:?} is not a network, such as 10.0.0.0/8 or fd00::/8, nor an address"))
+            let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+            network.map_err(|_| format!("{text:?} is not a network, such as 10.0.0.0/8 or fd00::/8, nor an address"))
         };
         texts.iter().map(parse).collect::<Result<Vec<IpNet>, String>>().map(Networks::from)
     }
@@ -97,9 +89,4 @@ impl TryFrom<Vec<String>> for Networks {
 
 impl OptionValue for Networks {
     const KIND: OptionKind = OptionKind::List;
-
-    fn shown(&self) -> Option<String> {
-        let networks: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        (!networks.is_empty()).then(|| networks.join(", "))
-    }
 }

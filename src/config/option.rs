@@ -17,6 +17,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::unit::Unit;
+use crate::model::node::{NodeId, Roles};
+use crate::model::secret::Secret;
 
 /// How a value is written in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,6 @@ pub enum OptionKind {
     Secret,
     /// Decimal digits. Bytes and times may have a unit.
     WholeNumber,
-    /// `true` or `false`.
     Boolean,
     /// Texts separated by commas; an array in the file.
     List,
@@ -38,11 +39,8 @@ pub enum OptionKind {
 pub struct ConfigOption {
     /// The section, as in the file's `[section]`.
     pub section: &'static str,
-    /// The name within the section.
     pub name: &'static str,
-    /// What the option does.
     pub about: String,
-    /// How its value is written.
     pub kind: OptionKind,
     /// Its default as text; `None` when there is no default.
     pub default: Option<String>,
@@ -51,7 +49,6 @@ pub struct ConfigOption {
 }
 
 impl ConfigOption {
-    /// The option's full name, `section.name`.
     pub fn key(&self) -> String {
         format!("{}.{}", self.section, self.name)
     }
@@ -84,21 +81,28 @@ pub(super) struct Violation {
     pub(super) reason: String,
 }
 
-/// A section of the configuration, which [`section!`] implements.
-pub(super) trait Section: Default {
-    /// Its options, in the order of the fields.
-    fn options() -> Vec<ConfigOption>;
+impl Violation {
+    pub(super) fn new(key: &str, reason: impl Into<String>) -> Violation {
+        Violation { key: key.to_owned(), reason: reason.into() }
+    }
+}
 
-    /// The first number outside its range.
+/// A section of the configuration, which [`section!`] implements.
+pub(super) trait Section {
+    /// Its options with their values as defaults, in the order of the fields.
+    fn options(&self) -> Vec<ConfigOption>;
+
+    /// Returns the first number outside its range.
     fn check_ranges(&self) -> Result<(), Violation>;
 }
 
-/// A type that an option may have.
 pub(super) trait OptionValue {
     const KIND: OptionKind;
 
-    /// The value as documentation shows it; `None` when there is none.
-    fn shown(&self) -> Option<String>;
+    /// The value as a default in the documentation; `None` if the type has no default other than none.
+    fn shown(&self) -> Option<String> {
+        None
+    }
 
     /// The value as a number, for the check of its range.
     fn number(&self) -> Option<u64> {
@@ -128,9 +132,21 @@ impl OptionValue for bool {
 
 impl OptionValue for String {
     const KIND: OptionKind = OptionKind::Text;
+}
+
+impl OptionValue for Secret {
+    const KIND: OptionKind = OptionKind::Secret;
+}
+
+impl OptionValue for NodeId {
+    const KIND: OptionKind = OptionKind::Text;
+}
+
+impl OptionValue for Roles {
+    const KIND: OptionKind = OptionKind::List;
 
     fn shown(&self) -> Option<String> {
-        Some(self.clone())
+        Some(self.to_string())
     }
 }
 
@@ -154,21 +170,11 @@ impl<T: OptionValue> OptionValue for Option<T> {
     }
 }
 
-impl OptionValue for Vec<String> {
-    const KIND: OptionKind = OptionKind::List;
-
-    fn shown(&self) -> Option<String> {
-        (!self.is_empty()).then(|| self.join(", "))
-    }
-}
-
-/// Checks one number against its range.
 pub(super) fn check_range(key: &str, value: Option<u64>, range: &RangeInclusive<u64>) -> Result<(), Violation> {
     match value {
-        Some(number) if !range.contains(&number) => Err(Violation {
-            key: key.to_owned(),
-            reason: format!("{number} is not from {} to {}", range.start(), range.end()),
-        }),
+        Some(number) if !range.contains(&number) => {
+            Err(Violation::new(key, format!("{number} is not from {} to {}", range.start(), range.end())))
+        }
         _ => Ok(()),
     }
 }
@@ -198,15 +204,14 @@ macro_rules! section {
         }
 
         impl $crate::config::option::Section for $section_type {
-            fn options() -> Vec<$crate::config::option::ConfigOption> {
+            fn options(&self) -> Vec<$crate::config::option::ConfigOption> {
                 use $crate::config::option::{ConfigOption, OptionValue};
-                let defaults = Self::default();
                 vec![ $( ConfigOption {
                     section: $section,
                     name: stringify!($name),
                     about: concat!($($doc),+).trim().to_owned(),
                     kind: <$type as OptionValue>::KIND,
-                    default: defaults.$name.shown(),
+                    default: self.$name.shown(),
                     range: None$(.or(Some($range)))?,
                 }, )+ ]
             }

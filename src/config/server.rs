@@ -6,8 +6,8 @@ use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
 use url::Url;
 
-use super::cluster::ServerRoles;
 use super::option::{OptionKind, OptionValue, section};
+use crate::model::node::Roles;
 
 section! {
     /// Where the service listens and how it treats connections.
@@ -64,7 +64,7 @@ section! {
         /// sweeps and scrubs; `query` takes parts of large queries, its own and those of other processes. Without
         /// `http` only `/healthz`, `/readyz` and `/metrics` are answered, other paths with 503. Without `refresh` calls
         /// that make versions are answered with 503.
-        roles: ServerRoles = ServerRoles::default();
+        roles: Roles = Roles::all();
         /// Whether the process runs schedules, sends webhooks, sweeps, scrubs and makes exports ahead. With false it
         /// only answers requests. So a copy of the data can be served beside the original. What is due stays due.
         /// `serve --no-background` sets it to false.
@@ -83,7 +83,6 @@ section! {
 pub struct TrustedProxies(Vec<IpNet>);
 
 impl TrustedProxies {
-    /// Whether one of the networks holds the address.
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -112,10 +111,6 @@ fn network(text: &str) -> Result<IpNet, String> {
 
 impl OptionValue for TrustedProxies {
     const KIND: OptionKind = OptionKind::List;
-
-    fn shown(&self) -> Option<String> {
-        (!self.0.is_empty()).then(|| self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-    }
 }
 
 /// Names of hosts, without ports.
@@ -147,10 +142,6 @@ impl TryFrom<Vec<String>> for HostNames {
 
 impl OptionValue for HostNames {
     const KIND: OptionKind = OptionKind::List;
-
-    fn shown(&self) -> Option<String> {
-        (!self.0.is_empty()).then(|| self.0.join(", "))
-    }
 }
 
 /// The `http` or `https` URL at which clients reach the service.
@@ -175,12 +166,10 @@ impl PublicUrl {
         &self.origin
     }
 
-    /// The host, without the port.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Whether the scheme is https.
     pub fn is_https(&self) -> bool {
         self.origin.starts_with("https:")
     }
@@ -205,10 +194,6 @@ impl TryFrom<String> for PublicUrl {
 
 impl OptionValue for PublicUrl {
     const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.text.clone())
-    }
 }
 
 /// A host and a port to listen on.
@@ -225,7 +210,6 @@ impl ListenAddress {
         &self.0
     }
 
-    /// The host, without the port.
     pub fn host(&self) -> &str {
         self.0.rsplit_once(':').map_or(&*self.0, |(host, _)| host)
     }

@@ -109,8 +109,4 @@ impl TryFrom<String> for SourcePrefix {
 
 impl OptionValue for SourcePrefix {
     const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.clone())
-    }
 }

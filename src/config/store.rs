@@ -29,18 +29,16 @@ section! {
 }
 
 impl Store {
-    /// The rules that concern more than one option.
     pub(super) fn check_combinations(&self) -> Result<(), Violation> {
-        let violation = |key: &str, reason: &str| Err(Violation { key: key.to_owned(), reason: reason.to_owned() });
+        let violation = |key: &str, reason: &str| Err(Violation::new(key, reason));
+        let is_plain_http = self.endpoint.as_ref().is_some_and(Endpoint::is_plain_http);
         match (&self.access_key_id, &self.secret_access_key) {
             (Some(_), None) => violation("store.access_key_id", "store.secret_access_key must be given with it"),
             (None, Some(_)) => violation("store.secret_access_key", "store.access_key_id must be given with it"),
-            _ => match &self.endpoint {
-                Some(endpoint) if endpoint.is_plain_http() && !self.allow_http => {
-                    violation("store.endpoint", "plain http needs store.allow_http = true")
-                }
-                _ => Ok(()),
-            },
+            _ if is_plain_http && !self.allow_http => {
+                violation("store.endpoint", "plain http needs store.allow_http = true")
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -54,7 +52,6 @@ impl Store {
 pub struct StoreUrl(String);
 
 impl StoreUrl {
-    /// The text as given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -83,10 +80,6 @@ impl TryFrom<String> for StoreUrl {
 
 impl OptionValue for StoreUrl {
     const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.clone())
-    }
 }
 
 /// The `http` or `https` address of a server.
@@ -95,7 +88,6 @@ impl OptionValue for StoreUrl {
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// The text as given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -118,8 +110,4 @@ impl TryFrom<String> for Endpoint {
 
 impl OptionValue for Endpoint {
     const KIND: OptionKind = OptionKind::Text;
-
-    fn shown(&self) -> Option<String> {
-        Some(self.0.clone())
-    }
 }

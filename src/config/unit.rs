@@ -5,14 +5,11 @@
 
 use std::time::Duration;
 
-/// The unit of an option's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Bytes, or bytes a second.
     Bytes,
-    /// Seconds.
     Seconds,
-    /// Milliseconds.
     Milliseconds,
 }
 
@@ -20,18 +17,14 @@ impl Unit {
     /// The unit that an option's name ends with, if it does.
     pub(super) fn of(name: &str) -> Option<Unit> {
         // A rate ends with `_s`, too.
-        if name.ends_with("_bytes") || name.ends_with("bytes_per_s") {
-            Some(Unit::Bytes)
-        } else if name.ends_with("_ms") {
-            Some(Unit::Milliseconds)
-        } else if name.ends_with("_s") {
-            Some(Unit::Seconds)
-        } else {
-            None
+        match name {
+            _ if name.ends_with("_bytes") || name.ends_with("bytes_per_s") => Some(Unit::Bytes),
+            _ if name.ends_with("_ms") => Some(Unit::Milliseconds),
+            _ if name.ends_with("_s") => Some(Unit::Seconds),
+            _ => None,
         }
     }
 
-    /// The expected form, for messages.
     pub(super) fn expectation(self) -> &'static str {
         match self {
             Unit::Bytes => r#"a whole number of bytes, or a size such as "64MiB" or "1.5GB""#,
@@ -40,10 +33,7 @@ impl Unit {
         }
     }
 
-    /// Reads a number, with a unit or without.
-    ///
-    /// # Errors
-    /// The error in the text, and the right form.
+    /// Reads a number, with a unit or without. The error names the text and the right form.
     pub(super) fn parse(self, text: &str) -> Result<u64, String> {
         let number = text.trim();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -86,17 +76,11 @@ impl Unit {
 }
 
 /// Seconds, written as the configuration takes them: `90`, `90s`, `1h 30min`.
-///
-/// # Errors
-/// The error in the text, and the right form.
 pub fn seconds(text: &str) -> Result<u64, String> {
     Unit::Seconds.parse(text)
 }
 
 /// Bytes, written as the configuration takes them: `8388608`, `8MiB`.
-///
-/// # Errors
-/// The error in the text, and the right form.
 pub fn bytes(text: &str) -> Result<u64, String> {
     Unit::Bytes.parse(text)
 }

@@ -47,7 +47,7 @@ pub fn with_pages(app: App, pages: Pages) -> Router {
     };
     let limits = DrainLimits::from(&app.config().limits);
     let watched = [health::routes(), metrics::routes()];
-    if !app.config().server.roles.roles().include(Role::Http) {
+    if !app.config().server.roles.include(Role::Http) {
         let routes = watched.into_iter().fold(Router::new(), Router::merge).fallback(async || HttpError::NotServed);
         return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), log, limits);
     }

@@ -1,9 +1,9 @@
 //! The processes of a service: their names, and what they do.
 
 use std::fmt;
-use std::str::FromStr;
 
-/// What a process of the service does.
+use serde::Deserialize;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Http,
@@ -14,10 +14,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, in the order in which they are told.
     pub const ALL: [Role; 3] = [Role::Http, Role::Refresh, Role::Query];
 
-    /// The name by which it is configured and told.
     pub fn name(self) -> &'static str {
         match self {
             Role::Http => "http",
@@ -27,23 +25,11 @@ impl Role {
     }
 }
 
-impl FromStr for Role {
-    type Err = UnknownRole;
-
-    fn from_str(text: &str) -> Result<Role, UnknownRole> {
-        Role::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| UnknownRole(text.to_owned()))
-    }
-}
-
-/// The text names no role.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no role; valid: http, refresh, query")]
-pub struct UnknownRole(String);
-
 /// The roles of a process.
 ///
 /// - At least one, each at most once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
 pub struct Roles {
     has: [bool; Role::ALL.len()],
 }
@@ -53,12 +39,10 @@ impl Roles {
         Roles { has: [true; Role::ALL.len()] }
     }
 
-    /// Whether a role is among them.
     pub fn include(self, role: Role) -> bool {
         self.has[role as usize]
     }
 
-    /// The roles, in their order.
     pub fn iter(self) -> impl Iterator<Item = Role> {
         Role::ALL.into_iter().filter(move |role| self.include(*role))
     }
@@ -70,7 +54,8 @@ impl TryFrom<Vec<String>> for Roles {
     fn try_from(names: Vec<String>) -> Result<Self, String> {
         let mut roles = Roles { has: [false; Role::ALL.len()] };
         for name in names {
-            let role: Role = name.trim().parse().map_err(|error: UnknownRole| error.to_string())?;
+            let role = Role::ALL.into_iter().find(|role| role.name() == name.trim());
+            let role = role.ok_or_else(|| format!("{:?} is no role; valid: http, refresh, query", name.trim()))?;
             if std::mem::replace(&mut roles.has[role as usize], true) {
                 return Err(format!("{} is there twice", role.name()));
             }
@@ -92,7 +77,8 @@ impl fmt::Display for Roles {
 /// The name of a process among those of the service.
 ///
 /// - 1 to 64 ASCII letters, digits, `-`, `_` and `.`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct NodeId(String);
 
 impl NodeId {

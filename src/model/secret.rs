@@ -4,18 +4,18 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// How many random bytes a secret is made of.
 pub const SECRET_BYTES: usize = 32;
 
 /// A key or token that gives access to its holder. `Debug` does not show it.
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The beginning of every API token.
     pub const API_TOKEN_PREFIX: &'static str = "strata_";
 
     /// The key for reading a private dataset: `sk_` and 64 hexadecimal digits.
@@ -38,7 +38,6 @@ impl Secret {
         Secret::with_prefix("", random)
     }
 
-    /// Whether a text has the form of [`Secret::session_id`].
     pub fn is_session_id(text: &str) -> bool {
         text.len() == 2 * SECRET_BYTES && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     }

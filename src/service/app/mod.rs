@@ -139,7 +139,7 @@ impl App {
             receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
             nodes: self.rooms.nodes.clone(),
             run: self.rooms.config.server.background,
-            roles: self.rooms.config.server.roles.roles(),
+            roles: self.rooms.config.server.roles,
         })
     }
 

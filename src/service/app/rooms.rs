@@ -162,7 +162,7 @@ impl Rooms {
             deliveries.clone(),
             tasks.clone(),
         ));
-        let has_role = config.server.roles.roles().include(Role::Refresh);
+        let has_role = config.server.roles.include(Role::Refresh);
         let most_watches = usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX);
         let refreshes = {
             let (catalog, ingest, files) = (catalog.clone(), ingest.clone(), version_files.clone());
@@ -265,7 +265,7 @@ fn coordinator(
             0 => engine.threads().max(LEAST_TASKS),
             tasks => usize::try_from(tasks).unwrap_or(usize::MAX),
         },
-        own: OwnNode { name, helps: config.server.roles.roles().include(Role::Query) },
+        own: OwnNode { name, helps: config.server.roles.include(Role::Query) },
         peers: Arc::new(peers),
     };
     Some(Arc::new(Coordinator::new(options, engine, store, cache)))

@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use strata::config::{CatalogUrl, Config, ServerRoles};
+use strata::config::{CatalogUrl, Config};
+use strata::model::node::Roles;
 
 use crate::support::databases::{Database, Raw};
 use crate::support::machine::{Machine, Server, failed, get, request, succeeded};
@@ -244,8 +245,8 @@ async fn a_server_without_the_role_for_requests_tells_only_how_it_is() {
     }
 }
 
-fn roles(names: &[&str]) -> ServerRoles {
-    ServerRoles::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).expect("roles")
+fn roles(names: &[&str]) -> Roles {
+    Roles::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).expect("roles")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
