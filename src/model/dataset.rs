@@ -16,7 +16,6 @@ use super::version::VersionNumber;
 /// The default schedule of a dataset: nightly, as a cron expression in UTC.
 pub const DEFAULT_SCHEDULE: &str = "0 2 * * *";
 
-/// What a dataset is, for those who look for data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// What it holds; `None` is not said.
@@ -46,16 +45,13 @@ impl About {
 /// A named collection of entities, without its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
-    /// Its id, in URLs too.
     pub id: DatasetId,
     pub owner: UserId,
     /// Its name, unique among the owner's datasets.
     pub name: DatasetName,
-    /// What it is, for those who look for data.
     pub about: About,
     /// The key for reading it; `None` is a public dataset.
     pub private_key: Option<Secret>,
-    /// Where its entities come from.
     pub source: DatasetSource,
     /// The format of the source; `None` detects it.
     pub format: Option<SourceFormat>,
@@ -69,7 +65,6 @@ pub struct Dataset {
     pub schedule: Option<String>,
     /// Which paths of versions written from now on get a shredded column, and which get none.
     pub index: IndexSettings,
-    /// The token in its ping URL.
     pub ping_token: Secret,
     /// The highest version number; `None` before the first version.
     pub latest_version: Option<VersionNumber>,
@@ -87,7 +82,6 @@ impl Dataset {
         self.pinned_version.or(self.latest_version)
     }
 
-    /// Whether a read needs its private key.
     pub fn is_private(&self) -> bool {
         self.private_key.is_some()
     }
@@ -98,25 +92,16 @@ impl Dataset {
 pub struct NewDataset {
     pub owner: UserId,
     pub name: DatasetName,
-    /// What it is, for those who look for data.
     pub about: About,
     /// The key for reading it; `None` makes it public.
     pub private_key: Option<Secret>,
-    /// Where its entities come from.
     pub source: DatasetSource,
-    /// The format of the source; `None` detects it.
     pub format: Option<SourceFormat>,
-    /// The path to the array of entities within a JSON source.
     pub records_path: Option<String>,
-    /// Whether the `_source` of its entities keeps the query of the source's URL.
     pub publish_query: bool,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls.
     pub infer_types: bool,
-    /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
-    /// Which paths get a shredded column, and which get none.
     pub index: IndexSettings,
-    /// The token of its ping URL.
     pub ping_token: Secret,
 }
 
@@ -126,28 +111,19 @@ pub struct DatasetChange {
     /// The name, and with it the slug.
     pub name: Option<DatasetName>,
     pub description: Option<Option<String>>,
-    /// The terms under which its entities may be used.
     pub licence: Option<Option<String>>,
-    /// Whether it is among the datasets that the service lists for everybody.
     pub listed: Option<bool>,
     pub visibility: Option<Visibility>,
-    /// Where its entities come from.
     pub source: Option<DatasetSource>,
-    /// The format of the source; `Some(None)` detects it.
     pub format: Option<Option<SourceFormat>>,
-    /// The path to the array of entities within a JSON source.
     pub records_path: Option<Option<String>>,
-    /// Whether the `_source` of its entities keeps the query of the source's URL.
     pub publish_query: Option<bool>,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls.
     pub infer_types: Option<bool>,
-    /// A cron expression in UTC; `Some(None)` has no schedule.
     pub schedule: Option<Option<String>>,
     /// Which paths get a shredded column, and which get none: replaced as a whole.
     pub index: Option<IndexSettings>,
 }
 
-/// Who may read a dataset.
 #[derive(Clone, Debug)]
 pub enum Visibility {
     Public,
@@ -168,7 +144,6 @@ pub struct NewClone {
     pub private_key: Secret,
     /// A cron expression in UTC, which matters once the clone has a source to fetch.
     pub schedule: Option<String>,
-    /// The token of the clone's ping URL.
     pub ping_token: Secret,
 }
 
@@ -182,13 +157,10 @@ pub struct DatasetName {
     slug: String,
 }
 
-/// Why a text cannot be a dataset's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDatasetName {
-    /// Its slug would be empty.
     #[error("it must hold at least one letter or digit")]
     Empty,
-    /// It has too many characters.
     #[error("it must have at most {} characters", DatasetName::MAX_CHARACTERS)]
     TooLong,
     /// It holds U+0000, which databases cannot store.
@@ -209,7 +181,6 @@ impl DatasetName {
         &self.name
     }
 
-    /// The name in a URL.
     pub fn slug(&self) -> &str {
         &self.slug
     }
@@ -242,7 +213,6 @@ impl fmt::Display for DatasetName {
 pub enum DatasetSource {
     /// `push`: the owner sends them.
     Push,
-    /// They are fetched from this URL.
     Url(String),
 }
 
@@ -280,7 +250,6 @@ impl RefreshTrigger {
     pub const ALL: [RefreshTrigger; 4] =
         [RefreshTrigger::Schedule, RefreshTrigger::Ping, RefreshTrigger::Manual, RefreshTrigger::Import];
 
-    /// The name in records: `schedule`, `ping`, `manual` or `import`.
     pub fn name(self) -> &'static str {
         match self {
             RefreshTrigger::Schedule => "schedule",
@@ -291,22 +260,11 @@ impl RefreshTrigger {
     }
 }
 
-/// A text that names no trigger.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a trigger of a refresh; valid: schedule, ping, manual, import")]
-pub struct UnknownTrigger(pub String);
-
-impl FromStr for RefreshTrigger {
-    type Err = UnknownTrigger;
-
-    /// Parses a trigger's exact, lower-case name.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        RefreshTrigger::ALL
-            .into_iter()
-            .find(|trigger| trigger.name() == text)
-            .ok_or_else(|| UnknownTrigger(text.to_owned()))
-    }
-}
+parse_by_name!(
+    RefreshTrigger,
+    UnknownTrigger,
+    "{0:?} is not a trigger of a refresh; valid: schedule, ping, manual, import"
+);
 
 #[cfg(test)]
 mod tests {

@@ -32,6 +32,8 @@ macro_rules! id {
     };
 }
 
+pub(super) use id;
+
 id! {
     /// Identifies a dataset, in URLs and in `X-Dataset-ID` too.
     DatasetId
@@ -56,7 +58,6 @@ id! {
     HoldId
 }
 
-/// A text that is no `dataset_id`: not `[1-9][0-9]*`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a dataset_id: it must be a positive integer")]
 pub struct InvalidDatasetId(pub String);

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::limits;
 use super::path::Path;
 
-/// Most paths in each list of an index.
 pub const INDEX_PATHS: usize = limits::INDEX_PATHS;
 
 /// The longest path in an index, in its escaped form, in bytes.
@@ -28,28 +27,20 @@ pub struct IndexSettings {
     never: Vec<Path>,
 }
 
-/// Why lists of paths are not a valid index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidIndex {
-    /// A text is no path.
     #[error("{0:?} is not a path: it must name a field, such as `name` or `stock.berlin`")]
     NoPath(String),
-    /// A path is too long.
     #[error("a path of {0} bytes with its escapes is too long; valid: at most {INDEX_PATH_BYTES} bytes")]
     LongPath(usize),
-    /// A path is in both lists.
     #[error("`{0}` is both in always and in never; valid: one of them")]
     Both(Path),
-    /// There are too many paths.
     #[error("{0} paths are too many; valid: at most {INDEX_PATHS} in always, and as many in never")]
     TooMany(usize),
 }
 
 impl IndexSettings {
     /// The index of these lists, each path in its escaped form. A path that is in one list twice counts once.
-    ///
-    /// # Errors
-    /// [`InvalidIndex`].
     pub fn try_new<S: AsRef<str>>(always: &[S], never: &[S]) -> Result<IndexSettings, InvalidIndex> {
         let most = always.len().max(never.len());
         if most > INDEX_PATHS {
@@ -68,17 +59,14 @@ impl IndexSettings {
         }
     }
 
-    /// Paths that get a shredded column.
     pub fn always(&self) -> &[Path] {
         &self.always
     }
 
-    /// Paths that get none.
     pub fn never(&self) -> &[Path] {
         &self.never
     }
 
-    /// Whether both lists are empty.
     pub fn is_empty(&self) -> bool {
         self.always.is_empty() && self.never.is_empty()
     }

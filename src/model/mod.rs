@@ -1,5 +1,23 @@
 //! Plain types that every layer shares: no I/O, and no use of other modules of the crate.
 
+/// Implements `FromStr` for a type with `ALL` and `name`: it parses the exact names. The error of any other text has this
+/// message.
+macro_rules! parse_by_name {
+    ($type:ident, $error:ident, $message:tt) => {
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        #[error($message)]
+        pub struct $error(pub String);
+
+        impl std::str::FromStr for $type {
+            type Err = $error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $type::ALL.into_iter().find(|value| value.name() == text).ok_or_else(|| $error(text.to_owned()))
+            }
+        }
+    };
+}
+
 pub mod causes;
 pub mod dataset;
 pub mod ids;

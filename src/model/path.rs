@@ -14,10 +14,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(Vec<String>);
 
-/// Why a text is not a valid path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// There is no key in it.
     #[error("the path is empty: it must name a field, such as `name` or `stock.berlin`")]
     Empty,
     /// A `path:value` has no unescaped colon.
@@ -36,8 +34,7 @@ impl Path {
         Path::parse(text).is_ok_and(|path| path.keys().len() > 1)
     }
 
-    /// Parses a comma-separated list. Unescaped blanks around an item do not count. Empty items are dropped. Without
-    /// items the list is empty.
+    /// Parses a comma-separated list, perhaps of nothing. Unescaped blanks around items and empty items are dropped.
     pub fn parse_list(text: &str) -> Vec<Path> {
         let characters: Vec<Character> = characters(text).collect();
         characters

@@ -25,27 +25,11 @@ impl Format {
     /// Every format, in the order in which documentation lists them.
     pub const ALL: [Format; 6] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv, Format::Xml, Format::Parquet];
 
-    /// The names of all, in the same order.
-    pub const NAMES: [&str; 6] = {
-        let mut names = [""; Format::ALL.len()];
-        let mut index = 0;
-        while index < names.len() {
-            names[index] = Format::ALL[index].name();
-            index += 1;
-        }
-        names
-    };
+    pub const NAMES: [&str; 6] = ["json", "jsonl", "csv", "tsv", "xml", "parquet"];
 
     /// The name in a URL, which is also the file name extension.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Format::Json => "json",
-            Format::Jsonl => "jsonl",
-            Format::Csv => "csv",
-            Format::Tsv => "tsv",
-            Format::Xml => "xml",
-            Format::Parquet => "parquet",
-        }
+    pub fn name(self) -> &'static str {
+        Format::NAMES[self as usize]
     }
 
     /// The `Content-Type` of a body, exactly as docs/semantics.md, Content types and file names, writes it.
@@ -88,7 +72,6 @@ impl RangeBound {
     pub const ALL: [RangeBound; 4] =
         [RangeBound::Greater, RangeBound::GreaterOrEqual, RangeBound::Less, RangeBound::LessOrEqual];
 
-    /// The name of its parameter.
     pub const fn parameter(self) -> &'static str {
         match self {
             RangeBound::Greater => "filter_gt",
@@ -108,7 +91,6 @@ impl RangeBound {
         }
     }
 
-    /// Whether it looks above its value.
     pub fn is_lower(self) -> bool {
         matches!(self, RangeBound::Greater | RangeBound::GreaterOrEqual)
     }
@@ -159,7 +141,6 @@ pub struct ReadRequest {
     /// `flatten`; tables are flattened without it.
     pub flatten: bool,
     pub format: Format,
-    /// `typed`: columns of Parquet have types.
     pub typed: bool,
     pub pretty: bool,
     /// `count`: answer only the number of entities.
@@ -211,7 +192,6 @@ impl ReadRequest {
         *include_source && !denull && keep.is_empty() && drop.is_empty() && !flatten && is_json
     }
 
-    /// Whether it has a condition that an entity may fail.
     pub fn has_conditions(&self) -> bool {
         let ReadRequest { filters, filters_contain, ranges, keywords, .. } = self;
         !(filters.is_empty() && filters_contain.is_empty() && ranges.iter().all(Vec::is_empty) && keywords.is_empty())
@@ -250,8 +230,7 @@ impl ReadRequest {
         self.sample.is_none_or(|sample| left < sample).then_some(left)
     }
 
-    /// The paths that the request names, each with the parameter that names it, in the order of docs/semantics.md,
-    /// Steps.
+    /// The paths that the request names, each with its parameter, in the order of docs/semantics.md, Steps.
     pub fn named_paths(&self) -> Vec<(&'static str, Path)> {
         let listed =
             |name: &'static str, paths: &[Path]| -> Vec<_> { paths.iter().map(|path| (name, path.clone())).collect() };

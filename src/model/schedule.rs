@@ -19,7 +19,6 @@ use sha2::{Digest, Sha256};
 use super::ids::DatasetId;
 use super::limits;
 
-/// The longest valid expression.
 const EXPRESSION_BYTES_MAX: usize = limits::SCHEDULE_BYTES;
 
 /// Years whose days are searched for one that fits. An expression names no year, so a day depends only on whether its
@@ -27,7 +26,6 @@ const EXPRESSION_BYTES_MAX: usize = limits::SCHEDULE_BYTES;
 /// 14 combinations, because no century is among them. A search from the present would go on for 3,000 years.
 const SEARCHED_YEARS: i32 = 28;
 
-/// The valid forms, for errors.
 pub const SCHEDULE_FORM: &str = "five fields, in UTC: minute, hour, day of month, month, day of week, each *, a number, a list 1,15, \
                                  a range 1-5 or steps */10, such as \"0 2 * * *\" (each night at 2:00), \"*/15 * * * *\" (each \
                                  quarter of an hour) or \"30 6 * * MON-FRI\"; or null for no schedule";
@@ -42,13 +40,11 @@ pub struct Schedule {
     cron: Cron,
 }
 
-/// A text that is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{expression:?} is not a schedule: {reason}; valid: {SCHEDULE_FORM}")]
 pub struct InvalidSchedule {
     /// The text, cut to a readable length.
     pub expression: String,
-    /// What is wrong with it.
     pub reason: String,
 }
 
@@ -110,12 +106,8 @@ impl FromStr for Schedule {
         match fields.len() {
             5 => {}
             6 => return Err(invalid("it has six fields, and seconds are not taken".to_owned())),
-            count => {
-                return Err(invalid(format!(
-                    "it has {count} {}, not five",
-                    if count == 1 { "field" } else { "fields" }
-                )));
-            }
+            1 => return Err(invalid("it has 1 field, not five".to_owned())),
+            count => return Err(invalid(format!("it has {count} fields, not five"))),
         }
         if text.contains('@') {
             return Err(invalid("nicknames such as @daily are not taken".to_owned()));
@@ -136,7 +128,6 @@ impl FromStr for Schedule {
     }
 }
 
-/// The fields, and the numbers that each may have.
 const FIELDS: [(&str, std::ops::RangeInclusive<u32>); 5] =
     [("minute", 0..=59), ("hour", 0..=23), ("day of month", 1..=31), ("month", 1..=12), ("day of week", 0..=7)];
 
@@ -244,7 +235,6 @@ mod tests {
         }
     }
 
-    /// The search for impossible days went on to the year 5000, on the threads of requests.
     #[test]
     fn days_fit_in_28_years_or_never() {
         let years = (YEAR_UPPER_LIMIT - SEARCHED_YEARS)..YEAR_UPPER_LIMIT;

@@ -1,13 +1,10 @@
 //! What an API token allows.
 
-use std::str::FromStr;
-
 /// What the calls with an API token may do. A session may do everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Calls that change nothing. What opens a dataset to others, its key and its ping URL, is not shown.
     Read,
-    /// All that its user may do.
     #[default]
     Write,
 }
@@ -15,7 +12,6 @@ pub enum Scope {
 impl Scope {
     pub const ALL: [Scope; 2] = [Scope::Read, Scope::Write];
 
-    /// Its name: `read` or `write`.
     pub fn name(self) -> &'static str {
         match self {
             Scope::Read => "read",
@@ -29,19 +25,7 @@ impl Scope {
     }
 }
 
-/// A text that names no scope.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a scope; valid: read, write")]
-pub struct UnknownScope(pub String);
-
-impl FromStr for Scope {
-    type Err = UnknownScope;
-
-    /// Parses a scope's exact, lower-case name.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Scope::ALL.into_iter().find(|scope| scope.name() == text).ok_or_else(|| UnknownScope(text.to_owned()))
-    }
-}
+parse_by_name!(Scope, UnknownScope, "{0:?} is not a scope; valid: read, write");
 
 #[cfg(test)]
 mod tests {

@@ -30,12 +30,10 @@ pub struct ObjectUrl {
 }
 
 impl ObjectUrl {
-    /// The URL as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The bucket, where the URL names one.
     pub fn bucket(&self) -> Option<&str> {
         self.bucket.as_deref()
     }
@@ -46,13 +44,11 @@ impl ObjectUrl {
     }
 }
 
-/// Why a text is not the URL of a source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSourceUrl {
     /// The scheme is missing, or sources do not have it.
     #[error("{0}; a source is an http, https, s3 or store URL")]
     Scheme(String),
-    /// The key of an object is invalid.
     #[error("{0}, as in store:///incoming/a.json or s3://bucket/incoming/a.json")]
     Object(&'static str),
 }
@@ -84,7 +80,6 @@ impl FromStr for SourceUrl {
     }
 }
 
-/// The names of an object's key, decoded.
 fn object_key(key: &str) -> Result<Vec<String>, &'static str> {
     if key.contains(['?', '#']) {
         return Err("the URL of an object has no query and no fragment: write ? as %3F and # as %23");
@@ -120,7 +115,6 @@ impl Validators {
     }
 }
 
-/// The formats a source can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceFormat {
     /// One JSON array of objects, or an object that holds such an array at a given path.
@@ -140,7 +134,6 @@ impl SourceFormat {
     pub const ALL: [SourceFormat; 5] =
         [SourceFormat::Json, SourceFormat::Jsonl, SourceFormat::Csv, SourceFormat::Tsv, SourceFormat::Parquet];
 
-    /// The format's name: `json`, `jsonl`, `csv`, `tsv` or `parquet`.
     pub fn name(self) -> &'static str {
         match self {
             SourceFormat::Json => "json",
@@ -150,11 +143,8 @@ impl SourceFormat {
             SourceFormat::Parquet => "parquet",
         }
     }
-}
 
-impl SourceFormat {
-    /// The format that a media type stands for; general ones (`text/plain`, `application/octet-stream`,
-    /// `application/gzip`) stand for none.
+    /// The format that a media type stands for; none for general ones such as `text/plain` and `application/gzip`.
     pub fn of_content_type(content_type: &str) -> Option<SourceFormat> {
         let essence = content_type.split(';').next().unwrap_or_default();
         match essence.trim().to_ascii_lowercase().as_str() {
@@ -182,24 +172,12 @@ impl fmt::Display for SourceFormat {
     }
 }
 
-/// A word that names no source format.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a source format; valid: json, jsonl, csv, tsv, parquet")]
-pub struct UnknownSourceFormat(pub String);
+parse_by_name!(
+    SourceFormat,
+    UnknownSourceFormat,
+    "{0:?} is not a source format; valid: json, jsonl, csv, tsv, parquet"
+);
 
-impl FromStr for SourceFormat {
-    type Err = UnknownSourceFormat;
-
-    /// Parses a format's exact, lower-case name.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        SourceFormat::ALL
-            .into_iter()
-            .find(|format| format.name() == text)
-            .ok_or_else(|| UnknownSourceFormat(text.to_owned()))
-    }
-}
-
-/// The compression around a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// The bytes are the format's own.
@@ -211,17 +189,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The compression's name: `none`, `gzip` or `zstd`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Compression::None => "none",
-            Compression::Gzip => "gzip",
-            Compression::Zstd => "zstd",
-        }
-    }
-
-    /// The compression that a stream's first bytes announce. Four bytes are enough. No source format starts with either
-    /// magic number, so the test is safe.
+    /// The compression that a stream's first four bytes announce. No source format starts with a magic number.
     pub fn detect(first_bytes: &[u8]) -> Compression {
         match first_bytes {
             [0x1f, 0x8b, ..] => Compression::Gzip,
@@ -235,7 +203,11 @@ impl Compression {
 
 impl fmt::Display for Compression {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
+        formatter.write_str(match self {
+            Compression::None => "none",
+            Compression::Gzip => "gzip",
+            Compression::Zstd => "zstd",
+        })
     }
 }
 

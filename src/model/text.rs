@@ -81,35 +81,10 @@ mod tests {
         let hidden = |text: &str| -> String {
             with_invisible(text).filter(|(_, is_invisible)| *is_invisible).map(|(character, _)| character).collect()
         };
-        for unseen in [
-            '\u{0}',
-            '\n',
-            '\u{AD}',
-            '\u{34F}',
-            '\u{115F}',
-            '\u{1160}',
-            '\u{17B4}',
-            '\u{17B5}',
-            '\u{180E}',
-            '\u{200B}',
-            '\u{202E}',
-            '\u{206A}',
-            '\u{206F}',
-            '\u{2800}',
-            '\u{3164}',
-            '\u{FEFF}',
-            '\u{FFA0}',
-            '\u{FFF0}',
-            '\u{FFFB}',
-            '\u{1BCA0}',
-            '\u{1BCA3}',
-            '\u{1D173}',
-            '\u{1D17A}',
-            '\u{E0001}',
-            '\u{E0067}',
-            '\u{E0100}',
-            '\u{E0FFF}',
-        ] {
+        let unseen = "\u{0}\n\u{AD}\u{34F}\u{115F}\u{1160}\u{17B4}\u{17B5}\u{180E}\u{200B}\u{202E}\u{206A}\u{206F}\u{2800}\
+                      \u{3164}\u{FEFF}\u{FFA0}\u{FFF0}\u{FFFB}\u{1BCA0}\u{1BCA3}\u{1D173}\u{1D17A}\u{E0001}\u{E0067}\
+                      \u{E0100}\u{E0FFF}";
+        for unseen in unseen.chars() {
             assert_eq!(hidden(&format!("a{unseen}b")), unseen.to_string(), "{unseen:?}");
         }
         let wales = "\u{1F3F4}\u{E0067}\u{E0062}\u{E0077}\u{E006C}\u{E0073}\u{E007F}";

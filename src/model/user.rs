@@ -1,7 +1,6 @@
 //! Users and their plans.
 
 use std::fmt;
-use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 
@@ -18,10 +17,8 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Every plan, from the smallest to the largest.
     pub const ALL: [Plan; 3] = [Plan::Free, Plan::Pro, Plan::Scale];
 
-    /// The plan's name: `free`, `pro` or `scale`.
     pub fn name(self) -> &'static str {
         match self {
             Plan::Free => "free",
@@ -30,12 +27,8 @@ impl Plan {
         }
     }
 
-    /// Whether its users may register webhooks.
     pub fn has_webhooks(self) -> bool {
-        match self {
-            Plan::Free => false,
-            Plan::Pro | Plan::Scale => true,
-        }
+        self != Plan::Free
     }
 }
 
@@ -45,25 +38,12 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A text that names no plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a plan; valid: free, pro, scale")]
-pub struct UnknownPlan(pub String);
-
-impl FromStr for Plan {
-    type Err = UnknownPlan;
-
-    /// Parses a plan's exact, lower-case name.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Plan::ALL.into_iter().find(|plan| plan.name() == text).ok_or_else(|| UnknownPlan(text.to_owned()))
-    }
-}
+parse_by_name!(Plan, UnknownPlan, "{0:?} is not a plan; valid: free, pro, scale");
 
 /// A person who owns datasets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub id: UserId,
-    /// The e-mail address as it was given.
     pub email: String,
     /// The Argon2id hash of the password, in PHC string form.
     pub password_hash: String,

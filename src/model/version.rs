@@ -5,30 +5,14 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 
-use super::ids::{DatasetId, FileId, parse_decimal};
+use super::ids::{DatasetId, FileId, id, parse_decimal};
 
-/// The number of a version: 1 for a dataset's first, one more for each that follows.
-///
-/// A request may name any number, also 0. A number that was never assigned is not found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VersionNumber(u64);
-
-impl VersionNumber {
-    /// The version number with this value, whether or not there is such a version.
-    pub fn new(number: u64) -> Self {
-        VersionNumber(number)
-    }
-
-    pub fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for VersionNumber {
-    /// The bare number. `X-Dataset-Version` and URLs put a `v` before it.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
+id! {
+    /// The number of a version: 1 for a dataset's first, one more for each that follows. It is displayed bare;
+    /// `X-Dataset-Version` and URLs put a `v` before it.
+    ///
+    /// A request may name any number, also 0. A number that was never assigned is not found.
+    VersionNumber
 }
 
 /// Which version a reader asks for (docs/semantics.md, Path of a read).
@@ -52,7 +36,6 @@ impl fmt::Display for VersionSelector {
     }
 }
 
-/// A text that names no version in the URL of a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version: it must be active, latest or vN (N a version number)")]
 pub struct InvalidVersionSelector(pub String);
@@ -60,7 +43,6 @@ pub struct InvalidVersionSelector(pub String);
 /// The names of a version outside of URLs of reads, for errors.
 pub const VERSION_FORM: &str = "active, latest, or the number of a version, such as 3 or v3";
 
-/// A text that names no version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version; valid: {VERSION_FORM}")]
 pub struct InvalidVersion(pub String);
@@ -84,11 +66,7 @@ impl FromStr for VersionSelector {
 }
 
 impl VersionSelector {
-    /// As [`VersionSelector::from_str`], and also a bare number from 1 for `vN`, because people write both outside of
-    /// URLs of reads.
-    ///
-    /// # Errors
-    /// When it is neither.
+    /// As [`VersionSelector::from_str`], and also a bare number from 1, which people write outside of URLs of reads.
     pub fn parse_or_number(text: &str) -> Result<VersionSelector, InvalidVersion> {
         match parse_decimal(text).filter(|number| *number > 0) {
             Some(number) => Ok(VersionSelector::Number(VersionNumber(number))),
@@ -109,9 +87,7 @@ pub fn there_are(latest: Option<VersionNumber>) -> String {
 /// A permanent version of a dataset, as the catalog records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The dataset it belongs to.
     pub dataset: DatasetId,
-    /// Its number within that dataset.
     pub number: VersionNumber,
     /// Its entities. Other versions may share this file.
     pub file: VersionFile,
@@ -129,7 +105,6 @@ pub struct VersionFile {
     pub path: String,
     /// Its size in the store, in bytes.
     pub size_bytes: u64,
-    /// How many entities it holds.
     pub entity_count: u64,
     /// A hash over its content, as lower-case hex. Equal ones tell equal entity lists; those of lists that were written
     /// whole are equal if the lists are.
@@ -141,12 +116,9 @@ pub struct VersionFile {
 pub struct NewFile {
     /// Its path within the store: a name never used before.
     pub path: String,
-    /// Its size in the store, in bytes.
     pub size_bytes: u64,
-    /// How many entities it holds.
     pub entity_count: u64,
-    /// A hash over its content, as lower-case hex. Equal ones tell equal entity lists; those of lists that were written
-    /// whole are equal if the lists are.
+    /// As [`VersionFile::content_hash`].
     pub content_hash: String,
 }
 
