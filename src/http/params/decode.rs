@@ -15,9 +15,7 @@ pub(super) struct NotUtf8;
 /// One `name=value` of a query string, not yet decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RawPair<'a> {
-    /// What stands before the first `=`.
     pub name: &'a str,
-    /// What stands after it; empty when there is none.
     pub value: &'a str,
 }
 
@@ -29,7 +27,6 @@ pub(super) fn pairs(query: &str) -> impl Iterator<Item = RawPair<'_>> {
     })
 }
 
-/// A name or a value as text.
 pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, NotUtf8> {
     if !raw.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
         return Ok(Cow::Borrowed(raw));

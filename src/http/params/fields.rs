@@ -15,16 +15,11 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
          means the same as no parameter.",
     example: Some("name,region,area"),
     repetition: Repetition::List,
-    apply: |value, request| {
-        request.keep.extend(value::paths(value)?);
-        Ok(())
-    },
+    apply: |value, request| value::paths(value).map(|value| request.keep.extend(value)),
 };
 
 pub(super) const DROP_FIELD: Parameter = Parameter {
     name: "drop_field",
-    kind: ParameterKind::Paths,
-    default_text: "none",
     summary: "Removes the listed fields; `a.b` reaches into objects and arrays of objects",
     documentation: "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into \
          objects and, through arrays, into every element. A parent that becomes empty stays. Applied after \
@@ -32,28 +27,20 @@ pub(super) const DROP_FIELD: Parameter = Parameter {
          `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a path do not count, and empty \
          items are dropped. A list without items means the same as no parameter.",
     example: Some("name.native"),
-    repetition: Repetition::List,
-    apply: |value, request| {
-        request.drop.extend(value::paths(value)?);
-        Ok(())
-    },
+    apply: |value, request| value::paths(value).map(|value| request.drop.extend(value)),
+    ..KEEP_FIELD
 };
 
 pub(super) const DEDUP_KEY: Parameter = Parameter {
     name: "dedup_key",
-    kind: ParameterKind::Paths,
-    default_text: "none",
     summary: "With `dedup=true`, compares only these fields",
     documentation: "With `dedup=true`, entities are duplicates when the values that these paths reach are equal; \
          `_source` may be named. A missing field is a value of its own, and an array is compared as a whole. Does \
          nothing without `dedup=true`. `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a \
          path do not count, and empty items are dropped. A list without items means the same as no parameter.",
     example: Some("region,subregion"),
-    repetition: Repetition::List,
-    apply: |value, request| {
-        request.dedup_key.extend(value::paths(value)?);
-        Ok(())
-    },
+    apply: |value, request| value::paths(value).map(|value| request.dedup_key.extend(value)),
+    ..KEEP_FIELD
 };
 
 #[cfg(test)]

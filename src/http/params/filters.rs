@@ -14,16 +14,11 @@ pub(super) const FILTER: Parameter = Parameter {
          match. Applied after `keep_field` and `drop_field`, so that a field which they have removed is not found.",
     example: Some("region:Europe"),
     repetition: Repetition::Repeat,
-    apply: |value, request| {
-        request.filters.push(value::path_value(value)?);
-        Ok(())
-    },
+    apply: |value, request| value::path_value(value).map(|value| request.filters.push(value)),
 };
 
 pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     name: "filter_contains",
-    kind: ParameterKind::PathValue,
-    default_text: "none",
     summary: "Case-insensitive substring match; dot-notation for nested fields; fans out across arrays; all must match",
     documentation: "Keeps the entities in which the text of any value that the path reaches contains the value, \
          regardless of case. Null has no text. An empty value matches every scalar that has a text. `a.b` reaches \
@@ -32,11 +27,8 @@ pub(super) const FILTER_CONTAINS: Parameter = Parameter {
          all must match. Applied after `keep_field` and `drop_field`, so that a field which they have removed is not \
          found.",
     example: Some("name.official:republic"),
-    repetition: Repetition::Repeat,
-    apply: |value, request| {
-        request.filters_contain.push(value::path_value(value)?);
-        Ok(())
-    },
+    apply: |value, request| value::path_value(value).map(|value| request.filters_contain.push(value)),
+    ..FILTER
 };
 
 #[cfg(test)]

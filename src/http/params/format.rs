@@ -1,7 +1,7 @@
 //! `format`: the serialization of the response.
 
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
-use crate::model::request::{Format, ReadRequest};
+use crate::model::request::Format;
 
 pub(super) const FORMAT: Parameter = Parameter {
     name: "format",
@@ -14,22 +14,17 @@ pub(super) const FORMAT: Parameter = Parameter {
          `parquet` are text.",
     example: None,
     repetition: Repetition::Single,
-    apply: format,
+    apply: |value, request| {
+        let format = Format::ALL.into_iter().find(|format| format.name() == value);
+        let invalid = || InvalidValue::new("is not a supported format", Format::NAMES.join(", "));
+        format.ok_or_else(invalid).map(|format| request.format = format)
+    },
 };
-
-fn format(value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
-    match Format::ALL.into_iter().find(|format| format.name() == value) {
-        Some(format) => {
-            request.format = format;
-            Ok(())
-        }
-        None => Err(InvalidValue::new("is not a supported format", Format::NAMES.join(", "))),
-    }
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::request::ReadRequest;
 
     #[test]
     fn takes_every_format_by_its_name() {

@@ -1,7 +1,7 @@
 //! `keywords` and `keywords_mode`: full-text search over whole entities.
 
 use super::{InvalidValue, Parameter, ParameterKind, Repetition};
-use crate::model::request::{KeywordsMode, ReadRequest};
+use crate::model::request::KeywordsMode;
 
 pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
@@ -29,7 +29,14 @@ pub(super) const KEYWORDS_MODE: Parameter = Parameter {
          ones. Does nothing without `keywords`.",
     example: None,
     repetition: Repetition::Single,
-    apply: mode,
+    apply: |value, request| {
+        request.keywords_mode = match value {
+            "or" => KeywordsMode::Or,
+            "and" => KeywordsMode::And,
+            _ => return Err(InvalidValue::new("is not a mode", "or, and")),
+        };
+        Ok(())
+    },
 };
 
 /// The items of a list, trimmed of blanks (spaces and tabs), without the empty ones.
@@ -37,18 +44,10 @@ fn keywords(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(|keyword| keyword.trim_matches([' ', '\t'])).filter(|keyword| !keyword.is_empty())
 }
 
-fn mode(value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
-    request.keywords_mode = match value {
-        "or" => KeywordsMode::Or,
-        "and" => KeywordsMode::And,
-        _ => return Err(InvalidValue::new("is not a mode", "or, and")),
-    };
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::request::ReadRequest;
 
     #[test]
     fn lists_are_joined_in_order() {

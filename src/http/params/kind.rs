@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// What a parameter's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
     /// `true`, `false`, `1` or `0`, in any case.
@@ -49,8 +48,7 @@ impl ParameterKind {
         }
     }
 
-    /// A regular expression (ECMA-262) that the values of this kind match and others do not, where there is one to
-    /// tell.
+    /// A regular expression (ECMA-262) that the values of this kind match and others do not, if there is one.
     pub fn pattern(self) -> Option<&'static str> {
         match self {
             ParameterKind::Boolean

@@ -17,10 +17,7 @@ mod kind;
 mod page;
 mod ranges;
 mod registry;
-mod seed;
 mod sort;
-mod total;
-mod typed;
 mod unknown;
 mod value;
 
@@ -33,6 +30,7 @@ pub use kind::ParameterKind;
 pub use registry::{
     ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths, with_offset,
 };
+pub(in crate::http) use unknown::ESCAPED;
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 pub use value::PATH_KEYS_LIMIT;
 
@@ -42,7 +40,6 @@ pub use value::PATH_KEYS_LIMIT;
 /// only once. Errors when the value is not valid; the request is not used then.
 type Apply = fn(&str, &mut ReadRequest) -> Result<(), InvalidValue>;
 
-/// One query parameter of the read endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// The name in a URL: exact, lower case.
@@ -57,9 +54,7 @@ pub struct Parameter {
     /// A value to show, decoded as for `apply`, that finds something in the demo's dataset `world-countries`, alone and
     /// beside those of all other parameters. `None` where the kind says all there is to say.
     pub example: Option<&'static str>,
-    /// Whether one request may give it more than once.
     pub repetition: Repetition,
-    /// How a value gets into the request.
     apply: Apply,
 }
 
@@ -87,9 +82,7 @@ impl Repetition {
 /// Why a parameter refused a value. The parts complete the sentence `"value" {problem}; valid: {valid}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidValue {
-    /// What is wrong with the value ("is not a boolean").
     pub problem: Cow<'static, str>,
-    /// What would have been right ("true, false, 1 or 0").
     pub valid: Cow<'static, str>,
 }
 

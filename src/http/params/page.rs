@@ -1,4 +1,4 @@
-//! The parameters that take a part of the result: `sample`, `offset` and `limit`.
+//! The parameters that take a part of the result: `sample` with its `seed`, `offset` and `limit`.
 
 use super::{Parameter, ParameterKind, Repetition, value};
 
@@ -12,39 +12,40 @@ pub(super) const SAMPLE: Parameter = Parameter {
          Every request makes a new choice, unless `seed` is given. `offset` and `limit` apply to the sample.",
     example: Some("100"),
     repetition: Repetition::Single,
-    apply: |value, request| {
-        request.sample = Some(value::whole_number(value)?);
-        Ok(())
-    },
+    apply: |value, request| value::whole_number(value).map(|value| request.sample = Some(value)),
+};
+
+pub(super) const SEED: Parameter = Parameter {
+    name: "seed",
+    summary: "Makes `sample` draw the same list each time; 400 without `sample`",
+    documentation: "Determines what `sample` draws: the same file, the same steps up to `dedup`, the same `sample` and the \
+         same `seed` give the same list, whatever `offset`, `limit` and `format`, also after a restart and on every \
+         node. So a sample can be paged, cached and cited. Such an answer has an `ETag`; another one says that the list \
+         may be another, too. Without `sample` it is refused.",
+    example: Some("1"),
+    apply: |value, request| value::whole_number(value).map(|value| request.seed = Some(value)),
+    ..SAMPLE
 };
 
 pub(super) const OFFSET: Parameter = Parameter {
     name: "offset",
-    kind: ParameterKind::WholeNumber,
     default_text: "0",
     summary: "Skips the first N entities",
     documentation: "Skips the first N entities of the result of the earlier steps. An offset past the end gives an \
          empty result, not an error. Applied before `limit`.",
     example: Some("2"),
-    repetition: Repetition::Single,
-    apply: |value, request| {
-        request.offset = value::whole_number(value)?;
-        Ok(())
-    },
+    apply: |value, request| value::whole_number(value).map(|value| request.offset = value),
+    ..SAMPLE
 };
 
 pub(super) const LIMIT: Parameter = Parameter {
     name: "limit",
-    kind: ParameterKind::WholeNumber,
     default_text: "all",
     summary: "Returns at most N entities",
     documentation: "Returns at most N entities, counted after `offset`. `limit=0` is valid and gives an empty result.",
     example: Some("5"),
-    repetition: Repetition::Single,
-    apply: |value, request| {
-        request.limit = Some(value::whole_number(value)?);
-        Ok(())
-    },
+    apply: |value, request| value::whole_number(value).map(|value| request.limit = Some(value)),
+    ..SAMPLE
 };
 
 #[cfg(test)]

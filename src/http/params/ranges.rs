@@ -1,7 +1,7 @@
 //! The parameters that keep the entities in which a field has a value on one side of another: four of a kind.
 
-use super::{InvalidValue, Parameter, ParameterKind, Repetition, value};
-use crate::model::request::{RangeBound, ReadRequest};
+use super::{Parameter, ParameterKind, Repetition, value};
+use crate::model::request::RangeBound;
 
 /// One of the four: its bound, how it compares in words, and an example.
 macro_rules! range {
@@ -31,7 +31,9 @@ macro_rules! range {
             ),
             example: Some($example),
             repetition: Repetition::Repeat,
-            apply: |value, request| push(RangeBound::$bound, value, request),
+            apply: |value, request| {
+                value::path_value(value).map(|range| request.ranges[RangeBound::$bound as usize].push(range))
+            },
         }
     };
 }
@@ -44,16 +46,11 @@ pub(super) const FILTER_LT: Parameter = range!(Less, "less than", "area:500000")
 
 pub(super) const FILTER_LTE: Parameter = range!(LessOrEqual, "less than or equal to", "name.common:\"Z\"");
 
-fn push(bound: RangeBound, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
-    request.ranges[bound as usize].push(value::path_value(value)?);
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::path::Path;
-    use crate::model::request::PathValue;
+    use crate::model::request::{PathValue, ReadRequest};
 
     const ALL: [Parameter; 4] = [FILTER_GT, FILTER_GTE, FILTER_LT, FILTER_LTE];
 

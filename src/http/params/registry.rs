@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use super::{
     InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
-    ranges, seed, sort, total, typed,
+    ranges, sort,
 };
 use crate::http::error::HttpError;
 use crate::http::text::{quoted, shown};
@@ -47,15 +47,15 @@ pub static PARAMETERS: [Parameter; 27] = [
     booleans::DEDUP,
     fields::DEDUP_KEY,
     page::SAMPLE,
-    seed::SEED,
+    page::SEED,
     page::OFFSET,
     page::LIMIT,
     booleans::FLATTEN,
     format::FORMAT,
-    typed::TYPED,
+    booleans::TYPED,
     booleans::PRETTY,
     booleans::COUNT,
-    total::TOTAL,
+    booleans::TOTAL,
     booleans::ALT,
     booleans::STRICT,
 ];
@@ -70,47 +70,21 @@ pub const ITEMS_LIMIT: usize = limits::ITEMS;
 /// Why a query string is not a read request. The text names the parameter, the value and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// The whole query string is longer than [`QUERY_BYTES_LIMIT`].
     #[error("the query string is {bytes} bytes long; valid: at most {QUERY_BYTES_LIMIT} bytes")]
     QueryTooLong { bytes: usize },
-    /// A parameter's name decodes to bytes that are not UTF-8.
     #[error("a parameter's name, {}, is not UTF-8; valid: percent-encoded UTF-8", quoted(.raw))]
     NameNotUtf8 { raw: String },
-    /// A value decodes to bytes that are not UTF-8.
     #[error("parameter {}: {} is not UTF-8; valid: percent-encoded UTF-8", bare(.name), quoted(.raw))]
-    ValueNotUtf8 {
-        /// The decoded name of the parameter.
-        name: String,
-        raw: String,
-    },
-    /// A parameter that takes one value was given a second one.
+    ValueNotUtf8 { name: String, raw: String },
     #[error("parameter {name}: {} is a second value; valid: {name} given at most once", quoted(.value))]
-    GivenTwice {
-        name: &'static str,
-        /// The second value.
-        value: String,
-    },
-    /// A parameter refused its value.
+    GivenTwice { name: &'static str, value: String },
     #[error("parameter {name}: {} {}; valid: {}", quoted(.value), .reason.problem, .reason.valid)]
-    Invalid {
-        name: &'static str,
-        value: String,
-        /// What is wrong with it, and what would be right.
-        reason: InvalidValue,
-    },
-    /// A parameter refused its value, which is JSON and no text.
+    Invalid { name: &'static str, value: String, reason: InvalidValue },
+    /// A parameter refused its value, which is JSON and no string.
     #[error("parameter {name}: {} {}; valid: {}", shown(.value), .reason.problem, .reason.valid)]
-    InvalidJson {
-        name: &'static str,
-        /// The value it refused, as JSON.
-        value: String,
-        /// What is wrong with it, and what would be right.
-        reason: InvalidValue,
-    },
-    /// A strict request has a parameter that does not exist.
-    #[error("unknown parameter {}, which strict=true refuses;{} valid: {}", quoted(.name), meant(.name), names())]
+    InvalidJson { name: &'static str, value: String, reason: InvalidValue },
+    #[error("unknown parameter {}, which strict=true refuses;{} valid: {}", quoted(.name), meant(.name), listed())]
     Unknown { name: String },
-    /// There are more than [`ITEMS_LIMIT`] filters, paths in lists, and keywords.
     #[error(
         "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords and \
          dedup_key hold {items} items; valid: at most {ITEMS_LIMIT} in all"
@@ -134,13 +108,7 @@ impl From<ParameterError> for HttpError {
     fn from(error: ParameterError) -> Self {
         let status = match error {
             ParameterError::QueryTooLong { .. } => StatusCode::URI_TOO_LONG,
-            ParameterError::NameNotUtf8 { .. }
-            | ParameterError::ValueNotUtf8 { .. }
-            | ParameterError::GivenTwice { .. }
-            | ParameterError::Invalid { .. }
-            | ParameterError::InvalidJson { .. }
-            | ParameterError::Unknown { .. }
-            | ParameterError::TooManyItems { .. } => StatusCode::BAD_REQUEST,
+            _ => StatusCode::BAD_REQUEST,
         };
         HttpError::Invalid { status, text: format!("Invalid query: {error}.") }
     }
@@ -148,7 +116,7 @@ impl From<ParameterError> for HttpError {
 
 impl From<UnknownParameter> for IgnoredParameter {
     fn from(UnknownParameter(name): UnknownParameter) -> Self {
-        let nearest = similar::nearest(&name, PARAMETERS.iter().map(|parameter| parameter.name));
+        let nearest = similar::nearest(&name, names());
         IgnoredParameter { name, nearest }
     }
 }
@@ -175,11 +143,8 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
 
     for pair in decode::pairs(query) {
         let name = decode::decode(pair.name).map_err(|_| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
-        let value = match decode::decode(pair.value) {
-            Ok(value) => value,
-            Err(_) => {
-                return Err(ParameterError::ValueNotUtf8 { name: name.into_owned(), raw: pair.value.to_owned() });
-            }
+        let Ok(value) = decode::decode(pair.value) else {
+            return Err(ParameterError::ValueNotUtf8 { name: name.into_owned(), raw: pair.value.to_owned() });
         };
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
             Some(index) => values.apply(index, value)?,
@@ -199,8 +164,7 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
     }
 }
 
-/// The paths that the values of a query string name, in its order, each with the parameter. Values that are not valid
-/// name none.
+/// The paths that the valid values of a query string name, in its order, each with the parameter.
 pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
     let mut paths = Vec::new();
     for pair in decode::pairs(query) {
@@ -266,7 +230,7 @@ pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, Parameter
     for (index, sent, text) in given {
         values.apply(index, text.into()).map_err(|error| error.of_json(Some(sent)))?;
     }
-    values.finish().map_err(|error| error.of_json(members.get(seed::SEED.name)))
+    values.finish().map_err(|error| error.of_json(members.get(page::SEED.name)))
 }
 
 /// A scalar as it would stand in a URL.
@@ -280,7 +244,6 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// A request in the making.
 #[derive(Default)]
 struct Values {
     request: ReadRequest,
@@ -302,7 +265,7 @@ impl Values {
     fn finish(self) -> Result<ReadRequest, ParameterError> {
         if let ReadRequest { seed: Some(seed), sample: None, .. } = self.request {
             let reason = InvalidValue::new("is given without sample", "seed beside sample");
-            return Err(ParameterError::Invalid { name: seed::SEED.name, value: seed.to_string(), reason });
+            return Err(ParameterError::Invalid { name: page::SEED.name, value: seed.to_string(), reason });
         }
         match items(&self.request) {
             ..=ITEMS_LIMIT => Ok(self.request),
@@ -320,16 +283,18 @@ fn items(request: &ReadRequest) -> usize {
 
 /// The parameter that a misspelt name may stand for, as part of a sentence.
 fn meant(name: &str) -> String {
-    let nearest = similar::nearest(name, PARAMETERS.iter().map(|parameter| parameter.name));
-    nearest.map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"))
+    similar::suggestion(name, names())
 }
 
-/// The names of all parameters.
-fn names() -> String {
-    PARAMETERS.iter().map(|parameter| parameter.name).collect::<Vec<_>>().join(", ")
+fn listed() -> String {
+    names().collect::<Vec<_>>().join(", ")
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    PARAMETERS.iter().map(|parameter| parameter.name)
 }
 
 /// A name as it stands when it is one of ours, and in quotation marks when it can be anything.
 fn bare(name: &str) -> String {
-    if PARAMETERS.iter().any(|parameter| parameter.name == name) { name.to_owned() } else { quoted(name).to_string() }
+    if names().any(|known| known == name) { name.to_owned() } else { quoted(name).to_string() }
 }

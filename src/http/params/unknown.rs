@@ -9,11 +9,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::model::limits;
 use crate::model::path::Path;
 
-/// Most bytes of the header's value.
 pub const HEADER_BYTES_LIMIT: usize = limits::UNKNOWN_HEADER_BYTES;
 
 /// Everything but the unreserved characters of RFC 3986, so that neither a comma nor a control character gets through.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(in crate::http) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The decoded name of a parameter that was ignored. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

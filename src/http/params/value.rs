@@ -39,7 +39,6 @@ pub(super) fn path_value(value: &str) -> Result<PathValue, InvalidValue> {
     }
 }
 
-/// The path, if it is not longer than any entity is deep.
 fn bounded(path: Path) -> Result<Path, InvalidValue> {
     match path.keys().len() {
         ..=PATH_KEYS_LIMIT => Ok(path),
