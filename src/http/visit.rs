@@ -30,7 +30,6 @@ use crate::model::text::with_names;
 use crate::model::user::User;
 use crate::service::{Admitted, App, BodyRoom, Bucket, Client, Holder};
 
-/// What browsers say about the page that makes a request.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Who opens a page: a user, by the cookie of a session, or anybody.
@@ -38,16 +37,12 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(crate) struct Visitor {
     pub(crate) client: Client,
     pub(crate) user: Option<User>,
-    /// The id of that session.
     session: Option<Secret>,
 }
 
 impl Visitor {
     /// The one of a request. The cookie of a session that has ended is nobody's. An `Authorization` is not looked at:
     /// browsers send none.
-    ///
-    /// # Errors
-    /// Those of the catalog.
     pub(crate) async fn of(app: &App, head: &Parts) -> Result<Visitor, HttpError> {
         let client = client_ip::of(head, app);
         let Some(id) = management::session_id(&head.headers) else {
@@ -58,21 +53,16 @@ impl Visitor {
         Ok(Visitor { client, user, session })
     }
 
-    /// The id of the session, if there is one that lasts.
     pub(crate) fn session(&self) -> Option<&Secret> {
         self.session.as_ref()
     }
 
-    /// For whom work is done.
     pub(crate) fn holder(&self) -> Holder {
         self.user.as_ref().map_or(Holder::Anonymous(self.client), |user| Holder::User(user.id))
     }
 }
 
 /// Counts a read, and says in the headers where the client stands.
-///
-/// # Errors
-/// [`HttpError::RateLimited`] for a client that has made too many.
 pub(crate) async fn count(app: &App, client: Client, bucket: Bucket, headers: &mut HeaderMap) -> Result<(), HttpError> {
     let status = rate::count(app, client, bucket).await;
     if let Some(status) = &status {
@@ -82,9 +72,6 @@ pub(crate) async fn count(app: &App, client: Client, bucket: Bucket, headers: &m
 }
 
 /// Refuses a form that a page of another site has sent.
-///
-/// # Errors
-/// [`CallError::ForeignOrigin`].
 pub(crate) fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
     let other_site =
         head.headers.get_all(SEC_FETCH_SITE).iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
@@ -108,9 +95,6 @@ pub(crate) async fn form(
 }
 
 /// As [`form`], of at most so many bytes, and the room that they have if they are many.
-///
-/// # Errors
-/// As of [`form`].
 pub(crate) async fn form_within(
     app: &App,
     holder: Holder,
@@ -133,11 +117,7 @@ pub(crate) async fn form_within(
     Ok((form_urlencoded::parse(&bytes).into_owned().collect(), room))
 }
 
-/// Begins a session for the user with this address and password, and sets its cookie; the visitor's session so far
-/// ends.
-///
-/// # Errors
-/// Those of a log-in.
+/// Begins a session with these credentials and sets its cookie; the visitor's session so far ends.
 pub(crate) async fn sign_in(
     app: &App,
     head: &Parts,
@@ -152,9 +132,6 @@ pub(crate) async fn sign_in(
 }
 
 /// Ends the visitor's session, and takes its cookie.
-///
-/// # Errors
-/// Those of the catalog.
 pub(crate) async fn sign_out(
     app: &App,
     head: &Parts,
@@ -169,9 +146,6 @@ pub(crate) async fn sign_out(
 }
 
 /// The answer of the read endpoint to who has been admitted already.
-///
-/// # Errors
-/// Those of a read.
 pub(crate) async fn download(
     app: &App,
     head: &Parts,
@@ -191,7 +165,7 @@ pub(crate) struct Told {
 /// What is told of an error, whose cause is logged. Where the service is to blame, the text names the request. It names
 /// characters that nobody would see as pages do.
 pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
-    let (_, text) = error.public_text();
+    let (_, text) = error.public();
     let response = error.into_response();
     let (parts, _) = response.into_parts();
     let mut headers = parts.headers;
@@ -211,9 +185,6 @@ fn is_not_utf8(pair: &str) -> bool {
 }
 
 /// Refuses an address whose query string is not UTF-8, as operations do.
-///
-/// # Errors
-/// [`CallError::NotUtf8`].
 pub(crate) fn check_utf8(head: &Parts) -> Result<(), HttpError> {
     match params::not_utf8(head.uri.query().unwrap_or_default()) {
         None => Ok(()),

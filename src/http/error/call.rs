@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use crate::http::text::quoted;
 use crate::model::similar;
 
-/// See the module. The texts are for the caller.
+/// The texts are for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// Neither a session that lasts nor an API token that is valid.
@@ -32,16 +32,13 @@ pub enum CallError {
          invalid one. A session is not enough."
     )]
     NoToken,
-    /// The API token allows reading alone.
     #[error(
         "This API token has the scope read, and this call can change something. It needs a token with the scope write \
          (POST /token/create), or a session."
     )]
     ReadOnly,
-    /// A page of another origin made a browser call.
     #[error("The header Origin names another origin than this service's.")]
     ForeignOrigin,
-    /// The request is for a host that is not one of the service.
     #[error(
         "The header Host names {}, which is not a host of this service. Valid hosts are IP addresses, localhost, the \
          host of server.public_url and the names in server.allowed_hosts.",
@@ -53,59 +50,38 @@ pub enum CallError {
         "This form is not of your session, or is too old. Nothing was changed. Open the page again, and try once more."
     )]
     ForgedForm,
-    /// The body is not said to be a form.
     #[error("The body must be a form, with Content-Type: application/x-www-form-urlencoded.")]
     NotForm,
-    /// The body is not said to be JSON.
     #[error(
         "The body must be an uncompressed JSON object with Content-Type: application/json, for example curl -H \
          'Content-Type: application/json' -d '{{\"dataset_id\":1}}'. Without the header, curl sends the type of a form. \
          The fields of this call go into its body, not into the query."
     )]
     NotJson,
-    /// The message to the tools is not said to be JSON.
     #[error(
         "The body must be one uncompressed JSON-RPC 2.0 message with Content-Type: application/json, for example curl -H \
          'Authorization: Bearer strata_…' -H 'Content-Type: application/json' -H 'Accept: application/json, \
          text/event-stream' -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}}'."
     )]
     NotMessage,
-    /// The body is not said to be in a format that sources have.
     #[error(
         "The body must be JSON, JSON lines, CSV, TSV or Parquet, plain, gzip or zstd: send it with its Content-Type, or as \
          application/octet-stream. For example curl -H 'Content-Type: application/json' -d '{{\"dataset_id\":1}}', or curl -H \
          'Content-Type: text/csv' --data-binary @FILE with ?dataset_id=1 in the URL."
     )]
     NotSource,
-    /// The body is longer than it may be.
+    /// `option` is the name of the option that sets the limit.
     #[error("The body is longer than {limit} bytes{}.", option.map(|name| format!(" ({name})")).unwrap_or_default())]
-    TooLarge {
-        /// How long it may be.
-        limit: u64,
-        /// The option that says so, if one does.
-        option: Option<&'static str>,
-    },
-    /// The body is longer than a call of a tool may be.
+    TooLarge { limit: u64, option: Option<&'static str> },
     #[error(
         "The body is longer than {limit} bytes, too much for a tool. POST /agent/push_alt_version takes entities of any \
          size, with the same token."
     )]
-    TooLargeForTools {
-        /// How long it may be.
-        limit: u64,
-    },
-    /// The message to a tool is longer than it may be, the entities in it not counted.
+    TooLargeForTools { limit: u64 },
     #[error("The message is longer than {limit} bytes, without the pushed entities and the edits.")]
-    MessageTooLarge {
-        /// How long it may be.
-        limit: u64,
-    },
-    /// The body took too long to come.
+    MessageTooLarge { limit: u64 },
     #[error("The body did not come within {seconds} s.")]
-    TooSlow {
-        /// How long it may take.
-        seconds: u64,
-    },
+    TooSlow { seconds: u64 },
     /// Others may wait for the room of the body, which does not come steadily.
     #[error(
         "The body comes too slowly: {took_bytes} of {most_bytes} bytes after {after_s} s. It must come steadily, within \
@@ -115,40 +91,23 @@ pub enum CallError {
         took_bytes: u64,
         /// What is announced, or the most that there may be.
         most_bytes: u64,
-        /// Since when it has room.
+        /// Since it has room.
         after_s: u64,
-        /// How long it may take.
         seconds: u64,
     },
     #[error("The body broke off.")]
     Cut,
     /// The body is not a JSON object.
     #[error("Invalid body: {problem}.")]
-    Body {
-        /// What is wrong with it.
-        problem: String,
-    },
+    Body { problem: String },
     /// The message to the tools is no JSON.
     #[error("Invalid body: {problem}.")]
-    NotJsonText {
-        /// Where it is none.
-        problem: String,
-    },
+    NotJsonText { problem: String },
     /// A field of the body, or a parameter, is missing or cannot be used.
     #[error("Invalid request: {field}: {problem}.")]
-    Field {
-        field: &'static str,
-        /// What is wrong with it, and what would be right.
-        problem: String,
-    },
-    /// An edit of a list cannot be made.
+    Field { field: &'static str, problem: String },
     #[error("Invalid request: edits[{index}]: {problem}.")]
-    Edit {
-        /// Which of the edits, from 0.
-        index: usize,
-        /// What is wrong with it, and what would be right.
-        problem: String,
-    },
+    Edit { index: usize, problem: String },
     /// A parameter of a call that takes its fields in the body.
     #[error(
         "Invalid request: unknown parameter {}; the fields of this call go into its body, a JSON object, not into the \
@@ -156,25 +115,14 @@ pub enum CallError {
         quoted(.name)
     )]
     InQuery { name: String },
-    /// A parameter whose bytes, once decoded, are not UTF-8.
+    /// `raw` is the name and the value of a parameter, as they were sent.
     #[error("Invalid request: {} in the query is not UTF-8; valid: percent-encoded UTF-8.", quoted(.raw))]
-    NotUtf8 {
-        /// Its name and value, as they were sent.
-        raw: String,
-    },
-    /// A field of a form whose bytes, once decoded, are not UTF-8.
+    NotUtf8 { raw: String },
     #[error("Invalid request: field {} of the form is not UTF-8; valid: percent-encoded UTF-8.", quoted(.name))]
-    FormNotUtf8 {
-        /// Its name, as it was sent.
-        name: String,
-    },
+    FormNotUtf8 { name: String },
     /// A field of the body, or a parameter, that the operation does not know.
     #[error("Invalid request: {}.", unknown(.name, .known))]
-    NoSuchField {
-        name: String,
-        /// Those that the operation knows.
-        known: Vec<&'static str>,
-    },
+    NoSuchField { name: String, known: Vec<&'static str> },
 }
 
 pub(in crate::http) fn unknown(name: &str, known: &[&'static str]) -> String {
@@ -184,7 +132,6 @@ pub(in crate::http) fn unknown(name: &str, known: &[&'static str]) -> String {
 }
 
 impl CallError {
-    /// The status that it is answered with.
     pub(super) fn status(&self) -> StatusCode {
         match self {
             CallError::Unauthenticated | CallError::NoPublicDataset | CallError::NotToken | CallError::NoToken => {
@@ -212,15 +159,11 @@ impl CallError {
         }
     }
 
-    /// A field that cannot be used.
     pub fn field(field: &'static str, problem: impl ToString) -> CallError {
         CallError::Field { field, problem: problem.to_string() }
     }
 
     /// Refuses the first of these names that the operation does not know: a slip must not go unnoticed.
-    ///
-    /// # Errors
-    /// [`CallError::NoSuchField`].
     pub fn check_known<'a>(names: impl IntoIterator<Item = &'a str>, known: &[&'static str]) -> Result<(), CallError> {
         match names.into_iter().find(|name| !known.contains(name)) {
             None => Ok(()),

@@ -7,7 +7,6 @@ use super::shared::{busy, catalog_unavailable, no_version_of};
 use crate::catalog::CatalogError;
 use crate::service::{DiffError, ManageError, ReadError, Refused};
 
-/// The status and the text for a management call that the service refused, or could not do.
 pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
     let (status, text) = match error {
         ManageError::Invalid { field, problem } => {
@@ -82,7 +81,6 @@ pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
     (status, text.into())
 }
 
-/// The status and the text for two versions that were not compared.
 pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
     match error {
         DiffError::Manage(error) => public(error),

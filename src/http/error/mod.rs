@@ -37,13 +37,13 @@ use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 use crate::storage::shortage::Shortage;
 
-/// The reason of an error answer.
 #[derive(Debug)]
 pub enum HttpError {
-    /// No route has this path.
     NoSuchPath,
     /// No route has this path, and one is much like it.
-    MisspeltPath { nearest: &'static str },
+    MisspeltPath {
+        nearest: &'static str,
+    },
     /// The process has not the role for requests.
     NotServed,
     /// The path exists, but does not take the method.
@@ -56,80 +56,52 @@ pub enum HttpError {
     /// The request is not one: its path or its query string is wrong.
     Invalid {
         status: StatusCode,
-        /// Which part is wrong, and what would be right.
         text: String,
     },
-    /// The client has made more requests than it may.
     RateLimited {
-        /// How long it has to wait.
         retry_after_s: u64,
     },
     /// The header `If-Match` names other answers than this one.
     PreconditionFailed,
     /// The body has none of the bytes that the header `Range` asks for.
     RangeNotSatisfiable {
-        /// The body's length in bytes.
         length: u64,
     },
-    /// The service could not answer the read. A 503 says only in its text when to try again (docs/semantics.md,
-    /// Errors).
+    /// The service could not answer the read. Its 503 says only in its text when to try again.
     Read(ReadError),
-    /// The service could not read what an owner or an agent asks for: as a read, but that a header, too, says when to
-    /// ask again.
+    /// As [`HttpError::Read`], for owners and agents: a header says, too, when to ask again.
     Inspect(ReadError),
     /// The service is too busy for what an owner or an agent sends.
     Busy(Refused),
-    /// The form of a management call is wrong.
     Call(CallError),
-    /// The service refused a management call, or could not do it.
     Manage(ManageError),
-    /// The service did not compare two versions.
     Diff(DiffError),
     /// The service made no version.
     Refresh(RefreshError),
     /// An alternate was not saved, for what a refresh would make no version for.
     NotSaved(RefreshError),
-    /// There is no profile to be seen.
     Profile(ProfileError),
     /// No dataset has this ping URL.
     NoSuchPing,
     /// Entities that were sent cannot be used, or not be received.
     Entities(SourceError),
-    /// The service cannot do its work now.
     NotReady(NotReady),
     /// A handler panicked; holds the panic's message.
     Panic(String),
 }
 
-impl From<ReadError> for HttpError {
-    fn from(error: ReadError) -> Self {
-        HttpError::Read(error)
-    }
+/// The errors that are variants as they are.
+macro_rules! from_errors {
+    ($($variant:ident($error:ident)),+) => { $(
+        impl From<$error> for HttpError {
+            fn from(error: $error) -> Self {
+                HttpError::$variant(error)
+            }
+        }
+    )+ };
 }
 
-impl From<CallError> for HttpError {
-    fn from(error: CallError) -> Self {
-        HttpError::Call(error)
-    }
-}
-
-impl From<ManageError> for HttpError {
-    fn from(error: ManageError) -> Self {
-        HttpError::Manage(error)
-    }
-}
-
-impl From<DiffError> for HttpError {
-    fn from(error: DiffError) -> Self {
-        HttpError::Diff(error)
-    }
-}
-
-impl From<RefreshError> for HttpError {
-    fn from(error: RefreshError) -> Self {
-        HttpError::Refresh(error)
-    }
-}
+from_errors!(Read(ReadError), Call(CallError), Manage(ManageError), Diff(DiffError), Refresh(RefreshError));
 
 impl From<AlternateError> for HttpError {
     fn from(error: AlternateError) -> Self {
@@ -196,8 +168,8 @@ impl HttpError {
         }
     }
 
-    /// The status and the text that the caller sees.
-    fn public(&self) -> (StatusCode, String) {
+    /// The status and the text that the caller sees. Logs nothing.
+    pub(super) fn public(&self) -> (StatusCode, String) {
         if let Some(shortage) = self.shortage() {
             let text =
                 format!("The service cannot do this now: {shortage}. Try again in {} s.", shortage.retry_after_s());
@@ -283,106 +255,38 @@ impl HttpError {
         }
     }
 
-    /// Logs causes that the caller must not see. Logs nothing for the caller's own errors.
+    /// Logs causes that the caller must not see. Logs nothing for the caller's own errors, nor what is logged where it
+    /// happens: failed refreshes, and readiness when it changes.
     fn log_cause(&self) {
         match self {
-            HttpError::NoSuchPath
-            | HttpError::MisspeltPath { .. }
-            | HttpError::NotServed
-            | HttpError::MethodNotAllowed { .. }
-            | HttpError::Host
-            | HttpError::Invalid { .. }
-            | HttpError::RateLimited { .. }
-            | HttpError::PreconditionFailed
-            | HttpError::RangeNotSatisfiable { .. } => {}
-            HttpError::Call(_) => {}
             HttpError::Entities(SourceError::Io(error)) => {
                 tracing::error!(cause = %error, "entities could not be received");
             }
-            HttpError::Entities(_) => {}
-            HttpError::Read(error) | HttpError::Inspect(error) => read::log(error),
+            HttpError::Read(error) | HttpError::Inspect(error) | HttpError::Diff(DiffError::Read(error)) => {
+                read::log(error);
+            }
             HttpError::Busy(refused) => tracing::warn!(cause = %refused, "a request was refused"),
-            HttpError::Diff(DiffError::Read(error)) => read::log(error),
-            HttpError::Diff(DiffError::VersionNotFound { .. }) => {}
             HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_)))
             | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
                 tracing::error!(cause = %Causes(error), "a management call failed");
             }
-            HttpError::Manage(_)
-            | HttpError::Diff(DiffError::Manage(_))
-            | HttpError::Profile(_)
-            | HttpError::NoSuchPing => {}
             HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
                 tracing::error!(cause = %Causes(error), "a refresh failed");
             }
-            // Logged where it ran, whoever waited for it.
-            HttpError::Refresh(_) | HttpError::NotSaved(_) => {}
-            // Logged when it changes, not for each probe.
-            HttpError::NotReady(_) => {}
             HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
+            _ => {}
         }
     }
-}
 
-/// Seconds after which a refresh that found no room may be tried again.
-const RETRY_REFRESH_S: u64 = 10;
-
-/// Marks an answer of status 5xx and holds its text, to which the layer that knows the request's id adds it.
-#[derive(Clone, Debug)]
-pub(super) struct ServerFailure(pub String);
-
-impl HttpError {
-    /// The status and the public text. Logs nothing.
-    pub(super) fn public_text(&self) -> (StatusCode, String) {
-        self.public()
-    }
-
-    /// The status and the public text. Logs the cause.
-    pub(super) fn told(&self) -> (StatusCode, String) {
-        self.log_cause();
-        self.public()
-    }
-}
-
-impl IntoResponse for HttpError {
-    fn into_response(self) -> Response {
-        let (status, text) = self.told();
-        let failure = status.is_server_error().then(|| ServerFailure(text.clone()));
-        let mut response = (status, text).into_response();
-        if let Some(failure) = failure {
-            response.extensions_mut().insert(failure);
-        }
-        let headers = response.headers_mut();
-        let gone = self.unavailability().map(Unavailability::retry_after_s);
-        let gone = gone.or_else(|| self.shortage().map(Shortage::retry_after_s));
-        if let Some(seconds) = gone.filter(|_| !matches!(self, HttpError::Read(_))) {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        // The text may quote the request: no browser may take it for anything but text.
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // A cache may otherwise keep some statuses, such as 404, for a time of its choice.
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    fn retry_after_s(&self) -> Option<u64> {
         match self {
-            HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
-                headers.insert(ALLOW, HeaderValue::from_static(allowed));
-            }
-            HttpError::RateLimited { retry_after_s } => {
-                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
-            }
+            HttpError::RateLimited { retry_after_s }
+            | HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => Some(*retry_after_s),
             HttpError::Busy(_)
             | HttpError::Inspect(ReadError::Busy(_))
             | HttpError::Diff(DiffError::Read(ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::OutOfDisk(_)))
-            | HttpError::Manage(ManageError::Refused(_))
-            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => {
-                headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
-            }
-            HttpError::RangeNotSatisfiable { length } => {
-                // Digits and punctuation are always a valid value.
-                if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
-                    headers.insert(CONTENT_RANGE, value);
-                }
-            }
+            | HttpError::Manage(ManageError::Refused(_) | ManageError::LoginsBusy)
+            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => Some(Refused::RETRY_AFTER_S),
             HttpError::Refresh(
                 RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
                 | RefreshError::Refused(_)
@@ -393,14 +297,53 @@ impl IntoResponse for HttpError {
             | HttpError::NotSaved(
                 RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
                 | RefreshError::Refused(_),
-            ) => {
-                headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_REFRESH_S));
+            ) => Some(RETRY_REFRESH_S),
+            HttpError::Read(_) => None,
+            _ => {
+                let unavailability = self.unavailability().map(Unavailability::retry_after_s);
+                unavailability.or_else(|| self.shortage().map(Shortage::retry_after_s))
             }
-            HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => {
-                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+        }
+    }
+
+    /// The status and the public text. Logs the cause.
+    pub(super) fn told(&self) -> (StatusCode, String) {
+        self.log_cause();
+        self.public()
+    }
+}
+
+/// Seconds after which a refresh that found no room may be tried again.
+const RETRY_REFRESH_S: u64 = 10;
+
+/// Marks an answer of status 5xx and holds its text, to which the layer that knows the request's id adds it.
+#[derive(Clone, Debug)]
+pub(super) struct ServerFailure(pub String);
+
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        let (status, text) = self.told();
+        let failure = status.is_server_error().then(|| ServerFailure(text.clone()));
+        let mut response = (status, text).into_response();
+        if let Some(failure) = failure {
+            response.extensions_mut().insert(failure);
+        }
+        let headers = response.headers_mut();
+        headers.extend(self.retry_after_s().map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        // The text may quote the request: no browser may take it for anything but text.
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // A cache may otherwise keep some statuses, such as 404, for a time of its choice.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        match self {
+            HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
+                headers.insert(ALLOW, HeaderValue::from_static(allowed));
             }
-            HttpError::Manage(ManageError::LoginsBusy) => {
-                headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
+            HttpError::RangeNotSatisfiable { length } => {
+                // Digits and punctuation are always a valid value.
+                if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
+                    headers.insert(CONTENT_RANGE, value);
+                }
             }
             HttpError::Read(ReadError::Unauthorized)
             | HttpError::Inspect(ReadError::Unauthorized)
@@ -451,7 +394,6 @@ mod tests {
             (VersionSelector::Active, "This dataset has no active version."),
             (VersionSelector::Latest, "This dataset has no version yet."),
             (VersionSelector::Number(VersionNumber::new(4)), "This dataset has no version 4; its versions are 1 to 3."),
-            // It was said to have no version 18446744073709551615, whatever was asked for.
             (
                 VersionSelector::Number(VersionNumber::new(u64::MAX)),
                 "This dataset has no version with so large a number; its versions are 1 to 3.",
@@ -503,7 +445,6 @@ mod tests {
     fn management_that_is_refused_for_a_while_says_for_how_long() {
         for (error, seconds) in [
             (HttpError::Manage(ManageError::LoginsBusy), "5"),
-            // These two said "Try again later" and not when.
             (HttpError::Diff(DiffError::Read(ReadError::OutOfMemory)), "5"),
             (HttpError::Diff(DiffError::Read(ReadError::OutOfDisk(String::new()))), "5"),
             (HttpError::Refresh(RefreshError::LeaseLost), "10"),

@@ -9,7 +9,6 @@ use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::service::{ReadError, UnknownCause, UnknownField, deep_sort_hint};
 use crate::storage::shortage::Shortage;
 
-/// The status and the text for a read that the service could not answer.
 pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
     match error {
         ReadError::DatasetNotFound => {
@@ -104,7 +103,6 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
 /// Fields that a refusal of a strict request names.
 const NAMED_FIELDS: usize = 3;
 
-/// Names the unknown fields of a strict request, with suggestions.
 fn unknown_fields(fields: &[UnknownField]) -> String {
     let mut text = "Invalid query: strict=true refuses unknown fields.".to_owned();
     for field in fields.iter().take(NAMED_FIELDS) {
@@ -149,16 +147,6 @@ fn version_not_found(selector: &VersionSelector, latest: Option<VersionNumber>) 
 /// Also for a body that fails after its first byte, whose status can no longer change.
 pub(in crate::http) fn log(error: &ReadError) {
     match error {
-        ReadError::DatasetNotFound
-        | ReadError::NotReadable
-        | ReadError::Unauthorized
-        | ReadError::Forbidden
-        | ReadError::Frozen
-        | ReadError::VersionNotFound { .. }
-        | ReadError::AltNotFound(_)
-        | ReadError::UnknownFields(_)
-        | ReadError::TooManyColumns { .. }
-        | ReadError::EntityTooLarge { .. } => {}
         // Whose bound it is may want to know.
         ReadError::QueryTooLarge { .. }
         | ReadError::SpillTooLarge { .. }
@@ -178,5 +166,6 @@ pub(in crate::http) fn log(error: &ReadError) {
             tracing::error!(cause = %Causes(error), "a read lacks what it needs");
         }
         ReadError::Unreadable(_) => tracing::error!(cause = %Causes(error), "a dataset cannot be read"),
+        _ => {}
     }
 }

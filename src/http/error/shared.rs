@@ -6,7 +6,6 @@ use crate::catalog::Unavailability;
 use crate::model::version::VersionNumber;
 use crate::service::Refused;
 
-/// The text for a request that found a gate shut.
 pub(super) fn busy(refused: &Refused) -> String {
     let Refused { gate, waited } = refused;
     let waited = waited.map_or(String::new(), |waited| format!(" This request waited for {} s.", waited.as_secs()));
@@ -17,7 +16,6 @@ pub(super) fn busy(refused: &Refused) -> String {
     )
 }
 
-/// The text for a version that a dataset does not have.
 pub(super) fn no_version_of(number: VersionNumber, there_are: &str) -> String {
     match number.get() {
         // Longer numbers are read as the largest.
@@ -26,7 +24,6 @@ pub(super) fn no_version_of(number: VersionNumber, there_are: &str) -> String {
     }
 }
 
-/// The status and the text where the catalog cannot be used.
 pub(super) fn catalog_unavailable(reason: Unavailability) -> (StatusCode, String) {
     let text = format!("The catalog is not available: {reason}. Try again in {} s.", reason.retry_after_s());
     (StatusCode::SERVICE_UNAVAILABLE, text)
