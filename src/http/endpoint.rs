@@ -11,31 +11,33 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::service::App;
 
-/// One path, and all that there is to know of it.
-pub(in crate::http) struct Endpoint {
+pub(super) struct Endpoint {
     /// The pattern of its path.
     pub path: &'static str,
-    /// The methods that it takes, each with the id of its operation, unique in the document.
-    pub operations: &'static [(HttpMethod, &'static str)],
-    /// Where tools show it.
+    method: HttpMethod,
+    filter: MethodFilter,
+    /// The id of its operation, unique in the document.
+    id: &'static str,
+    /// A second method, with the id of its operation. The handler takes it regardless of the filter.
+    also: Option<(HttpMethod, &'static str)>,
     pub group: Group,
     /// What it does, in one line without a final full stop.
     pub summary: &'static str,
-    /// Who may call it.
     pub callers: Callers,
-    /// What it takes.
     pub input: Input,
-    /// What it answers with 200.
+    /// The response with status 200.
     pub answer: Answer,
     /// The statuses of its errors besides those that all endpoints with its group, its caller and its input have.
     pub errors: &'static [u16],
-    /// Its handler, for these methods.
-    pub handler: fn(MethodFilter) -> MethodRouter<App>,
+    handler: Handler,
 }
 
-/// The groups in which tools show endpoints.
+/// The handler of an endpoint, for its method.
+type Handler = fn(MethodFilter) -> MethodRouter<App>;
+
+/// The groups in which tools show endpoints, in this order.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::http) enum Group {
+pub(super) enum Group {
     Accounts,
     Datasets,
     Versions,
@@ -45,9 +47,8 @@ pub(in crate::http) enum Group {
     Operational,
 }
 
-/// Who may call an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::http) enum Callers {
+pub(super) enum Callers {
     /// Nobody's credentials are looked at.
     Anybody,
     Users,
@@ -56,12 +57,11 @@ pub(in crate::http) enum Callers {
 }
 
 /// What an endpoint takes. Names that are not listed are refused.
-pub(in crate::http) enum Input {
+pub(super) enum Input {
     Nothing,
     Query(&'static [Field]),
     /// A query with these parameters, and those of a read.
     Read(&'static [Field]),
-    /// A JSON object.
     Body(&'static [Field]),
     /// A JSON object, or a document of a source format with parameters in the query.
     BodyOrDocument {
@@ -74,29 +74,26 @@ pub(in crate::http) enum Input {
 
 /// A member of a body, or a parameter of a query.
 #[derive(Clone, Copy)]
-pub(in crate::http) struct Field {
+pub(super) struct Field {
     pub name: &'static str,
     pub need: Need,
     pub kind: FieldKind,
-    /// What it is, as a sentence.
+    /// A sentence for the document.
     pub about: &'static str,
     /// Valid by the schema of its kind.
     pub example: fn() -> Value,
 }
 
-/// Whether a field must be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::http) enum Need {
+pub(super) enum Need {
     Required,
     Optional,
 }
 
-/// What the values of a field are.
 #[derive(Clone, Copy)]
-pub(in crate::http) enum FieldKind {
+pub(super) enum FieldKind {
     /// The number of something that is recorded.
     Id,
-    /// Any positive integer.
     Positive,
     /// A positive integer of at most this, or null.
     PositiveOrNull(usize),
@@ -108,11 +105,8 @@ pub(in crate::http) enum FieldKind {
     TextPart(usize),
     /// A text of at most so many characters, perhaps an empty one, or null.
     TextOrNull(usize),
-    /// One of these texts.
     OneOf(fn() -> Vec<&'static str>),
-    /// The same, or null.
     OneOfOrNull(fn() -> Vec<&'static str>),
-    /// The name of a dataset.
     DatasetName,
     Url,
     /// `push` or a URL.
@@ -128,16 +122,14 @@ pub(in crate::http) enum FieldKind {
     /// An object of two lists of paths, or null.
     Index,
     Entities,
-    /// A list of edits of entities.
     Edits,
 }
 
 /// An answer of 200.
-pub(in crate::http) struct Answer {
+pub(super) struct Answer {
     /// What it holds, as a sentence.
     pub about: &'static str,
-    /// The schema of its JSON and those that it refers to, each under its name; its own comes first. None where it is
-    /// no JSON record.
+    /// The schema of its JSON and those that it refers to, by name, its own first; none if it is no JSON record.
     pub schemas: fn() -> Vec<NamedSchema>,
     /// What it may be besides that, by content type.
     pub media: &'static [Medium],
@@ -148,18 +140,16 @@ pub(in crate::http) struct Answer {
 }
 
 /// A content type, and what a body of it holds.
-pub(in crate::http) type Medium = (&'static str, fn() -> Content);
+pub(super) type Medium = (&'static str, fn() -> Content);
 
-/// A schema under its name.
-pub(in crate::http) type NamedSchema = (String, RefOr<Schema>);
+pub(super) type NamedSchema = (String, RefOr<Schema>);
 
 impl Group {
-    /// All, in the order in which tools show them.
-    pub(in crate::http) const ALL: [Group; 6] =
+    pub(super) const ALL: [Group; 6] =
         [Group::Accounts, Group::Datasets, Group::Versions, Group::Alternates, Group::Webhooks, Group::Operational];
 
-    /// Its name, and what it is about.
-    pub(in crate::http) fn described(self) -> (&'static str, &'static str) {
+    /// The name and the description of the group.
+    pub(super) fn described(self) -> (&'static str, &'static str) {
         match self {
             Group::Accounts => ("accounts", "Sessions and API tokens"),
             Group::Datasets => ("datasets", "Datasets of the caller, and clones of public ones"),
@@ -174,31 +164,80 @@ impl Group {
 }
 
 impl Endpoint {
-    /// Its route: the handler for its methods.
-    fn route(&self) -> MethodRouter<App> {
-        let filters = self.operations.iter().map(|(method, _)| match method {
-            HttpMethod::Get => MethodFilter::GET,
-            HttpMethod::Post => MethodFilter::POST,
-            HttpMethod::Put => MethodFilter::PUT,
-            HttpMethod::Delete => MethodFilter::DELETE,
-            HttpMethod::Options => MethodFilter::OPTIONS,
-            HttpMethod::Head => MethodFilter::HEAD,
-            HttpMethod::Patch => MethodFilter::PATCH,
-            HttpMethod::Trace => MethodFilter::TRACE,
-        });
-        filters.reduce(MethodFilter::or).map_or_else(MethodRouter::new, self.handler)
+    pub(super) const fn get(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
+        Endpoint::new((HttpMethod::Get, MethodFilter::GET), path, id, group, handler)
     }
 
-    /// The parameters of its query.
-    pub(in crate::http) fn parameters(&self) -> &'static [Field] {
+    pub(super) const fn post(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
+        Endpoint::new((HttpMethod::Post, MethodFilter::POST), path, id, group, handler)
+    }
+
+    pub(super) const fn delete(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
+        Endpoint::new((HttpMethod::Delete, MethodFilter::DELETE), path, id, group, handler)
+    }
+
+    /// An endpoint for users, without input.
+    const fn new(
+        (method, filter): (HttpMethod, MethodFilter),
+        path: &'static str,
+        id: &'static str,
+        group: Group,
+        handler: Handler,
+    ) -> Endpoint {
+        let (callers, input, answer) = (Callers::Users, Input::Nothing, Answer::of("", &[]));
+        Endpoint {
+            path,
+            method,
+            filter,
+            id,
+            also: None,
+            group,
+            summary: "",
+            callers,
+            input,
+            answer,
+            errors: &[],
+            handler,
+        }
+    }
+
+    pub(super) const fn also(self, method: HttpMethod, id: &'static str) -> Endpoint {
+        Endpoint { also: Some((method, id)), ..self }
+    }
+
+    pub(super) const fn summary(self, summary: &'static str) -> Endpoint {
+        Endpoint { summary, ..self }
+    }
+
+    pub(super) const fn callers(self, callers: Callers) -> Endpoint {
+        Endpoint { callers, ..self }
+    }
+
+    pub(super) const fn input(self, input: Input) -> Endpoint {
+        Endpoint { input, ..self }
+    }
+
+    pub(super) const fn answer(self, answer: Answer) -> Endpoint {
+        Endpoint { answer, ..self }
+    }
+
+    pub(super) const fn errors(self, errors: &'static [u16]) -> Endpoint {
+        Endpoint { errors, ..self }
+    }
+
+    pub(super) fn operations(&self) -> impl Iterator<Item = (&HttpMethod, &'static str)> {
+        let also = self.also.iter().map(|(method, id)| (method, *id));
+        std::iter::once((&self.method, self.id)).chain(also)
+    }
+
+    pub(super) fn parameters(&self) -> &'static [Field] {
         match self.input {
             Input::Query(fields) | Input::Read(fields) | Input::BodyOrDocument { query: fields, .. } => fields,
             Input::Nothing | Input::Body(_) | Input::Token => &[],
         }
     }
 
-    /// The members of its body.
-    pub(in crate::http) fn members(&self) -> &'static [Field] {
+    pub(super) fn members(&self) -> &'static [Field] {
         match self.input {
             Input::Body(fields) | Input::BodyOrDocument { body: fields, .. } => fields,
             Input::Nothing | Input::Query(_) | Input::Read(_) | Input::Token => &[],
@@ -206,52 +245,42 @@ impl Endpoint {
     }
 
     /// The names of the members that stand beside the entities of its body.
-    pub(in crate::http) fn beside_entities(&self) -> Vec<&'static str> {
+    pub(super) fn beside_entities(&self) -> Vec<&'static str> {
         let beside = self.members().iter().filter(|field| !matches!(field.kind, FieldKind::Entities));
         beside.map(|field| field.name).collect()
     }
 }
 
-/// The routes of endpoints.
-pub(in crate::http) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<App> {
-    endpoints.fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, endpoint.route()))
+pub(super) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<App> {
+    endpoints.fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, (endpoint.handler)(endpoint.filter)))
 }
 
-/// The names of fields, in their order.
-pub(in crate::http) fn names(fields: &[Field]) -> Vec<&'static str> {
+pub(super) fn names(fields: &[Field]) -> Vec<&'static str> {
     fields.iter().map(|field| field.name).collect()
 }
 
 impl Field {
-    /// One that must be there.
-    pub(in crate::http) const fn required(
-        name: &'static str,
-        kind: FieldKind,
-        about: &'static str,
-        example: fn() -> Value,
-    ) -> Field {
-        Field { name, need: Need::Required, kind, about, example }
+    pub(super) const fn required(name: &'static str, kind: FieldKind, example: fn() -> Value) -> Field {
+        Field { name, need: Need::Required, kind, about: "", example }
     }
 
-    /// One that may be absent.
-    pub(in crate::http) const fn optional(
-        name: &'static str,
-        kind: FieldKind,
-        about: &'static str,
-        example: fn() -> Value,
-    ) -> Field {
-        Field { name, need: Need::Optional, kind, about, example }
+    pub(super) const fn optional(name: &'static str, kind: FieldKind, example: fn() -> Value) -> Field {
+        Field { name, need: Need::Optional, kind, about: "", example }
+    }
+
+    pub(super) const fn about(self, about: &'static str) -> Field {
+        Field { about, ..self }
     }
 }
 
 impl Answer {
     /// A record, as JSON.
-    pub(in crate::http) const fn record<T: ToSchema + PartialSchema>(about: &'static str) -> Answer {
+    pub(super) const fn record<T: ToSchema + PartialSchema>(about: &'static str) -> Answer {
         Answer { schemas: record_schemas::<T>, ..Answer::of(about, &[]) }
     }
 
     /// One of these content types.
-    pub(in crate::http) const fn of(about: &'static str, media: &'static [Medium]) -> Answer {
+    pub(super) const fn of(about: &'static str, media: &'static [Medium]) -> Answer {
         Answer { about, schemas: Vec::new, media, headers: &[], not_modified: None }
     }
 }

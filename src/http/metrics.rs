@@ -4,31 +4,26 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use utoipa::openapi::HttpMethod;
 
 use super::description;
-use super::endpoint::{self, Answer, Callers, Endpoint, Group, Input};
+use super::endpoint::{Answer, Callers, Endpoint, Group};
 use super::headers::content_encoding::ContentCoding;
 use crate::blocking::blocking;
 use crate::encode::compress;
 use crate::metrics;
 use crate::service::App;
 
-/// The text format of Prometheus.
 const CONTENT: &str = "text/plain; version=0.0.4";
 
-/// While a text is being sent, others who ask get the same one for so long: readers that stop take a text a second at
-/// most.
+/// While a text is being sent, others get the same one for so long: stopped readers take one a second at most.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// All metrics at a moment.
 struct Rendered {
     text: String,
     /// The text in each requested coding, in the order of [`ContentCoding::ALL`].
@@ -68,27 +63,13 @@ impl AsRef<[u8]> for SentText {
     }
 }
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&METRICS];
-
-pub(super) fn routes() -> Router<App> {
-    endpoint::routes(ENDPOINTS.iter().copied())
-}
-
-static METRICS: Endpoint = Endpoint {
-    path: "/metrics",
-    operations: &[(HttpMethod::Get, "getMetrics")],
-    group: Group::Operational,
-    summary: "Metrics in the text format of Prometheus",
-    callers: Callers::Anybody,
-    input: Input::Nothing,
-    answer: Answer {
+pub(super) static METRICS: Endpoint = Endpoint::get("/metrics", "getMetrics", Group::Operational, rendered)
+    .summary("Metrics in the text format of Prometheus")
+    .callers(Callers::Anybody)
+    .answer(Answer {
         headers: &[&["Cache-Control", "Vary", "Content-Encoding"]],
         ..Answer::of("All metrics.", &[(CONTENT, || description::text(Some(EXAMPLE)))])
-    },
-    errors: &[],
-    handler: rendered,
-};
+    });
 
 const EXAMPLE: &str = "# TYPE strata_requests_total counter\nstrata_requests_total 1\n";
 
@@ -139,7 +120,7 @@ mod tests {
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
         let app = App::open(&config).await.expect("a service");
-        let router = routes().with_state(app);
+        let router = crate::http::endpoint::routes([&METRICS].into_iter()).with_state(app);
         let request = || Request::get("/metrics").body(Body::empty()).expect("a request");
         let get = async || {
             let response = router.clone().call(request()).await.expect("an answer");

@@ -1,7 +1,5 @@
 //! The routes that the modules offer, and the layers around them.
 
-use std::time::Duration;
-
 use axum::Router;
 use axum::extract::MatchedPath;
 use axum::http::header::ACCEPT;
@@ -13,15 +11,12 @@ use futures::future::BoxFuture;
 
 use super::error::HttpError;
 use super::headers::content_encoding::weighted_items;
-use super::layers::access_log::LogOptions;
-use super::layers::drain::DrainLimits;
 use super::layers::{self, Layers};
-use super::{health, large_responses, management, mcp, metrics, openapi, read};
-use crate::config;
+use super::{endpoint, health, large_responses, management, mcp, metrics, openapi, read};
+use crate::config::Config;
 use crate::model::node::Role;
 use crate::service::App;
 
-/// Pages for people beside the operations.
 #[derive(Default)]
 pub struct Pages {
     pub routes: Router<App>,
@@ -29,7 +24,6 @@ pub struct Pages {
     pub unknown: Option<ErrorPage>,
 }
 
-/// Makes a page of an error.
 pub type ErrorPage = fn(App, Parts, HttpError) -> BoxFuture<'static, Response>;
 
 /// The operations as one tower service, without pages.
@@ -40,19 +34,15 @@ pub fn router(app: App) -> Router {
 /// The operations and these pages as one tower service. Pages have the same layers around them. A process without the
 /// role for requests tells only how it is.
 pub fn with_pages(app: App, pages: Pages) -> Router {
-    let slow_request_ms = app.config().log.slow_request_ms;
-    let log = LogOptions {
-        slow_after: (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms)),
-        trusted_proxies: app.config().server.trusted_proxies.clone(),
-    };
-    let limits = DrainLimits::from(&app.config().limits);
-    let watched = [health::routes(), metrics::routes()];
+    let layers = Layers::from(app.config());
+    let watched = endpoint::routes([&health::HEALTH, &health::READINESS, &metrics::METRICS].into_iter());
     if !app.config().server.roles.include(Role::Http) {
-        let routes = watched.into_iter().fold(Router::new(), Router::merge).fallback(async || HttpError::NotServed);
-        return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), log, limits);
+        let routes = watched.fallback(async || HttpError::NotServed);
+        return layered(routes.with_state(app).method_not_allowed_fallback(wrong_method), layers);
     }
-    let modules = [management::routes(), mcp::routes(), openapi::routes()];
-    let routes = modules.into_iter().chain(watched).fold(pages.routes, Router::merge);
+    let document = endpoint::routes([&openapi::DOCUMENT].into_iter());
+    let modules = [management::routes(), mcp::routes(), document, watched];
+    let routes = modules.into_iter().fold(pages.routes, Router::merge);
     let routes = routes.layer(from_fn_with_state(app.clone(), large_responses::charged)).merge(read::routes());
     let routes = routes.with_state(app.clone());
     let routes = match pages.unknown {
@@ -77,7 +67,7 @@ pub fn with_pages(app: App, pages: Pages) -> Router {
                 })
         }
     };
-    layered(routes, log, limits)
+    layered(routes, layers)
 }
 
 /// Whether somebody names HTML among what they accept, as browsers do.
@@ -88,10 +78,9 @@ fn asks_for_html(headers: &HeaderMap) -> bool {
 
 /// Adds to the routes: answers for unknown paths and methods, and the layers.
 pub fn around(routes: Router) -> Router {
-    layered(unserved(routes), LogOptions::default(), DrainLimits::from(&config::Limits::default()))
+    layered(unserved(routes), Layers::from(&Config::default()))
 }
 
-/// Adds the answers for unknown paths and methods.
 fn unserved(routes: Router) -> Router {
     routes.fallback(async |uri: Uri| unknown_path(&uri)).method_not_allowed_fallback(wrong_method)
 }
@@ -103,8 +92,8 @@ fn unknown_path(uri: &Uri) -> HttpError {
     }
 }
 
-fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {
-    routes.layer(from_fn_with_state(Layers::new(log, limits), layers::around))
+fn layered(routes: Router, layers: Layers) -> Router {
+    routes.layer(from_fn_with_state(layers, layers::around))
 }
 
 /// 405. The router adds the header `Allow` where the document does not tell the methods.

@@ -95,7 +95,6 @@ const HEADERS: [Described; 27] = [
     }),
 ];
 
-/// A header: its name, the type of its value, what it says, an example.
 struct Described(&'static str, Type, &'static str, fn() -> Value);
 
 /// The components that [`with`] refers to.

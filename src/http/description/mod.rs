@@ -9,8 +9,10 @@ pub(in crate::http) mod headers;
 pub(in crate::http) mod parameters;
 pub(in crate::http) mod responses;
 
+use serde_json::Value;
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
 use utoipa::openapi::tag::Tag;
-use utoipa::openapi::{Components, Content, ContentBuilder, ObjectBuilder, Paths, Type};
+use utoipa::openapi::{Components, Content, ContentBuilder, ObjectBuilder, Paths, RefOr, Required, Schema, Type};
 
 /// The content type of texts: of every error, too.
 pub(in crate::http) const TEXT: &str = "text/plain; charset=utf-8";
@@ -25,6 +27,22 @@ pub(in crate::http) struct Section {
 
 /// A body that is any text, perhaps with an example.
 pub(in crate::http) fn text(example: Option<&str>) -> Content {
-    let schema = ObjectBuilder::new().schema_type(Type::String).build();
-    ContentBuilder::new().schema(Some(schema)).example(example.map(Into::into)).build()
+    ContentBuilder::new().schema(Some(typed(Type::String).build())).example(example.map(Into::into)).build()
+}
+
+pub(in crate::http) fn typed(value_type: Type) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(value_type)
+}
+
+/// A parameter, which is required in a path and optional elsewhere.
+pub(in crate::http) fn parameter(
+    name: &str,
+    place: ParameterIn,
+    about: &str,
+    schema: impl Into<RefOr<Schema>>,
+    example: Option<Value>,
+) -> ParameterBuilder {
+    let required = if place == ParameterIn::Path { Required::True } else { Required::False };
+    let parameter = ParameterBuilder::new().name(name).parameter_in(place).required(required);
+    parameter.description(Some(about)).schema(Some(schema)).example(example)
 }

@@ -2,20 +2,14 @@
 //! say.
 
 use serde_json::Value;
-use utoipa::openapi::path::{Parameter as Described, ParameterBuilder, ParameterIn, ParameterStyle};
-use utoipa::openapi::{ArrayBuilder, Object, ObjectBuilder, RefOr, Required, Schema, SchemaFormat, Type};
+use utoipa::openapi::path::{Parameter as Described, ParameterIn, ParameterStyle};
+use utoipa::openapi::{ArrayBuilder, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
 
 use crate::http::params::{Parameter, ParameterKind, Repetition};
 
-/// The parameter, with its schema, its default, its example and its documentation.
 pub(in crate::http) fn described(parameter: &Parameter) -> Described {
-    let described = ParameterBuilder::new()
-        .name(parameter.name)
-        .parameter_in(ParameterIn::Query)
-        .required(Required::False)
-        .description(Some(parameter.documentation))
-        .schema(Some(schema(parameter)))
-        .example(example(parameter));
+    let Parameter { name, documentation, .. } = *parameter;
+    let described = super::parameter(name, ParameterIn::Query, documentation, schema(parameter), example(parameter));
     match parameter.repetition {
         Repetition::Single => described,
         repetition @ (Repetition::Repeat | Repetition::List) => {
@@ -32,18 +26,16 @@ pub(in crate::http) fn schema(parameter: &Parameter) -> RefOr<Schema> {
     let kind = parameter.kind;
     match parameter.repetition {
         Repetition::Single => value_schema(&kind, default(&kind, parameter.default_text)),
-        Repetition::Repeat | Repetition::List => {
-            RefOr::T(Schema::Array(ArrayBuilder::new().items(value_schema(&kind, None)).build()))
-        }
+        Repetition::Repeat | Repetition::List => ArrayBuilder::new().items(value_schema(&kind, None)).build().into(),
     }
 }
 
-/// Its example, valid by its schema.
 pub(in crate::http) fn example(parameter: &Parameter) -> Option<Value> {
     let (kind, text) = (parameter.kind, parameter.example?);
     match parameter.repetition {
         Repetition::Single => kind.json(text),
-        repetition @ (Repetition::Repeat | Repetition::List) => Some(items(text, repetition, &kind)),
+        Repetition::Repeat => Some(kind.json(text).into_iter().collect()),
+        Repetition::List => Some(text.split(',').filter_map(|item| kind.json(item)).collect()),
     }
 }
 
@@ -52,14 +44,6 @@ fn default(kind: &ParameterKind, text: &str) -> Option<Value> {
     match kind {
         ParameterKind::Boolean | ParameterKind::WholeNumber | ParameterKind::OneOf(_) => kind.json(text),
         ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => None,
-    }
-}
-
-/// The items that one value in a URL stands for.
-fn items(text: &str, repetition: Repetition, kind: &ParameterKind) -> Value {
-    match repetition {
-        Repetition::List => text.split(',').filter_map(|item| kind.json(item)).collect(),
-        Repetition::Single | Repetition::Repeat => kind.json(text).into_iter().collect(),
     }
 }
 
@@ -77,6 +61,5 @@ fn value_schema(kind: &ParameterKind, default: Option<Value>) -> RefOr<Schema> {
             schema.schema_type(Type::String).pattern(kind.pattern())
         }
     };
-    let schema: Object = schema.build();
-    RefOr::T(Schema::Object(schema))
+    schema.build().into()
 }

@@ -16,7 +16,8 @@ use crate::service::App;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BaseUrl {
     base_url: String,
-    https: bool,
+    /// Whether by https, as far as the service knows.
+    pub https: bool,
 }
 
 impl FromRequestParts<App> for BaseUrl {
@@ -28,7 +29,6 @@ impl FromRequestParts<App> for BaseUrl {
 }
 
 impl BaseUrl {
-    /// The one of a request.
     pub(crate) fn of(parts: &Parts, app: &App) -> BaseUrl {
         let server = &app.config().server;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
@@ -41,11 +41,6 @@ impl BaseUrl {
                 BaseUrl { base_url: format!("{}://{host}", if https { "https" } else { "http" }), https }
             }
         }
-    }
-
-    /// Whether by https, as far as the service knows.
-    pub(crate) fn is_https(&self) -> bool {
-        self.https
     }
 
     /// The URL of a path, which begins with a slash.
@@ -117,8 +112,7 @@ fn has_possible_port(authority: &Authority) -> bool {
     port.is_empty() || authority.port_u16().is_some_and(|port| port > 0)
 }
 
-/// Whether an authority has no other characters than those of names, addresses and ports: addresses are shown as parts
-/// of commands to paste, in which quotes and semicolons would have a meaning.
+/// Whether an authority has no characters with a meaning in a shell: addresses are shown in commands to paste.
 fn is_plain(authority: &str) -> bool {
     authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%:[]".contains(&byte))
 }
@@ -142,37 +136,14 @@ mod tests {
             let request = http::Request::builder().header(HOST, host).body(()).expect("a request");
             foreign_host(&request.into_parts().0, &server)
         };
-        for own in [
-            "localhost",
-            "LOCALHOST:1",
-            "a.localhost:8080",
-            "127.0.0.1:8080",
-            "10.1.2.3",
-            "[::1]:8080",
-            "[2001:db8::1]",
-            "strata.internal:8080",
-            "strata.internal.",
-            "data.example.org",
-            "Data.Example.Org:443",
-            "proxy.example.org:8080",
-        ] {
+        let own = "localhost LOCALHOST:1 a.localhost:8080 127.0.0.1:8080 10.1.2.3 [::1]:8080 [2001:db8::1] \
+                   strata.internal:8080 strata.internal. data.example.org Data.Example.Org:443 proxy.example.org:8080";
+        for own in own.split(' ') {
             assert_eq!(foreign(own), None, "{own}");
         }
-        for other in [
-            "evil.example",
-            "evil.example:8080",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example",
-            "example.org",
-            "www.data.example.org",
-            "user@localhost",
-            "localhost@evil.example",
-            "",
-            "[::1",
-            "::1",
-            "2130706433",
-            "0x7f.1",
-        ] {
+        let others = "evil.example evil.example:8080 localhost.evil.example 127.0.0.1.evil.example example.org \
+                      www.data.example.org user@localhost localhost@evil.example [::1 ::1 2130706433 0x7f.1";
+        for other in others.split(' ').chain([""]) {
             assert_eq!(foreign(other).as_deref(), Some(other), "{other}");
         }
         assert!(["", "a b", "a:80", "http://a", "[::1]", "a/b"].iter().all(|name| names(&[name]).is_err()));

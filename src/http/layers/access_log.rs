@@ -42,21 +42,16 @@ impl RequestId {
     }
 }
 
-/// Most characters of a path that are logged.
 const PATH_CHARACTERS: usize = 100;
 
-/// Most characters of a query string and of a plan that are logged.
 const SLOW_CHARACTERS: usize = 4_000;
 
-/// The path of a ping, before the token.
 const PING: &str = "/ping/";
 
-/// The log's part of the configuration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in crate::http) struct LogOptions {
     /// After how long a request is slow, if it can be.
     pub slow_after: Option<Duration>,
-    /// The proxies that may name the client.
     pub trusted_proxies: TrustedProxies,
 }
 
@@ -138,7 +133,6 @@ fn route(request: &Request) -> &'static RouteMetrics {
     of_route(request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str))
 }
 
-/// The format of a body, by its type.
 fn format(response: &Response) -> &'static str {
     let Some(content_type) = response.headers().get(CONTENT_TYPE) else { return "none" };
     let content_type = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
@@ -151,8 +145,7 @@ fn format(response: &Response) -> &'static str {
     }
 }
 
-/// What is known of a request so far. Written to the log when dropped, which is when the body has been sent, when it
-/// has failed, or when the caller has left, at whatever point.
+/// What is known of a request so far. Logged when dropped: the body was sent or has failed, or the caller has left.
 struct Line {
     started: Instant,
     span: Span,
@@ -173,7 +166,6 @@ struct Line {
     slow: Option<Slow>,
 }
 
-/// The log record of a slow request.
 struct Slow {
     after: Duration,
     query: String,

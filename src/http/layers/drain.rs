@@ -20,19 +20,11 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use crate::config;
-
 /// How much of a refused request's body is read, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::http) struct DrainLimits {
-    bytes: u64,
-    time: Duration,
-}
-
-impl From<&config::Limits> for DrainLimits {
-    fn from(limits: &config::Limits) -> Self {
-        DrainLimits { bytes: limits.refused_body_bytes, time: Duration::from_secs(limits.refused_body_s) }
-    }
+    pub bytes: u64,
+    pub time: Duration,
 }
 
 /// The reader of the request's body: the handler, and after it this layer.
@@ -81,7 +73,6 @@ where
     Box::pin(drained(limits, request, handle)).await
 }
 
-/// The answer to a request with a body.
 async fn drained<F>(limits: DrainLimits, request: Request, handle: impl FnOnce(Request) -> F) -> Response
 where
     F: Future<Output = Response>,

@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 
 use crate::http::error::HttpError;
 
-/// Marks a request that is to be refused.
 #[derive(Clone, Copy)]
 struct Wrong;
 

@@ -13,11 +13,13 @@ pub(super) mod host;
 pub(super) mod panics;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use crate::config::Config;
 use access_log::LogOptions;
 use drain::DrainLimits;
 
@@ -28,13 +30,18 @@ pub(super) struct Layers {
     limits: DrainLimits,
 }
 
-impl Layers {
-    pub(super) fn new(log: LogOptions, limits: DrainLimits) -> Layers {
-        Layers { log: Arc::new(log), limits }
+impl From<&Config> for Layers {
+    fn from(config: &Config) -> Self {
+        let (slow_request_ms, limits) = (config.log.slow_request_ms, &config.limits);
+        let log = LogOptions {
+            slow_after: (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms)),
+            trusted_proxies: config.server.trusted_proxies.clone(),
+        };
+        let time = Duration::from_secs(limits.refused_body_s);
+        Layers { log: Arc::new(log), limits: DrainLimits { bytes: limits.refused_body_bytes, time } }
     }
 }
 
-/// The layers, the outermost first.
 pub(super) async fn around(State(layers): State<Layers>, request: Request, next: Next) -> Response {
     let handled = |request| panics::answered(next.run(request));
     let right = |request| host::refuse_wrong(request, handled);

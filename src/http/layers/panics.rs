@@ -22,7 +22,6 @@ pub(in crate::http) async fn caught<T>(handling: impl Future<Output = T>) -> Res
     AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| HttpError::Panic(message(&*panic)))
 }
 
-/// The message of a panic, if it is text.
 fn message(panic: &(dyn Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).to_owned()

@@ -10,13 +10,12 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::routing::on;
 use serde_json::json;
-use utoipa::openapi::HttpMethod;
 
 use super::edits::{ETAG_FIELD, ETAG_MEMBER, PushAnswer};
 use super::fields::VERSION_NAME;
-use super::{Caller, JsonBody, body, fields};
+use super::{Caller, JsonBody, JsonResult, body, fields};
 use crate::document::{self, Cursor, DocumentError, JsonType, NumericValue, Scalar};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError, unknown};
 use crate::http::text::{quoted, shown};
 use crate::model::ids::DatasetId;
@@ -24,50 +23,48 @@ use crate::model::user::User;
 use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, App, BodyRoom, EditError, EntityChange, EntityEdit, Holder};
 
-/// The member that holds the edits.
 pub(in crate::http) const EDITS: &str = "edits";
 
 /// Levels of the call around an entity: its object, the list of edits, an edit, and the list of an insert. One more is
 /// parsed, so that the error names the edit.
 const AROUND: usize = 4 + 1;
 
-/// The forms of an edit, for errors.
 const FORMS: &str = "{\"position\":N,\"set\":{…}}, {\"position\":N,\"remove\":true} or {\"position\":N,\"insert\":[…]}";
 
-/// The member that says where an edit is made.
 const POSITION: &str = "position";
 
 const MEMBERS: [&str; 4] = [POSITION, "set", "remove", "insert"];
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&EDIT];
-
-static EDIT: Endpoint = Endpoint {
-    path: "/dataset/alternate/edit",
-    operations: &[(HttpMethod::Post, "editAlternate")],
-    group: Group::Alternates,
-    summary: "Saves the alternate of a version, made of the one that is there, or of the version, by edits of positions",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        fields::DATASET_ID,
-        fields::VERSION,
-        ETAG_FIELD,
-        Field::required(
-            EDITS,
-            FieldKind::Edits,
-            "Each sets the whole entity at a position, removes it, or inserts a list before it (at the length of the list, \
-             behind the last one). Positions, from 0, are those of the list as it is; at most one `set` or `remove` for \
-             each; several inserts at one position keep their order.",
-            || json!([{ "position": 0, "set": { "name": "Aruba", "area": 180 } }, { "position": 3, "remove": true }]),
-        ),
-    ]),
-    answer: Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next change."),
-    errors: &[404, 409, 503],
-    handler: |method| on(method, edit),
-};
+pub(super) static EDIT: Endpoint = Endpoint::post(
+    "/dataset/alternate/edit",
+    "editAlternate",
+    Group::Alternates,
+    |method| on(method, edit),
+)
+.summary(
+    "Saves the alternate of a version, made of the one that is there, or of the version, by edits of \
+     positions",
+)
+.input(Input::Body(&[
+    fields::DATASET_ID,
+    fields::VERSION,
+    ETAG_FIELD,
+    Field::required(
+        EDITS,
+        FieldKind::Edits,
+        || json!([{ "position": 0, "set": { "name": "Aruba", "area": 180 } }, { "position": 3, "remove": true }]),
+    )
+    .about(
+        "Each sets the whole entity at a position, removes it, or inserts a list before it (at the length \
+         of the list, behind the last one). Positions, from 0, are those of the list as it is; at most one \
+         `set` or `remove` for each; several inserts at one position keep their order.",
+    ),
+]))
+.answer(Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next change."))
+.errors(&[404, 409, 503]);
 
 /// Nothing is saved unless all edits can be made, and the etag is the version's.
-async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) -> Result<Json<PushAnswer>, HttpError> {
+async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<PushAnswer> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
@@ -96,7 +93,6 @@ pub(in crate::http) async fn make(
     Ok(PushAnswer::from(&saved))
 }
 
-/// What a call asks for.
 #[derive(Debug)]
 struct Call {
     dataset: DatasetId,
@@ -151,7 +147,6 @@ impl Call {
     }
 }
 
-/// Where a part of a text lies in it.
 fn span(text: &Bytes, part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - text.as_ptr().addr();
     start..start + part.len()
@@ -237,7 +232,6 @@ fn entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
     Ok(message.slice(span(message, value)))
 }
 
-/// What the value of a member must be.
 fn form(member: &str) -> &'static str {
     match member {
         POSITION => "a whole number, 0 or more",
@@ -253,17 +247,10 @@ fn sent_as(value: &[u8]) -> String {
         Some(Scalar::Number(text)) => shown(text).to_string(),
         Some(Scalar::Bool(value)) => value.to_string(),
         Some(Scalar::String(text)) => quoted(&text.unescape()).to_string(),
-        _ => kind(value).to_owned(),
-    }
-}
-
-fn kind(value: &[u8]) -> &'static str {
-    match value.first().and_then(|first| JsonType::of(*first)) {
-        Some(JsonType::Object) => "an object",
-        Some(JsonType::Array) => "an array",
-        Some(JsonType::String) => "a string",
-        Some(JsonType::Number) => "a number",
-        Some(JsonType::Bool) => "a boolean",
-        Some(JsonType::Null) | None => "null",
+        _ => match value.first() {
+            Some(b'{') => "an object".to_owned(),
+            Some(b'[') => "an array".to_owned(),
+            _ => "null".to_owned(),
+        },
     }
 }

@@ -7,41 +7,31 @@ use axum::extract::{Request, State};
 use axum::routing::on;
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
-use super::DATASET_ID;
 use super::fields::VERSION_NAME;
 use super::records::{VersionAnswer, VersionRecord};
 use super::{Caller, JsonBody, body, fields};
+use super::{DATASET_ID, JsonResult};
 use crate::catalog;
-use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
+use crate::http::endpoint::{Answer, Endpoint, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, App};
 use crate::source::EnvelopeFields;
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&SAVE, &DELETE];
+pub(super) static SAVE: Endpoint =
+    Endpoint::post("/dataset/alternate/save", "saveAlternate", Group::Alternates, |method| on(method, save))
+        .summary("Saves the alternate of a version, in place of the one that is there")
+        .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]))
+        .answer(Answer::record::<SavedAnswer>("The version, its alternate saved."))
+        .errors(&[404, 409, 422, 503]);
 
-static SAVE: Endpoint = Endpoint {
-    path: "/dataset/alternate/save",
-    operations: &[(HttpMethod::Post, "saveAlternate")],
-    group: Group::Alternates,
-    summary: "Saves the alternate of a version, in place of the one that is there",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]),
-    answer: Answer::record::<SavedAnswer>("The version, its alternate saved."),
-    errors: &[404, 409, 422, 503],
-    handler: |method| on(method, save),
-};
-
-/// The names of what stands beside the entities.
 static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| SAVE.beside_entities());
 
 /// Members come in any order, entities of any size within `sources.max_bytes`. Nothing is saved unless the whole body
 /// came and can be used.
-async fn save(Caller(user): Caller, State(app): State<App>, request: Request) -> Result<Json<SavedAnswer>, HttpError> {
+async fn save(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<SavedAnswer> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
@@ -71,23 +61,14 @@ pub(super) fn alt_entity_count(saved: &catalog::VersionRecord) -> u64 {
     saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count)
 }
 
-static DELETE: Endpoint = Endpoint {
-    path: "/dataset/alternate/delete",
-    operations: &[(HttpMethod::Delete, "deleteAlternate")],
-    group: Group::Alternates,
-    summary: "Deletes the alternate of a version",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID, fields::VERSION]),
-    answer: Answer::record::<VersionAnswer>("The version as it is now."),
-    errors: &[404],
-    handler: |method| on(method, delete),
-};
+pub(super) static DELETE: Endpoint =
+    Endpoint::delete("/dataset/alternate/delete", "deleteAlternate", Group::Alternates, |method| on(method, delete))
+        .summary("Deletes the alternate of a version")
+        .input(Input::Body(&[fields::DATASET_ID, fields::VERSION]))
+        .answer(Answer::record::<VersionAnswer>("The version as it is now."))
+        .errors(&[404]);
 
-async fn delete(
-    Caller(user): Caller,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<VersionAnswer>, HttpError> {
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<VersionAnswer> {
     let fields = body.into_fields(&DELETE)?;
     let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
     let deleted = app.alternates().delete(&user, dataset, version).await?;

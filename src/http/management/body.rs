@@ -45,10 +45,6 @@ pub(super) struct JsonBody {
 }
 
 impl JsonBody {
-    /// The fields of an endpoint.
-    ///
-    /// # Errors
-    /// [`CallError::NoSuchField`] for one that it does not list.
     pub(super) fn into_fields(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
         let listed = names(endpoint.members());
         CallError::check_known(self.members.keys().map(String::as_str), &listed)?;
@@ -71,7 +67,6 @@ impl FromRequest<App> for JsonBody {
     }
 }
 
-/// What a body must be, for errors.
 pub(super) const OBJECT_FORM: &str = "a JSON object, such as {\"dataset_id\":1}";
 
 /// As [`JsonBody`], with another bound than `limits.body_bytes`.
@@ -89,9 +84,6 @@ pub(super) async fn read(app: &App, request: Request, limit: u64) -> Result<Json
 }
 
 /// Refuses a query beside a body that holds all fields: a parameter there would go unnoticed.
-///
-/// # Errors
-/// [`CallError::InQuery`].
 pub(super) fn check_query(uri: &Uri) -> Result<(), CallError> {
     match form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).next() {
         None => Ok(()),
@@ -100,9 +92,6 @@ pub(super) fn check_query(uri: &Uri) -> Result<(), CallError> {
 }
 
 /// Reads a body that is large on a thread of its own: those that serve requests must not wait for it.
-///
-/// # Errors
-/// Those of `read`.
 pub(in crate::http) async fn apart<T: Send + 'static>(
     bytes: Bytes,
     read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
@@ -116,7 +105,6 @@ pub(in crate::http) async fn apart<T: Send + 'static>(
     }
 }
 
-/// The members of an object.
 pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
     // Before it becomes a tree, which takes far longer and many times the memory.
     if values(bytes) > limits::BODY_VALUES {
@@ -168,9 +156,6 @@ const SMALL_BYTES: u64 = 16 << 10;
 
 /// Refuses a body of entities that says it is larger than one may be, before any of it is asked for (`100 Continue`).
 /// So many bytes may stand beside the entities.
-///
-/// # Errors
-/// [`CallError::TooLarge`].
 pub(in crate::http) fn check_announced(app: &App, body: &Body, beside: u64) -> Result<(), CallError> {
     let limit = app.config().sources.max_bytes;
     if http_body::Body::size_hint(body).lower() > limit.saturating_add(beside) {
@@ -182,9 +167,6 @@ pub(in crate::http) fn check_announced(app: &App, body: &Body, beside: u64) -> R
 
 /// All of a body within `limits.body_timeout_s`, or `server.header_timeout_s` where `limit` allows small ones only, and
 /// its room if it is large, to be kept as long as what is made of it.
-///
-/// # Errors
-/// [`CallError::TooLarge`], [`HttpError::Busy`], [`CallError::TooSlow`], [`CallError::NotSteady`], [`CallError::Cut`].
 pub(in crate::http) async fn collect(
     app: &App,
     holder: Holder,
@@ -310,16 +292,11 @@ impl Fields {
         self.member(name).filter(|value| !value.is_null())
     }
 
-    /// `dataset_id`: a positive integer.
-    ///
-    /// # Errors
-    /// [`CallError::Field`], as of all methods.
     pub(crate) fn dataset_id(&self) -> Result<DatasetId, CallError> {
         self.positive(DATASET_ID).map(DatasetId::new)
     }
 
-    /// The number of a version: a positive integer. For calls that change a version, which none is to be but the one
-    /// that was meant, whatever is newest by then.
+    /// The number of a version, for calls that change one: what is newest by then may not be what was meant.
     pub(crate) fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
         self.positive(name)
             .map(VersionNumber::new)
@@ -344,7 +321,6 @@ impl Fields {
         })
     }
 
-    /// A positive integer that may be absent.
     pub(crate) fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         self.present(name).map(|_| self.positive(name)).transpose()
     }
@@ -393,7 +369,6 @@ impl Fields {
         }
     }
 
-    /// A text that may be absent.
     pub(crate) fn optional_text(&self, name: &'static str) -> Result<Option<&str>, CallError> {
         self.present(name).map(|_| self.text(name)).transpose()
     }
@@ -403,7 +378,7 @@ impl Fields {
         self.nullable_text_of(name, "a string, or null")
     }
 
-    /// As [`Fields::nullable_text`], of a form that is told when it is none.
+    /// As [`Fields::nullable_text`], with a form for the error.
     pub(crate) fn nullable_text_of(&self, name: &'static str, form: &str) -> Result<Option<Option<&str>>, CallError> {
         match self.member(name) {
             None => Ok(None),
@@ -413,7 +388,6 @@ impl Fields {
         }
     }
 
-    /// A boolean that may be absent.
     pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
         let Some(value) = self.present(name) else { return Ok(None) };
         match (self.origin, value) {
@@ -475,7 +449,6 @@ impl Fields {
     }
 }
 
-/// The value of a field that is a text.
 pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
     text.parse().map_err(|error: T::Err| CallError::field(name, error))
 }

@@ -22,19 +22,16 @@ use crate::model::secret::Secret;
 use crate::model::user::User;
 use crate::service::{App, Authorization, Client, Holder};
 
-/// The name of the cookie that holds the id of a session.
 pub(in crate::http) const SESSION_COOKIE: &str = "strata_session";
 
 /// The one operation that changes nothing although it is no GET.
 pub(super) const PULL_PATH: &str = "/agent/pull_for_edit";
 
-/// The scope that a call needs.
 fn needed(method: &Method, path: &str) -> Scope {
     if method.is_safe() || path == PULL_PATH { Scope::Read } else { Scope::Write }
 }
 
-/// The authenticated user. Rejects with 401, and with 403 when the origin is foreign or the token does not allow the
-/// call.
+/// The authenticated user. Rejects with 401, and with 403 for a foreign origin or a token that does not suffice.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Caller(pub User);
 
@@ -72,7 +69,6 @@ impl Identified {
         }
     }
 
-    /// The id of the session of the call.
     pub(super) fn session(&self) -> Option<&str> {
         match &self.by {
             Credential::Session(id) => Some(id.expose()),
@@ -109,8 +105,7 @@ impl FromRequestParts<App> for AnyCaller {
     }
 }
 
-/// The user whose token or session the request has. Rejects with 403 when the origin is foreign or the token does not
-/// allow the call.
+/// The user whose token or session the request has. Rejects with 403 as [`Caller`] does.
 async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, HttpError> {
     let client = client_ip::of(parts, app);
     let user = match authorization(&parts.headers) {

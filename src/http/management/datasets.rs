@@ -1,4 +1,4 @@
-//! `/dataset/…`: the caller's datasets, and the states of their versions.
+//! `/dataset/…`: the caller's datasets, clones, and the states of their versions.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,168 +6,124 @@ use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
-use super::records::{DatasetAnswer, DatasetRecord, Done, VersionRecord};
-use super::{BaseUrl, Caller, Fields, Identified, JsonBody, QueryString, body, fields};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
-use crate::http::error::{CallError, HttpError};
+use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult, Done, VersionRecord};
+use super::{BaseUrl, Caller, Fields, Identified, JsonBody, JsonResult, QueryString, body, fields};
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::http::error::CallError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::schedule::SCHEDULE_FORM;
 use crate::service::{App, DatasetSettings, OwnedDataset};
 
-/// Most datasets in one answer of a list.
 const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
 
-const DESCRIPTION: Field = Field::optional(
-    "description",
-    FieldKind::TextOrNull(limits::DESCRIPTION_CHARACTERS),
-    "What it holds, for those who look for data; null, as for a new one, says nothing.",
-    || json!("The countries of the world, with their capitals and areas."),
+const DESCRIPTION: Field =
+    Field::optional("description", FieldKind::TextOrNull(limits::DESCRIPTION_CHARACTERS), || {
+        json!("The countries of the world, with their capitals and areas.")
+    })
+    .about("What it holds, for those who look for data; null, as for a new one, says nothing.");
+const LICENCE: Field =
+    Field::optional("licence", FieldKind::TextOrNull(limits::LICENCE_CHARACTERS), || json!("CC-BY-4.0"))
+        .about("The terms under which its entities may be used; null, as for a new one, says nothing.");
+const LISTED: Field = Field::optional("listed", FieldKind::Boolean, || json!(true)).about(
+    "Whether `GET /datasets` shows it to everybody, as long as it is public, is not frozen and has a \
+     version; false for a new one.",
 );
-const LICENCE: Field = Field::optional(
-    "licence",
-    FieldKind::TextOrNull(limits::LICENCE_CHARACTERS),
-    "The terms under which its entities may be used; null, as for a new one, says nothing.",
-    || json!("CC-BY-4.0"),
+const PRIVATE: Field = Field::optional("private", FieldKind::Boolean, || json!(true))
+    .about("Whether reading it needs a key; false for a new one.");
+const SOURCE: Field = Field::optional("source", FieldKind::Source, || json!("https://example.org/countries.json"))
+    .about("Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one.");
+const FORMAT: Field = Field::optional("format", FieldKind::OneOfOrNull(fields::source_formats), || json!("json"))
+    .about("The format of the source; null, as for a new one, detects it.");
+const RECORDS_PATH: Field = Field::optional("records_path", FieldKind::PathOrNull, || json!("data.items"))
+    .about("The path to the array of entities within a JSON source; null, as for a new one, is the document itself.");
+const PUBLISH_QUERY: Field = Field::optional("publish_query", FieldKind::Boolean, || json!(false)).about(
+    "Whether the `_source` of entities of versions made from then on keeps the query of the source's \
+     URL, where keys often stand; false for a new one.",
 );
-const LISTED: Field = Field::optional(
-    "listed",
-    FieldKind::Boolean,
-    "Whether `GET /datasets` shows it to everybody, as long as it is public, is not frozen and has a version; false for a \
-     new one.",
-    || json!(true),
+const INFER_TYPES: Field = Field::optional("infer_types", FieldKind::Boolean, || json!(true)).about(
+    "Whether cells of csv and tsv in versions made from then on become numbers, booleans and nulls \
+     where they are exactly that, and not texts; false for a new one.",
 );
-const PRIVATE: Field =
-    Field::optional("private", FieldKind::Boolean, "Whether reading it needs a key; false for a new one.", || {
-        json!(true)
-    });
-const SOURCE: Field = Field::optional(
-    "source",
-    FieldKind::Source,
-    "Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one.",
-    || json!("https://example.org/countries.json"),
-);
-const FORMAT: Field = Field::optional(
-    "format",
-    FieldKind::OneOfOrNull(fields::source_formats),
-    "The format of the source; null, as for a new one, detects it.",
-    || json!("json"),
-);
-const RECORDS_PATH: Field = Field::optional(
-    "records_path",
-    FieldKind::PathOrNull,
-    "The path to the array of entities within a JSON source; null, as for a new one, is the document itself.",
-    || json!("data.items"),
-);
-const PUBLISH_QUERY: Field = Field::optional(
-    "publish_query",
-    FieldKind::Boolean,
-    "Whether the `_source` of entities of versions made from then on keeps the query of the source's URL, where keys often \
-     stand; false for a new one.",
-    || json!(false),
-);
-const INFER_TYPES: Field = Field::optional(
-    "infer_types",
-    FieldKind::Boolean,
-    "Whether cells of csv and tsv in versions made from then on become numbers, booleans and nulls where they are exactly \
-     that, and not texts; false for a new one.",
-    || json!(true),
-);
-const SCHEDULE: Field = Field::optional(
-    "schedule",
-    FieldKind::ScheduleOrNull,
-    "When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.",
-    || json!(DEFAULT_SCHEDULE),
-);
-const INDEX: Field = Field::optional(
-    "index",
-    FieldKind::Index,
-    "Paths that get a shredded column in versions and alternates written from then on, and paths that get none, at most 64 together, \
-     none in both; replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
-    || json!({ "always": ["name"], "never": ["notes"] }),
-);
+const SCHEDULE: Field = Field::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_SCHEDULE))
+    .about("When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.");
+const INDEX: Field = Field::optional("index", FieldKind::Index, || json!({ "always": ["name"], "never": ["notes"] }))
+    .about(
+        "Paths that get a shredded column in versions and alternates written from then on, and paths that \
+         get none, at most 64 together, none in both; replaced as a whole, null or `{}` clears it. All \
+         others are decided by the profile of each version.",
+    );
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] =
-    &[&CREATE, &UPDATE, &DELETE, &LIST, &VIEW, &ROTATE_KEY, &ROTATE_PING, &ROLLBACK, &UNPIN, &UNFREEZE];
+pub(super) static CREATE: Endpoint =
+    Endpoint::post("/dataset/create", "createDataset", Group::Datasets, |method| on(method, create))
+        .summary("Creates a dataset, without a version yet")
+        .input(Input::Body(&[
+            fields::NAME,
+            DESCRIPTION,
+            LICENCE,
+            LISTED,
+            PRIVATE,
+            SOURCE,
+            FORMAT,
+            RECORDS_PATH,
+            PUBLISH_QUERY,
+            INFER_TYPES,
+            SCHEDULE,
+            INDEX,
+        ]))
+        .answer(DATASET)
+        .errors(&[409]);
 
-static CREATE: Endpoint = Endpoint {
-    path: "/dataset/create",
-    operations: &[(HttpMethod::Post, "createDataset")],
-    group: Group::Datasets,
-    summary: "Creates a dataset, without a version yet",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        fields::NAME,
-        DESCRIPTION,
-        LICENCE,
-        LISTED,
-        PRIVATE,
-        SOURCE,
-        FORMAT,
-        RECORDS_PATH,
-        PUBLISH_QUERY,
-        INFER_TYPES,
-        SCHEDULE,
-        INDEX,
-    ]),
-    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
-    errors: &[409],
-    handler: |method| on(method, create),
-};
-
-async fn create(
-    Caller(user): Caller,
-    reached: BaseUrl,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<DatasetAnswer>, HttpError> {
+async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&CREATE)?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
     let created = app.datasets().create(&user, name, settings, DEFAULT_SCHEDULE).await?;
-    Ok(Json(DatasetAnswer::new(&created, &reached)))
+    Ok(Json(DatasetAnswer::new(&created, &base)))
 }
 
-static UPDATE: Endpoint = Endpoint {
-    path: "/dataset/update",
-    operations: &[(HttpMethod::Post, "updateDataset")],
-    group: Group::Datasets,
-    summary: "Changes what is given of a dataset, and nothing else",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        fields::DATASET_ID,
-        Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
-        DESCRIPTION,
-        LICENCE,
-        LISTED,
-        PRIVATE,
-        SOURCE,
-        FORMAT,
-        RECORDS_PATH,
-        PUBLISH_QUERY,
-        INFER_TYPES,
-        SCHEDULE,
-        INDEX,
-    ]),
-    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
-    errors: &[404, 409],
-    handler: |method| on(method, update),
-};
+pub(super) static CLONE: Endpoint =
+    Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, |method| on(method, clone))
+        .summary("A new dataset whose first version is the latest of a public dataset, or of one of the caller's")
+        .input(Input::Body(&[Field { about: "What is cloned.", ..fields::DATASET_ID }, fields::NAME]))
+        .answer(DATASET)
+        .errors(&[404, 409]);
 
-async fn update(
-    Caller(user): Caller,
-    reached: BaseUrl,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<DatasetAnswer>, HttpError> {
+async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
+    let fields = body.into_fields(&CLONE)?;
+    let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
+    let cloned = app.datasets().clone_dataset(&user, source, name).await?;
+    Ok(Json(DatasetAnswer::new(&cloned, &base)))
+}
+
+pub(super) static UPDATE: Endpoint =
+    Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, |method| on(method, update))
+        .summary("Changes what is given of a dataset, and nothing else")
+        .input(Input::Body(&[
+            fields::DATASET_ID,
+            Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
+            DESCRIPTION,
+            LICENCE,
+            LISTED,
+            PRIVATE,
+            SOURCE,
+            FORMAT,
+            RECORDS_PATH,
+            PUBLISH_QUERY,
+            INFER_TYPES,
+            SCHEDULE,
+            INDEX,
+        ]))
+        .answer(DATASET)
+        .errors(&[404, 409]);
+
+async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&UPDATE)?;
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
     settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
     let updated = app.datasets().update(&user, id, settings).await?;
-    Ok(Json(DatasetAnswer::new(&updated, &reached)))
+    Ok(Json(DatasetAnswer::new(&updated, &base)))
 }
 
 /// What a body says of a dataset, but its name.
@@ -192,203 +148,137 @@ fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
     })
 }
 
-static DELETE: Endpoint = Endpoint {
-    path: "/dataset/delete",
-    operations: &[(HttpMethod::Delete, "deleteDataset")],
-    group: Group::Datasets,
-    summary: "Deletes a dataset that has no versions; versions are permanent",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID]),
-    answer: Answer::record::<Done>("It is done."),
-    errors: &[404, 409],
-    handler: |method| on(method, delete),
-};
+pub(super) static DELETE: Endpoint =
+    Endpoint::delete("/dataset/delete", "deleteDataset", Group::Datasets, |method| on(method, delete))
+        .summary("Deletes a dataset that has no versions; versions are permanent")
+        .input(Input::Body(&[fields::DATASET_ID]))
+        .answer(DONE)
+        .errors(&[404, 409]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
     let fields = body.into_fields(&DELETE)?;
     app.datasets().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
-static LIST: Endpoint = Endpoint {
-    path: "/dataset/list",
-    operations: &[(HttpMethod::Get, "listDatasets")],
-    group: Group::Datasets,
-    summary: "The caller's datasets, by id",
-    callers: Callers::Users,
-    input: Input::Query(&[
-        Field::optional("after", FieldKind::Positive, "Only those with a greater `dataset_id`.", || json!(1)),
-        Field::optional("limit", FieldKind::Positive, "At most so many; 1,000 at most in any case.", || json!(100)),
-    ]),
-    answer: Answer::record::<DatasetsAnswer>(
-        "A page of the datasets. The next one is that after the last `dataset_id`.",
-    ),
-    errors: &[],
-    handler: |method| on(method, list),
-};
+pub(super) static LIST: Endpoint =
+    Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, |method| on(method, list))
+        .summary("The caller's datasets, by id")
+        .input(Input::Query(&[
+            Field::optional("after", FieldKind::Positive, || json!(1)).about("Only those with a greater `dataset_id`."),
+            Field::optional("limit", FieldKind::Positive, || json!(100))
+                .about("At most so many; 1,000 at most in any case."),
+        ]))
+        .answer(Answer::record::<DatasetsAnswer>(
+            "A page of the datasets. The next one is that after the last `dataset_id`.",
+        ));
 
 async fn list(
     caller: Identified,
-    reached: BaseUrl,
+    base: BaseUrl,
     State(app): State<App>,
     query: QueryString,
-) -> Result<Json<DatasetsAnswer>, HttpError> {
+) -> JsonResult<DatasetsAnswer> {
     let query = query.into_fields(&LIST)?;
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
     let limit = limit.map_or(MOST_LISTED, |limit| u32::try_from(limit).unwrap_or(MOST_LISTED).min(MOST_LISTED));
     let datasets = app.datasets().list(&caller.user, after, limit).await?;
-    let record = |dataset| DatasetRecord::new(dataset, &reached).seen_with(caller.scope());
+    let record = |dataset| DatasetRecord::new(dataset, &base).seen_with(caller.scope());
     let datasets = datasets.iter().map(record).collect();
     Ok(Json(DatasetsAnswer { ok: true, datasets }))
 }
 
-static VIEW: Endpoint = Endpoint {
-    path: "/dataset/view",
-    operations: &[(HttpMethod::Get, "viewDataset")],
-    group: Group::Datasets,
-    summary: "A dataset with its versions, newest first",
-    callers: Callers::Users,
-    input: Input::Query(&[fields::DATASET_ID]),
-    answer: Answer::record::<DatasetViewAnswer>("The dataset with its versions."),
-    errors: &[404],
-    handler: |method| on(method, view),
-};
+pub(super) static VIEW: Endpoint =
+    Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, |method| on(method, view))
+        .summary("A dataset with its versions, newest first")
+        .input(Input::Query(&[fields::DATASET_ID]))
+        .answer(Answer::record::<DatasetViewAnswer>("The dataset with its versions."))
+        .errors(&[404]);
 
 async fn view(
     caller: Identified,
-    reached: BaseUrl,
+    base: BaseUrl,
     State(app): State<App>,
     query: QueryString,
-) -> Result<Json<DatasetViewAnswer>, HttpError> {
+) -> JsonResult<DatasetViewAnswer> {
     let query = query.into_fields(&VIEW)?;
     let view = app.datasets().view(&caller.user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
-    let dataset =
-        DatasetViewRecord { dataset: DatasetRecord::new(&owned, &reached).seen_with(caller.scope()), versions };
+    let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).seen_with(caller.scope()), versions };
     Ok(Json(DatasetViewAnswer { ok: true, dataset }))
 }
 
-static ROTATE_KEY: Endpoint = Endpoint {
-    path: "/dataset/rotate_key",
-    operations: &[(HttpMethod::Post, "rotateKey")],
-    group: Group::Datasets,
-    summary: "Replaces the key of a private dataset",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID]),
-    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
-    errors: &[404, 409],
-    handler: |method| on(method, rotate_key),
-};
+pub(super) static ROTATE_KEY: Endpoint =
+    Endpoint::post("/dataset/rotate_key", "rotateKey", Group::Datasets, |method| on(method, rotate_key))
+        .summary("Replaces the key of a private dataset")
+        .input(Input::Body(&[fields::DATASET_ID]))
+        .answer(DATASET)
+        .errors(&[404, 409]);
 
-async fn rotate_key(
-    Caller(user): Caller,
-    reached: BaseUrl,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<DatasetAnswer>, HttpError> {
+async fn rotate_key(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&ROTATE_KEY)?;
     let rotated = app.datasets().rotate_key(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&rotated, &reached)))
+    Ok(Json(DatasetAnswer::new(&rotated, &base)))
 }
 
-static ROTATE_PING: Endpoint = Endpoint {
-    path: "/dataset/rotate_ping",
-    operations: &[(HttpMethod::Post, "rotatePing")],
-    group: Group::Datasets,
-    summary: "Replaces the ping URL of a dataset; the old one finds nothing from then on",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID]),
-    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
-    errors: &[404],
-    handler: |method| on(method, rotate_ping),
-};
+pub(super) static ROTATE_PING: Endpoint =
+    Endpoint::post("/dataset/rotate_ping", "rotatePing", Group::Datasets, |method| on(method, rotate_ping))
+        .summary("Replaces the ping URL of a dataset; the old one finds nothing from then on")
+        .input(Input::Body(&[fields::DATASET_ID]))
+        .answer(DATASET)
+        .errors(&[404]);
 
-async fn rotate_ping(
-    Caller(user): Caller,
-    reached: BaseUrl,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<DatasetAnswer>, HttpError> {
+async fn rotate_ping(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&ROTATE_PING)?;
     let rotated = app.datasets().rotate_ping(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&rotated, &reached)))
+    Ok(Json(DatasetAnswer::new(&rotated, &base)))
 }
 
-static ROLLBACK: Endpoint = Endpoint {
-    path: "/dataset/rollback",
-    operations: &[(HttpMethod::Post, "rollBack")],
-    group: Group::Versions,
-    summary: "Makes a version the active one for good; with `freeze` also freezes the dataset there",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        fields::DATASET_ID,
-        Field { name: "version_number", ..fields::VERSION },
-        Field::optional("freeze", FieldKind::Boolean, "Whether to freeze the dataset.", || json!(false)),
-    ]),
-    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
-    errors: &[404],
-    handler: |method| on(method, rollback),
-};
+pub(super) static ROLLBACK: Endpoint =
+    Endpoint::post("/dataset/rollback", "rollBack", Group::Versions, |method| on(method, rollback))
+        .summary("Makes a version the active one for good; with `freeze` also freezes the dataset there")
+        .input(Input::Body(&[
+            fields::DATASET_ID,
+            Field { name: "version_number", ..fields::VERSION },
+            Field::optional("freeze", FieldKind::Boolean, || json!(false)).about("Whether to freeze the dataset."),
+        ]))
+        .answer(DATASET)
+        .errors(&[404]);
 
-async fn rollback(
-    Caller(user): Caller,
-    reached: BaseUrl,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<DatasetAnswer>, HttpError> {
+async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&ROLLBACK)?;
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
     let rolled_back = app.datasets().rollback(&user, id, version, freeze).await?;
-    Ok(Json(DatasetAnswer::new(&rolled_back, &reached)))
+    Ok(Json(DatasetAnswer::new(&rolled_back, &base)))
 }
 
-static UNPIN: Endpoint = Endpoint {
-    path: "/dataset/unpin",
-    operations: &[(HttpMethod::Post, "unpin")],
-    group: Group::Versions,
-    summary: "Lets the active version follow the newest one again",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID]),
-    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
-    errors: &[404],
-    handler: |method| on(method, unpin),
-};
+pub(super) static UNPIN: Endpoint =
+    Endpoint::post("/dataset/unpin", "unpin", Group::Versions, |method| on(method, unpin))
+        .summary("Lets the active version follow the newest one again")
+        .input(Input::Body(&[fields::DATASET_ID]))
+        .answer(DATASET)
+        .errors(&[404]);
 
-async fn unpin(
-    Caller(user): Caller,
-    reached: BaseUrl,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<DatasetAnswer>, HttpError> {
+async fn unpin(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&UNPIN)?;
     let unpinned = app.datasets().unpin(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
+    Ok(Json(DatasetAnswer::new(&unpinned, &base)))
 }
 
-static UNFREEZE: Endpoint = Endpoint {
-    path: "/dataset/unfreeze",
-    operations: &[(HttpMethod::Post, "unfreeze")],
-    group: Group::Versions,
-    summary: "Lets a frozen dataset be refreshed and read again; a pin stays",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID]),
-    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
-    errors: &[404, 409],
-    handler: |method| on(method, unfreeze),
-};
+pub(super) static UNFREEZE: Endpoint =
+    Endpoint::post("/dataset/unfreeze", "unfreeze", Group::Versions, |method| on(method, unfreeze))
+        .summary("Lets a frozen dataset be refreshed and read again; a pin stays")
+        .input(Input::Body(&[fields::DATASET_ID]))
+        .answer(DATASET)
+        .errors(&[404, 409]);
 
-async fn unfreeze(
-    Caller(user): Caller,
-    reached: BaseUrl,
-    State(app): State<App>,
-    body: JsonBody,
-) -> Result<Json<DatasetAnswer>, HttpError> {
+async fn unfreeze(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&UNFREEZE)?;
     let unfrozen = app.datasets().unfreeze(&user, fields.dataset_id()?).await?;
-    Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
+    Ok(Json(DatasetAnswer::new(&unfrozen, &base)))
 }
 
 /// The envelope of the caller's datasets, by id.

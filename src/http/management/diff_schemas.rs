@@ -5,26 +5,23 @@ use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
 use crate::diff::ChangeType;
+use crate::http::description::typed;
 use crate::http::endpoint::NamedSchema;
 
 const DIFF_RESULT: &str = "DiffResult";
 const DIFF_RECORD: &str = "DiffRecord";
 const FIELD_DIFF: &str = "FieldDiff";
 
-/// The schemas of a Diff result and of what it holds.
 pub(super) fn schemas() -> Vec<NamedSchema> {
-    let number = |description: &str| {
-        ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)).description(Some(description)).into()
-    };
-    let text = |description: &str| ObjectBuilder::new().schema_type(Type::String).description(Some(description)).into();
+    let number = |description: &str| typed(Type::Integer).minimum(Some(0_usize)).description(Some(description)).into();
+    let text = |description: &str| typed(Type::String).description(Some(description)).into();
     let any = |description: &str| {
         ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(description)).into()
     };
     let list = |of: &str, description: &str| {
         ArrayBuilder::new().items(Ref::from_schema_name(of)).description(Some(description)).into()
     };
-    let change_type = ObjectBuilder::new()
-        .schema_type(Type::String)
+    let change_type = typed(Type::String)
         .enum_values(Some(ChangeType::ALL.map(ChangeType::name)))
         .description(Some("`added` has no `v1`, `subtracted` no `v2`."));
     let result = [
@@ -62,21 +59,20 @@ pub(super) fn schemas() -> Vec<NamedSchema> {
 }
 
 fn entity_or_null(description: &str) -> RefOr<Schema> {
-    let null = ObjectBuilder::new().schema_type(Type::Null);
+    let null = typed(Type::Null);
     let either = OneOfBuilder::new().item(Ref::from_schema_name("Entity")).item(null).description(Some(description));
     Schema::OneOf(either.build()).into()
 }
 
 fn object<const N: usize>(description: &str, properties: [(&str, RefOr<Schema>); N]) -> RefOr<Schema> {
-    let object = ObjectBuilder::new().schema_type(Type::Object).description(Some(description));
+    let object = typed(Type::Object).description(Some(description));
     let with =
         |object: ObjectBuilder, (name, schema): (&str, RefOr<Schema>)| object.property(name, schema).required(name);
     properties.into_iter().fold(object, with).into()
 }
 
-/// A record on every line.
 pub(super) fn lines() -> Content {
-    let text = ObjectBuilder::new().schema_type(Type::String).build();
+    let text = typed(Type::String).build();
     ContentBuilder::new().schema(Some(text)).example(Some(format!("{}\n", example()).into())).build()
 }
 

@@ -7,12 +7,11 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use axum::routing::on;
 use serde_json::json;
-use utoipa::openapi::HttpMethod;
 
 use super::{Caller, Fields, QueryString, diff_schemas, fields};
 use crate::diff::{ChangeType, DiffPage};
 use crate::http::body::streamed;
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::content_encoding::ContentCoding;
 use crate::http::large_responses::Charged;
@@ -23,48 +22,33 @@ use crate::service::{AnswerBody, App, DiffError, DiffForm, DiffSides, VersionDif
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&DIFF];
+pub(super) static DIFF: Endpoint =
+    Endpoint::get("/dataset/diff", "diffVersions", Group::Versions, |method| on(method, diff))
+        .summary("What two versions differ in; a page of the records with `change_type`, `offset` and `limit`")
+        .input(Input::Query(&[
+            fields::DATASET_ID,
+            Field::required("v1", FieldKind::Version, || json!("1")).about("The version that is compared."),
+            Field::required("v2", FieldKind::Version, || json!("2")).about("The version that it is compared with."),
+            Field::optional("change_type", FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()), || {
+                json!("modified")
+            })
+            .about("Only records of this type."),
+            Field::optional("alt", FieldKind::Boolean, || json!(false)).about("The alternate of v2 in place of v2."),
+            Field::optional("offset", FieldKind::WholeNumber, || json!(0)).about("Skips the first so many records."),
+            Field::optional("limit", FieldKind::WholeNumber, || json!(100)).about("At most so many records."),
+            Field::optional("format", FieldKind::OneOf(|| FORMATS.map(Format::name).to_vec()), || json!("json"))
+                .about("`jsonl` is the records alone, one per line."),
+        ]))
+        .answer(Answer {
+            schemas: diff_schemas::schemas,
+            headers: &[&["Vary", "Content-Encoding"]],
+            ..Answer::of(
+                "How many entities were added, subtracted and modified in all, and a page of the records.",
+                &[("application/x-ndjson", diff_schemas::lines)],
+            )
+        })
+        .errors(&[404, 503]);
 
-static DIFF: Endpoint = Endpoint {
-    path: "/dataset/diff",
-    operations: &[(HttpMethod::Get, "diffVersions")],
-    group: Group::Versions,
-    summary: "What two versions differ in; a page of the records with `change_type`, `offset` and `limit`",
-    callers: Callers::Users,
-    input: Input::Query(&[
-        fields::DATASET_ID,
-        Field::required("v1", FieldKind::Version, "The version that is compared.", || json!("1")),
-        Field::required("v2", FieldKind::Version, "The version that it is compared with.", || json!("2")),
-        Field::optional(
-            "change_type",
-            FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()),
-            "Only records of this type.",
-            || json!("modified"),
-        ),
-        Field::optional("alt", FieldKind::Boolean, "The alternate of v2 in place of v2.", || json!(false)),
-        Field::optional("offset", FieldKind::WholeNumber, "Skips the first so many records.", || json!(0)),
-        Field::optional("limit", FieldKind::WholeNumber, "At most so many records.", || json!(100)),
-        Field::optional(
-            "format",
-            FieldKind::OneOf(|| FORMATS.map(Format::name).to_vec()),
-            "`jsonl` is the records alone, one per line.",
-            || json!("json"),
-        ),
-    ]),
-    answer: Answer {
-        schemas: diff_schemas::schemas,
-        headers: &[&["Vary", "Content-Encoding"]],
-        ..Answer::of(
-            "How many entities were added, subtracted and modified in all, and a page of the records.",
-            &[("application/x-ndjson", diff_schemas::lines)],
-        )
-    },
-    errors: &[404, 503],
-    handler: |method| on(method, diff),
-};
-
-/// What a call asks for.
 pub(crate) struct DiffCall {
     dataset: DatasetId,
     sides: DiffSides,
@@ -73,15 +57,10 @@ pub(crate) struct DiffCall {
 }
 
 impl DiffCall {
-    /// The call with these parameters.
-    ///
-    /// # Errors
-    /// Those of the operation.
     pub(crate) fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
         Ok(DiffCall::from_query(QueryString::from(parameters))?)
     }
 
-    /// The names of the operation's parameters.
     pub(crate) fn parameters() -> impl Iterator<Item = &'static str> {
         DIFF.parameters().iter().map(|field| field.name)
     }
@@ -97,9 +76,6 @@ impl DiffCall {
     }
 
     /// The call with the fields that HTTP and the tool have in common: all but `format`.
-    ///
-    /// # Errors
-    /// [`CallError::Field`].
     pub(crate) fn from_fields(fields: &Fields) -> Result<DiffCall, CallError> {
         let dataset = fields.dataset_id()?;
         let sides = DiffSides {
@@ -115,10 +91,6 @@ impl DiffCall {
         Ok(DiffCall { dataset, sides, page, form: DiffForm::Result })
     }
 
-    /// The differences, for the owner.
-    ///
-    /// # Errors
-    /// Those of the operation.
     pub(crate) async fn compare(&self, app: &App, user: &User) -> Result<VersionDiff, HttpError> {
         Ok(app.diffs().compare(user, self.dataset, self.sides).await?)
     }

@@ -17,32 +17,30 @@ use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 use serde_json::json;
-use utoipa::openapi::{AllOfBuilder, ArrayBuilder, HttpMethod, ObjectBuilder, Ref, RefOr, Schema, Type};
+use utoipa::openapi::{AllOfBuilder, ArrayBuilder, Ref, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::DATASET_ID;
 use super::alternates::{alt_entity_count, positive};
 use super::caller::PULL_PATH;
 use super::fields::VERSION_NAME;
 use super::records::VersionRecord;
 use super::{Caller, Fields, JsonBody, body, fields};
+use super::{DATASET_ID, JsonResult};
 use crate::catalog;
 use crate::http::body::streamed;
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::description::typed;
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, AnswerBody, App, alternate_etag};
 
-/// The member that tells which alternate was there.
 pub(super) const ETAG_MEMBER: &str = "etag";
 
-/// What the pull, or the change before, gave.
 pub(super) const ETAG_FIELD: Field =
-    Field::required(ETAG_MEMBER, FieldKind::Text, "What the pull, or the change before, gave.", || {
-        json!("\"00112233445566778899aabbccddeeff\"")
-    });
+    Field::required(ETAG_MEMBER, FieldKind::Text, || json!("\"00112233445566778899aabbccddeeff\""))
+        .about("What the pull, or the change before, gave.");
 
 /// Whether the version has an alternate, whichever of both was pulled: positions of edits count in it.
 const X_ALTERNATE: HeaderName = HeaderName::from_static("x-alternate");
@@ -63,37 +61,26 @@ impl PulledEntities {
     }
 }
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&PULL, &PUSH];
-
-static PULL: Endpoint = Endpoint {
-    path: PULL_PATH,
-    operations: &[(HttpMethod::Post, "pullForEdit")],
-    group: Group::Alternates,
-    summary: "The entities of a version for an editor, with the etag that the push takes",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        fields::DATASET_ID,
-        Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, "One of its versions; else the active one.", || {
-            json!(1)
-        }),
-        Field::optional("alt", FieldKind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
-        Field::optional(
-            "offset",
-            FieldKind::WholeNumber,
-            "For a page: the position of its first entity, from 0.",
-            || json!(0),
-        ),
-        Field::optional("limit", FieldKind::WholeNumber, "For a page: at most so many entities.", || json!(100)),
-    ]),
-    answer: Answer {
-        schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
-        headers: &[&["ETag", "X-Alternate"]],
-        ..Answer::of("The entities exactly as they are stored, and the etag, which is also the `ETag`.", &[])
-    },
-    errors: &[404, 503],
-    handler: |method| on(method, pull_for_edit),
-};
+pub(super) static PULL: Endpoint =
+    Endpoint::post(PULL_PATH, "pullForEdit", Group::Alternates, |method| on(method, pull_for_edit))
+        .summary("The entities of a version for an editor, with the etag that the push takes")
+        .input(Input::Body(&[
+            fields::DATASET_ID,
+            Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, || json!(1))
+                .about("One of its versions; else the active one."),
+            Field::optional("alt", FieldKind::Boolean, || json!(false))
+                .about("Whether to pull the version's alternate."),
+            Field::optional("offset", FieldKind::WholeNumber, || json!(0))
+                .about("For a page: the position of its first entity, from 0."),
+            Field::optional("limit", FieldKind::WholeNumber, || json!(100))
+                .about("For a page: at most so many entities."),
+        ]))
+        .answer(Answer {
+            schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
+            headers: &[&["ETag", "X-Alternate"]],
+            ..Answer::of("The entities exactly as they are stored, and the etag, which is also the `ETag`.", &[])
+        })
+        .errors(&[404, 503]);
 
 async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Response, HttpError> {
     let fields = body.into_fields(&PULL)?;
@@ -116,12 +103,11 @@ async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonB
     Ok(response)
 }
 
-/// The record of a pull with the entities after it.
 fn pull_answer() -> RefOr<Schema> {
     let entities = ArrayBuilder::new()
         .items(Ref::from_schema_name("Entity"))
         .description(Some("The entities, exactly as they are stored."));
-    let entities = ObjectBuilder::new().schema_type(Type::Object).property("entities", entities).required("entities");
+    let entities = typed(Type::Object).property("entities", entities).required("entities");
     RefOr::T(Schema::AllOf(AllOfBuilder::new().item(PulledRecord::schema()).item(entities).build()))
 }
 
@@ -187,28 +173,20 @@ pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Re
     Ok(PulledEntities { record, entities: pulled.entities, has_alternate: pulled.has_alternate })
 }
 
-static PUSH: Endpoint = Endpoint {
-    path: "/agent/push_alt_version",
-    operations: &[(HttpMethod::Post, "pushAltVersion")],
-    group: Group::Alternates,
-    summary: "Saves the alternate of a version, unless one was saved or deleted since the entities were pulled",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]),
-    answer: Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next push."),
-    errors: &[404, 409, 422, 503],
-    handler: |method| on(method, push_alt_version),
-};
+pub(super) static PUSH: Endpoint =
+    Endpoint::post("/agent/push_alt_version", "pushAltVersion", Group::Alternates, |method| {
+        on(method, push_alt_version)
+    })
+    .summary("Saves the alternate of a version, unless one was saved or deleted since the entities were pulled")
+    .input(Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]))
+    .answer(Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next push."))
+    .errors(&[404, 409, 422, 503]);
 
-/// The names of what stands beside the entities.
 static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| PUSH.beside_entities());
 
 /// Members come in any order, entities of any size within `sources.max_bytes`. Nothing is saved unless the whole body
 /// came and can be used, and the etag is the version's.
-async fn push_alt_version(
-    Caller(user): Caller,
-    State(app): State<App>,
-    request: Request,
-) -> Result<Json<PushAnswer>, HttpError> {
+async fn push_alt_version(Caller(user): Caller, State(app): State<App>, request: Request) -> JsonResult<PushAnswer> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }

@@ -7,11 +7,10 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use serde_json::json;
-use utoipa::openapi::HttpMethod;
 
 use super::{Caller, QueryString, fields};
 use crate::http::description::{self, TEXT};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, names};
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::weighted_items;
 use crate::http::large_responses;
@@ -21,7 +20,6 @@ use crate::service::{App, Explanation, Holder, IgnoredParameter};
 const VERSION: &str = "version";
 const EXPLAIN: &str = "explain";
 
-/// What the explanation is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Text,
@@ -37,38 +35,29 @@ impl Form {
     }
 }
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&EXPLAIN_READ];
-
-static EXPLAIN_READ: Endpoint = Endpoint {
-    path: "/dataset/explain",
-    operations: &[(HttpMethod::Get, "explainRead")],
-    group: Group::Versions,
-    summary: "What a read of a dataset does, frozen or not: it is made with these parameters, counted and discarded",
-    callers: Callers::Users,
-    input: Input::Read(&[
-        fields::DATASET_ID,
-        Field::optional(
-            VERSION,
-            FieldKind::Version,
-            "The version: `active`, unless another one is named, `latest`, or a number, with `v` before it or not.",
-            || json!("v1"),
-        ),
-        Field::optional(
-            EXPLAIN,
-            FieldKind::OneOf(|| [Form::Text, Form::Json].map(Form::name).to_vec()),
-            "What the explanation is written as. When not given, `text` for who prefers text/plain in `Accept`, and \
-             `json` for all others.",
-            || json!("json"),
-        ),
-    ]),
-    answer: Answer {
-        media: &[(TEXT, || description::text(None))],
-        ..Answer::record::<Explanation>("The explanation, as JSON or as text.")
-    },
-    errors: &[404, 503],
-    handler: |method| on(method, explain),
-};
+pub(super) static EXPLAIN_READ: Endpoint =
+    Endpoint::get("/dataset/explain", "explainRead", Group::Versions, |method| on(method, explain))
+        .summary(
+            "What a read of a dataset does, frozen or not: it is made with these parameters, counted and discarded",
+        )
+        .input(Input::Read(&[
+            fields::DATASET_ID,
+            Field::optional(VERSION, FieldKind::Version, || json!("v1")).about(
+                "The version: `active`, unless another one is named, `latest`, or a number, with `v` before it or not.",
+            ),
+            Field::optional(EXPLAIN, FieldKind::OneOf(|| [Form::Text, Form::Json].map(Form::name).to_vec()), || {
+                json!("json")
+            })
+            .about(
+                "What the explanation is written as. When not given, `text` for who prefers text/plain in `Accept`, \
+                 and `json` for all others.",
+            ),
+        ]))
+        .answer(Answer {
+            media: &[(TEXT, || description::text(None))],
+            ..Answer::record::<Explanation>("The explanation, as JSON or as text.")
+        })
+        .errors(&[404, 503]);
 
 async fn explain(
     Caller(user): Caller,

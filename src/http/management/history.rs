@@ -6,30 +6,23 @@ use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
 use super::records::{AttemptRecord, time};
-use super::{Caller, Fields, Identified, QueryString, fields, webhooks};
+use super::{Caller, Fields, Identified, JsonResult, QueryString, fields, webhooks};
 use crate::catalog::{Attempt, DayUsage, SentDelivery};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::{CallError, HttpError};
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::error::CallError;
 use crate::model::ids::AttemptId;
 use crate::model::limits;
 use crate::model::version::VersionNumber;
 use crate::service::App;
 
-/// Days of usage, unless asked otherwise.
 const DAYS: u64 = 30;
 
-const AFTER: Field =
-    Field::optional("after", FieldKind::Positive, "Only those that are older than the one with this `id`.", || {
-        json!(1000)
-    });
+const AFTER: Field = Field::optional("after", FieldKind::Positive, || json!(1000))
+    .about("Only those that are older than the one with this `id`.");
 const LIMIT: Field =
-    Field::optional("limit", FieldKind::Positive, "At most so many; 1,000 at most in any case.", || json!(100));
-
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&ATTEMPTS, &DELIVERIES, &USAGE];
+    Field::optional("limit", FieldKind::Positive, || json!(100)).about("At most so many; 1,000 at most in any case.");
 
 /// The page that a query asks for: the `id` before it, and how many entries.
 fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
@@ -38,46 +31,30 @@ fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
     Ok((query.optional_positive("after")?, limit))
 }
 
-static ATTEMPTS: Endpoint = Endpoint {
-    path: "/dataset/attempts",
-    operations: &[(HttpMethod::Get, "listAttempts")],
-    group: Group::Versions,
-    summary: "The last 1,000 attempts to refresh a dataset, newest first",
-    callers: Callers::Users,
-    input: Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]),
-    answer: Answer::record::<AttemptsAnswer>("A page of the attempts. The next one is that after the last `id`."),
-    errors: &[404],
-    handler: |method| on(method, attempts),
-};
+pub(super) static ATTEMPTS: Endpoint =
+    Endpoint::get("/dataset/attempts", "listAttempts", Group::Versions, |method| on(method, attempts))
+        .summary("The last 1,000 attempts to refresh a dataset, newest first")
+        .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
+        .answer(Answer::record::<AttemptsAnswer>("A page of the attempts. The next one is that after the last `id`."))
+        .errors(&[404]);
 
-async fn attempts(
-    Caller(user): Caller,
-    State(app): State<App>,
-    query: QueryString,
-) -> Result<Json<AttemptsAnswer>, HttpError> {
+async fn attempts(Caller(user): Caller, State(app): State<App>, query: QueryString) -> JsonResult<AttemptsAnswer> {
     let query = query.into_fields(&ATTEMPTS)?;
     let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
     let attempts = app.datasets().attempts(&user, id, after.map(AttemptId::new), limit).await?;
     Ok(Json(AttemptsAnswer { ok: true, attempts: attempts.iter().map(PastAttempt::from).collect() }))
 }
 
-static DELIVERIES: Endpoint = Endpoint {
-    path: "/webhook/deliveries",
-    operations: &[(HttpMethod::Get, "listDeliveries")],
-    group: Group::Webhooks,
-    summary: "The last 1,000 webhooks that were sent for a dataset, newest first, also when there is none any more",
-    callers: Callers::Users,
-    input: Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]),
-    answer: Answer::record::<DeliveriesAnswer>("A page of the deliveries. The next one is that after the last `id`."),
-    errors: &[404],
-    handler: |method| on(method, deliveries),
-};
+pub(super) static DELIVERIES: Endpoint =
+    Endpoint::get("/webhook/deliveries", "listDeliveries", Group::Webhooks, |method| on(method, deliveries))
+        .summary("The last 1,000 webhooks that were sent for a dataset, newest first, also when there is none any more")
+        .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
+        .answer(Answer::record::<DeliveriesAnswer>(
+            "A page of the deliveries. The next one is that after the last `id`.",
+        ))
+        .errors(&[404]);
 
-async fn deliveries(
-    caller: Identified,
-    State(app): State<App>,
-    query: QueryString,
-) -> Result<Json<DeliveriesAnswer>, HttpError> {
+async fn deliveries(caller: Identified, State(app): State<App>, query: QueryString) -> JsonResult<DeliveriesAnswer> {
     let query = query.into_fields(&DELIVERIES)?;
     let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
     let deliveries = app.webhooks().deliveries(&caller.user, id, after.map(VersionNumber::new), limit).await?;
@@ -87,31 +64,18 @@ async fn deliveries(
     Ok(Json(DeliveriesAnswer { ok: true, deliveries }))
 }
 
-static USAGE: Endpoint = Endpoint {
-    path: "/dataset/usage",
-    operations: &[(HttpMethod::Get, "getUsage")],
-    group: Group::Datasets,
-    summary: "How much a dataset is read, by day in UTC, newest first",
-    callers: Callers::Users,
-    input: Input::Query(&[
-        fields::DATASET_ID,
-        Field::optional(
-            "days",
-            FieldKind::Positive,
-            "Of so many days, today among them; 30 unless given, 400 at most in any case.",
-            || json!(7),
-        ),
-    ]),
-    answer: Answer::record::<UsageAnswer>("The days on which it was read."),
-    errors: &[404],
-    handler: |method| on(method, usage),
-};
+pub(super) static USAGE: Endpoint =
+    Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, |method| on(method, usage))
+        .summary("How much a dataset is read, by day in UTC, newest first")
+        .input(Input::Query(&[
+            fields::DATASET_ID,
+            Field::optional("days", FieldKind::Positive, || json!(7))
+                .about("Of so many days, today among them; 30 unless given, 400 at most in any case."),
+        ]))
+        .answer(Answer::record::<UsageAnswer>("The days on which it was read."))
+        .errors(&[404]);
 
-async fn usage(
-    Caller(user): Caller,
-    State(app): State<App>,
-    query: QueryString,
-) -> Result<Json<UsageAnswer>, HttpError> {
+async fn usage(Caller(user): Caller, State(app): State<App>, query: QueryString) -> JsonResult<UsageAnswer> {
     let query = query.into_fields(&USAGE)?;
     let (id, days) = (query.dataset_id()?, query.optional_positive("days")?.unwrap_or(DAYS));
     let usage = app.usage().days(&user, id, days).await?;

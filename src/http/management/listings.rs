@@ -8,7 +8,6 @@ use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
 use super::QueryString;
 use super::records::time;
@@ -26,37 +25,24 @@ use crate::service::{App, Bucket};
 const PAGE: u32 = 100;
 const MOST: u32 = limits::LISTINGS as u32;
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&DATASETS];
-
-static DATASETS: Endpoint = Endpoint {
-    path: "/datasets",
-    operations: &[(HttpMethod::Get, "findDatasets")],
-    group: Group::Datasets,
-    summary: "The public datasets that their owners list, by id; counts as a public read",
-    callers: Callers::Anybody,
-    input: Input::Query(&[
-        Field::optional(
-            "q",
-            FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS),
-            "Only those whose name or description holds this text, whatever the case.",
-            || json!("countries"),
-        ),
-        Field::optional("after", FieldKind::Positive, "Only those with a greater `dataset_id`.", || json!(1)),
-        Field::optional(
-            "limit",
-            FieldKind::Positive,
-            "At most so many, 100 unless given; 1,000 at most in any case.",
-            || json!(100),
-        ),
-    ]),
-    answer: Answer {
-        headers: &[RATE, CORS],
-        ..Answer::record::<ListingsAnswer>("A page of the datasets. The next one is that after the last `dataset_id`.")
-    },
-    errors: &[429, 503],
-    handler: |method| on(method, datasets),
-};
+pub(super) static DATASETS: Endpoint =
+    Endpoint::get("/datasets", "findDatasets", Group::Datasets, |method| on(method, datasets))
+        .summary("The public datasets that their owners list, by id; counts as a public read")
+        .callers(Callers::Anybody)
+        .input(Input::Query(&[
+            Field::optional("q", FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS), || json!("countries"))
+                .about("Only those whose name or description holds this text, whatever the case."),
+            Field::optional("after", FieldKind::Positive, || json!(1)).about("Only those with a greater `dataset_id`."),
+            Field::optional("limit", FieldKind::Positive, || json!(100))
+                .about("At most so many, 100 unless given; 1,000 at most in any case."),
+        ]))
+        .answer(Answer {
+            headers: &[RATE, CORS],
+            ..Answer::record::<ListingsAnswer>(
+                "A page of the datasets. The next one is that after the last `dataset_id`.",
+            )
+        })
+        .errors(&[429, 503]);
 
 /// Nobody's credentials are looked at. Scripts of any origin may read the answers.
 async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Response {
@@ -96,7 +82,7 @@ struct ListingsAnswer {
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct ListedDataset {
     /// Its id.
-    dataset_id: u64,
+    pub dataset_id: u64,
     /// Its name.
     name: String,
     /// Its name in URLs.
@@ -116,7 +102,6 @@ pub(in crate::http) struct ListedDataset {
 }
 
 impl ListedDataset {
-    /// Its id.
     pub(in crate::http) fn id(&self) -> u64 {
         self.dataset_id
     }

@@ -3,8 +3,8 @@
 //! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
 //! then 415, 413 and 400 by `JsonBody` or `QueryString`; then the fields, 404 for what they name, and the rest.
 //!
-//! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS` of its module. To add a field,
-//! write its `Field` in the endpoint's input, and take it in the handler.
+//! To add an endpoint, write its `Endpoint` and its handler, and name it in [`ENDPOINTS`]. To add a field, write its
+//! `Field` in the endpoint's input, and take it in the handler.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what endpoints of several modules answer with |
 //! | `fields` | fields that endpoints of several modules take |
-//! | `sessions`, `tokens`, `datasets`, `clones`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks`, `history` | the operations |
+//! | `sessions`, `tokens`, `datasets`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks`, `history` | the operations |
 //! | `alternate_edits` | the operation that edits an alternate by position |
 //! | `ping` | `/ping/{token}`: a refresh without a session |
 //! | `diff_schemas` | what a diff holds, for the document |
@@ -23,7 +23,6 @@ pub(super) mod alternate_edits;
 mod alternates;
 pub(super) mod body;
 mod caller;
-mod clones;
 mod datasets;
 mod diff_schemas;
 mod diffs;
@@ -48,39 +47,64 @@ pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
 pub(crate) use diffs::DiffCall;
 use query::QueryString;
 
-use axum::Router;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::map_response;
 use axum::response::Response;
+use axum::{Json, Router};
 
 use super::endpoint::{self, Endpoint};
+use super::error::HttpError;
 pub(super) use super::headers::base_url::BaseUrl;
 use crate::service::App;
 
-/// The member or parameter that names a dataset.
+type JsonResult<T> = Result<Json<T>, HttpError>;
+
 pub(in crate::http) const DATASET_ID: &str = "dataset_id";
 
 /// Every endpoint, in the order in which tools show their groups.
+static ENDPOINTS: [&Endpoint; 37] = [
+    &sessions::LOGIN,
+    &sessions::LOGOUT,
+    &sessions::ME,
+    &sessions::LIST,
+    &sessions::END,
+    &sessions::PASSWORD,
+    &tokens::CREATE,
+    &tokens::DELETE,
+    &tokens::LIST,
+    &datasets::CREATE,
+    &datasets::UPDATE,
+    &datasets::DELETE,
+    &datasets::LIST,
+    &datasets::VIEW,
+    &datasets::ROTATE_KEY,
+    &datasets::ROTATE_PING,
+    &datasets::ROLLBACK,
+    &datasets::UNPIN,
+    &datasets::UNFREEZE,
+    &datasets::CLONE,
+    &listings::DATASETS,
+    &refresh::REFRESH,
+    &ping::PING,
+    &profile::PROFILE,
+    &explain::EXPLAIN_READ,
+    &diffs::DIFF,
+    &alternates::SAVE,
+    &alternates::DELETE,
+    &alternate_edits::EDIT,
+    &edits::PULL,
+    &edits::PUSH,
+    &webhooks::REGISTER,
+    &webhooks::DELETE,
+    &webhooks::VIEW,
+    &history::ATTEMPTS,
+    &history::DELIVERIES,
+    &history::USAGE,
+];
+
 pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    let modules = [
-        sessions::ENDPOINTS,
-        tokens::ENDPOINTS,
-        datasets::ENDPOINTS,
-        clones::ENDPOINTS,
-        listings::ENDPOINTS,
-        refresh::ENDPOINTS,
-        ping::ENDPOINTS,
-        profile::ENDPOINTS,
-        explain::ENDPOINTS,
-        diffs::ENDPOINTS,
-        alternates::ENDPOINTS,
-        alternate_edits::ENDPOINTS,
-        edits::ENDPOINTS,
-        webhooks::ENDPOINTS,
-        history::ENDPOINTS,
-    ];
-    modules.into_iter().flatten().copied()
+    ENDPOINTS.into_iter()
 }
 
 pub(super) fn routes() -> Router<App> {

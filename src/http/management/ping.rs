@@ -16,23 +16,15 @@ use crate::http::headers::client_ip;
 use crate::http::read::rate;
 use crate::service::{App, Bucket, RateLimitStatus, RefreshError, Refreshed};
 
-/// The path before the token.
 pub(super) const PREFIX: &str = "/ping/";
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&PING];
-
-static PING: Endpoint = Endpoint {
-    path: "/ping/{token}",
-    operations: &[(HttpMethod::Get, "ping"), (HttpMethod::Post, "pingByPost")],
-    group: Group::Versions,
-    summary: "Refreshes the dataset whose ping URL this is",
-    callers: Callers::Anybody,
-    input: Input::Token,
-    answer: Answer::record::<VersionAnswer>("The version as it is now."),
-    errors: &[404, 409, 422, 429, 502, 503],
-    handler: |_| any(ping),
-};
+pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group::Versions, |_| any(ping))
+    .also(HttpMethod::Post, "pingByPost")
+    .summary("Refreshes the dataset whose ping URL this is")
+    .callers(Callers::Anybody)
+    .input(Input::Token)
+    .answer(Answer::record::<VersionAnswer>("The version as it is now."))
+    .errors(&[404, 409, 422, 429, 502, 503]);
 
 /// The handler, for every method. Answers when the refresh is over; a client that leaves does not cancel it.
 ///

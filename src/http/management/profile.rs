@@ -8,7 +8,6 @@ use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
 use super::caller::AnyCaller;
 use super::{QueryString, fields};
@@ -19,29 +18,22 @@ use crate::http::large_responses;
 use crate::http::read::rate;
 use crate::service::{App, Bucket, Holder, ProfileRequest, VersionProfile};
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&PROFILE];
-
-static PROFILE: Endpoint = Endpoint {
-    path: "/dataset/profile",
-    operations: &[(HttpMethod::Get, "profileVersion")],
-    group: Group::Versions,
-    summary: "What the paths of a version hold, and which are stored as shredded columns: of the caller's datasets, and of public ones",
-    callers: Callers::UsersAndAnybody,
-    input: Input::Query(&[
-        Field { about: "One of the caller's datasets, or a public one.", ..fields::DATASET_ID },
-        Field::optional(
-            "version",
-            FieldKind::Version,
-            "`active` (the default), `latest`, or the number of a version, with or without a `v`.",
-            || json!("latest"),
-        ),
-        Field::optional("alt", FieldKind::Boolean, "Whether the alternate of the version is meant.", || json!(false)),
-    ]),
-    answer: Answer::record::<ProfileAnswer>("The profile of the version."),
-    errors: &[404, 429],
-    handler: |method| on(method, profile),
-};
+pub(super) static PROFILE: Endpoint =
+    Endpoint::get("/dataset/profile", "profileVersion", Group::Versions, |method| on(method, profile))
+        .summary(
+            "What the paths of a version hold, and which are stored as shredded columns: of the caller's \
+             datasets, and of public ones",
+        )
+        .callers(Callers::UsersAndAnybody)
+        .input(Input::Query(&[
+            Field { about: "One of the caller's datasets, or a public one.", ..fields::DATASET_ID },
+            Field::optional("version", FieldKind::Version, || json!("latest"))
+                .about("`active` (the default), `latest`, or the number of a version, with or without a `v`."),
+            Field::optional("alt", FieldKind::Boolean, || json!(false))
+                .about("Whether the alternate of the version is meant."),
+        ]))
+        .answer(Answer::record::<ProfileAnswer>("The profile of the version."))
+        .errors(&[404, 429]);
 
 /// Calls without credentials count as public reads of a client, and scripts of any origin may read their responses.
 /// Calls of users count as private reads. Without credentials, a private dataset is what a missing one is: 401.

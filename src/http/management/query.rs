@@ -37,10 +37,6 @@ impl FromRequestParts<App> for QueryString {
 }
 
 impl QueryString {
-    /// The parameters of an endpoint.
-    ///
-    /// # Errors
-    /// [`CallError::NotUtf8`]; [`CallError::NoSuchField`] for one that it does not list.
     pub(super) fn into_fields(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
         if let Some(raw) = self.not_utf8 {
             return Err(CallError::NotUtf8 { raw });
@@ -50,8 +46,7 @@ impl QueryString {
         Ok(Fields::from_query(self.parameters, listed))
     }
 
-    /// The parameters of an endpoint that takes those of a read, too: their parser knows all names, and refuses what is
-    /// not UTF-8.
+    /// The parameters of an endpoint that takes those of a read, too, whose parser checks names and UTF-8.
     pub(super) fn beside_a_read(self, endpoint: &Endpoint) -> Fields {
         Fields::from_query(self.parameters, names(endpoint.parameters()))
     }

@@ -5,8 +5,9 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::BaseUrl;
+use super::{BaseUrl, JsonResult};
 use crate::catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
+use crate::http::endpoint::Answer;
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::model::scope::Scope;
@@ -18,6 +19,9 @@ pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
+pub(super) const DONE: Answer = Answer::record::<Done>("It is done.");
+pub(super) const DATASET: Answer = Answer::record::<DatasetAnswer>("The dataset as it is now.");
+
 /// That it was done.
 #[derive(Serialize, ToSchema)]
 pub struct Done {
@@ -26,7 +30,6 @@ pub struct Done {
 }
 
 impl Done {
-    /// The answer.
     pub const OK: Done = Done { ok: true };
 }
 
@@ -136,8 +139,7 @@ pub struct DatasetRecord {
 }
 
 impl DatasetRecord {
-    /// The record as a client sees it that reaches the service there.
-    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &BaseUrl) -> DatasetRecord {
+    pub(in crate::http) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetRecord {
         let dataset = &owned.dataset;
         DatasetRecord {
             dataset_id: dataset.id.get(),
@@ -155,7 +157,7 @@ impl DatasetRecord {
             infer_types: dataset.infer_types,
             schedule: dataset.schedule.clone(),
             index: IndexLists::from(&dataset.index),
-            ping_url: Some(reached.url(&format!("/ping/{}", dataset.ping_token.expose()))),
+            ping_url: Some(base.url(&format!("/ping/{}", dataset.ping_token.expose()))),
             active_version: dataset.active_version().map(|version| version.get()),
             latest_version: dataset.latest_version.map(|version| version.get()),
             pinned: dataset.pinned_version.is_some(),
@@ -186,10 +188,11 @@ pub struct DatasetAnswer {
     pub dataset: DatasetRecord,
 }
 
+pub(super) type DatasetResult = JsonResult<DatasetAnswer>;
+
 impl DatasetAnswer {
-    /// The answer to a client that reaches the service there.
-    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &BaseUrl) -> DatasetAnswer {
-        DatasetAnswer { ok: true, dataset: DatasetRecord::new(owned, reached) }
+    pub(in crate::http) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetAnswer {
+        DatasetAnswer { ok: true, dataset: DatasetRecord::new(owned, base) }
     }
 }
 

@@ -22,14 +22,13 @@ use futures::{Stream, StreamExt, stream};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
-use super::DATASET_ID;
 use super::body::OBJECT_FORM;
 use super::records::VersionRecord;
 use super::{Caller, JsonBody, QueryString, body, fields};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
-use crate::http::error::{CallError, HttpError};
+use super::{DATASET_ID, JsonResult};
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::http::error::CallError;
 use crate::model::ids::DatasetId;
 use crate::model::limits::BRACKET_WITHIN_BYTES;
 use crate::model::source::SourceFormat;
@@ -39,47 +38,34 @@ use crate::source::{InferTypes, SourceError, begins_with_object, has_objects_as_
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = BRACKET_WITHIN_BYTES;
 
-/// The parameter that says what cells of tables become.
 const INFER_TYPES: &str = "infer_types";
 
-/// Its path.
 pub(super) const PATH: &str = "/dataset/refresh";
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&REFRESH];
-
-static REFRESH: Endpoint = Endpoint {
-    path: PATH,
-    operations: &[(HttpMethod::Post, "refreshDataset")],
-    group: Group::Versions,
-    summary: "Makes a version: fetches the source, or takes the entities of a `push` dataset",
-    callers: Callers::Users,
-    input: Input::BodyOrDocument {
-        body: &[
-            fields::DATASET_ID,
-            Field { need: Need::Optional, about: "For `push`: the entities.", ..fields::ENTITIES },
-        ],
-        query: &[
-            Field { need: Need::Optional, about: "The dataset, when the body does not name it.", ..fields::DATASET_ID },
-            Field::optional(
-                "format",
-                FieldKind::OneOf(fields::source_formats),
-                "The format of a document that is pushed; detected when not given.",
-                || json!("jsonl"),
-            ),
-            Field::optional(
-                INFER_TYPES,
-                FieldKind::Boolean,
-                "For csv and tsv that are pushed: whether cells become numbers, booleans and nulls where they are exactly that; \
-                 as the dataset has it when not given.",
-                || json!(false),
-            ),
-        ],
-    },
-    answer: Answer::record::<RefreshAnswer>("The version as it is now, and what to know of it."),
-    errors: &[404, 409, 422, 502, 503],
-    handler: |method| on(method, refresh),
-};
+pub(super) static REFRESH: Endpoint =
+    Endpoint::post(PATH, "refreshDataset", Group::Versions, |method| on(method, refresh))
+        .summary("Makes a version: fetches the source, or takes the entities of a `push` dataset")
+        .input(Input::BodyOrDocument {
+            body: &[
+                fields::DATASET_ID,
+                Field { need: Need::Optional, about: "For `push`: the entities.", ..fields::ENTITIES },
+            ],
+            query: &[
+                Field {
+                    need: Need::Optional,
+                    about: "The dataset, when the body does not name it.",
+                    ..fields::DATASET_ID
+                },
+                Field::optional("format", FieldKind::OneOf(fields::source_formats), || json!("jsonl"))
+                    .about("The format of a document that is pushed; detected when not given."),
+                Field::optional(INFER_TYPES, FieldKind::Boolean, || json!(false)).about(
+                    "For csv and tsv that are pushed: whether cells become numbers, booleans and nulls where they are \
+                     exactly that; as the dataset has it when not given.",
+                ),
+            ],
+        })
+        .answer(Answer::record::<RefreshAnswer>("The version as it is now, and what to know of it."))
+        .errors(&[404, 409, 422, 502, 503]);
 
 /// The envelope of a version that was just made.
 #[derive(Serialize, ToSchema)]
@@ -100,7 +86,7 @@ async fn refresh(
     State(app): State<App>,
     query: QueryString,
     request: Request,
-) -> Result<Json<RefreshAnswer>, HttpError> {
+) -> JsonResult<RefreshAnswer> {
     let announced = Announced::of(request.headers())?;
     body::check_announced(&app, request.body(), 0)?;
     let query = query.into_fields(&REFRESH)?;
@@ -181,20 +167,16 @@ const LINES: &str =
 const DOCUMENT: &str =
     "To push a document that is an object, such as one with a records_path, add format=json to the query";
 
-/// The error for a body, with what to do.
 fn bad_body(reason: String, advice: &str) -> RefreshError {
     RefreshError::Source(SourceError::BadBody { reason: format!("{reason}. {advice}") })
 }
 
-/// What the headers say of the body.
 struct Announced {
     content_type: Option<String>,
     json: bool,
 }
 
 impl Announced {
-    /// # Errors
-    /// [`CallError::NotSource`] for a type, or a coding, that no source has.
     fn of(headers: &HeaderMap) -> Result<Announced, CallError> {
         for coding in headers.get_all(CONTENT_ENCODING) {
             let coding = coding.to_str().unwrap_or("?").trim().to_ascii_lowercase();
@@ -226,7 +208,6 @@ impl Announced {
     }
 }
 
-/// A body of which the beginning has been read.
 struct Taken {
     head: BytesMut,
     rest: BodyDataStream,
@@ -240,9 +221,6 @@ impl Taken {
     }
 
     /// Reads until the beginning is enough, or the body has ended.
-    ///
-    /// # Errors
-    /// [`CallError::Cut`], [`CallError::TooSlow`].
     async fn read_until(&mut self, enough: impl Fn(&[u8]) -> bool) -> Result<(), CallError> {
         let patience = self.patience;
         let read = async {
@@ -287,9 +265,6 @@ impl Taken {
     }
 
     /// Whether the body begins with an object, if need be behind a byte order mark or unpacked.
-    ///
-    /// # Errors
-    /// [`CallError::Cut`], [`CallError::TooSlow`].
     async fn begins_with_object(&mut self) -> Result<bool, CallError> {
         if !matches!(self.head.trim_ascii_start().first(), Some(b'{' | b'[') | None) {
             // Packed, perhaps: it takes more to tell.
@@ -298,7 +273,6 @@ impl Taken {
         Ok(begins_with_object(&self.head))
     }
 
-    /// The whole body.
     fn into_stream(self) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
         let head = self.head.freeze();
         let rest = if self.ended { None } else { Some(self.rest) };

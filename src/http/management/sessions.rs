@@ -11,11 +11,10 @@ use cookie::{Cookie, SameSite};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
 use super::caller::{SESSION_COOKIE, session_id};
-use super::records::{Done, time};
-use super::{BaseUrl, Caller, Identified, JsonBody, QueryString, body};
+use super::records::{DONE, Done, time};
+use super::{BaseUrl, Caller, Identified, JsonBody, JsonResult, QueryString, body};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::base_url::has_foreign_origin;
@@ -24,29 +23,20 @@ use crate::model::limits;
 use crate::model::user::User;
 use crate::service::{App, Holder, LoggedIn, OwnedSession};
 
-/// Bytes of a log-in, which anybody may try.
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 
-/// What the log-in and `me` answer.
 const USER: Answer = Answer::record::<UserAnswer>("The user, with the plan.");
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&LOGIN, &LOGOUT, &ME, &LIST, &END, &PASSWORD];
-
-static LOGIN: Endpoint = Endpoint {
-    path: "/session/login",
-    operations: &[(HttpMethod::Post, "logIn")],
-    group: Group::Accounts,
-    summary: "Begins a session, whose id is in the cookie `strata_session`",
-    callers: Callers::Anybody,
-    input: Input::Body(&[
-        Field::required("email", FieldKind::Text, "The e-mail address.", || json!("ada@example.org")),
-        Field::required("password", FieldKind::Text, "The password.", || json!("a password")),
-    ]),
-    answer: Answer { headers: &[&["Set-Cookie"]], ..USER },
-    errors: &[401, 403, 429, 503],
-    handler: |method| on(method, login),
-};
+pub(super) static LOGIN: Endpoint =
+    Endpoint::post("/session/login", "logIn", Group::Accounts, |method| on(method, login))
+        .summary("Begins a session, whose id is in the cookie `strata_session`")
+        .callers(Callers::Anybody)
+        .input(Input::Body(&[
+            Field::required("email", FieldKind::Text, || json!("ada@example.org")).about("The e-mail address."),
+            Field::required("password", FieldKind::Text, || json!("a password")).about("The password."),
+        ]))
+        .answer(Answer { headers: &[&["Set-Cookie"]], ..USER })
+        .errors(&[401, 403, 429, 503]);
 
 async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
     let (mut head, body) = request.into_parts();
@@ -54,7 +44,7 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
         return Err(CallError::ForeignOrigin.into());
     }
-    let reached = BaseUrl::from_request_parts(&mut head, &app).await?;
+    let base = BaseUrl::from_request_parts(&mut head, &app).await?;
     let client = client_ip::of(&head, &app);
     let before = session_id(&head.headers);
     let origin = client_ip::session_origin(&head, &app);
@@ -66,38 +56,30 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.logins().log_in(client, (email, password), &origin, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
-    begin(&app, &logged_in, response.headers_mut(), &reached);
+    begin(&app, &logged_in, response.headers_mut(), &base);
     Ok(response)
 }
 
-/// Gives the client the cookie of its new session.
-pub(in crate::http) fn begin(app: &App, logged_in: &LoggedIn, headers: &mut HeaderMap, reached: &BaseUrl) {
+pub(in crate::http) fn begin(app: &App, logged_in: &LoggedIn, headers: &mut HeaderMap, base: &BaseUrl) {
     // No session lasts longer. Browsers keep no cookie for more than 400 days.
     let longest_s = i64::try_from(app.config().sessions.absolute_s).unwrap_or(i64::MAX);
-    set_cookie(headers, logged_in.session_id.expose(), Duration::seconds(longest_s), reached);
+    set_cookie(headers, logged_in.session_id.expose(), Duration::seconds(longest_s), base);
 }
 
-/// Takes the cookie of its session from the client.
-pub(in crate::http) fn forget(headers: &mut HeaderMap, reached: &BaseUrl) {
-    set_cookie(headers, "", Duration::ZERO, reached);
+pub(in crate::http) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
+    set_cookie(headers, "", Duration::ZERO, base);
 }
 
-static LOGOUT: Endpoint = Endpoint {
-    path: "/session/logout",
-    operations: &[(HttpMethod::Post, "logOut")],
-    group: Group::Accounts,
-    summary: "Ends the session",
-    callers: Callers::Users,
-    input: Input::Nothing,
-    answer: Answer { headers: &[&["Set-Cookie"]], ..Answer::record::<Done>("It is done.") },
-    errors: &[400, 408, 413],
-    handler: |method| on(method, logout),
-};
+pub(super) static LOGOUT: Endpoint =
+    Endpoint::post("/session/logout", "logOut", Group::Accounts, |method| on(method, logout))
+        .summary("Ends the session")
+        .answer(Answer { headers: &[&["Set-Cookie"]], ..DONE })
+        .errors(&[400, 408, 413]);
 
 /// A body is not needed. One that is JSON has no fields.
 async fn logout(
     Caller(user): Caller,
-    reached: BaseUrl,
+    base: BaseUrl,
     State(app): State<App>,
     request: Request,
 ) -> Result<Response, HttpError> {
@@ -112,97 +94,68 @@ async fn logout(
         app.sessions().end(&id).await?;
     }
     let mut response = Json(Done::OK).into_response();
-    forget(response.headers_mut(), &reached);
+    forget(response.headers_mut(), &base);
     Ok(response)
 }
 
-static ME: Endpoint = Endpoint {
-    path: "/session/me",
-    operations: &[(HttpMethod::Get, "getUser")],
-    group: Group::Accounts,
-    summary: "The caller",
-    callers: Callers::Users,
-    input: Input::Nothing,
-    answer: USER,
-    errors: &[],
-    handler: |method| on(method, me),
-};
+pub(super) static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::Accounts, |method| on(method, me))
+    .summary("The caller")
+    .answer(USER);
 
-async fn me(Caller(user): Caller, query: QueryString) -> Result<Json<UserAnswer>, HttpError> {
+async fn me(Caller(user): Caller, query: QueryString) -> JsonResult<UserAnswer> {
     query.into_fields(&ME)?;
     Ok(Json(UserAnswer::from(&user)))
 }
 
-static LIST: Endpoint = Endpoint {
-    path: "/session/list",
-    operations: &[(HttpMethod::Get, "listSessions")],
-    group: Group::Accounts,
-    summary: "The caller's sessions, the newest first",
-    callers: Callers::Users,
-    input: Input::Nothing,
-    answer: Answer::record::<SessionsAnswer>("The sessions that last, without what opens them."),
-    errors: &[],
-    handler: |method| on(method, list),
-};
+pub(super) static LIST: Endpoint =
+    Endpoint::get("/session/list", "listSessions", Group::Accounts, |method| on(method, list))
+        .summary("The caller's sessions, the newest first")
+        .answer(Answer::record::<SessionsAnswer>("The sessions that last, without what opens them."));
 
-async fn list(
-    caller: Identified,
-    State(app): State<App>,
-    query: QueryString,
-) -> Result<Json<SessionsAnswer>, HttpError> {
+async fn list(caller: Identified, State(app): State<App>, query: QueryString) -> JsonResult<SessionsAnswer> {
     query.into_fields(&LIST)?;
     let sessions = app.sessions().list(&caller.user, caller.session()).await?;
     Ok(Json(SessionsAnswer { ok: true, sessions: sessions.into_iter().map(SessionRecord::from).collect() }))
 }
 
-static END: Endpoint = Endpoint {
-    path: "/session/end",
-    operations: &[(HttpMethod::Delete, "endSession")],
-    group: Group::Accounts,
-    summary: "Ends one of the caller's sessions",
-    callers: Callers::Users,
-    input: Input::Body(&[Field::required("id", FieldKind::Text, "What `/session/list` names it by.", || {
-        json!("00112233445566778899aabbccddeeff")
-    })]),
-    answer: Answer::record::<Done>("It is done."),
-    errors: &[404],
-    handler: |method| on(method, end),
-};
+pub(super) static END: Endpoint =
+    Endpoint::delete("/session/end", "endSession", Group::Accounts, |method| on(method, end))
+        .summary("Ends one of the caller's sessions")
+        .input(Input::Body(&[Field::required("id", FieldKind::Text, || json!("00112233445566778899aabbccddeeff"))
+            .about("What `/session/list` names it by.")]))
+        .answer(DONE)
+        .errors(&[404]);
 
-async fn end(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+async fn end(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
     let fields = body.into_fields(&END)?;
     app.sessions().end_listed(&user, fields.text("id")?).await?;
     Ok(Json(Done::OK))
 }
 
-static PASSWORD: Endpoint = Endpoint {
-    path: "/account/password",
-    operations: &[(HttpMethod::Post, "changePassword")],
-    group: Group::Accounts,
-    summary: "Replaces the caller's password, and ends all other sessions; tokens stay",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        Field::required("old", FieldKind::Text, "The password so far.", || json!("a password")),
-        Field::required("new", FieldKind::Text, "The new one, 1 to 1,024 bytes.", || json!("another password")),
-    ]),
-    answer: USER,
-    errors: &[429, 503],
-    handler: |method| on(method, password),
-};
+pub(super) static PASSWORD: Endpoint =
+    Endpoint::post("/account/password", "changePassword", Group::Accounts, |method| on(method, password))
+        .summary("Replaces the caller's password, and ends all other sessions; tokens stay")
+        .input(Input::Body(&[
+            Field::required("old", FieldKind::Text, || json!("a password")).about("The password so far."),
+            Field::required("new", FieldKind::Text, || json!("another password"))
+                .about("The new one, 1 to 1,024 bytes."),
+        ]))
+        .answer(USER)
+        .errors(&[429, 503]);
 
-async fn password(caller: Identified, State(app): State<App>, body: JsonBody) -> Result<Json<UserAnswer>, HttpError> {
+async fn password(caller: Identified, State(app): State<App>, body: JsonBody) -> JsonResult<UserAnswer> {
     let fields = body.into_fields(&PASSWORD)?;
     let (old, new) = (fields.text("old")?, fields.text("new")?);
     app.logins().change_password(caller.client, &caller.user, old, new, caller.session()).await?;
     Ok(Json(UserAnswer::from(&caller.user)))
 }
 
-fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &BaseUrl) {
+fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, base: &BaseUrl) {
     let cookie = Cookie::build((SESSION_COOKIE, value))
         .path("/")
         .http_only(true)
         .same_site(SameSite::Lax)
-        .secure(reached.is_https())
+        .secure(base.https)
         .max_age(age);
     // Letters, digits and punctuation are always a valid value.
     if let Ok(value) = HeaderValue::try_from(cookie.to_string()) {

@@ -6,50 +6,34 @@ use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
 
-use super::records::{Done, time};
-use super::{Caller, JsonBody, QueryString};
+use super::records::{DONE, Done, time};
+use super::{Caller, JsonBody, JsonResult, QueryString};
 use crate::catalog::{ApiToken, Grant};
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::HttpError;
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::model::limits::TOKEN_LIFETIME_S;
 use crate::model::scope::Scope;
 use crate::service::App;
 
 const NAME: Field =
-    Field::required("name", FieldKind::Text, "The token's name, unique among the caller's.", || json!("ci"));
+    Field::required("name", FieldKind::Text, || json!("ci")).about("The token's name, unique among the caller's.");
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&CREATE, &DELETE, &LIST];
+pub(super) static CREATE: Endpoint =
+    Endpoint::post("/token/create", "createToken", Group::Accounts, |method| on(method, create))
+        .summary("Makes an API token, which is shown this once")
+        .input(Input::Body(&[
+            NAME,
+            Field::optional("scope", FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()), || json!("read"))
+                .about(
+                    "What calls with it may do: `read` allows those that change nothing, `write`, unless given, all.",
+                ),
+            Field::optional("expires_in_s", FieldKind::PositiveOrNull(TOKEN_LIFETIME_S), || json!(86_400))
+                .about("After how many seconds it opens nothing more, at most 3,153,600,000; unless given, never."),
+        ]))
+        .answer(Answer::record::<TokenAnswer>("The token, which is not shown again."))
+        .errors(&[409]);
 
-static CREATE: Endpoint = Endpoint {
-    path: "/token/create",
-    operations: &[(HttpMethod::Post, "createToken")],
-    group: Group::Accounts,
-    summary: "Makes an API token, which is shown this once",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        NAME,
-        Field::optional(
-            "scope",
-            FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()),
-            "What calls with it may do: `read` allows those that change nothing, `write`, unless given, all.",
-            || json!("read"),
-        ),
-        Field::optional(
-            "expires_in_s",
-            FieldKind::PositiveOrNull(TOKEN_LIFETIME_S),
-            "After how many seconds it opens nothing more, at most 3,153,600,000; unless given, never.",
-            || json!(86_400),
-        ),
-    ]),
-    answer: Answer::record::<TokenAnswer>("The token, which is not shown again."),
-    errors: &[409],
-    handler: |method| on(method, create),
-};
-
-async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<TokenAnswer>, HttpError> {
+async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<TokenAnswer> {
     let fields = body.into_fields(&CREATE)?;
     let name = fields.text("name")?;
     let scope = fields.optional_one_of("scope", Scope::ALL, Scope::name)?.unwrap_or_default();
@@ -65,41 +49,27 @@ async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) ->
     }))
 }
 
-static DELETE: Endpoint = Endpoint {
-    path: "/token/delete",
-    operations: &[(HttpMethod::Delete, "deleteToken")],
-    group: Group::Accounts,
-    summary: "Deletes an API token, which opens nothing from then on",
-    callers: Callers::Users,
-    input: Input::Body(&[NAME]),
-    answer: Answer::record::<Done>("It is done."),
-    errors: &[404],
-    handler: |method| on(method, delete),
-};
+pub(super) static DELETE: Endpoint =
+    Endpoint::delete("/token/delete", "deleteToken", Group::Accounts, |method| on(method, delete))
+        .summary("Deletes an API token, which opens nothing from then on")
+        .input(Input::Body(&[NAME]))
+        .answer(DONE)
+        .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
     let fields = body.into_fields(&DELETE)?;
     app.accounts().delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
-static LIST: Endpoint = Endpoint {
-    path: "/token/list",
-    operations: &[(HttpMethod::Get, "listTokens")],
-    group: Group::Accounts,
-    summary: "The caller's API tokens, by name",
-    callers: Callers::Users,
-    input: Input::Nothing,
-    answer: Answer::record::<TokensAnswer>("The names, times and scopes of the tokens, not the tokens themselves."),
-    errors: &[],
-    handler: |method| on(method, list),
-};
+pub(super) static LIST: Endpoint =
+    Endpoint::get("/token/list", "listTokens", Group::Accounts, |method| on(method, list))
+        .summary("The caller's API tokens, by name")
+        .answer(Answer::record::<TokensAnswer>(
+            "The names, times and scopes of the tokens, not the tokens themselves.",
+        ));
 
-async fn list(
-    Caller(user): Caller,
-    State(app): State<App>,
-    query: QueryString,
-) -> Result<Json<TokensAnswer>, HttpError> {
+async fn list(Caller(user): Caller, State(app): State<App>, query: QueryString) -> JsonResult<TokensAnswer> {
     query.into_fields(&LIST)?;
     let tokens = app.accounts().tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))

@@ -6,78 +6,57 @@ use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::{HttpMethod, Object, ObjectBuilder, Type};
+use utoipa::openapi::{Object, Type};
 
-use super::records::{Done, time};
-use super::{Caller, Identified, JsonBody, QueryString, fields};
+use super::records::{DONE, Done, time};
+use super::{Caller, Identified, JsonBody, JsonResult, QueryString, fields};
 use crate::catalog::Webhook;
-use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
-use crate::http::error::HttpError;
+use crate::http::description::typed;
+use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::model::scope::Scope;
 use crate::net::without_credentials;
 use crate::service::App;
 
-/// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&REGISTER, &DELETE, &VIEW];
+pub(super) static REGISTER: Endpoint =
+    Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, |method| on(method, register))
+        .summary("Registers the webhook of a dataset, in place of the one that is there; not on the plan free")
+        .input(Input::Body(&[
+            fields::DATASET_ID,
+            Field::required("url", FieldKind::Url, || json!("https://example.org/hook"))
+                .about("The receiver, http or https."),
+            Field::optional("secret", FieldKind::Text, || json!("a secret")).about("Signs the payload; never shown."),
+        ]))
+        .answer(DONE)
+        .errors(&[404]);
 
-static REGISTER: Endpoint = Endpoint {
-    path: "/webhook/register",
-    operations: &[(HttpMethod::Post, "registerWebhook")],
-    group: Group::Webhooks,
-    summary: "Registers the webhook of a dataset, in place of the one that is there; not on the plan free",
-    callers: Callers::Users,
-    input: Input::Body(&[
-        fields::DATASET_ID,
-        Field::required("url", FieldKind::Url, "The receiver, http or https.", || json!("https://example.org/hook")),
-        Field::optional("secret", FieldKind::Text, "Signs the payload; never shown.", || json!("a secret")),
-    ]),
-    answer: Answer::record::<Done>("It is done."),
-    errors: &[404],
-    handler: |method| on(method, register),
-};
-
-async fn register(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+async fn register(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
     let fields = body.into_fields(&REGISTER)?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
     app.webhooks().register(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
 }
 
-static DELETE: Endpoint = Endpoint {
-    path: "/webhook/delete",
-    operations: &[(HttpMethod::Delete, "deleteWebhook")],
-    group: Group::Webhooks,
-    summary: "Deletes the webhook of a dataset",
-    callers: Callers::Users,
-    input: Input::Body(&[fields::DATASET_ID]),
-    answer: Answer::record::<Done>("It is done."),
-    errors: &[404],
-    handler: |method| on(method, delete),
-};
+pub(super) static DELETE: Endpoint =
+    Endpoint::delete("/webhook/delete", "deleteWebhook", Group::Webhooks, |method| on(method, delete))
+        .summary("Deletes the webhook of a dataset")
+        .input(Input::Body(&[fields::DATASET_ID]))
+        .answer(DONE)
+        .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
     let fields = body.into_fields(&DELETE)?;
     app.webhooks().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
-static VIEW: Endpoint = Endpoint {
-    path: "/webhook/view",
-    operations: &[(HttpMethod::Get, "viewWebhook")],
-    group: Group::Webhooks,
-    summary: "The webhook of a dataset, if there is one",
-    callers: Callers::Users,
-    input: Input::Query(&[fields::DATASET_ID]),
-    answer: Answer::record::<WebhookAnswer>("The webhook without its secret, or that there is none."),
-    errors: &[404],
-    handler: |method| on(method, view),
-};
+pub(super) static VIEW: Endpoint =
+    Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, |method| on(method, view))
+        .summary("The webhook of a dataset, if there is one")
+        .input(Input::Query(&[fields::DATASET_ID]))
+        .answer(Answer::record::<WebhookAnswer>("The webhook without its secret, or that there is none."))
+        .errors(&[404]);
 
-async fn view(
-    caller: Identified,
-    State(app): State<App>,
-    query: QueryString,
-) -> Result<Json<WebhookAnswer>, HttpError> {
+async fn view(caller: Identified, State(app): State<App>, query: QueryString) -> JsonResult<WebhookAnswer> {
     let query = query.into_fields(&VIEW)?;
     let webhook = app.webhooks().find(&caller.user, query.dataset_id()?).await?;
     let webhook = webhook.map(|webhook| Webhook { url: seen_with(caller.scope(), webhook.url), ..webhook });
@@ -129,7 +108,7 @@ fn absent() -> Object {
 }
 
 fn always(value: bool, about: &str) -> Object {
-    ObjectBuilder::new().schema_type(Type::Boolean).enum_values(Some([value])).description(Some(about)).build()
+    typed(Type::Boolean).enum_values(Some([value])).description(Some(about)).build()
 }
 
 /// What is known of a dataset's webhook.

@@ -17,7 +17,6 @@ mod schemas;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -25,52 +24,37 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use sha2::{Digest, Sha256};
 use utoipa::openapi::{
-    ComponentsBuilder, Content, ContentBuilder, HttpMethod, Info, InfoBuilder, LicenseBuilder, ObjectBuilder, OpenApi,
-    OpenApiBuilder, PathItem, Paths, Server, Type,
+    ComponentsBuilder, Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem,
+    Paths, Server, Type,
 };
 
 use super::description::headers::{CACHING, CORS};
-use super::description::{headers, responses};
-use super::endpoint::{self, Answer, Callers, Endpoint, Group, Input};
+use super::description::{headers, responses, typed};
+use super::endpoint::{Answer, Callers, Endpoint, Group};
 use super::error::HttpError;
 use super::headers::caching;
 use super::headers::content_encoding::ContentCoding;
 use super::{health, management, mcp, metrics, read};
 use crate::encode::compress;
 use crate::model::similar;
-use crate::service::App;
 
-/// The endpoints of this module.
-static ENDPOINTS: &[&Endpoint] = &[&DOCUMENT];
-
-pub(super) fn routes() -> Router<App> {
-    endpoint::routes(ENDPOINTS.iter().copied())
-}
-
-static DOCUMENT: Endpoint = Endpoint {
-    path: "/openapi.json",
-    operations: &[(HttpMethod::Get, "getOpenApi")],
-    group: Group::Operational,
-    summary: "This document",
-    callers: Callers::Anybody,
-    input: Input::Nothing,
-    answer: Answer {
-        headers: &[CORS, CACHING, &["Content-Encoding"]],
-        not_modified: Some("`If-None-Match` names the document."),
-        ..Answer::of("An OpenAPI 3.1 document.", &[("application/json", any_object)])
-    },
-    errors: &[],
-    handler: |method| on(method, openapi),
-};
+pub(super) static DOCUMENT: Endpoint =
+    Endpoint::get("/openapi.json", "getOpenApi", Group::Operational, |method| on(method, openapi))
+        .summary("This document")
+        .callers(Callers::Anybody)
+        .answer(Answer {
+            headers: &[CORS, CACHING, &["Content-Encoding"]],
+            not_modified: Some("`If-None-Match` names the document."),
+            ..Answer::of("An OpenAPI 3.1 document.", &[("application/json", any_object)])
+        });
 
 fn any_object() -> Content {
-    ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::Object).build())).build()
+    ContentBuilder::new().schema(Some(typed(Type::Object).build())).build()
 }
 
 /// Every endpoint of the document but the read endpoint.
 fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    let operational = [health::ENDPOINTS, metrics::ENDPOINTS, ENDPOINTS];
-    management::endpoints().chain(operational.into_iter().flatten().copied())
+    management::endpoints().chain([&health::HEALTH, &health::READINESS, &metrics::METRICS, &DOCUMENT])
 }
 
 fn document() -> OpenApi {

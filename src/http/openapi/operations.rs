@@ -1,26 +1,25 @@
 //! Endpoints as operations of the document, each as its [`Endpoint`] says.
 
 use serde_json::json;
-use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterIn};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
 use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, PathsBuilder, Ref, RefOr, Required,
-    ResponseBuilder, Schema, Type,
+    ComponentsBuilder, ContentBuilder, HttpMethod, PathItem, PathsBuilder, Ref, RefOr, Required, ResponseBuilder,
+    Schema, Type,
 };
 
 use super::errors::ERRORS;
 use super::schemas::{body, schema};
-use crate::http::description::Section;
 use crate::http::description::headers::{self, CORS, EVERY, RATE};
 use crate::http::description::responses::with_errors;
+use crate::http::description::{self, Section, typed};
 use crate::http::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
 use crate::http::management::SESSION_COOKIE;
 use crate::http::params::PARAMETERS;
 
-/// The names of the schemes by which users authenticate.
 const SESSION: &str = "session";
 const API_TOKEN: &str = "apiToken";
 
@@ -28,7 +27,7 @@ const API_TOKEN: &str = "apiToken";
 pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Section {
     let (mut paths, mut components) = (PathsBuilder::new(), components());
     for endpoint in endpoints {
-        for (method, id) in endpoint.operations {
+        for (method, id) in endpoint.operations() {
             paths = paths.path(endpoint.path, PathItem::new(method.clone(), described(endpoint, method, id)));
         }
         for (name, schema) in (endpoint.answer.schemas)() {
@@ -97,7 +96,6 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
         .build()
 }
 
-/// What is answered with 200.
 fn answer(endpoint: &Endpoint) -> ResponseBuilder {
     let described = &endpoint.answer;
     let mut answer = ResponseBuilder::new().description(described.about);
@@ -163,28 +161,17 @@ fn own_errors(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
     errors
 }
 
-/// A field of a query.
 fn parameter(field: &Field) -> Parameter {
-    ParameterBuilder::new()
-        .name(field.name)
-        .parameter_in(ParameterIn::Query)
-        .required(if field.need == Need::Required { Required::True } else { Required::False })
-        .description(Some(field.about))
-        .schema(Some(schema(field.kind, None)))
-        .example(Some((field.example)()))
+    let Field { name, need, kind, about, example } = *field;
+    let required = if need == Need::Required { Required::True } else { Required::False };
+    description::parameter(name, ParameterIn::Query, about, schema(kind, None), Some(example()))
+        .required(required)
         .build()
 }
 
-/// The token in the path of a ping.
 fn token() -> Parameter {
-    ParameterBuilder::new()
-        .name("token")
-        .parameter_in(ParameterIn::Path)
-        .required(Required::True)
-        .description(Some("The token of the ping URL."))
-        .schema(Some(ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).build()))
-        .example(Some(json!("ping_0123456789abcdef")))
-        .build()
+    let (schema, example) = (typed(Type::String).min_length(Some(1)), json!("ping_0123456789abcdef"));
+    description::parameter("token", ParameterIn::Path, "The token of the ping URL.", schema, Some(example)).build()
 }
 
 fn components() -> ComponentsBuilder {
@@ -210,8 +197,8 @@ mod tests {
     fn operations_have_ids_of_their_own_and_errors_that_are_described() {
         let mut ids = BTreeSet::new();
         for endpoint in endpoints() {
-            for (method, id) in endpoint.operations {
-                assert!(ids.insert(*id), "{id} is there twice");
+            for (method, id) in endpoint.operations() {
+                assert!(ids.insert(id), "{id} is there twice");
                 let described = described(endpoint, method, id).responses.responses;
                 for status in [shared_errors(endpoint), own_errors(endpoint, method)].concat() {
                     assert!(described.contains_key(&status.to_string()), "{id}: {status} is not described");

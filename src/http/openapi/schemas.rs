@@ -5,6 +5,7 @@ use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
 
+use crate::http::description::typed;
 use crate::http::endpoint::{Field, FieldKind, Need};
 use crate::model::dataset::DatasetName;
 use crate::model::index::INDEX_PATHS;
@@ -20,9 +21,7 @@ const NAME: &str = r"^[^\u0000]*[^\u0000-/:-@\[-`{-\u00a9][^\u0000]*$";
 const SCHEDULE: &str = r"^\s*[^\s@]+(\s+[^\s@]+){4}\s*$";
 
 pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
-    let mut object = ObjectBuilder::new()
-        .schema_type(Type::Object)
-        .additional_properties(Some(AdditionalProperties::FreeForm(false)));
+    let mut object = typed(Type::Object).additional_properties(Some(AdditionalProperties::FreeForm(false)));
     let mut shown = Map::new();
     for field in fields {
         object = object.property(field.name, schema(field.kind, Some(field.about)));
@@ -47,10 +46,9 @@ pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
     }
 }
 
-/// A document of a source format.
 fn document() -> Content {
     let format = SchemaFormat::Custom("binary".to_owned());
-    let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(format));
+    let bytes = typed(Type::String).format(Some(format));
     ContentBuilder::new().schema(Some(bytes.build())).build()
 }
 
@@ -79,15 +77,15 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
             .format(format("dataset-name")),
         FieldKind::Url => text().format(format("uri")),
         FieldKind::Source => {
-            let push = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["push"]));
-            let url = ObjectBuilder::new().schema_type(Type::String).format(format("uri"));
+            let push = typed(Type::String).enum_values(Some(["push"]));
+            let url = typed(Type::String).format(format("uri"));
             return Schema::AnyOf(AnyOfBuilder::new().item(push).item(url).description(about).build()).into();
         }
         FieldKind::OneOf(names) => text().enum_values(Some(names())),
         FieldKind::OneOfOrNull(names) => {
             // A choice of two: generators of clients make several types of one list of names and null.
-            let name = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names()));
-            let null = ObjectBuilder::new().schema_type(Type::Null);
+            let name = typed(Type::String).enum_values(Some(names()));
+            let null = typed(Type::Null);
             return Schema::OneOf(OneOfBuilder::new().item(name).item(null).description(about).build()).into();
         }
         FieldKind::PathOrNull => nullable().min_length(Some(1)).format(format("field-path")),
@@ -100,8 +98,7 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
             .minimum(Some(1_usize))
             .maximum(Some(i64::MAX)),
         FieldKind::Index => {
-            let path =
-                || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).format(format("field-path"));
+            let path = || typed(Type::String).min_length(Some(1)).format(format("field-path"));
             let paths = || ArrayBuilder::new().items(path()).max_items(Some(INDEX_PATHS));
             object()
                 .schema_type(SchemaType::from_iter([Type::Object, Type::Null]))
@@ -113,10 +110,10 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
         FieldKind::Edits => {
             let entity = || Ref::from_schema_name("Entity");
             let edit = ObjectBuilder::new()
-                .property("position", ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)))
+                .property("position", typed(Type::Integer).minimum(Some(0_usize)))
                 .required("position")
                 .property("set", entity())
-                .property("remove", ObjectBuilder::new().schema_type(Type::Boolean).enum_values(Some([true])))
+                .property("remove", typed(Type::Boolean).enum_values(Some([true])))
                 .property("insert", ArrayBuilder::new().items(entity()))
                 // The position, and one of the others.
                 .min_properties(Some(2))

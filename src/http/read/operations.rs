@@ -1,27 +1,25 @@
 //! The read endpoint as two operations of the document, one for each form of its path: all parameters of the registry,
 //! all formats.
 
-use serde_json::{Value, json};
-use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
+use serde_json::json;
+use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterIn};
 use utoipa::openapi::schema::{SchemaFormat, SchemaType};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, OneOfBuilder,
-    PathItem, PathsBuilder, Ref, Required, Response, ResponseBuilder, Schema, Type,
+    PathItem, PathsBuilder, Ref, Response, ResponseBuilder, Schema, Type,
 };
 
 use crate::http::description::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
-use crate::http::description::{Section, parameters, responses, text};
+use crate::http::description::{Section, parameter, parameters, responses, text, typed};
 use crate::http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
 use crate::model::request::Format;
 
 const TAG: &str = "read";
 
-/// The name of the scheme by which a private dataset is read.
 const PRIVATE_KEY: &str = "privateKey";
 
-/// Every error of the endpoint.
 const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 412, 414, 416, 429, 500, 503];
 
 /// What most answers carry.
@@ -96,37 +94,23 @@ fn components() -> Components {
 }
 
 fn path_parameters() -> [Parameter; 3] {
-    let parameter = |name: &str, description: &str, schema: ObjectBuilder, example: Value| {
-        ParameterBuilder::new()
-            .name(name)
-            .parameter_in(ParameterIn::Path)
-            .required(Required::True)
-            .description(Some(description))
-            .schema(Some(schema.build()))
-            .example(Some(example))
-            .build()
-    };
-    let string = || ObjectBuilder::new().schema_type(Type::String);
+    let versions = "^(active|latest|v(0|[1-9][0-9]*))$";
     [
-        parameter(
-            "dataset_id",
-            "The dataset.",
-            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1_usize)),
-            json!(1),
-        ),
-        parameter(
+        ("dataset_id", "The dataset.", typed(Type::Integer).minimum(Some(1_usize)), json!(1)),
+        (
             "name_slug",
             "The dataset's name, lower-case and hyphenated. It must match exactly, or the answer is 404.",
-            string().min_length(Some(1)),
+            typed(Type::String).min_length(Some(1)),
             json!("world-countries"),
         ),
-        parameter(
+        (
             "version",
             "`active` (the pinned version, or the newest), `latest` (the highest number), or `vN` (that one, for ever).",
-            string().pattern(Some("^(active|latest|v(0|[1-9][0-9]*))$")),
+            typed(Type::String).pattern(Some(versions)),
             json!("active"),
         ),
     ]
+    .map(|(name, about, schema, example)| parameter(name, ParameterIn::Path, about, schema, Some(example)).build())
 }
 
 // `If-Match` is left out: tools that test by the document take each 412 for a fault.
@@ -144,43 +128,27 @@ fn header_parameters() -> [Parameter; 3] {
             "\"8f14e45fceea167a\"",
         ),
     ]
-    .map(|(name, description, example)| {
-        ParameterBuilder::new()
-            .name(name)
-            .parameter_in(ParameterIn::Header)
-            .required(Required::False)
-            .description(Some(description))
-            .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
-            .example(Some(example.into()))
-            .build()
+    .map(|(name, about, example)| {
+        parameter(name, ParameterIn::Header, about, typed(Type::String), Some(example.into())).build()
     })
 }
 
 fn entity() -> Schema {
-    let source = ObjectBuilder::new()
-        .schema_type(SchemaType::AnyValue)
-        .description(Some("The origin URL of the entity, where it has one."));
-    Schema::Object(
-        ObjectBuilder::new()
-            .schema_type(Type::Object)
-            .description(Some("Its fields depend on the dataset; it may nest objects and arrays."))
-            .property("_source", source)
-            .build(),
-    )
+    let about = "The origin URL of the entity, where it has one.";
+    let source = ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(about));
+    let about = "Its fields depend on the dataset; it may nest objects and arrays.";
+    Schema::Object(typed(Type::Object).description(Some(about)).property("_source", source).build())
 }
 
 fn count() -> Schema {
-    let integer = |description: &str| {
-        ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)).description(Some(description))
-    };
-    let boolean = |description: &str| ObjectBuilder::new().schema_type(Type::Boolean).description(Some(description));
+    let integer = |about: &str| typed(Type::Integer).minimum(Some(0_usize)).description(Some(about));
     let properties = [
         ("count", integer("Entities that the same request would return without `count`.")),
         ("dataset_id", integer("The dataset.")),
         ("version", integer("The number of the version.")),
-        ("alt", boolean("Whether its alternate was counted.")),
+        ("alt", typed(Type::Boolean).description(Some("Whether its alternate was counted."))),
     ];
-    let schema = ObjectBuilder::new().schema_type(Type::Object).description(Some("What `count=true` returns."));
+    let schema = typed(Type::Object).description(Some("What `count=true` returns."));
     let schema =
         properties.into_iter().fold(schema, |schema, (name, property)| schema.property(name, property).required(name));
     Schema::Object(schema.build())
@@ -189,12 +157,10 @@ fn count() -> Schema {
 fn entities() -> Response {
     let response = ResponseBuilder::new()
         .description("The entities, in the format asked for; with `count=true`, their number as JSON.");
-    let response = Format::ALL
-        .into_iter()
-        // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold
-        // a body of any format.
-        .rev()
-        .fold(response, |response, format| response.content(format.content_type(), content(format)));
+    // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold a
+    // body of any format.
+    let formats = Format::ALL.into_iter().rev();
+    let response = formats.fold(response, |response, format| response.content(format.content_type(), content(format)));
     let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding"][..];
     headers::with(headers::with(response, COMMON), &[table, PAGE]).build()
 }
@@ -212,7 +178,6 @@ fn not_modified() -> Response {
     headers::with(response, COMMON).build()
 }
 
-/// What a body of the format holds.
 fn content(format: Format) -> Content {
     let content = ContentBuilder::new();
     match format {
@@ -230,7 +195,7 @@ fn content(format: Format) -> Content {
             ));
         }
         Format::Parquet => {
-            let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(SchemaFormat::Custom("binary".to_owned())));
+            let bytes = typed(Type::String).format(Some(SchemaFormat::Custom("binary".to_owned())));
             content.schema(Some(bytes.build()))
         }
     }
