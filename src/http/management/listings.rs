@@ -101,12 +101,6 @@ pub(in crate::http) struct ListedDataset {
     refreshed_at: String,
 }
 
-impl ListedDataset {
-    pub(in crate::http) fn id(&self) -> u64 {
-        self.dataset_id
-    }
-}
-
 impl From<&Listing> for ListedDataset {
     fn from(listing: &Listing) -> Self {
         let Listing { dataset, active, refreshed_at } = listing;

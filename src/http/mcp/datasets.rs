@@ -1,12 +1,9 @@
 //! The tools that list datasets: the caller's, and the public ones that their owners list.
 
-use futures::future::BoxFuture;
 use serde::Serialize;
 
-use super::error::ToolError;
-use super::output::Output;
-use super::tool::{Effect, Tool};
-use super::{Caller, output, schemas};
+use super::tool::{self, Effect, Tool, ToolResult};
+use super::{Caller, schemas};
 use crate::http::error::CallError;
 use crate::http::management::records::time;
 use crate::http::management::{Fields, listings};
@@ -35,14 +32,14 @@ pub(super) const LIST_DATASETS: Tool = Tool {
               with it as `after`. For those of others: `list_public_datasets`.",
     effect: Effect::Nothing,
     arguments: || {
-        let properties = [
+        vec![
             ("after", schemas::positive("Those with a greater dataset_id")),
             ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many")),
-        ];
-        schemas::object(properties, &[])
+        ]
     },
+    required: &[],
     like: None,
-    call: list,
+    call: |caller, arguments| Box::pin(list(caller, arguments)),
 };
 
 pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
@@ -52,54 +49,37 @@ pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
               is not null there are more. Counts as a read.",
     effect: Effect::Nothing,
     arguments: || {
-        let properties = [
+        vec![
             ("q", schemas::text("A part of the name or description")),
             ("after", schemas::positive("Those with a greater dataset_id")),
             ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many")),
-        ];
-        schemas::object(properties, &[])
+        ]
     },
+    required: &[],
     like: None,
-    call: list_public,
+    call: |caller, arguments| Box::pin(list_public(caller, arguments)),
 };
 
-/// Some of the datasets that everybody may find.
 #[derive(Serialize)]
-struct PublicPage {
-    datasets: Vec<listings::ListedDataset>,
+struct Page<T> {
+    datasets: Vec<T>,
     /// The last `dataset_id`, if there are more after it.
     next_after: Option<u64>,
 }
 
-/// Some of the caller's datasets.
-#[derive(Serialize)]
-struct DatasetPage {
-    datasets: Vec<ListedDataset>,
-    /// The last `dataset_id`, if there are more after it.
-    next_after: Option<u64>,
-}
-
-/// A dataset without what opens it.
 #[derive(Serialize)]
 struct ListedDataset {
     dataset_id: u64,
     name: String,
     name_slug: String,
     description: Option<String>,
-    /// The terms under which its entities may be used.
     licence: Option<String>,
-    /// Whether everybody finds it in the list of public datasets.
     listed: bool,
-    /// Whether only its owner, and who has its key, may read it.
     private: bool,
-    /// `push`, or the URL that its entities are fetched from.
     source: String,
-    /// The version that `active` means; null where there is none yet.
     active_version: Option<u64>,
     latest_version: Option<u64>,
-    /// Whether the owner has pinned the active version.
     pinned: bool,
-    /// Whether it is frozen: it gets no new versions and cannot be read, but its alternates can be edited.
     frozen: bool,
     created_at: String,
 }
@@ -129,33 +109,27 @@ impl ListedDataset {
     }
 }
 
-fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let (after, limit) = page(&arguments)?;
-        // One more tells whether there are more.
-        let found = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
-        let found = found.into_iter().map(|dataset| ListedDataset::new(dataset, caller.scope)).collect();
-        let (datasets, next_after) = fitting(found, limit, |dataset| dataset.dataset_id);
-        output::record(&DatasetPage { datasets, next_after }, BYTES, "Ask for less: a smaller limit.")
-    })
+async fn list(caller: &Caller, arguments: Fields) -> ToolResult {
+    let (after, limit) = page(&arguments)?;
+    // One more tells whether there are more.
+    let found = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
+    let found = found.into_iter().map(|dataset| ListedDataset::new(dataset, caller.scope)).collect();
+    page_of(found, limit, |dataset: &ListedDataset| dataset.dataset_id)
 }
 
-fn list_public(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let (query, (after, limit)) = (arguments.optional_text("q")?, page(&arguments)?);
-        let public = caller.app.listings();
-        public.check(query)?;
-        rate::check(rate::count(&caller.app, caller.client, Bucket::Public).await.as_ref())?;
-        let found = public.find(caller.client, query, after, limit + 1).await?;
-        let found = found.iter().map(listings::ListedDataset::from).collect();
-        let (datasets, next_after) = fitting(found, limit, listings::ListedDataset::id);
-        output::record(&PublicPage { datasets, next_after }, BYTES, "Ask for less: a smaller limit.")
-    })
+async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
+    let (query, (after, limit)) = (arguments.optional_text("q")?, page(&arguments)?);
+    let public = caller.app.listings();
+    public.check(query)?;
+    rate::check(rate::count(&caller.app, caller.client, Bucket::Public).await.as_ref())?;
+    let found = public.find(caller.client, query, after, limit + 1).await?;
+    let found = found.iter().map(listings::ListedDataset::from).collect();
+    page_of(found, limit, |dataset: &listings::ListedDataset| dataset.dataset_id)
 }
 
 /// The first of the datasets, at most `limit` and as many as a result may hold, and the id of the last one where there
 /// are more. Owners may write long descriptions: a page is shorter then, so that every caller comes to its end.
-fn fitting<T: Serialize>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> u64) -> (Vec<T>, Option<u64>) {
+fn page_of<T: Serialize>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> u64) -> ToolResult {
     let (all, mut bytes) = (found.len(), AROUND_BYTES);
     let mut fits = |dataset: &&T| {
         bytes += serde_json::to_string(dataset).map_or(0, |text| text.len()) + 1;
@@ -164,10 +138,9 @@ fn fitting<T: Serialize>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> u64) 
     let fitting = found.iter().take(limit as usize).take_while(&mut fits).count();
     found.truncate(fitting);
     let next_after = found.last().filter(|_| fitting < all).map(id);
-    (found, next_after)
+    tool::record(&Page { datasets: found, next_after }, BYTES, "Ask for less: a smaller limit.")
 }
 
-/// After which dataset, and how many.
 fn page(arguments: &Fields) -> Result<(Option<DatasetId>, u32), CallError> {
     let after = arguments.optional_positive("after")?.map(DatasetId::new);
     let limit = arguments.optional_positive("limit")?.unwrap_or(LISTED.into());

@@ -1,26 +1,21 @@
 //! The tools that edit: pulling the entities of a version, editing its alternate by position, pushing a whole one.
 
 use axum::body::Bytes;
-use futures::future::BoxFuture;
 use futures::stream;
 use serde::Serialize;
 use serde_json::json;
 
-use super::error::ToolError;
-use super::output::Output;
-use super::tool::{Effect, Tool};
-use super::{Caller, output, schemas};
+use super::tool::{self, Effect, Output, Tool, ToolResult};
+use super::{Caller, schemas};
 use crate::http::management::{Fields, alternate_edits, edits};
 use crate::model::limits;
 
-/// Most bytes of entities that are pulled.
 const BYTES: usize = limits::TOOL_PULL_BYTES;
 
 const INSTEAD: &str = "Pull a page with limit and offset; to change a few entities, find them with read (positions=true) and \
                        call edit_alt_version. POST /agent/pull_for_edit gives a version of any size over HTTP, and POST \
                        /agent/push_alt_version takes it back, with the same API token.";
 
-/// What to do after a change.
 const NEXT: &str =
     "read with alt=true shows the alternate; the next edit_alt_version or push_alt_version takes this etag";
 
@@ -40,17 +35,17 @@ pub(super) const PULL_FOR_EDIT: Tool = Tool {
               whole new list.",
     effect: Effect::Nothing,
     arguments: || {
-        let properties = [
+        vec![
             ("dataset_id", schemas::positive("One of the caller's datasets")),
             ("version", schemas::selector()),
             ("alt", schemas::flag("Whether to pull the version's alternate")),
             ("offset", schemas::whole_number(0, "For a page: the position of its first entity")),
             ("limit", json!({"type": "integer", "minimum": 0, "description": "For a page: at most so many entities"})),
-        ];
-        schemas::object(properties, &["dataset_id"])
+        ]
     },
+    required: &["dataset_id"],
     like: None,
-    call: pull,
+    call: |caller, arguments| Box::pin(pull(caller, arguments)),
 };
 
 pub(super) const EDIT_ALT_VERSION: Tool = Tool {
@@ -75,16 +70,16 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
             "additionalProperties": false,
         });
         let about = "Each with one of set, remove and insert; at most one set or remove for a position";
-        let properties = [
+        vec![
             ("dataset_id", schemas::positive("One of the caller's datasets")),
             ("version", schemas::positive("The number of the version")),
             ("etag", schemas::text("What read, pull_for_edit or the change before gave")),
             ("edits", json!({"type": "array", "minItems": 1, "items": edit, "description": about})),
-        ];
-        schemas::object(properties, &["dataset_id", "version", "etag", "edits"])
+        ]
     },
+    required: &["dataset_id", "version", "etag", "edits"],
     like: None,
-    call: edit,
+    call: |caller, arguments| Box::pin(edit(caller, arguments)),
 };
 
 pub(super) const PUSH_ALT_VERSION: Tool = Tool {
@@ -95,22 +90,19 @@ pub(super) const PUSH_ALT_VERSION: Tool = Tool {
               the new etag.",
     effect: Effect::Replaces,
     arguments: || {
-        let entity = json!({"type": "object"});
-        let entities =
-            json!({"type": "array", "items": entity, "description": "All entities of the alternate, in order"});
-        let properties = [
+        let about = "All entities of the alternate, in order";
+        vec![
             ("dataset_id", schemas::positive("One of the caller's datasets")),
             ("version", schemas::positive("The number of the version that was pulled")),
             ("etag", schemas::text("What pull_for_edit, or the change before, gave")),
-            ("entities", entities),
-        ];
-        schemas::object(properties, &["dataset_id", "version", "etag", "entities"])
+            ("entities", json!({"type": "array", "items": {"type": "object"}, "description": about})),
+        ]
     },
+    required: &["dataset_id", "version", "etag", "entities"],
     like: None,
-    call: push,
+    call: |caller, arguments| Box::pin(push(caller, arguments)),
 };
 
-/// A change, and what to do next.
 #[derive(Serialize)]
 struct Changed {
     #[serde(flatten)]
@@ -118,42 +110,38 @@ struct Changed {
     next: &'static str,
 }
 
-fn pull(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let pulled = edits::pull(&caller.app, &caller.user, &arguments).await?;
-        let is_page = pulled.record.total_count.is_some();
-        let is_beside_alternate = pulled.has_alternate && !pulled.record.alt;
-        let (before, after) = pulled.around()?;
-        let entities = output::text(pulled.entities, BYTES, INSTEAD).await?;
-        let mut texts = vec![format!("{before}{entities}{after}")];
-        if is_beside_alternate {
-            texts.push(HAS_ALTERNATE.to_owned());
-        } else if is_page {
-            texts.push(NEXT_OF_PAGE.to_owned());
-        }
-        Ok(Output(texts))
-    })
+async fn pull(caller: &Caller, arguments: Fields) -> ToolResult {
+    let pulled = edits::pull(&caller.app, &caller.user, &arguments).await?;
+    let is_page = pulled.record.total_count.is_some();
+    let is_beside_alternate = pulled.has_alternate && !pulled.record.alt;
+    let (before, after) = pulled.around()?;
+    let entities = tool::text(pulled.entities, BYTES, INSTEAD).await?;
+    let mut texts = vec![format!("{before}{entities}{after}")];
+    if is_beside_alternate {
+        texts.push(HAS_ALTERNATE.to_owned());
+    } else if is_page {
+        texts.push(NEXT_OF_PAGE.to_owned());
+    }
+    Ok(Output(texts))
 }
 
 /// The arguments are the body of the call over HTTP. They are taken from the message as it came: a tree of values would
 /// write some numbers otherwise.
-fn push(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let body = stream::iter([Ok::<_, std::convert::Infallible>(body(caller))]);
-        changed(edits::push(&caller.app, &caller.user, body).await?)
-    })
+async fn push(caller: &Caller, _: Fields) -> ToolResult {
+    let body = stream::iter([Ok::<_, std::convert::Infallible>(body(caller))]);
+    changed(edits::push(&caller.app, &caller.user, body).await?)
 }
 
-fn edit(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
+async fn edit(caller: &Caller, _: Fields) -> ToolResult {
     // The message keeps its room until it is answered.
-    Box::pin(async move { changed(alternate_edits::make(&caller.app, &caller.user, body(caller), None).await?) })
+    changed(alternate_edits::make(&caller.app, &caller.user, body(caller), None).await?)
 }
 
 fn body(caller: &Caller) -> Bytes {
     caller.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"))
 }
 
-fn changed(answer: edits::PushAnswer) -> Result<Output, ToolError> {
+fn changed(answer: edits::PushAnswer) -> ToolResult {
     // Always far shorter.
-    output::record(&Changed { answer, next: NEXT }, BYTES, INSTEAD)
+    tool::record(&Changed { answer, next: NEXT }, BYTES, INSTEAD)
 }

@@ -2,15 +2,11 @@
 
 use std::fmt::Write;
 
-use futures::future::BoxFuture;
-use rmcp::model::JsonObject;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::error::ToolError;
-use super::output::Output;
-use super::tool::{Effect, Tool};
-use super::{Caller, output, schemas};
+use super::tool::{self, Effect, Output, Tool, ToolResult};
+use super::{Caller, schemas};
 use crate::diff::ChangeType;
 use crate::encode::ContentCoding;
 use crate::http::management::{DiffCall, Fields};
@@ -19,7 +15,6 @@ use crate::model::{limits, similar};
 use crate::service::{DiffError, DiffForm, Holder, ProfileRequest, ReadError, VersionProfile};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
-/// Most bytes of a result.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
 /// Paths of a profile, and records of a diff, unless asked otherwise.
@@ -39,7 +34,7 @@ pub(super) const PROFILE: Tool = Tool {
               of the caller's.",
     effect: Effect::Nothing,
     arguments: || {
-        let properties = [
+        vec![
             ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
             ("version", schemas::selector()),
             ("alt", schemas::flag("The version's alternate")),
@@ -47,11 +42,11 @@ pub(super) const PROFILE: Tool = Tool {
             ("offset", schemas::whole_number(0, "Skips the first paths")),
             ("limit", schemas::whole_number(PATHS, "At most so many paths")),
             ("details", schemas::flag("Gives all that is known of each path")),
-        ];
-        schemas::object(properties, &["dataset_id"])
+        ]
     },
+    required: &["dataset_id"],
     like: None,
-    call: profile,
+    call: |caller, arguments| Box::pin(profile(caller, arguments)),
 };
 
 pub(super) const DIFF: Tool = Tool {
@@ -60,19 +55,28 @@ pub(super) const DIFF: Tool = Tool {
     details: "`added`, `subtracted`, `modified`, `total_v1`, `total_v2` count all entities; `records` is a page of changes: \
               both entities and, where modified, `field_diffs`.",
     effect: Effect::Nothing,
-    arguments: diff_arguments,
+    arguments: || {
+        let names = ChangeType::ALL.map(ChangeType::name);
+        vec![
+            ("dataset_id", schemas::positive("One of the caller's datasets.")),
+            ("v1", schemas::version("The version compared from")),
+            ("v2", schemas::version("The version compared to")),
+            ("alt", schemas::flag("The alternate of v2")),
+            ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type."})),
+            ("offset", schemas::whole_number(0, "Skips the first records.")),
+            ("limit", schemas::whole_number(RECORDS, "At most so many records; 0: the counts alone.")),
+        ]
+    },
+    required: &["dataset_id", "v1", "v2"],
     like: None,
-    call: diff,
+    call: |caller, arguments| Box::pin(diff(caller, arguments)),
 };
 
-/// A page of a profile.
 #[derive(Serialize)]
 struct ProfilePage {
     /// Paths that there are, on all pages.
     path_count: u64,
-    /// The offset of the next page; null at the end.
     next_offset: Option<u64>,
-    /// The profile, with the paths of this page.
     profile: VersionProfile,
 }
 
@@ -82,11 +86,9 @@ struct CompactPage {
     dataset_id: u64,
     version: u64,
     alt: bool,
-    /// Entities of the version.
     entities: u64,
     path_count: u64,
     next_offset: Option<u64>,
-    /// A line for each path.
     paths: Vec<String>,
     next: String,
 }
@@ -164,95 +166,76 @@ fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
     line
 }
 
-fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
-        let alt = arguments.optional_boolean("alt")?.unwrap_or(false);
-        let below = arguments.optional_text("below")?;
-        let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
-        let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
-        let details = arguments.optional_boolean("details")?.unwrap_or(false);
-        let reservation =
-            caller.app.large_responses().reserve(Holder::User(caller.user.id)).await.map_err(ReadError::from)?;
-        let profiles = caller.app.profiles().clone();
-        let user = caller.user.clone();
-        let client = caller.client;
-        let found = async move {
-            let caller = Some(&user);
-            profiles.find(ProfileRequest { caller, client, dataset, version, alt }).await
-        };
-        let (profile, _reservation) = reservation.build(found).await.map_err(ReadError::from)?;
-        let mut profile = profile?;
+async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
+    let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
+    let alt = arguments.optional_boolean("alt")?.unwrap_or(false);
+    let below = arguments.optional_text("below")?;
+    let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
+    let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
+    let details = arguments.optional_boolean("details")?.unwrap_or(false);
+    let reservation =
+        caller.app.large_responses().reserve(Holder::User(caller.user.id)).await.map_err(ReadError::from)?;
+    let profiles = caller.app.profiles().clone();
+    let user = caller.user.clone();
+    let client = caller.client;
+    let found = async move {
+        let caller = Some(&user);
+        profiles.find(ProfileRequest { caller, client, dataset, version, alt }).await
+    };
+    let (profile, _reservation) = reservation.build(found).await.map_err(ReadError::from)?;
+    let mut profile = profile?;
 
-        let mut nearest = None;
-        if let Some(below) = below {
-            let is_below =
-                |path: &str| path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-            if !profile.contents.paths.iter().any(|path| is_below(&path.path)) {
-                let known = profile.contents.paths.iter().map(|path| path.path.as_str());
-                nearest = similar::nearest(below, known).map(str::to_owned);
+    let mut nearest = None;
+    if let Some(below) = below {
+        let is_below =
+            |path: &str| path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        if !profile.contents.paths.iter().any(|path| is_below(&path.path)) {
+            let known = profile.contents.paths.iter().map(|path| path.path.as_str());
+            nearest = similar::nearest(below, known).map(str::to_owned);
+        }
+        profile.contents.paths.retain(|path| is_below(&path.path));
+    }
+    let path_count = profile.contents.paths.len() as u64;
+    let mut end = offset.saturating_add(limit).min(path_count);
+    if !details {
+        let paths = profile.contents.paths.get(offset.min(end) as usize..end as usize).unwrap_or_default();
+        let lines = lines(paths, profile.contents.entities);
+        end = offset.min(end) + lines.len() as u64;
+        let next = match (below, nearest) {
+            (Some(below), Some(nearest)) => {
+                format!("no path is {} or below it: did you mean {}?", quoted(below), quoted(&nearest))
             }
-            profile.contents.paths.retain(|path| is_below(&path.path));
-        }
-        let path_count = profile.contents.paths.len() as u64;
-        let mut end = offset.saturating_add(limit).min(path_count);
-        if !details {
-            let paths = profile.contents.paths.get(offset.min(end) as usize..end as usize).unwrap_or_default();
-            let lines = lines(paths, profile.contents.entities);
-            end = offset.min(end) + lines.len() as u64;
-            let next = match (below, nearest) {
-                (Some(below), Some(nearest)) => {
-                    format!("no path is {} or below it: did you mean {}?", quoted(below), quoted(&nearest))
-                }
-                (Some(below), None) if path_count == 0 => {
-                    format!("no path is {} or below it: profile without below", quoted(below))
-                }
-                _ if offset >= path_count && path_count > 0 => BEYOND.to_owned(),
-                _ => READ.to_owned(),
-            };
-            let compact = CompactPage {
-                dataset_id: profile.dataset_id,
-                version: profile.version,
-                alt: profile.alt,
-                entities: profile.contents.entities,
-                path_count,
-                next_offset: (limit > 0 && end < path_count).then_some(end),
-                paths: lines,
-                next,
-            };
-            return output::record(&compact, BYTES, "Ask for less: a smaller limit.");
-        }
-        let page = offset.min(end)..end;
-        let mut number = 0..;
-        profile.contents.paths.retain(|_| number.next().is_some_and(|number| page.contains(&number)));
-        let next_offset = (limit > 0 && end < path_count).then_some(end);
-        let instead = "Ask for less: a smaller limit, or only the paths below one.";
-        output::record(&ProfilePage { path_count, next_offset, profile: profile.without_spreads() }, BYTES, instead)
-    })
+            (Some(below), None) if path_count == 0 => {
+                format!("no path is {} or below it: profile without below", quoted(below))
+            }
+            _ if offset >= path_count && path_count > 0 => BEYOND.to_owned(),
+            _ => READ.to_owned(),
+        };
+        let compact = CompactPage {
+            dataset_id: profile.dataset_id,
+            version: profile.version,
+            alt: profile.alt,
+            entities: profile.contents.entities,
+            path_count,
+            next_offset: (limit > 0 && end < path_count).then_some(end),
+            paths: lines,
+            next,
+        };
+        return tool::record(&compact, BYTES, "Ask for less: a smaller limit.");
+    }
+    let page = offset.min(end)..end;
+    let mut number = 0..;
+    profile.contents.paths.retain(|_| number.next().is_some_and(|number| page.contains(&number)));
+    let next_offset = (limit > 0 && end < path_count).then_some(end);
+    let instead = "Ask for less: a smaller limit, or only the paths below one.";
+    tool::record(&ProfilePage { path_count, next_offset, profile: profile.without_spreads() }, BYTES, instead)
 }
 
-fn diff_arguments() -> JsonObject {
-    let names = ChangeType::ALL.map(ChangeType::name);
-    let properties = [
-        ("dataset_id", schemas::positive("One of the caller's datasets.")),
-        ("v1", schemas::version("The version compared from")),
-        ("v2", schemas::version("The version compared to")),
-        ("alt", schemas::flag("The alternate of v2")),
-        ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type."})),
-        ("offset", schemas::whole_number(0, "Skips the first records.")),
-        ("limit", schemas::whole_number(RECORDS, "At most so many records; 0: the counts alone.")),
-    ];
-    schemas::object(properties, &["dataset_id", "v1", "v2"])
-}
-
-fn diff(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let mut call = DiffCall::from_fields(&arguments)?;
-        call.page.limit.get_or_insert(RECORDS);
-        let diff = call.compare(&caller.app, &caller.user).await?;
-        let answer =
-            diff.answer(&call.page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
-        let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
-        Ok(Output(vec![output::text(answer.body, BYTES, instead).await?]))
-    })
+async fn diff(caller: &Caller, arguments: Fields) -> ToolResult {
+    let mut call = DiffCall::from_fields(&arguments)?;
+    call.page.limit.get_or_insert(RECORDS);
+    let diff = call.compare(&caller.app, &caller.user).await?;
+    let answer = diff.answer(&call.page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
+    let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
+    Ok(Output(vec![tool::text(answer.body, BYTES, instead).await?]))
 }

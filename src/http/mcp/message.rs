@@ -21,17 +21,13 @@ const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
 /// The arguments that hold entities. A tree of values would write some of their numbers otherwise.
 const HEAVY: [&str; 2] = ["entities", EDITS];
 
-/// The member of a request's `_meta` that names the revision of the protocol.
 const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// The form of every message.
 pub(super) const EXPECTED: &str = "it must be one JSON-RPC 2.0 message";
 
-/// One JSON object, in its parts.
 pub(super) struct Message {
     /// All of it but the entities that it pushes, and its edits of entities: null stands for them.
     pub without_entities: Bytes,
-    /// The arguments of the tool that it calls, entities and all.
     pub arguments: Option<Bytes>,
 }
 

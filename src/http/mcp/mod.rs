@@ -11,19 +11,16 @@
 //! | `message` | the message that comes: what the protocol's implementation gets of it |
 //! | `server` | what the protocol asks: who this is, which tools there are, calling one |
 //! | `tools` | the one list of tools |
-//! | `tool`, `error` | what a tool is, and why it has no result |
+//! | `tool` | what a tool is, its result, bounded, and why it has none |
 //! | `schemas` | the JSON Schemas of arguments and results |
-//! | `output` | results, bounded |
 //! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
 //!
 //! To add a tool, write its function and its line in `tools::TOOLS`; the table of docs/agents.md follows from it.
 
 mod datasets;
 mod edits;
-mod error;
 mod inspect;
 mod message;
-mod output;
 mod read;
 mod schemas;
 mod server;
@@ -62,7 +59,6 @@ use message::Message;
 
 pub use tools::names;
 
-/// The path of the tools.
 pub(super) const PATH: &str = "/mcp";
 
 type Service = StreamableHttpService<server::Server, NeverSessionManager>;
@@ -71,7 +67,6 @@ type Service = StreamableHttpService<server::Server, NeverSessionManager>;
 struct Caller {
     app: App,
     user: User,
-    /// What the token allows.
     scope: Scope,
     client: Client,
     /// The arguments of a call of a tool, as canonical text.
@@ -84,12 +79,10 @@ struct Caller {
     _room: Option<BodyRoom>,
 }
 
-/// Its route.
 pub(super) fn routes() -> Router<App> {
     Router::new().route(PATH, route())
 }
 
-/// The route's one method.
 fn route() -> MethodRouter<App> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
@@ -138,7 +131,6 @@ async fn authenticated(app: &App, head: &Parts) -> Result<TokenUser, HttpError> 
     Ok(user.ok_or(CallError::NoToken)?)
 }
 
-/// A message that is not taken.
 fn refused(error: HttpError) -> Response {
     let (status, text) = error.told();
     let code = match error {

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
-use super::error::ToolError;
-use super::output::Output;
-use super::tool::{Effect, Tool};
-use super::{Caller, output, schemas};
+use super::tool::{self, Argument, Effect, Output, Tool, ToolError, ToolResult};
+use super::{Caller, schemas};
 use crate::encode::ContentCoding;
 use crate::http::error::CallError;
 use crate::http::management::Fields;
@@ -23,13 +20,10 @@ use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_eta
 /// Entities in an answer, unless asked otherwise.
 const ENTITIES: u64 = 20;
 
-/// Most bytes of an answer's entities.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
-/// The argument that asks for positions, too.
 const POSITIONS: &str = "positions";
 
-/// What to do with positions.
 const EDIT: &str = "edit_alt_version with this version, etag and positions";
 
 /// What to do with positions of entities of which the read has left something out.
@@ -63,9 +57,19 @@ pub(super) const READ: Tool = Tool {
               `format`, exactly as stored; with count=true only their number. Steps run in the order of the parameters \
               here: what keep_field or drop_field removes, no later one finds.",
     effect: Effect::Nothing,
-    arguments: read_arguments,
+    arguments: || {
+        let mut arguments = vec![
+            ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
+            ("version", schemas::selector()),
+        ];
+        arguments.extend(parameters());
+        let positions = schemas::flag("Also gives the entities' positions, and the etag for edit_alt_version");
+        arguments.push((POSITIONS, positions));
+        arguments
+    },
+    required: &["dataset_id"],
     like: None,
-    call: read,
+    call: |caller, arguments| Box::pin(read(caller, arguments)),
 };
 
 pub(super) const EXPLAIN: Tool = Tool {
@@ -73,32 +77,16 @@ pub(super) const EXPLAIN: Tool = Tool {
     summary: "Tells what a read of one of the caller's datasets does, step by step, and what could make it cheaper",
     details: "Makes a read, with the arguments of `read`, without giving its entities. It costs as much.",
     effect: Effect::Nothing,
-    arguments: explain_arguments,
-    like: Some(read_parameters),
-    call: explain,
+    arguments: || {
+        vec![("dataset_id", schemas::positive("One of the caller's datasets")), ("version", schemas::selector())]
+    },
+    required: &["dataset_id"],
+    like: Some((READ.name, parameters)),
+    call: |caller, arguments| Box::pin(explain(caller, arguments)),
 };
 
-fn read_arguments() -> JsonObject {
-    let own = [
-        ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
-        ("version", schemas::selector()),
-    ];
-    let positions = schemas::flag("Also gives the entities' positions, and the etag for edit_alt_version");
-    schemas::object(own.into_iter().chain(parameters()).chain([(POSITIONS, positions)]), &["dataset_id"])
-}
-
-fn read_parameters() -> JsonObject {
-    schemas::object(parameters(), &[])
-}
-
-/// Those of a read.
-fn parameters() -> impl Iterator<Item = (&'static str, Value)> {
-    PARAMETERS.iter().map(|parameter| (parameter.name, schemas::parameter(parameter, instead(parameter))))
-}
-
-fn explain_arguments() -> JsonObject {
-    let own = [("dataset_id", schemas::positive("One of the caller's datasets")), ("version", schemas::selector())];
-    schemas::beside(READ.name, own, &["dataset_id"])
+fn parameters() -> Vec<Argument> {
+    PARAMETERS.iter().map(|parameter| (parameter.name, schemas::parameter(parameter, instead(parameter)))).collect()
 }
 
 /// What is otherwise here than in a URL.
@@ -142,96 +130,90 @@ fn in_short(name: &str) -> Option<&'static str> {
     })
 }
 
-fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
-        let request = request(&arguments)?;
-        let with_positions = arguments.optional_boolean(POSITIONS)?.unwrap_or(false);
-        if with_positions && (request.count || request.sample.is_some()) {
-            let other = if request.count { "count" } else { "sample" };
-            return Err(
-                CallError::field(POSITIONS, format!("it does not go with {other}; leave one of them out")).into()
-            );
-        }
-        let lookup = caller.app.lookups().find_by_id(dataset, version).await;
-        // The list that edits count in is the alternate, where there is one.
-        let edited = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(&caller.user));
-        let edited = edited.map(|version| (version.alt.is_some(), alternate_etag(version)));
-        let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
-        // Which bucket it is tells nothing of what the caller may not read.
-        let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
-        let bucket = if is_private { Bucket::Private } else { Bucket::Public };
-        rate::check(rate::count(&caller.app, caller.client, bucket).await.as_ref())?;
+async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
+    let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
+    let request = request(&arguments)?;
+    let with_positions = arguments.optional_boolean(POSITIONS)?.unwrap_or(false);
+    if with_positions && (request.count || request.sample.is_some()) {
+        let other = if request.count { "count" } else { "sample" };
+        return Err(CallError::field(POSITIONS, format!("it does not go with {other}; leave one of them out")).into());
+    }
+    let lookup = caller.app.lookups().find_by_id(dataset, version).await;
+    // The list that edits count in is the alternate, where there is one.
+    let edited = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(&caller.user));
+    let edited = edited.map(|version| (version.alt.is_some(), alternate_etag(version)));
+    let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
+    // Which bucket it is tells nothing of what the caller may not read.
+    let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
+    let bucket = if is_private { Bucket::Private } else { Bucket::Public };
+    rate::check(rate::count(&caller.app, caller.client, bucket).await.as_ref())?;
 
-        let admitted = admitted?;
-        let request = Arc::new(request);
-        if request.strict {
-            caller.app.reads().check_fields(&admitted, &request).await?;
+    let admitted = admitted?;
+    let request = Arc::new(request);
+    if request.strict {
+        caller.app.reads().check_fields(&admitted, &request).await?;
+    }
+    let unknown = if request.strict { json!({}) } else { unknown_fields(caller, &admitted, &request).await };
+    let answer = caller.app.reads().answer(&admitted, request.clone(), ContentCoding::Identity).await?;
+    let (returned, matches) = (answer.total, answer.matches);
+    let entities = tool::text(answer.body, BYTES, INSTEAD).await?;
+    let total = total(caller, &admitted, &request, returned).await?;
+    let next = request.offset.saturating_add(returned);
+    let mut about = json!({
+        "dataset_id": admitted.dataset_id.get(),
+        "version": admitted.version.get(),
+        "alt": admitted.alt,
+        "format": request.format.name(),
+        "returned": returned,
+        "total_count": total,
+        "next_offset": (!request.count && !request.is_drawn_anew() && returned > 0 && next < total).then_some(next),
+    });
+    if let Some(matches) = matches {
+        about["total_matches"] = matches.into();
+    }
+    if let (Value::Object(about), Value::Object(unknown)) = (&mut about, unknown) {
+        about.extend(unknown);
+    }
+    if total == 0 || request.sort.is_some() {
+        let reads = caller.app.reads();
+        let hints = match total {
+            0 => reads.hints(&admitted, &request).await.unwrap_or_default(),
+            _ => reads.sort_hint(&admitted, &request).await.unwrap_or_default().into_iter().collect(),
+        };
+        if !hints.is_empty() {
+            let before = about[HINTS].as_array().cloned().unwrap_or_default();
+            about[HINTS] = before.into_iter().chain(hints.into_iter().map(Value::from)).collect();
         }
-        let unknown = if request.strict { json!({}) } else { unknown_fields(caller, &admitted, &request).await };
-        let answer = caller.app.reads().answer(&admitted, request.clone(), ContentCoding::Identity).await?;
-        let (returned, matches) = (answer.total, answer.matches);
-        let entities = output::text(answer.body, BYTES, INSTEAD).await?;
-        let total = total(caller, &admitted, &request, returned).await?;
-        let next = request.offset.saturating_add(returned);
-        let mut about = json!({
-            "dataset_id": admitted.dataset_id.get(),
-            "version": admitted.version.get(),
-            "alt": admitted.alt,
-            "format": request.format.name(),
-            "returned": returned,
-            "total_count": total,
-            "next_offset": (!request.count && !request.is_drawn_anew() && returned > 0 && next < total).then_some(next),
-        });
-        if let Some(matches) = matches {
-            about["total_matches"] = matches.into();
-        }
-        if let (Value::Object(about), Value::Object(unknown)) = (&mut about, unknown) {
-            about.extend(unknown);
-        }
-        if total == 0 || request.sort.is_some() {
-            let reads = caller.app.reads();
-            let hints = match total {
-                0 => reads.hints(&admitted, &request).await.unwrap_or_default(),
-                _ => reads.sort_hint(&admitted, &request).await.unwrap_or_default().into_iter().collect(),
-            };
-            if !hints.is_empty() {
-                let before = about[HINTS].as_array().cloned().unwrap_or_default();
-                about[HINTS] = before.into_iter().chain(hints.into_iter().map(Value::from)).collect();
-            }
-        }
-        if with_positions {
-            let positions = caller.app.reads().positions(&admitted, request.clone()).await?;
-            about[POSITIONS] = positions.into();
-            match edited {
-                Some((has_alt, etag)) if has_alt == admitted.alt => {
-                    about["etag"] = etag.into();
-                    if returned > 0 {
-                        about["next"] = if request.shows_whole_entities() { EDIT } else { EDIT_WHOLE }.into();
-                    }
+    }
+    if with_positions {
+        let positions = caller.app.reads().positions(&admitted, request.clone()).await?;
+        about[POSITIONS] = positions.into();
+        match edited {
+            Some((has_alt, etag)) if has_alt == admitted.alt => {
+                about["etag"] = etag.into();
+                if returned > 0 {
+                    about["next"] = if request.shows_whole_entities() { EDIT } else { EDIT_WHOLE }.into();
                 }
-                Some(_) => {
-                    about["next"] = "edits count in the alternate that this version has: read with alt=true".into()
-                }
-                None => {}
             }
+            Some(_) => about["next"] = "edits count in the alternate that this version has: read with alt=true".into(),
+            None => {}
         }
-        // Without hits there is nothing to edit. Whoever asked for none was not after any.
-        let asks_for_none = request.limit == Some(0) || request.sample == Some(0);
-        if returned == 0 && !asks_for_none && about.get("next").is_none() {
-            let next = match about.get(HINTS) {
-                _ if total > 0 => BEYOND,
-                Some(_) => HINTED,
-                None => NOT_FOUND,
-            };
-            about["next"] = next.into();
-        }
-        let about = about.to_string();
-        if with_positions && about.len() + entities.len() > BYTES {
-            return Err(ToolError::TooLong { limit_bytes: BYTES, instead: INSTEAD });
-        }
-        Ok(Output(vec![about, entities]))
-    })
+    }
+    // Without hits there is nothing to edit. Whoever asked for none was not after any.
+    let asks_for_none = request.limit == Some(0) || request.sample == Some(0);
+    if returned == 0 && !asks_for_none && about.get("next").is_none() {
+        let next = match about.get(HINTS) {
+            _ if total > 0 => BEYOND,
+            Some(_) => HINTED,
+            None => NOT_FOUND,
+        };
+        about["next"] = next.into();
+    }
+    let about = about.to_string();
+    if with_positions && about.len() + entities.len() > BYTES {
+        return Err(ToolError::TooLong { limit_bytes: BYTES, instead: INSTEAD });
+    }
+    Ok(Output(vec![about, entities]))
 }
 
 /// The paths that the request names and that are not there, as far as they can be found out, and for which of them
@@ -269,15 +251,13 @@ async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequ
     told
 }
 
-fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
-    Box::pin(async move {
-        let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
-        let request = request(&arguments)?;
-        // Arguments that a read would ignore have been refused.
-        let explaining = caller.app.explains().explain(&caller.user, dataset, version, request, Vec::new());
-        let explanation = Box::pin(explaining).await?;
-        output::bounded(explanation.to_string(), BYTES, "Explain a read with fewer and shorter parameters.")
-    })
+async fn explain(caller: &Caller, arguments: Fields) -> ToolResult {
+    let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
+    let request = request(&arguments)?;
+    // Arguments that a read would ignore have been refused.
+    let explaining = caller.app.explains().explain(&caller.user, dataset, version, request, Vec::new());
+    let explanation = Box::pin(explaining).await?;
+    tool::bounded(explanation.to_string(), BYTES, "Explain a read with fewer and shorter parameters.")
 }
 
 fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {

@@ -4,43 +4,33 @@
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
+use super::tool::Tool;
 use crate::http::description::parameters;
 use crate::http::params::{Parameter, ParameterKind};
 
-/// An object with these properties and no others, of which some must be there.
-pub(super) fn object(properties: impl IntoIterator<Item = (&'static str, Value)>, required: &[&str]) -> JsonObject {
-    let properties: Map<String, Value> =
-        properties.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
-    let mut object = Map::new();
-    object.insert("type".to_owned(), json!("object"));
-    object.insert("properties".to_owned(), Value::Object(properties));
-    object.insert("required".to_owned(), json!(required));
-    object.insert("additionalProperties".to_owned(), json!(false));
-    object
+/// The arguments of a tool as an object without other properties, unless the tool takes those of another tool.
+pub(super) fn object(tool: &Tool) -> JsonObject {
+    let properties = (tool.arguments)().into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
+    let others = match tool.like {
+        Some((other, _)) => json!({"description": format!("An argument of `{other}`")}),
+        None => json!(false),
+    };
+    Map::from_iter([
+        ("type".to_owned(), json!("object")),
+        ("properties".to_owned(), Value::Object(properties)),
+        ("required".to_owned(), json!(tool.required)),
+        ("additionalProperties".to_owned(), others),
+    ])
 }
 
-/// An object with these properties, of which some must be there, and with the arguments of another tool besides.
-pub(super) fn beside(
-    tool: &str,
-    properties: impl IntoIterator<Item = (&'static str, Value)>,
-    required: &[&str],
-) -> JsonObject {
-    let mut object = object(properties, required);
-    object.insert("additionalProperties".to_owned(), json!({"description": format!("An argument of `{tool}`")}));
-    object
-}
-
-/// A positive integer.
 pub(super) fn positive(about: &str) -> Value {
     json!({"type": "integer", "minimum": 1, "description": about})
 }
 
-/// A positive integer up to `most`.
 pub(super) fn at_most(most: u32, default: u32, about: &str) -> Value {
     json!({"type": "integer", "minimum": 1, "maximum": most, "default": default, "description": about})
 }
 
-/// A whole number.
 pub(super) fn whole_number(default: u64, about: &str) -> Value {
     json!({"type": "integer", "minimum": 0, "default": default, "description": about})
 }
@@ -50,7 +40,6 @@ pub(super) fn flag(about: &str) -> Value {
     json!({"type": "boolean", "description": about})
 }
 
-/// A text.
 pub(super) fn text(about: &str) -> Value {
     json!({"type": "string", "description": about})
 }
@@ -70,17 +59,14 @@ pub(super) fn version(about: &str) -> Value {
     })
 }
 
-/// A read parameter, as the registry has it, with these members in place of its own. In few words: docs/read.md has the
-/// rest, and the parser refuses what the schema leaves out.
+/// A read parameter, in fewer words than the registry's, with these members in place of its own.
 pub(super) fn parameter(parameter: &Parameter, instead: Value) -> Value {
     // Plain data, which always has a JSON form.
     let mut schema = serde_json::to_value(parameters::schema(parameter)).unwrap_or_else(|_| json!({}));
     shorten(&mut schema);
     shorten(&mut schema["items"]);
-    if schema["items"].is_null()
-        && let Some(schema) = schema.as_object_mut()
-    {
-        schema.remove("items");
+    if let Some(schema) = schema.as_object_mut() {
+        schema.retain(|name, value| name != "items" || !value.is_null());
     }
     // The first sentence says what it does.
     let about = parameter.documentation.split_once(". ").map_or(parameter.documentation, |(first, _)| first);

@@ -15,9 +15,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tracing::Instrument;
 
 use super::Caller;
-use super::error::ToolError;
-use super::output::Output;
-use super::tool::Tool;
+use super::tool::{Tool, ToolError, ToolResult};
 use super::tools;
 use crate::http::error::CallError;
 use crate::http::layers::panics;
@@ -42,6 +40,10 @@ Leave what should not change exactly as it came: number texts, nulls, order. If 
 nothing was saved: look again, redo it on what is there now, and use the new etag. Each change answers with the next \
 etag.";
 
+type Page = Option<PaginatedRequestParams>;
+type Context = RequestContext<RoleServer>;
+type Answer<T> = Result<T, ErrorData>;
+
 /// See the module. All that a call needs comes with its request.
 pub(super) struct Server;
 
@@ -55,24 +57,16 @@ impl ServerHandler for Server {
             .with_instructions(INSTRUCTIONS)
     }
 
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::described().to_vec()))
+    async fn list_tools(&self, _: Page, _: Context) -> Answer<ListToolsResult> {
+        Ok(ListToolsResult::with_all_items(tools::DESCRIBED.to_vec()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Described> {
-        tools::described().iter().find(|tool| tool.name == name).cloned()
+        tools::DESCRIBED.iter().find(|tool| tool.name == name).cloned()
     }
 
     /// Whatever has no handler here, and what has one and is not of its form.
-    async fn on_custom_request(
-        &self,
-        request: CustomRequest,
-        _: RequestContext<RoleServer>,
-    ) -> Result<CustomResult, ErrorData> {
+    async fn on_custom_request(&self, request: CustomRequest, _: Context) -> Answer<CustomResult> {
         let form = match request.method.as_str() {
             "tools/call" => Some(r#"an object with "name", a text, and perhaps "arguments", an object"#),
             "initialize" => Some(r#"an object with "protocolVersion", "capabilities" and "clientInfo""#),
@@ -86,48 +80,28 @@ impl ServerHandler for Server {
         Err(no_method(&request.method))
     }
 
-    async fn list_prompts(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
+    async fn list_prompts(&self, _: Page, _: Context) -> Answer<ListPromptsResult> {
         Err(no_method("prompts/list"))
     }
 
-    async fn list_resources(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
+    async fn list_resources(&self, _: Page, _: Context) -> Answer<ListResourcesResult> {
         Err(no_method("resources/list"))
     }
 
-    async fn list_resource_templates(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+    async fn list_resource_templates(&self, _: Page, _: Context) -> Answer<ListResourceTemplatesResult> {
         Err(no_method("resources/templates/list"))
     }
 
-    async fn complete(
-        &self,
-        _: CompleteRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<CompleteResult, ErrorData> {
+    async fn complete(&self, _: CompleteRequestParams, _: Context) -> Answer<CompleteResult> {
         Err(no_method("completion/complete"))
     }
 
     /// Fails, as the protocol has it, only when there is no such tool; every other failure is the tool's result.
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
+    async fn call_tool(&self, request: CallToolRequestParams, context: Context) -> Answer<CallToolResponse> {
         let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<Caller>>());
         let caller = caller.ok_or_else(|| ErrorData::internal_error("the request is not known", None))?.clone();
         let Some(tool) = tools::find(&request.name) else {
-            count("none", Outcome::Refused);
+            count("none", "refused");
             let text = format!("There is no such tool; there are {}.", tools::names().collect::<Vec<_>>().join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
@@ -147,30 +121,12 @@ fn no_method(name: &str) -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)
 }
 
-/// How a call ended.
-#[derive(Clone, Copy)]
-enum Outcome {
-    Done,
-    /// The caller's doing.
-    Refused,
-    /// The service's doing.
-    Failed,
-    /// The client left before it ended.
-    Left,
-}
-
-fn count(tool: &'static str, outcome: Outcome) {
-    let outcome = match outcome {
-        Outcome::Done => "done",
-        Outcome::Refused => "refused",
-        Outcome::Failed => "failed",
-        Outcome::Left => "left",
-    };
+fn count(tool: &'static str, outcome: &'static str) {
     metrics().tool_calls.of([tool.into(), outcome.into()]).increment(1);
 }
 
 /// Runs a tool as part of the request: with its span and its log context, within the time that an answer may take.
-async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> Result<Output, ToolError> {
+async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> ToolResult {
     if !caller.scope.allows(tool.effect.needed()) {
         return Err(CallError::ReadOnly.into());
     }
@@ -185,20 +141,20 @@ async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> Result<Out
     panics::caught(running).instrument(caller.span.clone()).await?
 }
 
-fn result(tool: &Tool, caller: &Caller, called: Result<Output, ToolError>) -> CallToolResult {
+fn result(tool: &Tool, caller: &Caller, called: ToolResult) -> CallToolResult {
     let _entered = caller.span.enter();
     match called {
         Ok(output) => {
-            count(tool.name, Outcome::Done);
+            count(tool.name, "done");
             output.into()
         }
         Err(ToolError::Left) => {
-            count(tool.name, Outcome::Left);
+            count(tool.name, "left");
             CallToolResult::error(Vec::new())
         }
         Err(error) => {
             let (is_failure, mut text) = error.told();
-            count(tool.name, if is_failure { Outcome::Failed } else { Outcome::Refused });
+            count(tool.name, if is_failure { "failed" } else { "refused" });
             if let Some(id) = caller.request_id.as_ref().filter(|_| is_failure) {
                 text = id.named_in(&text);
             }

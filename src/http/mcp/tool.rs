@@ -1,34 +1,47 @@
-//! The description of a tool.
+//! The description of a tool, its result, bounded, and why it has no result.
 
+use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use rmcp::model::JsonObject;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Caller;
-use super::error::ToolError;
-use super::output::Output;
+use crate::http::error::HttpError;
 use crate::http::management::Fields;
+use crate::http::text::quoted;
 use crate::model::scope::Scope;
+use crate::model::similar;
+use crate::service::{AnswerBody, ReadError};
 
-/// A tool.
 pub(super) struct Tool {
-    /// What it is called by.
     pub name: &'static str,
     /// What it does, in one line without a final full stop, for tables.
     pub summary: &'static str,
     /// What a model must know to use it, after the summary.
     pub details: &'static str,
-    /// What it changes.
     pub effect: Effect,
-    /// The schema of its arguments: an object whose properties are all there are, but for those of `like`.
-    pub arguments: fn() -> JsonObject,
-    /// A tool whose arguments it takes, too.
-    pub like: Option<fn() -> JsonObject>,
-    /// Runs it.
-    pub call: for<'a> fn(&'a Caller, Fields) -> BoxFuture<'a, Result<Output, ToolError>>,
+    pub arguments: Arguments,
+    /// The names of the arguments that must be given.
+    pub required: &'static [&'static str],
+    /// The name of a tool whose arguments it takes, too, and those arguments.
+    pub like: Option<(&'static str, Arguments)>,
+    pub call: for<'a> fn(&'a Caller, Fields) -> BoxFuture<'a, ToolResult>,
+}
+
+pub(super) type Argument = (&'static str, Value);
+type Arguments = fn() -> Vec<Argument>;
+
+pub(super) type ToolResult = Result<Output, ToolError>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    /// It replaces what is there; once more is refused.
+    Replaces,
 }
 
 impl Effect {
-    /// The scope that a call with this effect needs.
     pub(super) fn needed(self) -> Scope {
         match self {
             Effect::Nothing => Scope::Read,
@@ -37,11 +50,94 @@ impl Effect {
     }
 }
 
-/// What calling a tool changes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// Nothing.
-    Nothing,
-    /// It replaces what is there; once more is refused.
-    Replaces,
+#[derive(Debug)]
+pub(super) enum ToolError {
+    /// The error of the same call over HTTP.
+    Http(HttpError),
+    NoSuchArgument {
+        name: String,
+        known: Vec<&'static str>,
+    },
+    /// The result would be too long; says what to do instead.
+    TooLong {
+        limit_bytes: usize,
+        instead: &'static str,
+    },
+    TooSlow {
+        seconds: u64,
+    },
+    Left,
+}
+
+impl<E: Into<HttpError>> From<E> for ToolError {
+    fn from(error: E) -> Self {
+        ToolError::Http(error.into())
+    }
+}
+
+impl ToolError {
+    /// Whether the service is to blame, and the text for the caller. What is not told is logged.
+    pub(super) fn told(&self) -> (bool, String) {
+        match self {
+            ToolError::Http(error) => {
+                let (status, text) = error.told();
+                (status.is_server_error(), text)
+            }
+            ToolError::NoSuchArgument { name, known } => {
+                let (meant, known) = (similar::suggestion(name, known.iter().copied()), known.join(", "));
+                (false, format!("Invalid request: {}: there is no such argument;{meant} valid: {known}.", quoted(name)))
+            }
+            ToolError::TooLong { limit_bytes, instead } => {
+                (false, format!("The result would be longer than {limit_bytes} bytes. {instead}"))
+            }
+            ToolError::TooSlow { seconds } => (true, format!("The tool was stopped after {seconds} s.")),
+            ToolError::Left => (false, "The client left.".to_owned()),
+        }
+    }
+}
+
+/// What a tool gives: texts, entities among them, to the byte. A tree of values would write some numbers otherwise, and
+/// a structured result would send every record twice, since clients without schemas need the text.
+pub(super) struct Output(pub Vec<String>);
+
+impl From<Output> for CallToolResult {
+    fn from(Output(texts): Output) -> Self {
+        CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect())
+    }
+}
+
+/// A record, as the text of one JSON object. If it is too long, the error says what to do `instead`.
+pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'static str) -> ToolResult {
+    let text = serde_json::to_string(record).map_err(|error| HttpError::Panic(error.to_string()))?;
+    bounded(text, limit_bytes, instead)
+}
+
+pub(super) fn bounded(text: String, limit_bytes: usize, instead: &'static str) -> ToolResult {
+    if text.len() > limit_bytes {
+        return Err(ToolError::TooLong { limit_bytes, instead });
+    }
+    Ok(Output(vec![text]))
+}
+
+/// A body as one text.
+pub(super) async fn text(body: AnswerBody, limit_bytes: usize, instead: &'static str) -> Result<String, ToolError> {
+    let too_long = ToolError::TooLong { limit_bytes, instead };
+    let mut parts = match body {
+        AnswerBody::Whole(bytes) if bytes.len() > limit_bytes => return Err(too_long),
+        AnswerBody::Whole(bytes) => return utf8(bytes.into()),
+        AnswerBody::Stream(parts) => parts,
+        AnswerBody::Export(export) => export.whole(),
+    };
+    let mut text = Vec::new();
+    while let Some(part) = parts.try_next().await? {
+        if text.len() + part.len() > limit_bytes {
+            return Err(too_long);
+        }
+        text.extend_from_slice(&part);
+    }
+    utf8(text)
+}
+
+fn utf8(bytes: Vec<u8>) -> Result<String, ToolError> {
+    String::from_utf8(bytes).map_err(|error| ReadError::Unreadable(std::sync::Arc::new(error)).into())
 }

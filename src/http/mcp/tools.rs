@@ -3,13 +3,10 @@
 use std::sync::LazyLock;
 
 use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
-use serde_json::Value;
 
-use super::error::ToolError;
-use super::tool::{Effect, Tool};
-use super::{datasets, edits, inspect, read};
+use super::tool::{Effect, Tool, ToolError};
+use super::{datasets, edits, inspect, read, schemas};
 use crate::http::management::Fields;
-use crate::model::similar;
 
 /// Every tool, in the order in which clients show them.
 pub(super) const TOOLS: &[Tool] = &[
@@ -24,53 +21,34 @@ pub(super) const TOOLS: &[Tool] = &[
     edits::PUSH_ALT_VERSION,
 ];
 
-/// The tool of that name.
 pub(super) fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// The names of all tools.
 pub fn names() -> impl Iterator<Item = &'static str> {
     TOOLS.iter().map(|tool| tool.name)
 }
 
 /// The arguments of a tool. A slip in the name of one must not go unnoticed.
-///
-/// # Errors
-/// [`ToolError::NoSuchArgument`].
 pub(super) fn arguments(tool: &Tool, given: JsonObject) -> Result<Fields, ToolError> {
-    let known = KNOWN.iter().find(|(name, _)| *name == tool.name);
-    let known: Vec<&str> = known.into_iter().flat_map(|(_, known)| known.iter().map(String::as_str)).collect();
+    let known =
+        ARGUMENT_NAMES.iter().find(|(name, _)| *name == tool.name).map_or_else(Vec::new, |(_, known)| known.clone());
     match given.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(Fields::new(given, known)),
-        Some(name) => {
-            let nearest = similar::nearest(name, known.iter().copied()).map(str::to_owned);
-            Err(ToolError::NoSuchArgument { name: name.clone(), known: known.join(", "), nearest })
-        }
+        Some(name) => Err(ToolError::NoSuchArgument { name: name.clone(), known }),
     }
 }
 
-/// The names of the arguments of each tool.
-static KNOWN: LazyLock<Vec<(&str, Vec<String>)>> = LazyLock::new(|| {
-    let names = |schema: JsonObject| match schema.get("properties") {
-        Some(Value::Object(properties)) => properties.keys().cloned().collect(),
-        _ => Vec::new(),
-    };
+/// The names of the arguments of each tool, by the name of the tool.
+static ARGUMENT_NAMES: LazyLock<Vec<(&str, Vec<&str>)>> = LazyLock::new(|| {
     let known = |tool: &Tool| {
-        let mut own: Vec<String> = names((tool.arguments)());
-        let others = tool.like.map_or_else(Vec::new, |like| names(like()));
-        own.extend(others.into_iter().filter(|name| !own.contains(name)).collect::<Vec<_>>());
-        own
+        let others = tool.like.map_or_else(Vec::new, |(_, arguments)| arguments());
+        (tool.arguments)().into_iter().chain(others).map(|(name, _)| name).collect()
     };
     TOOLS.iter().map(|tool| (tool.name, known(tool))).collect()
 });
 
-static DESCRIBED: LazyLock<Vec<Described>> = LazyLock::new(|| TOOLS.iter().map(describe).collect());
-
-/// Every tool as the protocol has it.
-pub(super) fn described() -> &'static [Described] {
-    &DESCRIBED
-}
+pub(super) static DESCRIBED: LazyLock<Vec<Described>> = LazyLock::new(|| TOOLS.iter().map(describe).collect());
 
 fn describe(tool: &Tool) -> Described {
     // What only reads destroys nothing, whatever else it is said to be.
@@ -80,5 +58,6 @@ fn describe(tool: &Tool) -> Described {
             ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
         }
     };
-    Described::new(tool.name, format!("{}. {}", tool.summary, tool.details), (tool.arguments)()).with_annotations(hints)
+    let about = format!("{}. {}", tool.summary, tool.details);
+    Described::new(tool.name, about, schemas::object(tool)).with_annotations(hints)
 }
