@@ -42,18 +42,14 @@ pub(super) struct Patience {
     pub drain_idle: Duration,
 }
 
-/// The action for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Tell the HTTP/2 client to go away.
     GoAway,
     Cut(Cut),
 }
 
-/// Why a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// An answer took longer than it may.
     Overdue,
     /// The client took nothing of its answers.
     Stalled,
@@ -63,7 +59,6 @@ pub(super) enum Cut {
     Idle,
 }
 
-/// The activity of one connection.
 pub(super) struct Activity {
     patience: Patience,
     state: Mutex<State>,
@@ -76,7 +71,6 @@ struct State {
     requests: BTreeMap<u64, Request>,
     /// Since when there is none.
     idle_since: Instant,
-    /// Whether the client speaks HTTP/2.
     http2: bool,
     /// It sent more frames beside its requests than are taken.
     flooded: bool,
@@ -169,7 +163,6 @@ impl State {
         Some(draining.max(self.idle_since) + patience.drain_idle)
     }
 
-    /// The client has taken bytes of answers.
     fn took(&mut self, bytes: usize, all: bool) {
         self.written = self.written.saturating_add(bytes);
         if self.written >= WRITE_FLOOR_BYTES || all {
@@ -186,7 +179,6 @@ impl State {
 }
 
 impl Activity {
-    /// A new connection, idle until its first request.
     pub(super) fn new(patience: Patience) -> Arc<Activity> {
         let now = Instant::now();
         let state = State {
@@ -244,7 +236,6 @@ impl Activity {
         InFlight { activity: self.clone(), request, counted: None }
     }
 
-    /// Takes note of bytes read.
     pub(super) fn read(&self, bytes: usize) {
         if bytes > 0 {
             let mut state = self.lock();
@@ -254,7 +245,6 @@ impl Activity {
         }
     }
 
-    /// The client speaks HTTP/2.
     pub(super) fn speaks_http2(&self) {
         self.change(|state| state.http2 = true);
     }
@@ -286,8 +276,7 @@ impl Activity {
         }
     }
 
-    /// Whether a read that finds nothing shall report the end of the stream. If not, the task is woken when that
-    /// changes.
+    /// Whether a read that finds nothing shall report the end of the stream. If not, wakes the task when it shall.
     pub(super) fn is_over(&self, context: &Context<'_>) -> bool {
         let mut state = self.lock();
         if state.is_over() {
@@ -317,7 +306,6 @@ impl Activity {
         self.change(|state| state.hurried = true);
     }
 
-    /// Whether it is to be cut without a pause.
     #[cfg(test)]
     pub(super) fn is_hurried(&self) -> bool {
         self.lock().hurried

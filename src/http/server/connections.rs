@@ -20,9 +20,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use super::ServerLimits;
 use super::activity::{Activity, Patience};
 use super::requests::{OfClient, Requests};
-use crate::config::TrustedProxies;
 use crate::metrics::metrics;
 use crate::service::Client;
 
@@ -42,23 +42,12 @@ const RETRY: Duration = Duration::from_millis(50);
 const CHOSEN: usize = 256;
 const LOOKED_AT: usize = 32;
 
-/// How many connections there may be.
-#[derive(Clone, Debug)]
-pub(super) struct Bounds {
-    pub all: usize,
-    /// Of one client; 0 is no limit.
-    pub per_client: usize,
-    /// Whose connections are not counted as one client's.
-    pub exempt: TrustedProxies,
-}
-
 /// Connections that may leave while as many as this have a place.
 pub(super) fn leaving_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 512)
 }
 
-/// Connections that may wait for a place, of clients that have few and of those that have many, and likewise those that
-/// may read why they get none.
+/// Connections of each kind that may wait for a place, and those that may read why they get none.
 pub(super) fn outside_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }
@@ -71,7 +60,7 @@ pub(super) struct Connections {
 
 struct Shared {
     requests: Arc<Requests>,
-    bounds: Bounds,
+    limits: ServerLimits,
     patience: Patience,
     registry: Mutex<Registry>,
     /// Tell those that wait for a place that one has ended: of clients that have few, and of those that have many.
@@ -82,7 +71,6 @@ struct Shared {
 struct Registry {
     clients: HashMap<Client, Held>,
     next: u64,
-    /// Connections that have a place.
     open: usize,
     /// Connections that have lost theirs and are not yet gone.
     leaving: usize,
@@ -95,7 +83,6 @@ struct Registry {
     most: usize,
 }
 
-/// The connections of one client that have a place.
 struct Held {
     exempt: bool,
     requests: Arc<OfClient>,
@@ -112,12 +99,10 @@ impl Held {
     }
 }
 
-/// The decision about a connection.
 pub(super) enum Admission {
     Admitted(Place),
     /// Its client has as many as it may, and none of them can be released.
     TooMany,
-    /// There is no room yet.
     Full {
         /// Its client has about as many connections as any, so that others come first.
         many: bool,
@@ -125,9 +110,14 @@ pub(super) enum Admission {
 }
 
 impl Connections {
-    /// None yet.
-    pub(super) fn new(bounds: Bounds, patience: Patience, requests: Arc<Requests>) -> Connections {
-        let shared = Shared { requests, bounds, patience, registry: Mutex::default(), ended: Default::default() };
+    pub(super) fn new(limits: ServerLimits, requests: Arc<Requests>) -> Connections {
+        let patience = Patience {
+            head: limits.header_read_timeout,
+            write_stall: limits.write_stall,
+            answer: limits.answer,
+            drain_idle: limits.drain_idle,
+        };
+        let shared = Shared { requests, limits, patience, registry: Mutex::default(), ended: Default::default() };
         Connections { shared: Arc::new(shared) }
     }
 
@@ -155,10 +145,9 @@ impl Connections {
         let _ = timeout(at_most, self.shared.ended[usize::from(is_of_many)].notified()).await;
     }
 
-    /// What becomes of a connection of this peer now.
     pub(super) fn admit(&self, peer: IpAddr, now: Instant) -> Admission {
-        let Bounds { all, per_client, exempt } = &self.shared.bounds;
-        let (client, exempt) = (Client::from(peer), exempt.contain(peer));
+        let ServerLimits { connections: all, connections_per_client: per_client, .. } = &self.shared.limits;
+        let (client, exempt) = (Client::from(peer), self.shared.limits.trusted_proxies.contain(peer));
         let mut registry = self.shared.lock();
         let held = registry.clients.get(&client);
         let count = held.map_or(0, |held| held.connections.len());
@@ -287,20 +276,9 @@ pub(super) struct Place {
     shared: Arc<Shared>,
     client: Client,
     id: u64,
-    activity: Arc<Activity>,
-    requests: Option<Arc<OfClient>>,
-}
-
-impl Place {
+    pub activity: Arc<Activity>,
     /// The requests of its client in flight over HTTP/2; `None` for a trusted proxy, which speaks for many.
-    pub(super) fn requests(&self) -> Option<&Arc<OfClient>> {
-        self.requests.as_ref()
-    }
-
-    /// What the connection is doing.
-    pub(super) fn activity(&self) -> &Arc<Activity> {
-        &self.activity
-    }
+    pub requests: Option<Arc<OfClient>>,
 }
 
 impl Drop for Place {
@@ -323,12 +301,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::config::{Config, TrustedProxies};
 
     fn connections(all: usize, per_client: usize) -> Connections {
-        let long = Duration::from_secs(60);
-        let patience = Patience { head: long, write_stall: long, answer: long, drain_idle: long };
-        let exempt = TrustedProxies::try_from(vec!["10.0.0.0/8".to_owned()]).expect("a network");
-        Connections::new(Bounds { all, per_client, exempt }, patience, Requests::new(1))
+        let limits = ServerLimits {
+            connections: all,
+            connections_per_client: per_client,
+            trusted_proxies: TrustedProxies::try_from(vec!["10.0.0.0/8".to_owned()]).expect("a network"),
+            ..ServerLimits::from(&Config::default())
+        };
+        Connections::new(limits, Requests::new(1))
     }
 
     /// What becomes of a connection of the peer, at a time when all others have been there for long or have just come.

@@ -26,7 +26,6 @@ const BACKLOG: i32 = 65_535;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 const UNSENT_BYTES: u32 = 128 << 10;
 
-/// How long a connection that was refused may read why.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// Failures of other kinds than those that pass, one after the other, that are taken for the listener's end.
@@ -37,7 +36,6 @@ pub(super) enum Accepted {
     Connection(TcpStream, SocketAddr),
     /// The process, or the system, has no descriptors or no memory for one.
     Exhausted(io::Error),
-    /// The listener does not work any more.
     Failed(io::Error),
 }
 
@@ -45,7 +43,7 @@ pub(super) struct Listener {
     listener: TcpListener,
     reserve: Option<File>,
     failures: u32,
-    refusals: Refusals,
+    pub refusals: Refusals,
 }
 
 /// Tells connections that get no place why. Clones share the bound of those that may read it at the same time.
@@ -116,11 +114,6 @@ impl Listener {
         };
         self.reserve = reserve();
         told
-    }
-
-    /// For connections that get no place.
-    pub(super) fn refusals(&self) -> &Refusals {
-        &self.refusals
     }
 
     /// Has the system drop what begins new connections, where it can. Those under way are completed.

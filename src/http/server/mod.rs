@@ -63,8 +63,8 @@ use crate::http::router::router;
 use crate::metrics::{self, metrics};
 use crate::model::causes::Causes;
 use crate::service::App;
-use activity::{Activity, Cut, Due, Patience};
-use connections::{Admission, Bounds, Connections, Place, outside_at_most};
+use activity::{Activity, Cut, Due};
+use connections::{Admission, Connections, Place, outside_at_most};
 use listener::{Accepted, Listener, Refusals, connections_for_descriptors};
 use poll_timer::TimedPolls;
 use request_lines::ParsedHead;
@@ -75,28 +75,22 @@ use timed_stream::TimedStream;
 /// The limits of one connection, and the number of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections served at the same time.
     pub connections: usize,
     /// Connections of one client at the same time; 0 is no limit of their own.
     pub connections_per_client: usize,
     /// Whose connections are many clients'.
     pub trusted_proxies: TrustedProxies,
-    /// Time from the start of a connection, or the end of an answer, to the last byte of the next request's head. So it
-    /// is also how long a connection may idle.
+    /// From the start of a connection, or the end of an answer, to the end of the next head. Also limits idle time.
     pub header_read_timeout: Duration,
-    /// Bytes of a request's body that must come in each second that it is waited for; otherwise it stays the client's
-    /// turn.
+    /// Bytes of a body per second of waiting for it; if fewer come, it stays the client's turn.
     pub body_bytes_per_s: u64,
     /// How long a peer may take too few of the bytes that are ready for it.
     pub write_stall: Duration,
     /// How long an answer may take from its head to its last byte.
     pub answer: Duration,
-    /// Bytes of a request's head: request line and headers.
     pub header_bytes: u32,
-    /// Requests at the same time on one HTTP/2 connection.
     pub concurrent_streams: u32,
-    /// How often an HTTP/2 peer is asked whether it is still there. It may take as long to answer, or `write_stall` if
-    /// that is longer: what it has still to take comes first.
+    /// Interval of HTTP/2 pings. A peer may take as long to answer, or `write_stall` if that is longer.
     pub keep_alive: Duration,
     /// How long requests in flight may take to finish after the shutdown began.
     pub drain: Duration,
@@ -168,9 +162,6 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
 }
 
 /// As [`serve`], with a router that may have more than the operations.
-///
-/// # Errors
-/// As of [`serve`].
 pub async fn serve_app(
     app: App,
     router: Router,
@@ -206,11 +197,7 @@ pub async fn serve_app(
     }
 }
 
-/// As [`serve`], with any router. Calls `note_exhausted` when descriptors are exhausted, and when they are not any
-/// more.
-///
-/// # Errors
-/// [`ServeError::Accept`], when the listener does not work any more.
+/// As [`serve`], with any router. Calls `note_exhausted` when descriptors are exhausted, and when they no longer are.
 pub async fn serve_router(
     router: Router,
     listener: TcpListener,
@@ -257,31 +244,28 @@ pub async fn serve_router(
             note_exhausted(false);
         }
         // Nobody waits behind one that has to wait, as long as it can do so elsewhere.
-        let mut is_of_many = false;
-        let waiting = match server.connections.admit(peer.ip(), Instant::now()) {
+        let (waiting, is_of_many) = match server.connections.admit(peer.ip(), Instant::now()) {
             Admission::Admitted(place) => {
                 tasks.spawn(server.clone().serve(stream, peer, place, stop.drain.clone()));
                 continue;
             }
             Admission::TooMany => {
-                server.refuse(listener.refusals(), stream, &server.too_many, "client");
+                server.refuse(&listener.refusals, stream, &server.too_many, "client");
                 continue;
             }
             // Who has many leaves the places to wait in to others, and never keeps them from being accepted.
-            Admission::Full { many: true } => match server.many_waiting.clone().try_acquire_owned() {
-                Ok(waiting) => {
-                    is_of_many = true;
-                    Some(waiting)
-                }
-                Err(_) => {
-                    server.refuse(listener.refusals(), stream, FULL, "full");
+            Admission::Full { many } => {
+                let waiting = if many { &server.many_waiting } else { &server.waiting };
+                let permit = waiting.clone().try_acquire_owned().ok();
+                if many && permit.is_none() {
+                    server.refuse(&listener.refusals, stream, FULL, "full");
                     continue;
                 }
-            },
-            Admission::Full { many: false } => server.waiting.clone().try_acquire_owned().ok(),
+                (permit, many)
+            }
         };
         let in_loop = waiting.is_none();
-        let (server, drain, refusals) = (server.clone(), stop.drain.clone(), listener.refusals().clone());
+        let (server, drain, refusals) = (server.clone(), stop.drain.clone(), listener.refusals.clone());
         let (freed, is_freed) = oneshot::channel::<()>();
         tasks.spawn(async move {
             let place = server.connections.wait(peer.ip(), is_of_many).await;
@@ -320,7 +304,6 @@ pub async fn serve_router(
     outcome
 }
 
-/// The end of the server, once it has begun.
 struct Stop {
     limit: Duration,
     begin: watch::Sender<()>,
@@ -356,7 +339,6 @@ impl Stop {
     }
 }
 
-/// Completes at that time, if there is one.
 async fn over(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -364,7 +346,6 @@ async fn over(at: Option<Instant>) {
     }
 }
 
-/// The state that all connections share.
 struct Server {
     router: Router,
     limits: ServerLimits,
@@ -374,39 +355,26 @@ struct Server {
     /// Connections that have been accepted and wait for a place: of clients that have few, and of those that have many.
     waiting: Arc<Semaphore>,
     many_waiting: Arc<Semaphore>,
-    /// What a client is told that has as many connections as it may.
     too_many: String,
 }
 
 impl Server {
     fn new(router: Router, limits: ServerLimits) -> Server {
-        let bounds = Bounds {
-            all: limits.connections,
-            per_client: limits.connections_per_client,
-            exempt: limits.trusted_proxies.clone(),
-        };
-        let patience = Patience {
-            head: limits.header_read_timeout,
-            write_stall: limits.write_stall,
-            answer: limits.answer,
-            drain_idle: limits.drain_idle,
-        };
         let too_many = format!(
             "The service has as many connections from your address as it takes: {} (server.connections_per_client). Close \
              some of them, or use those that are open.",
             limits.connections_per_client
         );
         let requests = Requests::new(limits.concurrent_streams);
-        let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience, requests.clone()));
+        let (protocol, connections) = (protocol(&limits), Connections::new(limits.clone(), requests.clone()));
         let outside = outside_at_most(limits.connections);
         let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside))).into();
         Server { router, limits, protocol, requests, connections, waiting, many_waiting, too_many }
     }
 
-    /// Serves a connection that has a place, to its end.
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place, drain: watch::Receiver<()>) {
         metrics().accepted_connections.increment(1);
-        let (limits, activity) = (&self.limits, place.activity().clone());
+        let (limits, activity) = (&self.limits, place.activity.clone());
         let head = Arc::<ParsedHead>::default();
         let (patience, stall) = (limits.header_read_timeout, limits.write_stall);
         let stream = TimedStream::new(stream, patience, stall, activity.clone(), head.clone());
@@ -417,7 +385,7 @@ impl Server {
             body_bytes_per_s: limits.body_bytes_per_s,
             activity,
             head,
-            requests: place.requests().map(|of_client| (self.requests.clone(), of_client.clone())),
+            requests: place.requests.clone().map(|of_client| (self.requests.clone(), of_client)),
         };
         let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
         watched(connection.into_owned(), peer, place, drain).await;
@@ -428,8 +396,7 @@ impl Server {
         refusals.refuse(stream, text);
     }
 
-    /// Waits for a descriptor: of a connection that is released, or of one that ends. Where there is none to release,
-    /// tells a newcomer.
+    /// Waits for a descriptor of a connection that is released or ends. If none can be released, tells a newcomer.
     async fn make_descriptor(&self, listener: &mut Listener) {
         const TEXT: &str = "The service has no file descriptors left for more connections. Try again in some seconds.";
         if !self.connections.release_one() && listener.refuse_one(TEXT).await {
@@ -462,7 +429,7 @@ type Served = Connection<'static, TokioIo<TimedStream>, ConnectionService, Tokio
 /// another connection has its place, it ends after the requests in flight.
 async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: watch::Receiver<()>) {
     let _open = Open::new();
-    let activity = place.activity();
+    let activity = &place.activity;
     let mut connection = pin!(connection);
     let mut draining = false;
     loop {
@@ -572,7 +539,7 @@ where
                 let response = response.into_response().map(body);
                 return TimedPolls::new(async { Ok(response) });
             };
-            turns = Some(counted.turns());
+            turns = Some(of_client.turns.clone());
             in_flight.hold(counted);
         }
         let mut request: Request = request.map(|body| match body.is_end_stream() {
@@ -586,7 +553,7 @@ where
         let answering = match turns {
             None => Either::Left(router.call(request)),
             Some(turns) => Either::Right(async move {
-                let _turn = turns.next().await;
+                let _turn = turns.acquire_owned().await;
                 router.call(request).await
             }),
         };

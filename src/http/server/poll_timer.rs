@@ -19,8 +19,7 @@ use crate::metrics::metrics;
 /// A poll that computes for longer is counted in `strata_long_polls_total`.
 const LONG_POLL: Duration = Duration::from_millis(10);
 
-/// The processor time of a thread is read again if the last reading is older. Reading it for every poll would cost
-/// more than many handlers do.
+/// How long a reading of the thread's processor time is used. One for every poll would cost more than many handlers.
 const READING_LASTS: Duration = Duration::from_millis(1);
 
 thread_local! {
@@ -58,7 +57,6 @@ impl Future for TimedPolls {
     }
 }
 
-/// The processor time that the calling thread has used.
 fn thread_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

@@ -56,7 +56,6 @@ enum Place {
     Unknown,
 }
 
-/// What has come of a header line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Nothing,
@@ -75,7 +74,6 @@ pub(super) struct RequestLines {
 }
 
 impl RequestLines {
-    /// At the start of a connection.
     pub(super) fn new(head: Arc<ParsedHead>) -> RequestLines {
         RequestLines { place: Place::Before, head, held: BytesMut::new(), ready: Vec::new(), passed: 0 }
     }

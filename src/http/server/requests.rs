@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use axum::http::Request;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 /// Bytes that a request takes besides its head: its tasks and its handler.
 const REQUEST_IN_FLIGHT_BYTES: usize = 16 << 10;
@@ -33,7 +33,8 @@ pub(super) struct Requests {
 pub(super) struct OfClient {
     bytes: AtomicUsize,
     count: AtomicUsize,
-    turns: Arc<Semaphore>,
+    /// Where its requests wait to be worked on, in the order in which they came. Nobody closes it.
+    pub turns: Arc<Semaphore>,
 }
 
 impl Requests {
@@ -42,7 +43,6 @@ impl Requests {
         Arc::new(Requests { at_once, bytes: AtomicUsize::new(0) })
     }
 
-    /// A client without requests.
     pub(super) fn client(&self) -> Arc<OfClient> {
         let turns = Arc::new(Semaphore::new(self.at_once));
         Arc::new(OfClient { bytes: AtomicUsize::new(0), count: AtomicUsize::new(0), turns })
@@ -61,18 +61,10 @@ impl Requests {
     }
 }
 
-/// A request in flight, until dropped.
 pub(super) struct Counted {
     requests: Arc<Requests>,
     client: Arc<OfClient>,
     bytes: usize,
-}
-
-impl Counted {
-    /// Where it waits until it is its turn to be worked on.
-    pub(super) fn turns(&self) -> Turns {
-        Turns(self.client.turns.clone())
-    }
 }
 
 impl Drop for Counted {
@@ -80,17 +72,6 @@ impl Drop for Counted {
         self.requests.bytes.fetch_sub(self.bytes, Relaxed);
         self.client.bytes.fetch_sub(self.bytes, Relaxed);
         self.client.count.fetch_sub(1, Relaxed);
-    }
-}
-
-/// The turns of a client's requests.
-pub(super) struct Turns(Arc<Semaphore>);
-
-impl Turns {
-    /// A turn, until it is dropped. Those who wait get one in the order in which they came.
-    pub(super) async fn next(self) -> Option<OwnedSemaphorePermit> {
-        // Nobody closes it.
-        self.0.acquire_owned().await.ok()
     }
 }
 
@@ -143,10 +124,9 @@ mod tests {
     async fn so_many_are_worked_on_at_once() {
         let requests = Requests::new(2);
         let client = requests.client();
-        let counted: Vec<_> = (0..3).map(|_| requests.admit(&client, 0).expect("room")).collect();
-        let first = counted[0].turns().next().await;
-        let _second = counted[1].turns().next().await;
-        let mut third = Box::pin(counted[2].turns().next());
+        let first = client.turns.acquire().await;
+        let _second = client.turns.acquire().await;
+        let mut third = Box::pin(client.turns.acquire());
         assert!(futures::poll!(&mut third).is_pending());
         drop(first);
         assert!(futures::poll!(&mut third).is_ready());

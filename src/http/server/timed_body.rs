@@ -13,7 +13,6 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::activity::{InFlight, Turn, WRITE_FLOOR_BYTES};
 
-/// An answer took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer took longer than {} s", .0.as_secs())]
 struct TookTooLong(Duration);

@@ -47,7 +47,6 @@ pub(super) struct TimedStream<S = TcpStream> {
     /// Bytes written since that time began.
     written: usize,
     activity: Arc<Activity>,
-    /// What an HTTP/2 client sends.
     frames: Option<Frames>,
     lines: RequestLines,
     /// The end of the connection, once its writing side is shut down.
