@@ -5,7 +5,6 @@ use std::fmt::{self, Write};
 
 use crate::model::text::is_invisible;
 
-/// Most characters of the original that are shown.
 const SHOWN_CHARACTERS: usize = 100;
 
 /// Displays `text` in quotation marks, at most its first 100 characters (then `…`), with whatever could break the line

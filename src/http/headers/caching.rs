@@ -39,8 +39,7 @@ pub(in crate::http) fn is_unwanted(headers: &HeaderMap, etag: Option<&HeaderValu
     lines.peek().is_some() && !lines.any(wants)
 }
 
-/// The tags of a line, each with its quotes and without `W/`, and whether that stood before it. A comma may be part of
-/// a tag.
+/// The tags of a line, each with its quotes and without `W/`, and whether it is weak. A comma may be part of a tag.
 struct Tags<'a> {
     rest: &'a [u8],
 }

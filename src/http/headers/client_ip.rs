@@ -23,7 +23,6 @@ use crate::service::{App, Client, SessionOrigin};
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Whom a request counts for.
 pub(in crate::http) fn of(head: &Parts, app: &App) -> Client {
     let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     client(peer, &head.headers, &app.config().server.trusted_proxies)
@@ -113,7 +112,6 @@ fn described_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
     elements.into_iter().rev().map(described_by).chain(nothing)
 }
 
-/// The address of the parameter `for` of an element.
 fn described_by(element: &str) -> Option<IpAddr> {
     node(&parameter(element, "for")?)
 }
@@ -156,7 +154,6 @@ fn split_outside_quotes(text: &str, separator: char) -> Option<Vec<&str>> {
     (!quoted).then_some(parts)
 }
 
-/// The text of a token or of a quoted string.
 fn unquoted(value: &str) -> Option<String> {
     let Some(rest) = value.strip_prefix('"') else {
         return (!value.is_empty() && value.bytes().all(is_token_byte)).then(|| value.to_owned());
@@ -284,47 +281,17 @@ mod tests {
 
     #[test]
     fn what_is_no_address_ends_the_walk_at_the_last_trusted_one() {
-        for bad in [
-            "",
-            " ",
-            "unknown",
-            "_hidden",
-            "localhost",
-            "1.1.1",
-            "1.1.1.1.1",
-            "1.1.1.1:",
-            "1.1.1.1:port",
-            "1.1.1.1:123456",
-            "1.1.1.1:80:80",
-            "[1.1.1.1]",
-            "[::1",
-            "::1]",
-            "[::1]80",
-            "[::1]:_",
-            "fe80::1%eth0",
-            "01.1.1.1",
-            "1.1.1.1 2.2.2.2",
-        ] {
+        let no_addresses = "| |unknown|_hidden|localhost|1.1.1|1.1.1.1.1|1.1.1.1:|1.1.1.1:port|1.1.1.1:123456|1.1.1.1:80:80|\
+                            [1.1.1.1]|[::1|::1]|[::1]80|[::1]:_|fe80::1%eth0|01.1.1.1|1.1.1.1 2.2.2.2";
+        for bad in no_addresses.split('|') {
             check_listed(&format!("1.1.1.1, {bad}"), "10.0.0.1");
             check_listed(&format!("1.1.1.1, {bad}, 10.0.0.2"), "10.0.0.2");
             check_listed(&format!("{bad}, 203.0.113.9, 10.0.0.2"), "203.0.113.9");
             check_described(&format!("for=1.1.1.1, for=\"{bad}\", for=10.0.0.2"), "10.0.0.2");
         }
-        for bad in [
-            "",
-            "for",
-            "for=",
-            "for=[2001:db8::1]",
-            "for=1.1.1.1;for=1.1.1.1",
-            "for =1.1.1.1",
-            "proto=https",
-            "for=1.1.1.1;",
-            "for=1.1.1.1;;by=_x",
-            "for=\"1.1.1.1\"x",
-            "=1.1.1.1",
-            "1.1.1.1",
-            "for=1.1.1.1;x=a b",
-        ] {
+        let no_elements = "|for|for=|for=[2001:db8::1]|for=1.1.1.1;for=1.1.1.1|for =1.1.1.1|proto=https|for=1.1.1.1;|\
+                           for=1.1.1.1;;by=_x|for=\"1.1.1.1\"x|=1.1.1.1|1.1.1.1|for=1.1.1.1;x=a b";
+        for bad in no_elements.split('|') {
             check_described(&format!("for=1.1.1.1, {bad}"), "10.0.0.1");
             check_described(&format!("{bad}, for=203.0.113.9"), "203.0.113.9");
         }

@@ -5,8 +5,7 @@ use axum::http::{HeaderMap, HeaderValue};
 
 pub use crate::encode::ContentCoding;
 
-/// The codings in the order of preference among those that a client likes equally: the cheapest to make for its size
-/// first.
+/// Among codings that a client likes equally, the cheapest to make for its size comes first.
 const PREFERRED: [ContentCoding; 3] = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
 
 type Quality = u16;

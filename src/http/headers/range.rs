@@ -12,18 +12,13 @@ use axum::http::{HeaderMap, HeaderValue};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
     /// `first-last`, both included; without the last, up to the end.
-    From {
-        /// The first byte, from 0.
-        first: u64,
-        last: Option<u64>,
-    },
+    From { first: u64, last: Option<u64> },
     /// `-length`: so many bytes at the end.
     Suffix { length: u64 },
 }
 
 impl ByteRange {
-    /// The range that a request asks for, of the representation with this strong `ETag`; `None` if it is to be answered
-    /// whole.
+    /// The range that a request asks for, of the representation with this strong `ETag`; `None` is all of it.
     pub fn requested(headers: &HeaderMap, etag: &HeaderValue) -> Option<ByteRange> {
         let range = parse(single(headers.get_all(RANGE).iter())?)?;
         let conditions = headers.get_all(IF_RANGE);
@@ -120,25 +115,9 @@ mod tests {
 
     #[test]
     fn anything_else_is_answered_whole() {
-        for range in [
-            "",
-            "bytes",
-            "bytes=",
-            "bytes=-",
-            "bytes=,",
-            "bytes=a-b",
-            "bytes=9-5",
-            "bytes=5",
-            "bytes=+5-9",
-            "bytes=5-9-",
-            "bytes=5 - 9",
-            "bytes=0x5-9",
-            "bytes=0-1,2-3",
-            "items=0-1",
-            "0-1",
-            "bytes:0-1",
-            "bytes=--5",
-        ] {
+        let ranges = "|bytes|bytes=|bytes=-|bytes=,|bytes=a-b|bytes=9-5|bytes=5|bytes=+5-9|bytes=5-9-|bytes=5 - 9|\
+                      bytes=0x5-9|bytes=0-1,2-3|items=0-1|0-1|bytes:0-1|bytes=--5";
+        for range in ranges.split('|') {
             assert_eq!(requested(&[range], &[]), None, "{range}");
         }
         assert_eq!(requested(&[], &[]), None);

@@ -12,8 +12,7 @@ use crate::model::limits::LINK_BYTES;
 use crate::model::request::ReadRequest;
 use crate::model::version::VersionNumber;
 
-/// What may stand in a request's target and must not stand in a link: what no URI holds, and the semicolon, at which
-/// many readers of the header cut.
+/// What no URI contains, and the semicolon, at which many readers of the header cut.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')

@@ -38,7 +38,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 
 use crate::http::body::streamed;
 use crate::http::error::HttpError;
@@ -67,15 +67,10 @@ const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-para
 /// Room for the headers of most answers.
 const HEADERS: usize = 20;
 
-/// What a file name in the extended notation need not escape: the unreserved characters (RFC 8187).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
 /// What a request asks for, before anything is looked up.
 #[derive(Clone, Debug)]
 pub struct ParsedRead {
-    /// Which dataset and which version of it.
     pub target: ReadTarget,
-    /// What of it, and in which form.
     pub request: ReadRequest,
     pub unknown: Vec<UnknownParameter>,
 }
@@ -83,13 +78,11 @@ pub struct ParsedRead {
 /// What every answer tells besides itself, as far as it is known when the answer is.
 #[derive(Default)]
 struct ResponseContext {
-    /// Names of parameters that were ignored.
     unknown: Option<HeaderValue>,
     /// Where the client stands; `None` where no limit is.
     status: Option<RateLimitStatus>,
     /// The bucket that the request was counted in, if it was; where no limit is, too.
     counted: Option<Bucket>,
-    /// Whether the dataset was looked up and is private.
     private: bool,
     /// Counts the request for its dataset, and the bytes of the answer; `None` where no dataset is known.
     meter: Option<UsageMeter>,
@@ -124,7 +117,6 @@ async fn read(State(app): State<App>, request: Request) -> Response {
     response
 }
 
-/// The checks in their order, then the answer.
 async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Result<Response, HttpError> {
     let parsed = parse(&head.method, &head.uri)?;
     context.unknown = unknown_parameters_header(&parsed.unknown);
@@ -295,8 +287,7 @@ fn file_format(request: &ReadRequest) -> Option<Format> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
-/// An answer as a response, offered as a file if `file` is a format, with the bytes of `range` alone if the body has
-/// them.
+/// An answer as a response: a file if `file` is a format, with the bytes of `range` only if the body has them.
 async fn respond(
     answer: Answer,
     served: &Admitted,
@@ -326,7 +317,6 @@ async fn respond(
     Ok(response)
 }
 
-/// 304: the client has this answer.
 fn not_modified(served: &Admitted) -> Response {
     let mut response = Response::new(Body::new(caching::NoBody));
     *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -356,12 +346,12 @@ fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, forma
     let mut value = format!("attachment; filename=\"{ascii}\"");
     if !file_name.is_ascii() {
         value.push_str("; filename*=UTF-8''");
-        value.extend(utf8_percent_encode(&file_name, ESCAPED));
+        // The unreserved characters need no escape there (RFC 8187).
+        value.extend(utf8_percent_encode(&file_name, params::ESCAPED));
     }
     HeaderValue::from_bytes(value.as_bytes()).ok()
 }
 
-/// The name of an answer as a file.
 pub(crate) fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> String {
     let alt = if alt { "-alt" } else { "" };
     format!("{name_slug}-v{version}{alt}.{}", format.name())

@@ -20,7 +20,6 @@ use crate::service::ReadTarget;
 pub struct ReadPath {
     /// The dataset and the version. Numbers too large to exist are well formed, and found by nobody.
     pub target: ReadTarget,
-    /// Whether the path ends in `alt`.
     pub alt: bool,
 }
 
@@ -32,16 +31,13 @@ pub enum ReadPathError {
         "{0} is missing; a read is /api/{{dataset_id}}/{{name_slug}}/{{version}}/, with alt/ after it for the alternate"
     )]
     Missing(&'static str),
-    /// The first part is not a positive integer.
     #[error("dataset_id is {}; valid: a positive integer in decimal digits, without leading zeros", quoted(.0))]
     DatasetId(String),
     /// The second part has an escape that is not two hexadecimal digits, or is not UTF-8.
     #[error("name_slug is {}; valid: percent-encoded UTF-8", quoted(.0))]
     NameSlug(String),
-    /// The third part does not name a version.
     #[error("version is {}; valid: active, latest, or v with a version number without leading zeros", quoted(.0))]
     Version(String),
-    /// Something other than `alt` follows the version.
     #[error("{} after the version is not valid; valid: alt, or nothing", quoted(.0))]
     AfterVersion(String),
 }

@@ -67,8 +67,6 @@ pub(super) fn sent_bytes(response: &Response) -> Option<u64> {
     length.filter(|_| response.status() == StatusCode::PARTIAL_CONTENT)
 }
 
-/// # Errors
-/// [`HttpError::RateLimited`] for a client that has made too many.
 pub(in crate::http) fn check(status: Option<&RateLimitStatus>) -> Result<(), HttpError> {
     match status.map(|status| status.decision) {
         Some(RateLimitDecision::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),

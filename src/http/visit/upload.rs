@@ -35,13 +35,11 @@ pub(crate) struct Upload {
     form: Multipart<'static>,
     texts: &'static [&'static str],
     file: &'static str,
-    /// The fields that have come.
     seen: Vec<String>,
     file_begun: Arc<AtomicBool>,
     patience: Duration,
 }
 
-/// What comes next in a form.
 pub(crate) enum Part {
     /// A field, its value, and what comes next.
     Field(String, String, Box<Upload>),
@@ -49,7 +47,6 @@ pub(crate) enum Part {
     End,
 }
 
-/// A file as it comes.
 pub(crate) struct File {
     pub(crate) name: Option<String>,
     field: Field<'static>,
@@ -138,9 +135,6 @@ impl Upload {
     }
 
     /// Whether nothing comes after the file.
-    ///
-    /// # Errors
-    /// [`SourceError::BadBody`], [`SourceError::TooLarge`], and those of the parser.
     async fn ended(&mut self) -> Result<(), BoxError> {
         // What follows is bounded as what came before.
         self.file_begun.store(false, Ordering::Relaxed);
