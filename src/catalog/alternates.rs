@@ -21,7 +21,6 @@ pub struct AlternateBase {
 }
 
 impl AlternateBase {
-    /// The base of an alternate made from this state of a version.
     pub fn of(version: &Version) -> AlternateBase {
         AlternateBase { file: version.file.id, alt: version.alt.as_ref().map(|alt| alt.id) }
     }
@@ -33,7 +32,6 @@ impl Catalog {
     /// state stay as they are. A frozen dataset is allowed.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`], [`CatalogError::ReservationLost`];
     /// [`CatalogError::Conflict`] if the version is not as expected.
     pub async fn save_alternate(
@@ -63,10 +61,6 @@ impl Catalog {
     }
 
     /// Removes the version's alternate. Its file is then unreferenced, unless a clone shares it.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`], [`CatalogError::NoAlternate`].
     pub async fn delete_alternate(
         &self,
         dataset: DatasetId,
@@ -83,7 +77,6 @@ impl Catalog {
     }
 }
 
-/// Records which alternate the version has.
 async fn set_alternate(
     transaction: &mut Transaction,
     dataset: &Dataset,

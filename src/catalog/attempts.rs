@@ -14,21 +14,17 @@ const MAX_ERROR_CHARACTERS: usize = 2_000;
 /// How many attempts are kept for each dataset, the newest.
 const KEPT: i64 = limits::HISTORY as i64;
 
-/// One attempt to refresh a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub id: AttemptId,
     pub trigger: RefreshTrigger,
     pub started_at: DateTime<Utc>,
-    /// When it ended; `None` while it runs.
     pub finished_at: Option<DateTime<Utc>>,
-    /// How it ended; `None` while it runs.
     pub outcome: Option<AttemptOutcome>,
     /// What its owner should know of the version that it made.
     pub warnings: Vec<String>,
 }
 
-/// An attempt that ends with a version.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishingAttempt<'a> {
     pub id: AttemptId,
@@ -152,11 +148,6 @@ pub(super) async fn start(
     Ok(AttemptId::new(to_unsigned(attempt_id, "refresh_attempts.attempt_id")?))
 }
 
-/// Records how an attempt ended.
-///
-/// # Errors
-///
-/// [`CatalogError::LeaseLost`] if it has ended before.
 pub(super) async fn finish(
     transaction: &mut Transaction,
     attempt: PublishingAttempt<'_>,

@@ -16,7 +16,6 @@ use super::{Catalog, CatalogError};
 /// How long a reader waits for such a write. A commit takes milliseconds.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Pause after a write that failed or was late.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The state that all clones of a catalog share.

@@ -14,7 +14,6 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 use super::engine::{Engine, Transaction};
 use super::{Catalog, CatalogError};
 
-/// The name under which changes are told.
 const CHANNEL: &str = "strata_changes";
 
 /// How long nothing may be heard before the server is asked whether it is still there.
@@ -23,7 +22,6 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How long a connection, or an answer to that question, may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Hears of changes. Dropping it ends that.
 pub struct Changes {
     listener: PgListener,
 }
@@ -31,10 +29,6 @@ pub struct Changes {
 impl Catalog {
     /// Begins to hear of changes by any process; `None` where nobody tells of them. Takes one connection beside those
     /// of the catalog.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unavailable`], [`CatalogError::Database`].
     pub async fn changes(&self) -> Result<Option<Changes>, CatalogError> {
         let Engine::Postgres(link) = &self.engine else { return Ok(None) };
         let options = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
@@ -49,10 +43,6 @@ impl Catalog {
 
 impl Changes {
     /// Waits for a change, or for a new connection in place of a lost one: there may have been changes meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unavailable`], [`CatalogError::Database`]: nothing is heard any more.
     pub async fn next(&mut self) -> Result<(), CatalogError> {
         loop {
             match tokio::time::timeout(SILENCE, self.listener.try_recv()).await {

@@ -27,10 +27,8 @@ use crate::model::version::VersionFile;
 /// The scheme: which columns the checksum covers, and how. This build cannot compare checksums of another scheme.
 const SCHEME: &str = "1";
 
-/// Bytes of a SHA-256 that are kept.
 const CHECKSUM_BYTES: usize = 16;
 
-/// A checksum of a record, field by field.
 pub(super) struct RecordChecksum(Sha256);
 
 impl RecordChecksum {
@@ -59,7 +57,6 @@ impl RecordChecksum {
         taken
     }
 
-    /// The fields of a file in a version's record.
     pub(super) fn file(self, file: Option<&VersionFile>) -> RecordChecksum {
         // What the database holds fits.
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);

@@ -11,10 +11,6 @@ use crate::model::version::{Version, VersionSelector};
 impl Catalog {
     /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Ask this before you read the
     /// files. Four look-ups.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Catalog::clone_dataset`].
     pub async fn check_clone(&self, clone: &NewClone, active_limit: u64) -> Result<Version, CatalogError> {
         let resolved = self.resolve_read(clone.source, VersionSelector::Latest).await?;
         let Resolved { dataset: source, version } = resolved.ok_or(CatalogError::NotFound)?;
@@ -42,7 +38,6 @@ impl Catalog {
     /// webhook fires, because the clone has none yet. `expected` says which files the version has.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`] if there is no such owner, no such source, or it is another's and private;
     /// [`CatalogError::Frozen`] and [`CatalogError::NoVersion`] of the source; [`CatalogError::NameTaken`];
     /// [`CatalogError::PlanLimit`]; [`CatalogError::Conflict`] if the version's files are not as expected.

@@ -13,7 +13,6 @@ pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>,
     }
 }
 
-/// A text from outside or null; see [`text`].
 pub(super) fn optional_text<'a>(value: Option<&'a str>, field: &'static str) -> Result<Value<'a>, CatalogError> {
     value.map_or(Ok(Value::OptionalText(None)), |value| text(value, field))
 }
@@ -23,7 +22,6 @@ pub(super) fn from_time(time: DateTime<Utc>) -> Value<'static> {
     Value::Integer(time.timestamp_micros())
 }
 
-/// The time that `column` holds.
 pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>, CatalogError> {
     DateTime::from_timestamp_micros(micros).ok_or_else(|| CatalogError::Corrupt { column, value: micros.to_string() })
 }
@@ -33,7 +31,6 @@ pub(super) fn from_optional_time(time: Option<DateTime<Utc>>) -> Value<'static> 
     Value::OptionalInteger(time.map(|time| time.timestamp_micros()))
 }
 
-/// The time, if any, that `column` holds.
 pub(super) fn to_optional_time(
     micros: Option<i64>,
     column: &'static str,
@@ -59,7 +56,6 @@ macro_rules! key {
 
 key!(UserId, DatasetId, FileId, AttemptId, HoldId, VersionNumber);
 
-/// An id or null.
 pub(super) fn from_optional<T>(id: Option<T>) -> Value<'static>
 where
     Value<'static>: From<T>,
@@ -74,17 +70,14 @@ pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'st
     }
 }
 
-/// The number, never negative, that `column` holds.
 pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64, CatalogError> {
     u64::try_from(value).map_err(|_| CatalogError::Corrupt { column, value: value.to_string() })
 }
 
-/// The number, never negative, or null that `column` holds.
 pub(super) fn to_optional_unsigned(value: Option<i64>, column: &'static str) -> Result<Option<u64>, CatalogError> {
     value.map(|value| to_unsigned(value, column)).transpose()
 }
 
-/// The name that `column` holds, parsed.
 pub(super) fn to_named<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T, CatalogError> {
     value.parse().map_err(|_| CatalogError::Corrupt { column, value })
 }

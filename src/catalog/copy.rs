@@ -24,7 +24,6 @@ impl Catalog {
     /// copied too. Takes as long as reading and writing everything once.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::Copy`] if there is a file of that name or it cannot be written; [`CatalogError::Database`]. An
     /// incomplete copy is then removed.
     pub async fn copy_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
@@ -32,10 +31,6 @@ impl Catalog {
     }
 
     /// As [`Catalog::copy_to_sqlite`], of a catalog that does not go on: deliveries that are due stay due.
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub async fn move_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
         self.copy(path, true).await
     }
@@ -104,7 +99,6 @@ impl Catalog {
     }
 }
 
-/// Waits until the file and its name are on the disk.
 async fn sync(path: &Path) -> io::Result<()> {
     tokio::fs::File::open(path).await?.sync_all().await?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -17,14 +17,12 @@ use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, 
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 
-/// How many attempts a [`DatasetView`] holds at most.
 const VIEWED_ATTEMPTS: i64 = 10;
 
 /// All that its owner sees of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetView {
     pub dataset: Dataset,
-    /// Its versions, newest first.
     pub versions: Vec<VersionRecord>,
     /// The last attempts to refresh it, newest first, at most ten.
     pub last_attempts: Vec<Attempt>,
@@ -35,7 +33,6 @@ impl Catalog {
     /// `active_limit` datasets that are not frozen.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`] if there is no such owner, [`CatalogError::NameTaken`], [`CatalogError::PlanLimit`];
     /// in this order, so that a caller who wants to create or find the dataset learns that it exists.
     pub async fn create_dataset(&self, new: &NewDataset, active_limit: u64) -> Result<Dataset, CatalogError> {
@@ -77,9 +74,6 @@ impl Catalog {
     }
 
     /// Whether there is any dataset. One look-up.
-    ///
-    /// # Errors
-    /// When the catalog fails.
     pub async fn has_datasets(&self) -> Result<bool, CatalogError> {
         let row: Option<(i64,)> = self.engine.fetch_optional("SELECT dataset_id FROM datasets LIMIT 1", &[]).await?;
         Ok(row.is_some())
@@ -87,10 +81,6 @@ impl Catalog {
 
     /// The dataset with this id, if it is this owner's. One look-up by primary key. Ownership never changes, so the
     /// caller may then change the dataset by its id.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`] if there is none or it is another's.
     pub async fn owned_dataset(&self, owner: UserId, id: DatasetId) -> Result<Dataset, CatalogError> {
         let dataset = self.dataset(id).await?;
         dataset.filter(|dataset| dataset.owner == owner).ok_or(CatalogError::NotFound)
@@ -142,10 +132,6 @@ impl Catalog {
 
     /// The dataset with its versions, newest first, and its last attempts, as of one moment: exactly the dataset's
     /// active version is marked as active. Three statements; costs what it returns.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unverified`] if a record is not what was written, or a version is missing.
     pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>, CatalogError> {
         let mut snapshot = self.engine.begin_snapshot().await?;
         let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
@@ -174,7 +160,6 @@ impl Catalog {
     /// never used again.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`], [`CatalogError::HasVersions`], [`CatalogError::Busy`] while it is refreshed.
     pub async fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
@@ -200,10 +185,6 @@ impl Catalog {
     /// Changes only the fields that `change` names. The next time of a schedule is computed again if the schedule is
     /// new or now has something to fetch. If the same schedule is saved again, the next time is computed again unless
     /// it is due, because a due run must not be lost.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`], [`CatalogError::NameTaken`], [`CatalogError::Nul`].
     pub async fn update_dataset(&self, id: DatasetId, change: &DatasetChange) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let old = lock_dataset(&mut transaction, id).await?;
@@ -272,7 +253,6 @@ impl Catalog {
     /// Replaces the key of a private dataset. The old one opens nothing from then on.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`]; [`CatalogError::Conflict`] if the dataset is public.
     pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
@@ -289,10 +269,6 @@ impl Catalog {
     }
 
     /// Replaces the token of the dataset's ping URL. The old URL finds nothing from then on.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`].
     pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let mut dataset = lock_dataset(&mut transaction, id).await?;
@@ -309,11 +285,6 @@ fn is_push(dataset: &Dataset) -> bool {
     dataset.source == DatasetSource::Push
 }
 
-/// Checks the number of the owner's datasets that are not frozen, under the owner's lock.
-///
-/// # Errors
-///
-/// [`CatalogError::PlanLimit`].
 pub(super) async fn check_limit(
     transaction: &mut Transaction,
     owner: UserId,
@@ -345,7 +316,6 @@ pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> 
     Ok(())
 }
 
-/// Creates a dataset as a part of `transaction`; the errors are those of [`Catalog::create_dataset`].
 pub(super) async fn insert(
     transaction: &mut Transaction,
     new: &NewDataset,

@@ -14,11 +14,9 @@ use super::link::{Lent, Link, is_broken, within};
 /// Begins a PostgreSQL transaction that only reads, all as of one moment.
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// The connections to one database.
 #[derive(Clone, Debug)]
 pub(super) enum Engine {
     Sqlite {
-        /// Several connections that can only read.
         readers: Link<Sqlite>,
         /// The one connection that writes. Each writer waits for it.
         writer: Link<Sqlite>,
@@ -26,17 +24,13 @@ pub(super) enum Engine {
     Postgres(Link<Postgres>),
 }
 
-/// A value for a placeholder.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
     Integer(i64),
-    /// An integer or null.
     OptionalInteger(Option<i64>),
     Boolean(bool),
-    /// A truth value or null.
     OptionalBoolean(Option<bool>),
     Text(&'a str),
-    /// A text or null.
     OptionalText(Option<&'a str>),
 }
 
@@ -72,7 +66,6 @@ impl Engine {
         }
     }
 
-    /// A connection to read by, without a transaction.
     async fn read(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
             Engine::Sqlite { readers, .. } => Transaction::Sqlite(Box::pin(readers.lend()).await?),
@@ -124,7 +117,6 @@ pub(super) enum Transaction {
 }
 
 impl Transaction {
-    /// The first row that `sql` yields.
     pub(super) async fn fetch_optional<T: Row>(
         &mut self,
         sql: &'static str,
@@ -146,7 +138,6 @@ impl Transaction {
         }
     }
 
-    /// All rows that `sql` yields. The statement, or the data, must bound the number of rows.
     pub(super) async fn fetch_all<T: Row>(
         &mut self,
         sql: &'static str,
@@ -168,7 +159,6 @@ impl Transaction {
         }
     }
 
-    /// The one row that `sql` yields.
     pub(super) async fn fetch_one<T: Row>(
         &mut self,
         sql: &'static str,
@@ -177,7 +167,6 @@ impl Transaction {
         self.fetch_optional(sql, values).await?.ok_or(sqlx::Error::RowNotFound)
     }
 
-    /// Runs `sql` and tells how many rows it changed.
     pub(super) async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
         match self {
             Transaction::Sqlite(lent) => {
@@ -216,7 +205,6 @@ fn is_timeout(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
 }
 
-/// The values in the form in which the engine's driver takes them.
 pub(super) fn arguments<'q, DB: Database>(values: &[Value<'q>]) -> Result<DB::Arguments, sqlx::Error>
 where
     bool: Encode<'q, DB> + Type<DB>,

@@ -17,7 +17,6 @@ pub enum CatalogError {
     InvalidUrl {
         /// The address as it was given, without a password.
         url: String,
-        /// What is wrong with it.
         reason: String,
     },
     /// The directory for an SQLite file cannot be made.

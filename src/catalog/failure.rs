@@ -90,7 +90,6 @@ impl Failure {
     }
 }
 
-/// Of a connection to a server.
 fn of_connection(error: &io::Error) -> Unavailability {
     if error.get_ref().is_some_and(|cause| cause.is::<Replaced>()) {
         return Unavailability::Replaced;

@@ -22,7 +22,6 @@ use super::lists::{AT_ONCE, placeholders, rows_of_texts};
 use super::{AttemptId, Catalog, CatalogError, FileId, HoldId};
 use crate::model::version::{NewFile, VersionFile};
 
-/// A recorded file and whether anything refers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedFile {
     pub file: VersionFile,
@@ -30,7 +29,6 @@ pub struct RecordedFile {
     pub unreferenced_since: Option<DateTime<Utc>>,
 }
 
-/// The record of a file, if it can be read.
 #[derive(Debug)]
 pub struct ListedFile {
     pub id: FileId,
@@ -71,10 +69,8 @@ macro_rules! file_columns {
     };
 }
 
-/// How many expired reservations are looked for at once.
 const EXPIRED_AT_ONCE: i64 = 1_000;
 
-/// How many reservations [`Catalog::reserved_files`] lists.
 const RESERVED_AT_ONCE: i64 = 1_000;
 
 /// Which of the paths `$1` to `$100` are recorded or reserved. An expired reservation counts until
@@ -150,10 +146,6 @@ impl Catalog {
     /// Reserves a path of the store for a new file. Call it before the first byte is written, so that no sweep finds an
     /// unknown file. The reservation ends after `lasts`. A second call moves the end. The file of a refresh is reserved
     /// with its lease ([`Catalog::acquire_refresh`]).
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Nul`].
     pub async fn reserve_file(&self, path: &str, lasts: Duration) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         reserve(&mut transaction, path, None, after(self.now(), lasts)).await?;
@@ -238,10 +230,6 @@ impl Catalog {
 
     /// As [`Catalog::files`], but an unreadable record gives its error in its place. So one damaged record does not
     /// hide the others. A page with such a record costs one statement per record.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError`] if not even the ids can be read.
     pub async fn files_apart(&self, after: Option<FileId>, limit: u32) -> Result<Vec<ListedFile>, CatalogError> {
         match self.files(after, limit).await {
             Ok(page) => {
@@ -356,7 +344,6 @@ impl Catalog {
     /// Extends a hold to `lasts` from now.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::LeaseLost`] if it has expired: files may be gone.
     pub async fn renew_hold(&self, hold: HoldId, lasts: Duration) -> Result<(), CatalogError> {
         let now = self.now();
@@ -389,10 +376,6 @@ async fn lock_holds(transaction: &mut Transaction) -> Result<(), CatalogError> {
 }
 
 /// Records a file that was reserved, and ends the reservation, as a part of `transaction`.
-///
-/// # Errors
-///
-/// [`CatalogError::ReservationLost`], [`CatalogError::OutOfRange`].
 pub(super) async fn record(
     transaction: &mut Transaction,
     file: &NewFile,

@@ -3,22 +3,17 @@
 use super::engine::Value;
 use super::{Catalog, CatalogError};
 
-/// Bytes of an identity, before they are hexadecimal.
 const IDENTITY_BYTES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
     /// Random, 32 hexadecimal digits; copies of the catalog have the same.
     pub identity: String,
-    /// Whether a store has been given it.
     pub store_marked: bool,
 }
 
 impl Catalog {
     /// The identity of this catalog. The first call settles it for ever. One look-up by primary key.
-    ///
-    /// # Errors
-    /// [`CatalogError::Corrupt`] if the record is damaged.
     pub async fn installation(&self) -> Result<Installation, CatalogError> {
         if let Some(found) = self.recorded_installation().await? {
             return Ok(found);
@@ -41,10 +36,6 @@ impl Catalog {
         Ok(Some(Installation { identity, store_marked }))
     }
 
-    /// Records that a store has been given the identity.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
     pub async fn note_store_marked(&self) -> Result<(), CatalogError> {
         let sql = "UPDATE installation SET store_marked = $1 WHERE installation_id = 0";
         self.engine.write(sql, &[Value::Boolean(true)]).await?;
@@ -53,9 +44,6 @@ impl Catalog {
 }
 
 /// Whether a text is one of those that [`Catalog::installation`] makes.
-///
-/// # Errors
-/// [`CatalogError::Corrupt`].
 pub(super) fn check_identity(identity: &str) -> Result<(), CatalogError> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     match identity.len() == 2 * IDENTITY_BYTES && identity.bytes().all(is_digit) {

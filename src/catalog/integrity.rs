@@ -27,10 +27,8 @@ use crate::model::schedule::Schedule;
 use crate::model::user::{User, email_key};
 use crate::model::version::VersionSelector;
 
-/// Rows that are read at a time.
 const PAGE: i64 = 1_000;
 
-/// Most findings of one kind that are reported.
 const TOLD: i64 = 100;
 
 /// The tables of SQLite whose ids have gone further than the last one that is recorded as assigned.
@@ -43,7 +41,6 @@ const ASSIGNED: &str = "SELECT used.name, used.last FROM (
      ) used LEFT JOIN sqlite_sequence s ON s.name = used.name
      WHERE used.last > 0 AND (typeof(s.seq) <> 'integer' OR s.seq < used.last)";
 
-/// Receives each finding, in words.
 type Tell<'a> = dyn FnMut(String) + Send + 'a;
 
 impl Catalog {
@@ -51,7 +48,6 @@ impl Catalog {
     /// with tables, which takes most of the time.
     ///
     /// # Errors
-    ///
     /// [`CatalogError`] if the database cannot be asked. Damage is not an error here.
     pub async fn check_integrity(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
         self.check_engine(quick, tell).await?;
@@ -61,10 +57,6 @@ impl Catalog {
 
     /// The first thing that is wrong with the pages of an SQLite file; `None` if nothing is, or the database is no
     /// file. Reads all of it once.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError`] if the file cannot be read.
     pub async fn first_damage(&self) -> Result<Option<String>, CatalogError> {
         let Engine::Sqlite { .. } = &self.engine else { return Ok(None) };
         let found: Vec<(String,)> = match self.engine.fetch_all("PRAGMA quick_check(1)", &[]).await {
@@ -278,7 +270,6 @@ impl Catalog {
         Ok(())
     }
 
-    /// Reads every row of a table whose primary key is an integer.
     async fn check_table<R: Row>(
         &self,
         table: &'static str,
@@ -478,7 +469,6 @@ fn check_lease((_, attempt, expires_at): (i64, i64, i64)) -> Result<(), CatalogE
     to_time(expires_at, "refresh_leases.expires_at").map(drop)
 }
 
-/// SHA-256, hexadecimal.
 fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

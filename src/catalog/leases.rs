@@ -16,35 +16,26 @@ use super::locks::lock_dataset;
 use super::{AttemptId, Catalog, CatalogError, DatasetId, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
 
-/// The recorded reason of an attempt whose lease expired.
 const CRASHED: &str = "its process ended, or could not reach the catalog, before it was over";
 
-/// How many expired leases [`Catalog::end_expired_refreshes`] looks at in one call.
 const EXPIRED_AT_ONCE: u32 = 1_000;
 
-/// The right to refresh a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefreshLease {
     /// The dataset as it was when the lease was taken.
     pub dataset: Dataset,
-    /// The attempt that holds it.
     pub attempt: AttemptId,
-    /// The path reserved for its file.
     pub path: String,
     /// When another may take over unless it is renewed before.
     pub expires_at: DateTime<Utc>,
 }
 
-/// The process that holds a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseHolder {
-    /// The name of its node, if it has one.
     pub node: Option<String>,
-    /// The name of the process, random.
     pub process: String,
 }
 
-/// A refresh that holds its dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldRefresh {
     pub dataset: DatasetId,
@@ -53,14 +44,9 @@ pub struct HeldRefresh {
     pub holder: Option<LeaseHolder>,
 }
 
-/// What a [`HeldRefresh`] is read from: dataset, attempt, node and process.
 type HeldRow = (i64, i64, Option<String>, Option<String>);
 
 /// Ends the attempt that holds the dataset, if its lease has expired.
-///
-/// # Errors
-///
-/// [`CatalogError::Busy`] if it has not.
 pub(super) async fn give_up_lease(
     transaction: &mut Transaction,
     dataset: DatasetId,
@@ -82,10 +68,6 @@ impl Catalog {
     /// Begins a refresh that holds the dataset alone for `lease`. [`Catalog::renew_refresh`] renews it. An expired
     /// lease is taken over, and the attempt that held it is recorded as failed. The same commit reserves `path` for the
     /// file of the refresh, for as long as it holds the dataset.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`], [`CatalogError::Frozen`], [`CatalogError::Busy`], [`CatalogError::Nul`].
     pub async fn acquire_refresh(
         &self,
         dataset: DatasetId,
@@ -124,7 +106,6 @@ impl Catalog {
     /// statements by index and a commit. A third of the lease is a good interval.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::LeaseLost`]: the attempt should give up.
     pub async fn renew_refresh(&self, attempt: AttemptId, lease: Duration) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
@@ -142,7 +123,6 @@ impl Catalog {
     /// Ends a refresh that made nothing: gives the dataset back and records the reason.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::LeaseLost`] if the attempt has ended before or another took over.
     pub async fn fail_refresh(&self, attempt: AttemptId, error: &str) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
@@ -234,7 +214,6 @@ fn ids((dataset, attempt): (i64, i64)) -> Result<(DatasetId, AttemptId), Catalog
     Ok((dataset, AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?)))
 }
 
-/// Ends the attempt as failed, as a part of `transaction`.
 async fn fail(
     transaction: &mut Transaction,
     attempt: AttemptId,
@@ -246,10 +225,6 @@ async fn fail(
 }
 
 /// Ends the attempt's lease and what it has reserved, as a part of `transaction`.
-///
-/// # Errors
-///
-/// [`CatalogError::LeaseLost`] if it holds none.
 pub(super) async fn give_back(transaction: &mut Transaction, attempt: AttemptId) -> Result<(), CatalogError> {
     let sql = "DELETE FROM refresh_leases WHERE attempt_id = $1";
     if transaction.execute(sql, &[attempt.into()]).await? == 0 {

@@ -22,7 +22,6 @@ use super::outage::{Attempt, Outage};
 /// How long a call waits for a connection before it tries whether one can be made.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// The connections to one database.
 pub(super) struct Link<DB: Database> {
     pool: Pool<DB>,
     /// How long a statement may take, and whether the server is down; `None` where there is no server.
@@ -55,9 +54,6 @@ impl OpenedFile {
     }
 
     /// Whether the file still has its name. One system call.
-    ///
-    /// # Errors
-    /// [`Replaced`], as an I/O error.
     pub(super) fn check(&self) -> Result<(), sqlx::Error> {
         match std::fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
@@ -69,9 +65,7 @@ impl OpenedFile {
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// How long a connection is waited for.
     pub wait: Duration,
-    /// How long a statement may take.
     pub statement: Duration,
     pub outage: Arc<Outage>,
 }
@@ -114,7 +108,6 @@ impl<DB: Database> Link<DB> {
         &self.pool
     }
 
-    /// A connection of the pool, or a new one.
     pub(super) async fn lend(&self) -> Result<Lent<DB>, sqlx::Error> {
         let connection = match &self.server {
             None => self.local().await?,
@@ -172,7 +165,6 @@ impl<DB: Database> Link<DB> {
         }
     }
 
-    /// A connection with an open transaction.
     pub(super) async fn begin(&self, statement: &'static str) -> Result<Lent<DB>, sqlx::Error> {
         if let Some(file) = self.written() {
             file.check()?;
@@ -221,7 +213,6 @@ impl<DB: Database> Lent<DB> {
         self.judge_end(begun)
     }
 
-    /// Makes all changes of the transaction permanent and visible at once.
     pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
         let (connection, timeout) = self.statement()?;
         let committed = within(timeout, DB::TransactionManager::commit(connection)).await;
@@ -304,7 +295,6 @@ impl<DB: Database> fmt::Debug for Link<DB> {
     }
 }
 
-/// The outcome, or an error once `limit` is over.
 pub(super) async fn within<T>(
     limit: Option<Duration>,
     work: impl Future<Output = Result<T, sqlx::Error>>,

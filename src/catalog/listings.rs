@@ -16,7 +16,6 @@ use crate::model::version::Version;
 pub struct Listing {
     pub dataset: Dataset,
     pub active: Version,
-    /// When its newest version was made.
     pub refreshed_at: DateTime<Utc>,
 }
 

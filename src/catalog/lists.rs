@@ -4,7 +4,6 @@
 use super::CatalogError;
 use super::engine::{Engine, Row, Value};
 
-/// How many values one statement asks for.
 pub(super) const AT_ONCE: usize = 100;
 
 pub(super) fn placeholders() -> String {

@@ -90,7 +90,6 @@ pub use webhooks::{Delivery, DeliveryOutcome, SentDelivery, Webhook};
 use best_effort::BestEffort;
 use engine::Engine;
 
-/// How long the catalog waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogOptions {
     /// How long a call waits for a connection, or for a lock of another process.
@@ -131,21 +130,10 @@ impl Catalog {
     /// - `sqlite://PATH` (or `sqlite:PATH`): a file, made if it is missing together with its directory.
     ///   The path is taken literally, nothing in it is decoded; it has no parameters.
     /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (or `postgresql://…`): a database that exists.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::InvalidUrl`], [`CatalogError::Directory`], [`CatalogError::Migration`],
-    /// [`CatalogError::Database`],
-    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`].
     pub async fn open(url: &str) -> Result<Catalog, CatalogError> {
         Catalog::open_with(url, &CatalogOptions::default()).await
     }
 
-    /// As [`Catalog::open`], with other waiting times.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Catalog::open`].
     pub async fn open_with(url: &str, options: &CatalogOptions) -> Result<Catalog, CatalogError> {
         let engine = if let Some(path) = sqlite::path_of(url) {
             sqlite::open(path, options).await?
@@ -173,7 +161,6 @@ impl Catalog {
         Catalog { holder: Some(Arc::new(holder)), ..self }
     }
 
-    /// The present, by the catalog's clock.
     pub fn now(&self) -> DateTime<Utc> {
         self.clock.now()
     }

@@ -10,13 +10,11 @@ use super::{Catalog, CatalogError};
 
 const LISTED: i64 = 1_000;
 
-/// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
     pub id: String,
     /// Which process has the name: a random text, another one at each start.
     pub process: String,
-    /// The version of the program.
     pub version: String,
     /// The names of its roles, with commas between them.
     pub roles: String,
@@ -24,12 +22,10 @@ pub struct NewNode {
     pub internal_address: Option<String>,
 }
 
-/// A server that has registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub registration: NewNode,
     pub started_at: DateTime<Utc>,
-    /// When it gave its last sign of life.
     pub seen_at: DateTime<Utc>,
 }
 
@@ -70,10 +66,6 @@ macro_rules! node_columns {
 
 impl Catalog {
     /// Registers a server under its name, whoever had the name before.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Nul`].
     pub async fn register_node(&self, node: &NewNode) -> Result<(), CatalogError> {
         let sql = "INSERT INTO nodes (node_id, process, version, roles, internal_address, started_at, seen_at)
                    VALUES ($1, $2, $3, $4, $5, $6, $6)
@@ -111,14 +103,12 @@ impl Catalog {
         Ok(self.engine.write("DELETE FROM nodes WHERE seen_at < $1", &[from_time(seen_before)]).await?)
     }
 
-    /// The server of that name.
     pub async fn node(&self, id: &str) -> Result<Option<Node>, CatalogError> {
         let sql = concat!("SELECT ", node_columns!(), " FROM nodes WHERE node_id = $1");
         let row: Option<NodeRow> = self.engine.fetch_optional(sql, &[text(id, "node_id")?]).await?;
         row.map(Node::try_from).transpose()
     }
 
-    /// The servers by name, at most 1,000.
     pub async fn nodes(&self) -> Result<Vec<Node>, CatalogError> {
         let sql = concat!("SELECT ", node_columns!(), " FROM nodes ORDER BY node_id LIMIT $1");
         let rows: Vec<NodeRow> = self.engine.fetch_all(sql, &[Value::Integer(LISTED)]).await?;

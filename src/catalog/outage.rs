@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Pause between two tries of a server that is down.
 const REST: Duration = Duration::from_millis(200);
 
 /// Failures and successes of the connections to one server.

@@ -17,7 +17,6 @@ use super::{CatalogError, CatalogOptions};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("sql/postgres");
 
-/// How many connections one process opens at most.
 const CONNECTIONS: u32 = 16;
 
 /// How long a connection may be idle and still be used without a test. The test costs a round trip, which would double

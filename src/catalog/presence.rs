@@ -10,9 +10,6 @@ use crate::model::version::VersionSelector;
 
 impl Catalog {
     /// Tells a record that does not exist from one that was only not found.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unverified`] when it must be there.
     pub(super) async fn check_found(
         &self,
         id: DatasetId,
@@ -33,9 +30,6 @@ impl Catalog {
     }
 
     /// Checks that a dataset that was not found, or has no version, really has no version.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unverified`].
     pub(super) async fn check_no_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         // One statement: the first version may have been published since the dataset was read.
         let sql = "SELECT v.version_number FROM versions v LEFT JOIN datasets d ON d.dataset_id = v.dataset_id
@@ -49,9 +43,6 @@ impl Catalog {
 }
 
 /// Checks that these are all versions of the dataset, newest first.
-///
-/// # Errors
-/// [`CatalogError::Unverified`].
 pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) -> Result<(), CatalogError> {
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
     let numbers = versions.iter().map(|record| record.version.number.get());

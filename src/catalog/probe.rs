@@ -5,10 +5,6 @@ use super::{Catalog, CatalogError};
 
 impl Catalog {
     /// Writes to the database and waits until it is on the disk: one update by primary key and a commit.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
     pub async fn probe(&self) -> Result<(), CatalogError> {
         let sql = "INSERT INTO write_probes (probe_id, written_at) VALUES (0, $1)
                    ON CONFLICT (probe_id) DO UPDATE SET written_at = EXCLUDED.written_at";

@@ -12,7 +12,6 @@ pub struct FileReference {
     pub dataset: DatasetId,
     pub dataset_name: String,
     pub version: VersionNumber,
-    /// Whether the file is its alternate.
     pub alt: bool,
 }
 

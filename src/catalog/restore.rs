@@ -23,9 +23,6 @@ const ANY_RECORD: &str = "SELECT CAST(1 AS BIGINT) WHERE EXISTS (SELECT 1 FROM u
 
 impl Catalog {
     /// Whether it holds no user, no dataset and no file.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
     pub async fn is_empty(&self) -> Result<bool, CatalogError> {
         Ok(self.engine.fetch_optional::<(i64,)>(ANY_RECORD, &[]).await?.is_none())
     }
@@ -62,14 +59,12 @@ impl Catalog {
     }
 }
 
-/// A table of the copy.
 struct Table {
     name: String,
     columns: Vec<(String, String)>,
     refers_to: Vec<String>,
 }
 
-/// A value of a record.
 #[derive(Debug)]
 enum Cell {
     Integer(Option<i64>),
@@ -87,7 +82,6 @@ impl Cell {
     }
 }
 
-/// The connection to what is filled.
 enum Target<'c> {
     Sqlite(&'c mut SqliteConnection),
     Postgres(&'c mut PgConnection),
@@ -181,7 +175,6 @@ fn cells(row: &SqliteRow, table: &Table, booleans: &[String]) -> Result<Vec<Cell
 }
 
 impl Target<'_> {
-    /// The statement that adds a record.
     fn insert(&self, table: &str, columns: &[&str]) -> String {
         let placeholders: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
         let own_ids = match self {

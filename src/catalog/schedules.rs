@@ -10,7 +10,6 @@ use super::convert::{from_optional_time, from_time, to_time, to_unsigned};
 use super::engine::Value;
 use super::{Catalog, CatalogError, DatasetId, UserId};
 
-/// A dataset whose schedule is due now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueSchedule {
     pub dataset: DatasetId,
@@ -21,7 +20,6 @@ pub struct DueSchedule {
     pub due_at: Option<DateTime<Utc>>,
 }
 
-/// The id, owner, schedule and next time of a dataset.
 type ScheduleRow = (i64, i64, String, i64);
 
 impl TryFrom<ScheduleRow> for DueSchedule {

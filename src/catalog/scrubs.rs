@@ -27,7 +27,6 @@ impl Catalog {
         Ok(Some((file > 0).then(|| FileId::new(file))))
     }
 
-    /// Keeps the scrub for `lasts` from now.
     pub async fn keep_scrub(&self, lasts: Duration) -> Result<(), CatalogError> {
         let sql = "UPDATE scrub_progress SET leased_until = $1 WHERE scrub_id = 0";
         self.engine.write(sql, &[from_time(after(self.now(), lasts))]).await?;

@@ -19,7 +19,6 @@ use super::versions::find_version;
 use super::{Catalog, CatalogError, DatasetId, VersionNumber};
 use crate::model::dataset::Dataset;
 
-/// Rows that are sealed in a transaction.
 const BATCH: i64 = 200;
 
 /// The key of a row without a checksum.
@@ -62,7 +61,6 @@ impl Catalog {
         }
     }
 
-    /// Seals the rows of a table.
     async fn seal_all<K: Unsealed>(&self) -> Result<(), CatalogError> {
         let mut last = K::first();
         loop {

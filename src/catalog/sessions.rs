@@ -60,7 +60,6 @@ impl Catalog {
     /// user's sessions the `most` that were used last stay, this one among them; the others end.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`] if there is no such user; [`CatalogError::Conflict`] if the user has another
     /// password than that with the hash `password`.
     pub async fn create_session(
@@ -114,7 +113,6 @@ impl Catalog {
     /// The session with this id, unless it has expired. One look-up by primary key.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::Unverified`] if its record is not what was written. The session may then be another user's, or
     /// have ended.
     pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>, CatalogError> {
@@ -126,10 +124,6 @@ impl Catalog {
     }
 
     /// The sessions of a user that have not expired, the newest first. One indexed look-up.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unverified`] if a record is not what was written.
     pub async fn sessions_of(&self, user: UserId) -> Result<Vec<SessionRecord>, CatalogError> {
         type Row = (String, Option<i64>, String, i64, i64, i64, Option<String>);
         let sql = "SELECT session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum
@@ -143,7 +137,6 @@ impl Catalog {
     /// Moves the end of a session, which is used now.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`], also if it has expired.
     pub async fn extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
@@ -162,11 +155,6 @@ impl Catalog {
         Ok(())
     }
 
-    /// Checks the record of a session.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unverified`].
     pub(super) async fn check_session(&self, id_hash: &str) -> Result<(), CatalogError> {
         let sql = "SELECT user_id, data, created_at, expires_at, last_used_at, record_checksum FROM sessions
                    WHERE session_hash = $1";
@@ -187,7 +175,6 @@ impl Catalog {
         .await;
     }
 
-    /// Deletes a session. It is no error if there is none.
     pub async fn delete_session(&self, id_hash: &str) -> Result<(), CatalogError> {
         self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(id_hash)]).await?;
         Ok(())

@@ -56,10 +56,8 @@ pub enum ExportRecorded {
     Second(SharedExport),
 }
 
-/// How much may lie in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportRoom {
-    /// Bytes of all exports together.
     pub bytes: u64,
     pub exports: u64,
 }
@@ -73,10 +71,8 @@ impl ExportRoom {
     }
 }
 
-/// A use is recorded at most so often.
 const USE_RECORDED_AFTER: Duration = Duration::from_secs(600);
 
-/// Records that are removed by a statement.
 const PAGE: i64 = 100;
 
 static NAMED: LazyLock<String> =
@@ -121,7 +117,6 @@ impl Catalog {
     /// last. A claim is renewed by claiming again.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::Database`], also if the record of the version file is gone.
     pub async fn claim_export(
         &self,
@@ -166,10 +161,6 @@ impl Catalog {
     /// Records an export that lies in the store, unless one of its key is recorded. Those that were used least recently
     /// go, until all that are recorded are within `room`. Exports that are recorded at the same moment may both find
     /// room for themselves; the next one makes room for both.
-    ///
-    /// # Errors
-    ///
-    /// As [`Catalog::claim_export`].
     pub async fn record_export(
         &self,
         key: &str,

@@ -14,7 +14,6 @@ impl Catalog {
     /// Versions do not change. This works on a frozen dataset too, which stays frozen.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`]; [`CatalogError::Unverified`] if the version is lost.
     pub async fn rollback(
         &self,
@@ -54,10 +53,6 @@ impl Catalog {
 
     /// Makes the newest version the active one, and later each new version. A dataset without a pin stays as it is. A
     /// frozen dataset stays frozen.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`].
     pub async fn unpin(&self, dataset: DatasetId) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let mut record = lock_dataset(&mut transaction, dataset).await?;
@@ -71,10 +66,6 @@ impl Catalog {
 
     /// Unfreezes the dataset, unless its owner would then have more than `active_limit` datasets that are not frozen. A
     /// pin stays.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`], [`CatalogError::NotFrozen`], [`CatalogError::PlanLimit`].
     pub async fn unfreeze(&self, dataset: DatasetId, active_limit: u64) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let sql = "SELECT owner_id FROM datasets WHERE dataset_id = $1";

@@ -20,30 +20,24 @@ const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 /// An API token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
-    /// Its name, unique among the user's tokens.
     pub name: String,
     /// When it was made, to the microsecond.
     pub created_at: DateTime<Utc>,
     /// When it was last used, to the minute; `None` if never.
     pub last_used_at: Option<DateTime<Utc>>,
-    /// What it allows, and until when.
     pub grant: Grant,
 }
 
-/// What a token allows, and until when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// What calls with it may do.
     pub scope: Scope,
     /// From when on it opens nothing; `None`: it does not expire.
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// Who calls with a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenUser {
     pub user: User,
-    /// What the call may do.
     pub scope: Scope,
 }
 
@@ -69,21 +63,12 @@ fn record_name() -> String {
 
 impl Catalog {
     /// As [`Catalog::add_granted_token`], for everything and for ever.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Catalog::add_granted_token`].
     pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<(), CatalogError> {
         self.add_granted_token(user, name, token_hash, Grant::default(), most).await
     }
 
     /// Records an API token of a user by its hash, under a name that is unique among the user's tokens, unless the user
     /// has `most` tokens already. The user's tokens that have expired go: their names and their room are free.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::TooManyTokens`], [`CatalogError::TokenNameTaken`]; [`CatalogError::NotFound`] if there is no
-    /// such user.
     pub async fn add_granted_token(
         &self,
         user: UserId,
@@ -132,7 +117,6 @@ impl Catalog {
     /// minute per token it also records the use, if the catalog can be written at the moment. That costs a commit.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::Unverified`] if the token's record is not what was written: it may be another user's.
     pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<TokenUser>, CatalogError> {
         let sql = concat!(
@@ -166,11 +150,6 @@ impl Catalog {
         Ok(Some(TokenUser { user: User::try_from(row.user)?, scope }))
     }
 
-    /// Checks the record of a token.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unverified`].
     pub(super) async fn check_token(&self, token_hash: &str) -> Result<(), CatalogError> {
         type Row = (i64, String, Option<i64>, Option<String>);
         let sql = "SELECT user_id, scope, expires_at, record_checksum FROM api_tokens WHERE token_hash = $1";
@@ -202,10 +181,6 @@ impl Catalog {
     }
 
     /// Removes the user's token of that name, which opens nothing from then on.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`].
     pub async fn delete_token(&self, user: UserId, name: &str) -> Result<(), CatalogError> {
         if name.contains('\0') {
             return Err(CatalogError::NotFound);

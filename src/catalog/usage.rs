@@ -12,7 +12,6 @@ use super::engine::Value;
 use super::{Catalog, CatalogError, DatasetId};
 use crate::model::ids::UserId;
 
-/// Rows that a sweep deletes in one transaction.
 const SWEPT_AT_ONCE: i64 = 10_000;
 
 /// How long a process is remembered that adds nothing.
@@ -42,7 +41,6 @@ impl UsageCounts {
     }
 }
 
-/// What a process has counted for a dataset on a day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedUsage {
     /// The dataset. One that is not there is left out.
@@ -54,7 +52,6 @@ pub struct CountedUsage {
     pub counts: UsageCounts,
 }
 
-/// How much a dataset was read on a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DayUsage {
     /// The day, in days since 1970-01-01 in UTC.

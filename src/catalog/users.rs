@@ -6,7 +6,6 @@ use super::locks::lock_owner;
 use super::{Catalog, CatalogError, UserId};
 use crate::model::user::{Plan, User, email_key};
 
-/// The columns of a [`UserRow`].
 macro_rules! user_columns {
     () => {
         "users.user_id, users.email, users.email_key, users.password_hash, users.plan, users.created_at"
@@ -51,10 +50,6 @@ impl TryFrom<UserRow> for User {
 
 impl Catalog {
     /// Adds a user. `password_hash` is an Argon2id hash in PHC string form.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::EmailTaken`] if there is a user with the same address, in any case.
     pub async fn add_user(&self, email: &str, password_hash: &str, plan: Plan) -> Result<UserId, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let row: Option<(i64,)> = transaction
@@ -114,10 +109,6 @@ impl Catalog {
 
     /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of the user.
     /// So nobody who knew the old password stays logged in. API tokens stay.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`].
     pub async fn set_password(&self, user: UserId, password_hash: &str) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1";
@@ -133,7 +124,6 @@ impl Catalog {
     /// session with the hash `kept` stays.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::Conflict`] if the user has another password by now.
     pub async fn change_password(
         &self,
@@ -156,10 +146,6 @@ impl Catalog {
     }
 
     /// Removes a user without datasets, with the user's tokens and sessions. The id is never used again.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::HasDatasets`], [`CatalogError::NotFound`].
     pub async fn remove_user(&self, user: UserId) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         // Whoever creates a dataset, a token or a session of the user at the same time waits, and finds no user.
@@ -181,10 +167,6 @@ impl Catalog {
     }
 
     /// Changes the user's plan. Datasets beyond the new plan's limit stay.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`].
     pub async fn set_plan(&self, user: UserId, plan: Plan) -> Result<(), CatalogError> {
         let sql = "UPDATE users SET plan = $2 WHERE user_id = $1";
         match self.engine.write(sql, &[user.into(), Value::Text(plan.name())]).await? {

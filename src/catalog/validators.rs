@@ -19,7 +19,6 @@ pub struct FetchedState<'a> {
     pub validators: &'a Validators,
 }
 
-/// A dataset and its validators: URL, entity tag, time, and their checksum.
 type ValidatorsRow = (i64, Option<String>, Option<String>, Option<String>, Option<String>);
 
 impl Catalog {
@@ -40,7 +39,6 @@ impl Catalog {
     }
 }
 
-/// The checksum of a dataset's validators.
 pub(super) fn validators_checksum(
     dataset: i64,
     url: Option<&str>,

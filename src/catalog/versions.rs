@@ -21,7 +21,6 @@ use crate::crash;
 use crate::model::dataset::{Dataset, NewDataset};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
-/// The entities of a version that is published.
 #[derive(Clone, Copy, Debug)]
 pub enum VersionContent<'a> {
     /// A file that was written for it, under a path that is reserved.
@@ -60,7 +59,6 @@ impl Catalog {
     /// trip. If the version is not found, it costs another look-up.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::Unverified`] if a record is not what was written, or is missing although others need it.
     pub async fn resolve_read(
         &self,
@@ -88,10 +86,6 @@ impl Catalog {
     }
 
     /// One version. Four look-ups by primary key.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`] if there is no such dataset, [`CatalogError::NoVersion`].
     pub async fn version(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord, CatalogError> {
         let resolved = self.resolve_read(dataset, VersionSelector::Number(number)).await?;
         let Resolved { dataset, version } = resolved.ok_or(CatalogError::NotFound)?;
@@ -126,7 +120,6 @@ impl Catalog {
     /// format or records path has changed since. A dozen statements by index and a commit.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::NotFound`] if there is no such dataset, [`CatalogError::Frozen`],
     /// [`CatalogError::LeaseLost`], [`CatalogError::ReservationLost`], [`CatalogError::OutOfRange`];
     /// [`CatalogError::Conflict`] if a file to share is of no version of this dataset or has another hash. No
@@ -169,10 +162,6 @@ impl Catalog {
     }
 
     /// Creates a dataset together with its first version and the attempt that made it: all or nothing.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Catalog::create_dataset`], and [`CatalogError::ReservationLost`].
     pub async fn create_dataset_with_version(
         &self,
         new: &NewDataset,
@@ -243,10 +232,6 @@ async fn shared_file(
 }
 
 /// One version of `dataset`, whose row is locked, as a part of `transaction`.
-///
-/// # Errors
-///
-/// [`CatalogError::NoVersion`]; [`CatalogError::Unverified`] if it is lost.
 pub(super) async fn find_version(
     transaction: &mut Transaction,
     dataset: &Dataset,

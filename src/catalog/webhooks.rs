@@ -32,7 +32,6 @@ pub struct Webhook {
     pub url: String,
     /// The secret that signs the payload; `None` leaves it unsigned.
     pub secret: Option<Secret>,
-    /// Whether new versions fire it.
     pub is_active: bool,
     /// When it was fired last; `None` if never.
     pub last_fired_at: Option<DateTime<Utc>>,
@@ -44,24 +43,20 @@ pub struct Webhook {
 /// A claimed delivery. Only its claimer sends it, once.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// The dataset that was refreshed.
     pub dataset: DatasetId,
     pub dataset_name: String,
     /// The plan of its owner at the moment.
     pub owner_plan: Plan,
-    /// The version that was made.
     pub version: VersionNumber,
     pub entity_count: u64,
     pub refreshed_at: DateTime<Utc>,
     /// The URL that was registered when it was claimed.
     pub url: String,
-    /// The secret that signs it.
     pub secret: Option<Secret>,
     registration: i64,
     claimed_at: DateTime<Utc>,
 }
 
-/// What came of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryOutcome {
     /// How long it took; `None` where nobody knows.
@@ -76,7 +71,6 @@ pub struct SentDelivery {
     /// The version that was made. A dataset has one delivery of a version at most.
     pub version: VersionNumber,
     pub url: String,
-    /// When it was claimed to be sent.
     pub fired_at: DateTime<Utc>,
     /// What came of it; `None` while it is under way, and for ever if its process ended.
     pub outcome: Option<DeliveryOutcome>,
@@ -111,7 +105,6 @@ impl TryFrom<SentRow> for SentDelivery {
     }
 }
 
-/// An HTTP status that a column holds.
 fn to_status(column: &'static str) -> impl Fn(i64) -> Result<u16, CatalogError> {
     move |status| u16::try_from(status).map_err(|_| CatalogError::Corrupt { column, value: status.to_string() })
 }
@@ -162,10 +155,6 @@ pub(super) use webhook_columns;
 impl Catalog {
     /// Registers the dataset's webhook. An existing webhook is replaced as a whole, with its recorded outcome. Due
     /// deliveries go to the new one.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`], [`CatalogError::Nul`].
     pub async fn register_webhook(
         &self,
         dataset: DatasetId,
@@ -210,10 +199,6 @@ impl Catalog {
     }
 
     /// Removes the dataset's webhook and its due deliveries. A claimed delivery may still arrive.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`] if there is no such dataset, [`CatalogError::NoWebhook`].
     pub async fn delete_webhook(&self, dataset: DatasetId) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         // No version is published between the two deletions.

@@ -1,7 +1,6 @@
 //! Addresses of servers as they are registered in the catalog: `host:port`, or `https://host:port` where they are
 //! reached with TLS. A server that has none leaves the latter alone.
 
-/// The scheme of those with TLS.
 const SCHEME: &str = "https";
 
 /// How a server registers that it is reached at this host and port.

@@ -8,13 +8,10 @@ use crate::config::Config;
 use crate::model::node::NodeId;
 use crate::storage::durable;
 
-/// The file of the name in the data directory.
 const FILE: &str = "node.id";
 
-/// More than any name has.
 const MOST_BYTES: u64 = 1_024;
 
-/// The server has no name.
 #[derive(Debug, thiserror::Error)]
 #[error("the name of this server in {} (`cluster.node` gives another one)", path.display())]
 pub struct NoNodeId {

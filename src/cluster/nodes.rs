@@ -25,20 +25,16 @@ use crate::model::node::Role;
 /// Signs of life within the time after which a server counts as lost.
 const SIGNS: u32 = 6;
 
-/// How long lost servers are listed, in days.
 const KEPT_DAYS: i64 = 1;
 
-/// The servers of the service.
 pub struct Nodes {
     catalog: Catalog,
     lost_after: Duration,
-    /// This one, if it registers.
     own: Option<NewNode>,
     /// Those that were alive at the last sign of life of this one.
     living: ArcSwap<Vec<NewNode>>,
 }
 
-/// A server, and whether it lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeState {
     pub node: Node,
@@ -75,7 +71,6 @@ impl Nodes {
         Nodes { catalog, lost_after: Duration::from_secs(config.cluster.lost_after_s), own, living: ArcSwap::default() }
     }
 
-    /// The name of this server, if it registers.
     pub fn own_name(&self) -> Option<&str> {
         self.own.as_ref().map(|own| &*own.id)
     }
@@ -86,9 +81,6 @@ impl Nodes {
     }
 
     /// The servers by name, at most 1,000; those that were killed, for a day.
-    ///
-    /// # Errors
-    /// [`CatalogError`].
     pub async fn all(&self) -> Result<Vec<NodeState>, CatalogError> {
         let nodes = self.catalog.nodes().await?;
         let now = self.catalog.now();
@@ -139,7 +131,6 @@ impl Nodes {
         self.look_after_others(may_judge).await
     }
 
-    /// Takes the name, unless another process took it from this one and lives.
     async fn register(&self, own: &NewNode, standing: &mut Standing) -> Result<(), CatalogError> {
         let other = self.catalog.node(&own.id).await?.filter(|node| node.registration.process != own.process);
         let other = other.map(|node| self.state(node, self.catalog.now())).filter(|state| !state.is_lost);

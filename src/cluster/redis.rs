@@ -28,10 +28,8 @@ use crate::model::causes::Causes;
 /// Calls that may wait for an answer at the same time.
 const CALLS: usize = 1_024;
 
-/// How long a connection may take to be there.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// How often an idle connection is asked.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// When a late connection is asked again, after the time before.
@@ -44,23 +42,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long a connection must hold for the pauses to begin anew.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// Where Redis is, and how long calls wait.
 #[derive(Clone)]
 pub struct RedisOptions {
     /// `redis://` or `rediss://`, with its password.
     pub url: String,
-    /// How long a call may take.
     pub answer_within: Duration,
     /// What the keys of this service begin with.
     pub prefix: String,
-    /// The scripts that will be called.
     pub scripts: Vec<Script>,
 }
 
 /// See the module. Dropping it ends the task and the connection.
 pub struct Redis {
     shared: Arc<Shared>,
-    /// Whether the first attempt to connect is over.
     tried: watch::Receiver<bool>,
     _keeper: AbortOnDropHandle<()>,
 }
@@ -77,7 +71,6 @@ struct Shared {
     /// The connection, while calls may use it: the circuit is closed.
     live: ArcSwapOption<MultiplexedConnection>,
     calls: Semaphore,
-    /// Why the circuit was opened.
     opened: Mutex<Option<Cause>>,
     has_opened: Notify,
 }
@@ -98,9 +91,6 @@ impl std::fmt::Display for Cause {
 
 impl Redis {
     /// Begins to connect; needs a runtime.
-    ///
-    /// # Errors
-    /// The URL is none of Redis's.
     pub fn start(options: RedisOptions) -> Result<Redis, RedisError> {
         // The one that all other connections use, too. That it is there already is no error.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -129,7 +119,6 @@ impl Redis {
         &self.shared.options.prefix
     }
 
-    /// Whether calls are made at the moment.
     pub fn is_up(&self) -> bool {
         self.shared.live.load().is_some()
     }
@@ -180,7 +169,6 @@ impl Shared {
         }
     }
 
-    /// Lets calls use a connection.
     fn close_circuit(&self, connection: &MultiplexedConnection) {
         // What was wrong with the one before is nothing against this one.
         self.take_cause();
@@ -191,7 +179,6 @@ impl Shared {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Keeps a connection, for ever.
     async fn keep_up(self: Arc<Self>, has_tried: watch::Sender<bool>) {
         let mut pause = FIRST_PAUSE;
         // Since when callers do without it, as the log says.
@@ -247,7 +234,6 @@ impl Shared {
         Ok(connection)
     }
 
-    /// Whether a connection answers in time.
     async fn ask(&self, connection: &MultiplexedConnection) -> Result<(), Cause> {
         let mut connection = connection.clone();
         let mut probe = self.probe.prepare_invoke();

@@ -15,7 +15,6 @@ use subtle::ConstantTimeEq;
 use crate::config::Config;
 use crate::model::secret::Secret;
 
-/// The header that carries a token.
 pub const TOKEN_HEADER: &str = "strata-node-token";
 
 /// How old a token may be, in seconds, by the clock of who is asked.
@@ -29,7 +28,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The name of the server that is asked.
     pub receiver: &'a str,
     pub method: &'a str,
     /// Path and query, as they are sent.
@@ -38,7 +36,6 @@ pub struct Claim<'a> {
     pub said: &'a str,
 }
 
-/// The secret that servers share.
 #[derive(Clone, Debug)]
 pub struct NodeSecret(Secret);
 
@@ -47,7 +44,6 @@ impl NodeSecret {
         NodeSecret(secret)
     }
 
-    /// That of a configuration, if it has one.
     pub fn of(config: &Config) -> Option<NodeSecret> {
         config.cluster.secret.as_ref().map(|secret| NodeSecret(secret.secret().clone()))
     }
@@ -94,7 +90,6 @@ impl NodeSecret {
     }
 }
 
-/// The time, in seconds since 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -9,11 +9,9 @@ use crate::catalog::{CatalogError, DatasetId, FileId, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::version::{Version, VersionFile};
 
-/// A dataset and the version of it that a reader asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     pub dataset: Dataset,
-    /// The version; `None` if the dataset has no such version.
     pub version: Option<Version>,
 }
 
@@ -33,7 +31,6 @@ pub(in crate::catalog) struct ResolvedRow {
     version: JoinedRow,
 }
 
-/// A version and its files, from outer joins.
 #[derive(sqlx::FromRow)]
 struct JoinedRow {
     version_number: Option<i64>,
@@ -58,7 +55,6 @@ impl JoinedRow {
     /// The version; `None` if the join found none. `dataset_created_at` is the dataset's.
     ///
     /// # Errors
-    ///
     /// [`CatalogError::Unverified`] if it is not what was written, [`CatalogError::Corrupt`].
     fn version(self, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>, CatalogError> {
         let Some(number) = self.version_number else { return Ok(None) };
@@ -153,7 +149,6 @@ fn version_file(
     }))
 }
 
-/// The columns of a [`JoinedRow`].
 macro_rules! version_columns {
     () => {
         "v.version_number, v.created_at AS version_created_at, v.record_checksum AS version_checksum,

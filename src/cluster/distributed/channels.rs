@@ -32,7 +32,6 @@ pub(super) const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 /// Connections that are kept. There are fewer nodes.
 const KEPT: usize = 1_000;
 
-/// The connections. Clones share them.
 #[derive(Clone)]
 pub(super) struct Channels {
     guard: Guard,
@@ -51,7 +50,6 @@ impl fmt::Debug for Channels {
 }
 
 impl Channels {
-    /// None is open yet.
     pub(super) fn new(guard: Guard, tls: Option<Arc<NodeTls>>, runtime: Handle) -> Channels {
         Channels { guard, tls, runtime, open: Arc::default() }
     }

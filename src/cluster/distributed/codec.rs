@@ -19,19 +19,16 @@ enum Operator {
     Scan(Described),
 }
 
-/// The codec of a session.
 pub(super) struct PartCodec {
     /// What parts run in; none where they are only sent.
     here: Option<(Runner, Files)>,
 }
 
 impl PartCodec {
-    /// For the node that answers.
     pub(super) fn for_sending() -> PartCodec {
         PartCodec { here: None }
     }
 
-    /// For a node that helps.
     pub(super) fn for_running(runner: Runner, files: Files) -> PartCodec {
         PartCodec { here: Some((runner, files)) }
     }
@@ -43,7 +40,6 @@ impl fmt::Debug for PartCodec {
     }
 }
 
-/// Whether the scan of a part is that of a diff.
 fn is_of_diff(part: &Arc<dyn ExecutionPlan>) -> bool {
     match part.downcast_ref::<PartScan>() {
         Some(scan) => scan.is_of_diff(),

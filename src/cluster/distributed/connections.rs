@@ -60,7 +60,6 @@ impl Proof {
     }
 }
 
-/// How many connections each address has.
 #[derive(Clone, Debug, Default)]
 struct Addresses(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
@@ -95,14 +94,12 @@ impl Drop for OfAddress {
     }
 }
 
-/// A connection, and its places among those that there may be.
 pub(super) struct Connection {
     stream: Either<TcpStream, TlsStream<TcpStream>>,
     proof: Proof,
     /// When it is closed, unless something comes.
     until: Pin<Box<Sleep>>,
     silence: Duration,
-    /// When the last bytes came.
     heard: Instant,
     _of_address: OfAddress,
     _of_all: OwnedSemaphorePermit,
@@ -283,7 +280,6 @@ mod tests {
         TcpStream::connect(address).await.expect("connected")
     }
 
-    /// What a read of a connection gives.
     async fn read(connection: &mut Connection) -> io::Result<usize> {
         connection.read(&mut [0; 16]).await
     }

@@ -48,7 +48,6 @@ const LEFT_ALONE: Duration = Duration::from_secs(10);
 /// How long the task of another node waits for a permit. The query runs without this node then.
 const PERMIT_WAIT: Duration = Duration::from_secs(2);
 
-/// How the batches are compressed that nodes send.
 const COMPRESSION: datafusion_distributed::CompressionType = datafusion_distributed::CompressionType::LZ4_FRAME;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,13 +65,10 @@ pub struct OwnNode {
 }
 
 pub struct DistributionOptions {
-    /// The secret that nodes share.
     pub secret: NodeSecret,
-    /// The certificates of this node, if it has any.
     pub tls: Option<Arc<NodeTls>>,
     /// Queries are distributed that have to read more bytes than this which are not cached; 0: none is.
     pub distribute_bytes: u64,
-    /// Tasks of other nodes that run at once.
     pub tasks: usize,
     pub own: OwnNode,
     /// The other nodes that help, as they are at the moment.
@@ -86,7 +82,6 @@ pub struct Coordinator {
     sessions: Sessions,
     worker: Worker,
     channels: Channels,
-    /// Nodes that failed, and when.
     failed: Mutex<HashMap<String, Instant>>,
 }
 
@@ -118,10 +113,6 @@ impl Coordinator {
         }
     }
 
-    /// Serves tasks of other nodes until `stop`.
-    ///
-    /// # Errors
-    /// When the listener fails.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let tls = self.options.tls.clone();
         worker::serve(self.worker.clone(), self.guard.clone(), tls, listener, stop).await
@@ -306,7 +297,6 @@ impl Distribution for Coordinator {
     }
 }
 
-/// Addresses that were chosen before.
 struct Urls(Vec<Url>);
 
 impl WorkerResolver for Urls {

@@ -48,9 +48,7 @@ pub(super) fn divisible_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&dyn Divis
     }
 }
 
-/// What a plan is cut into.
 pub(super) struct Cut {
-    /// The scan of each node.
     pub(super) scans: Vec<Arc<dyn ExecutionPlan>>,
     /// The nodes, in the same order.
     pub(super) tasks: Arc<Tasks>,
@@ -60,9 +58,6 @@ pub(super) struct Cut {
 
 impl Cut {
     /// The plan with what nodes do in the place of its scan.
-    ///
-    /// # Errors
-    /// When the library refuses the plan, which no request should bring about.
     pub(super) fn place(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(scan) = plan.downcast_ref::<VersionScan>() {
             return self.rows(scan);
@@ -107,7 +102,6 @@ impl Cut {
         }
     }
 
-    /// Each gives the first of its own.
     fn first(&self, sort: &SortExec, k: usize) -> Result<Arc<dyn ExecutionPlan>> {
         let sorted = |input| Arc::new(SortExec::new(sort.expr().clone(), input).with_fetch(Some(k)));
         let own = sorted(self.leaf(sort.input())?);

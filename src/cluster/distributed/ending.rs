@@ -38,7 +38,6 @@ pub(super) fn last(rows: u64, with_end: &SchemaRef) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(with_end.clone(), nulls.chain([end]).collect())?)
 }
 
-/// How far the rows of a node have come.
 pub(super) struct Ending {
     /// Of the rows, without the end.
     schema: SchemaRef,
@@ -48,7 +47,6 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Nothing of a node has come.
     pub(super) fn new(schema: SchemaRef, node: String) -> Ending {
         Ending { schema, node, rows: 0, has_ended: false }
     }
@@ -58,9 +56,6 @@ impl Ending {
     }
 
     /// The rows of a batch as they were made; `None` for the last row.
-    ///
-    /// # Errors
-    /// Where rows are missing, or come after the last.
     pub(super) fn rows(&mut self, batch: &RecordBatch) -> Result<Option<RecordBatch>> {
         let Some((end, columns)) = batch.columns().split_last() else {
             return exec_err!("node {} gave rows without an end", self.node);
@@ -80,10 +75,6 @@ impl Ending {
         }
     }
 
-    /// Whether all that the node found has come.
-    ///
-    /// # Errors
-    /// Where the last row has not.
     pub(super) fn end(&self) -> Result<()> {
         match self.has_ended {
             true => Ok(()),

@@ -14,24 +14,20 @@ use super::connections::Proof;
 use crate::cluster::token::{Claim, NodeSecret, TOKEN_HEADER, now_s};
 use crate::metrics::metrics;
 
-/// The header that tells for whom a query runs.
 pub(super) const TENANT_HEADER: &str = "strata-tenant";
 
 /// Who signs the requests of a node, and checks those to it.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
     secret: NodeSecret,
-    /// The name of this node.
     own: Arc<str>,
 }
 
 impl Guard {
-    /// Of the node of this name.
     pub(super) fn new(secret: NodeSecret, own: &str) -> Guard {
         Guard { secret, own: own.into() }
     }
 
-    /// Adds the token to a request to a node.
     pub(super) fn sign<B>(&self, receiver: &str, mut request: Request<B>) -> Request<B> {
         let token = claim(receiver, &request).and_then(|claim| self.secret.token(&self.own, &claim, now_s()));
         // A token is plain ASCII.
@@ -41,7 +37,6 @@ impl Guard {
         request
     }
 
-    /// Whether a request is from a node of this service, for this one.
     fn accepts<B>(&self, request: &Request<B>) -> bool {
         let sender = || {
             let token = text(request.headers(), TOKEN_HEADER)?;
@@ -76,7 +71,6 @@ impl<S> Layer<S> for Guard {
     }
 }
 
-/// A service behind a guard.
 #[derive(Clone, Debug)]
 pub(super) struct Guarded<S> {
     guard: Guard,

@@ -67,16 +67,11 @@ impl Described {
 pub(super) struct PartScan {
     described: Arc<Described>,
     files: Files,
-    /// How many row groups are worked on at once.
     threads: usize,
     properties: Arc<PlanProperties>,
 }
 
 impl PartScan {
-    /// The scan that was described.
-    ///
-    /// # Errors
-    /// When it gives what no scan of a part does.
     pub(super) fn try_new(described: Described, files: Files, threads: usize) -> Result<PartScan> {
         let properties = in_one_partition(EquivalenceProperties::new(described.schema()?));
         Ok(PartScan { described: Arc::new(described), files, threads, properties })

@@ -8,17 +8,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::query::Tenant;
 
-/// The permits. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct TaskPermits {
     all: Arc<Semaphore>,
-    /// What one tenant may have.
     each: usize,
     wait: Duration,
     tenants: Arc<Mutex<HashMap<Option<Tenant>, Arc<Semaphore>>>>,
 }
 
-/// The right to run a task, until it is dropped.
 #[derive(Debug)]
 pub(super) struct TaskPermit {
     _of_tenant: OwnedSemaphorePermit,
@@ -32,7 +29,6 @@ impl TaskPermits {
         TaskPermits { all: Arc::new(Semaphore::new(tasks)), each: tasks.div_ceil(2), wait, tenants: Arc::default() }
     }
 
-    /// A permit for a task of a tenant; `None` where there is none in time.
     pub(super) async fn acquire(&self, tenant: Option<Tenant>) -> Option<TaskPermit> {
         let of_tenant = self.of(tenant);
         let acquired = async {

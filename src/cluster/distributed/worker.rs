@@ -50,10 +50,6 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// The engine for a task of a tenant.
-    ///
-    /// # Errors
-    /// When the engine has ended.
     pub(super) fn engine_of(&self, tenant: Option<Tenant>) -> Result<Engine> {
         let Some(engine) = self.engine.upgrade() else { return exec_err!("this node has ended") };
         let engine = engine.at(Priority::Heavy);
@@ -106,7 +102,6 @@ fn only_parts(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEven
     }
 }
 
-/// The headers that tell for whom a query runs.
 pub(super) fn tenant_headers(tenant: Option<Tenant>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(Tenant { key, anonymous }) = tenant
@@ -134,10 +129,6 @@ fn tenant_of(headers: &HeaderMap) -> Result<Option<Tenant>> {
     }
 }
 
-/// Serves tasks of other nodes until `stop`.
-///
-/// # Errors
-/// When the listener fails.
 pub(super) async fn serve(
     worker: Worker,
     guard: Guard,

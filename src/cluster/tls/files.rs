@@ -21,27 +21,18 @@ use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig}
 
 use crate::config::Cluster;
 
-/// More than files of certificates have.
 const FILE_BYTES: u64 = 1 << 20;
 
 const CERTIFICATE: &str = "cluster.tls_certificate";
 const KEY: &str = "cluster.tls_key";
 const CA: &str = "cluster.tls_ca";
 
-/// Servers cannot use TLS with each other.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("`{setting}`: {} cannot be read", path.display())]
-    Read {
-        /// The option that names it.
-        setting: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
-    /// A file holds something else.
+    Read { setting: &'static str, path: PathBuf, source: io::Error },
     #[error("`{setting}`: {} {reason}", path.display())]
     File {
-        /// The option that names it.
         setting: &'static str,
         path: PathBuf,
         /// What is wrong, and what would be right.
@@ -68,7 +59,6 @@ pub(super) struct Contents {
     ca: Vec<u8>,
 }
 
-/// What connections are made with.
 pub(super) struct TlsConfigs {
     pub(super) server: Arc<ServerConfig>,
     pub(super) client: Arc<ClientConfig>,
@@ -77,7 +67,6 @@ pub(super) struct TlsConfigs {
 }
 
 impl Files {
-    /// Those of a configuration, if it has any.
     pub(super) fn of(cluster: &Cluster) -> Option<Files> {
         let address = cluster.internal_address.as_ref().and_then(|address| address.as_str().rsplit_once(':'));
         let host = address.map(|(host, _)| host.trim_matches(['[', ']']));
@@ -89,10 +78,6 @@ impl Files {
         })
     }
 
-    /// What they hold.
-    ///
-    /// # Errors
-    /// [`TlsError::Read`], [`TlsError::File`].
     pub(super) fn read(&self) -> Result<Contents, TlsError> {
         Ok(Contents { certificate: self.read_one(CERTIFICATE)?, key: self.read_one(KEY)?, ca: self.read_one(CA)? })
     }
@@ -120,9 +105,6 @@ impl Files {
     }
 
     /// Makes connections possible with what the files hold.
-    ///
-    /// # Errors
-    /// [`TlsError`], where other servers would refuse this one, or it all others.
     pub(super) fn check(&self, contents: &Contents, now: UnixTime) -> Result<TlsConfigs, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = self.certificates(CERTIFICATE, &contents.certificate)?;
@@ -158,9 +140,6 @@ impl Files {
     }
 
     /// Whether certificates that were good are good still.
-    ///
-    /// # Errors
-    /// [`TlsError::File`].
     pub(super) fn check_time(&self, expires_s: Option<u64>, now: UnixTime) -> Result<(), TlsError> {
         match expires_s {
             Some(expires_s) if expires_s < now.as_secs() => Err(self.wrong(CERTIFICATE, expired(expires_s))),
@@ -168,7 +147,6 @@ impl Files {
         }
     }
 
-    /// The certificates of a file: at least one.
     fn certificates(&self, setting: &'static str, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
         match found {
@@ -193,7 +171,6 @@ impl Files {
         }
     }
 
-    /// The certificate of this server, with its key.
     fn certified(
         &self,
         chain: &[CertificateDer<'static>],
@@ -219,7 +196,6 @@ impl Files {
         })
     }
 
-    /// Why other servers refuse the certificate of this one.
     fn refused(&self, error: &Error) -> TlsError {
         let Error::InvalidCertificate(cause) = error else {
             return self.wrong(CERTIFICATE, format!("cannot be used: {error}"));
@@ -257,7 +233,6 @@ impl Files {
     }
 }
 
-/// Why the certificates or the key of a file are not found.
 fn not_pem(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { end_marker } => {

@@ -29,7 +29,6 @@ use crate::config::Cluster;
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
 
-/// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The certificates of this server and of those that it trusts, as they are at the moment.

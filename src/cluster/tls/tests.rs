@@ -29,7 +29,6 @@ impl Authority {
         Authority { certificate, issuer: Issuer::new(params, key) }
     }
 
-    /// The certificate and the key of a server.
     fn sign(&self, params: &CertificateParams) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         (params.signed_by(&key, &self.issuer).expect("signed").pem(), key.serialize_pem())
@@ -43,14 +42,12 @@ fn authority(name: &str) -> CertificateParams {
     params
 }
 
-/// A server's certificate for a host.
 fn server(host: &str) -> CertificateParams {
     let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params
 }
 
-/// Files in a directory of their own.
 pub(in crate::cluster) struct Written {
     directory: tempfile::TempDir,
 }

@@ -10,23 +10,17 @@ use crate::storage::durable;
 /// Processes with one data directory that have a cache at a time.
 const MOST_FOLDERS: usize = 64;
 
-/// The name of the lock in a folder.
 const LOCK: &str = "lock";
 
 /// Directories above a process's folder that are made when missing. The data directory is none of them.
 const ABOVE: usize = 1;
 
-/// A folder, and the lock that is held on it.
 pub(super) struct Folder {
     pub(super) path: PathBuf,
     _lock: File,
 }
 
 impl Folder {
-    /// The first that no other process has.
-    ///
-    /// # Errors
-    /// When the disk refuses, or all are taken.
     pub(super) fn take(parent: &Path) -> io::Result<Folder> {
         for number in 0..MOST_FOLDERS {
             let path = parent.join(number.to_string());
@@ -39,7 +33,6 @@ impl Folder {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "other processes have all folders of the disk cache"))
     }
 
-    /// Whether it is still there.
     pub(super) fn is_there(&self) -> bool {
         self.path.join(LOCK).exists()
     }

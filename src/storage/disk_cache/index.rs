@@ -16,10 +16,8 @@ pub(super) const MOST_RANGES: usize = 1 << 20;
 /// Most files: each is open.
 pub(super) const MOST_SEGMENTS: usize = 128;
 
-/// Where the bytes of a range are.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// What was written of it.
     pub(super) header: Header,
     pub(super) segment: Arc<Segment>,
     /// Where its content begins in that.
@@ -46,7 +44,6 @@ struct Held {
 pub(super) struct Index {
     files: HashMap<FileId, BTreeMap<u64, Record>>,
     segments: BTreeMap<u64, Held>,
-    /// Bytes of all files.
     bytes: u64,
     /// The greatest number that a file has had.
     last_number: u64,
@@ -72,7 +69,6 @@ impl Index {
             || self.segments.len() >= MOST_SEGMENTS
     }
 
-    /// The number after all that there are.
     pub(super) fn next_number(&self) -> u64 {
         self.last_number + 1
     }
@@ -89,7 +85,6 @@ impl Index {
         self.segments.insert(segment.number, Held { segment, size_bytes, ranges: Vec::new() });
     }
 
-    /// Counts bytes that were written to a file.
     pub(super) fn grow(&mut self, segment: u64, bytes: u64) {
         if let Some(held) = self.segments.get_mut(&segment) {
             held.size_bytes += bytes;
@@ -171,7 +166,6 @@ impl Record {
     }
 }
 
-/// Bytes that a range takes on disk.
 pub(super) fn record_bytes(content_bytes: usize) -> u64 {
     (HEADER_BYTES + content_bytes) as u64
 }

@@ -53,7 +53,6 @@ const LARGE_SHARE: u64 = 8;
 pub struct FileId([u8; 16]);
 
 impl FileId {
-    /// Of the file with this path and length.
     pub fn new(path: &str, size_bytes: u64) -> FileId {
         let digest = Sha256::new().chain_update(size_bytes.to_le_bytes()).chain_update(path).finalize();
         let mut id = [0; 16];
@@ -67,7 +66,6 @@ impl FileId {
 pub struct DiskCache {
     shared: Arc<Shared>,
     jobs: Arc<Mutex<Option<SyncSender<Job>>>>,
-    /// Cancelled when the thread has ended.
     ended: CancellationToken,
 }
 
@@ -81,7 +79,6 @@ impl std::fmt::Debug for DiskCache {
 type Fetching = (Arc<OnceCell<Bytes>>, usize);
 
 struct Shared {
-    /// Where the folders of processes are.
     parent: PathBuf,
     capacity_bytes: u64,
     disk: DiskReserve,
@@ -103,7 +100,6 @@ impl Shared {
         self.capacity_bytes / SEGMENTS
     }
 
-    /// That bytes need no longer wait.
     fn written(&self, bytes: usize) {
         self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -174,9 +170,6 @@ impl DiskCache {
 
     /// A range of a version file: from the disk, or fetched and then kept. Those who want the same at the same time
     /// wait for one fetch. `place` waits until a file may be read here, and holds the place.
-    ///
-    /// # Errors
-    /// What `fetch` failed with.
     pub async fn get_or_fetch<P>(
         &self,
         file: FileId,

@@ -14,18 +14,14 @@ const MARK: [u8; 4] = *b"SDC1";
 /// The bytes of a record before its content: mark, file, start, length, checksum of the content, checksum of all these.
 pub(super) const HEADER_BYTES: usize = 40;
 
-/// The extension of the files' names.
 const EXTENSION: &str = "ranges";
 
-/// What a record says of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) file: FileId,
     /// Where the range begins in it.
     pub(super) start: u64,
-    /// Its bytes.
     pub(super) length: u32,
-    /// The checksum of its bytes.
     pub(super) checksum: u32,
 }
 
@@ -65,10 +61,6 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// A new one.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub(super) fn create(folder: &Path, number: u64) -> io::Result<Segment> {
         let path = folder.join(format!("{number:016x}.{EXTENSION}"));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
@@ -76,27 +68,17 @@ impl Segment {
     }
 
     /// One that an earlier process wrote; `None` where the name is that of no segment.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
     pub(super) fn open(path: &Path) -> io::Result<Option<Segment>> {
         let number = path.file_stem().and_then(|stem| u64::from_str_radix(stem.to_str()?, 16).ok());
         let Some(number) = number.filter(|_| path.extension() == Some(EXTENSION.as_ref())) else { return Ok(None) };
         Ok(Some(Segment { number, path: path.to_owned(), file: File::open(path)? }))
     }
 
-    /// Its bytes.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub(super) fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
     /// Writes a record at its end, which the caller knows; what could not be written whole is cut off again.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub(super) fn append(&self, end: u64, header: &Header, content: &[u8]) -> io::Result<()> {
         let written = self.file.write_all_at(&[&header.encode()[..], content].concat(), end);
         if written.is_err() {
@@ -121,10 +103,6 @@ impl Segment {
         (records, true)
     }
 
-    /// Bytes of it.
-    ///
-    /// # Errors
-    /// When it is shorter, or the disk fails.
     pub(super) fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, offset)?;

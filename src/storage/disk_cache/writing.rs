@@ -17,7 +17,6 @@ use crate::storage::free_space::Looks;
 /// How long nothing is written after the disk refused.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Bytes to be kept.
 pub(super) struct Job {
     /// What they are; nobody fetches them again before they are written.
     pub(super) flight: Flight,
@@ -39,10 +38,8 @@ pub(super) fn run(shared: &Arc<Shared>, jobs: Receiver<Job>) {
 struct Writer<'a> {
     shared: &'a Shared,
     folder: Option<Folder>,
-    /// The file that is written to.
     current: Option<Arc<Segment>>,
     looks: Looks,
-    /// Until when nothing is written.
     paused: Option<Instant>,
 }
 
