@@ -50,16 +50,13 @@ impl Clock {
 
 /// The moment that lies `by` after `time`, or the last one there is.
 pub(super) fn after(time: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
-    chrono::TimeDelta::from_std(by).ok().and_then(|by| time.checked_add_signed(by)).unwrap_or(LAST)
+    chrono::TimeDelta::from_std(by).ok().and_then(|by| time.checked_add_signed(by)).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
 /// The moment that lies `by` before `time`, or the first one there is.
 pub(super) fn before(time: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
     chrono::TimeDelta::from_std(by).ok().and_then(|by| time.checked_sub_signed(by)).unwrap_or(DateTime::UNIX_EPOCH)
 }
-
-/// Later than anything that happens, and a number of microseconds that fits.
-const LAST: DateTime<Utc> = DateTime::<Utc>::MAX_UTC;
 
 #[cfg(test)]
 mod tests {

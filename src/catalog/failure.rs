@@ -1,28 +1,33 @@
 //! The meaning of a database error: whether it is temporary, and what an operator should look at.
 
-use std::fmt;
 use std::io;
 
 use super::link::Replaced;
 
 /// Why the catalog cannot be used at the moment. It works again without a restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailability {
     /// Another transaction, perhaps of another process, has held a lock for too long, or too many calls wait.
+    #[error("its database is locked, or too busy")]
     Locked,
+    #[error("its disk is full")]
     Full,
     /// The database server cannot be reached, does not answer, or does not take this process's connections.
+    #[error("its database server cannot be reached, or does not answer")]
     Unreachable,
     /// The server has no such database, or the database has not the catalog's tables: it was dropped, or replaced.
+    #[error("its database, or a table of it, is missing")]
     Missing,
     /// The database takes no writes: its disk is mounted for reading, or the server is a standby.
+    #[error("its database is read-only")]
     ReadOnly,
-    /// The process has no memory or no file descriptors left for it.
+    #[error("there is no memory or file descriptor left for it")]
     Exhausted,
     /// The SQLite file was removed or replaced. The problem ends when the same file has its name again, or with a
     /// restart.
+    #[error("its file was removed or replaced")]
     Replaced,
-    /// This process has closed it, because it ends.
+    #[error("it is closed, because the process ends")]
     Closed,
 }
 
@@ -34,21 +39,6 @@ impl Unavailability {
             Unavailability::Unreachable | Unavailability::Exhausted | Unavailability::Closed => 5,
             Unavailability::Full | Unavailability::ReadOnly | Unavailability::Replaced | Unavailability::Missing => 30,
         }
-    }
-}
-
-impl fmt::Display for Unavailability {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Unavailability::Locked => "its database is locked, or too busy",
-            Unavailability::Full => "its disk is full",
-            Unavailability::Unreachable => "its database server cannot be reached, or does not answer",
-            Unavailability::Missing => "its database, or a table of it, is missing",
-            Unavailability::ReadOnly => "its database is read-only",
-            Unavailability::Exhausted => "there is no memory or file descriptor left for it",
-            Unavailability::Replaced => "its file was removed or replaced",
-            Unavailability::Closed => "it is closed, because the process ends",
-        })
     }
 }
 
@@ -81,9 +71,7 @@ impl Failure {
             _ => None,
         }
     }
-}
 
-impl Failure {
     /// Whether a server is away, and nothing of this process is missing.
     pub(super) fn is_connection(error: &io::Error) -> bool {
         of_connection(error) == Unavailability::Unreachable

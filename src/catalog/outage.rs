@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{Mutex, MutexGuard};
+
 const REST: Duration = Duration::from_millis(200);
 
 /// Failures and successes of the connections to one server.
@@ -18,20 +20,15 @@ pub(super) struct Outage {
     /// Milliseconds after `started`; 0 if there was none.
     last_failure: AtomicU64,
     down: AtomicBool,
-    probing: AtomicBool,
-    looking: AtomicBool,
+    /// Locked while a call waits for a server that is down.
+    probing: Mutex<()>,
+    /// Locked while a call tries whether connections can be made.
+    looking: Mutex<()>,
 }
-
-/// A look whether connections can be made.
-#[derive(Debug)]
-pub(super) struct Look<'a>(&'a Outage);
 
 /// A call that may wait for a connection.
 #[derive(Debug)]
-pub(super) struct Attempt<'a> {
-    outage: &'a Outage,
-    probes: bool,
-}
+pub(super) struct Attempt<'a>(Option<MutexGuard<'a, ()>>);
 
 impl Outage {
     pub(super) fn none() -> Outage {
@@ -40,8 +37,8 @@ impl Outage {
             last_success: AtomicU64::new(0),
             last_failure: AtomicU64::new(0),
             down: AtomicBool::new(false),
-            probing: AtomicBool::new(false),
-            looking: AtomicBool::new(false),
+            probing: Mutex::const_new(()),
+            looking: Mutex::const_new(()),
         }
     }
 
@@ -49,19 +46,18 @@ impl Outage {
     /// or has just waited in vain.
     pub(super) fn attempt(&self) -> Option<Attempt<'_>> {
         if !self.is_down() {
-            return Some(Attempt { outage: self, probes: false });
+            return Some(Attempt(None));
         }
         if self.now() < self.last_failure.load(Ordering::SeqCst) + millis(REST) {
             return None;
         }
-        let free = !self.probing.swap(true, Ordering::SeqCst);
-        free.then_some(Attempt { outage: self, probes: true })
+        self.probing.try_lock().ok().map(|probe| Attempt(Some(probe)))
     }
 
     /// A connection was made, or a statement answered.
     pub(super) fn succeeded(&self) {
         self.last_success.store(self.now(), Ordering::SeqCst);
-        if self.down.load(Ordering::SeqCst) {
+        if self.is_down() {
             self.down.store(false, Ordering::SeqCst);
         }
     }
@@ -97,9 +93,8 @@ impl Outage {
     }
 
     /// Permission for a call to try whether connections can be made. `None` while another call tries.
-    pub(super) fn look(&self) -> Option<Look<'_>> {
-        let free = !self.looking.swap(true, Ordering::SeqCst);
-        free.then_some(Look(self))
+    pub(super) fn look(&self) -> Option<MutexGuard<'_, ()>> {
+        self.looking.try_lock().ok()
     }
 
     /// Whether a connection of this age was made before the last failure.
@@ -116,21 +111,7 @@ impl Outage {
 impl Attempt<'_> {
     /// Whether it is the one that waits for a server that is down.
     pub(super) fn probes(&self) -> bool {
-        self.probes
-    }
-}
-
-impl Drop for Look<'_> {
-    fn drop(&mut self) {
-        self.0.looking.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if self.probes {
-            self.outage.probing.store(false, Ordering::SeqCst);
-        }
+        self.0.is_some()
     }
 }
 
