@@ -1,10 +1,10 @@
 //! Alternates: a second file that a version may have.
 
 use super::convert::from_optional;
+use super::dataset_rows::lock_dataset;
 use super::engine::{Transaction, Value};
 use super::files::{record, unreference};
-use super::locks::lock_dataset;
-use super::rows::version::{VersionRecord, version_checksum};
+use super::version_rows::{VersionRecord, version_checksum};
 use super::versions::find_version;
 use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 use crate::crash;
@@ -86,8 +86,6 @@ async fn set_alternate(
         "UPDATE versions SET alt_file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
     let alt = from_optional(version.alt.as_ref().map(|alt| alt.id));
     let checksum = version_checksum(version, dataset.created_at).finish();
-    let values = &[version.dataset.into(), version.number.into(), alt, Value::Text(&checksum)];
-    transaction.execute(sql, values).await?;
-    transaction.tell().await?;
-    Ok(())
+    transaction.execute(sql, &[version.dataset.into(), version.number.into(), alt, Value::Text(&checksum)]).await?;
+    transaction.tell().await
 }

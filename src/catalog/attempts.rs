@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::convert::{from_optional, from_time, to_named, to_optional_time, to_time, to_unsigned};
-use super::engine::{Transaction, Value};
+use super::convert::{from_cursor, from_optional, from_time, to_named, to_optional_time, to_time, to_unsigned};
+use super::engine::{Record, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, VersionNumber};
 use crate::model::dataset::RefreshTrigger;
 use crate::model::limits;
@@ -57,7 +57,7 @@ pub enum AttemptOutcome {
 
 #[derive(sqlx::FromRow)]
 pub(super) struct AttemptRow {
-    attempt_id: i64,
+    pub(super) attempt_id: i64,
     trigger_name: String,
     started_at: i64,
     finished_at: Option<i64>,
@@ -66,16 +66,10 @@ pub(super) struct AttemptRow {
     warnings: Option<String>,
 }
 
-impl AttemptRow {
-    pub(super) fn id(&self) -> i64 {
-        self.attempt_id
-    }
-}
+impl Record for Attempt {
+    type Row = AttemptRow;
 
-impl TryFrom<AttemptRow> for Attempt {
-    type Error = CatalogError;
-
-    fn try_from(row: AttemptRow) -> Result<Self, Self::Error> {
+    fn from_row(row: AttemptRow) -> Result<Attempt, CatalogError> {
         let version = row.version_number.map(|number| to_unsigned(number, "refresh_attempts.version_number"));
         let finished_at = to_optional_time(row.finished_at, "refresh_attempts.finished_at")?;
         let outcome = match (finished_at, version.transpose()?) {
@@ -113,10 +107,9 @@ impl Catalog {
         before: Option<AttemptId>,
         limit: u32,
     ) -> Result<Vec<Attempt>, CatalogError> {
-        let before = before.map_or(i64::MAX, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
-        let values = &[dataset.into(), Value::Integer(limit.into()), Value::Integer(before)];
-        let rows: Vec<AttemptRow> = self.engine.fetch_all(LAST_ATTEMPTS, values).await?;
-        rows.into_iter().map(Attempt::try_from).collect()
+        let before = from_cursor(before.map(AttemptId::get), i64::MAX);
+        let values = &[dataset.into(), Value::Integer(limit.into()), before];
+        self.engine.list(LAST_ATTEMPTS, values).await
     }
 }
 
@@ -127,24 +120,17 @@ pub(super) async fn start(
     trigger: RefreshTrigger,
     now: DateTime<Utc>,
 ) -> Result<AttemptId, CatalogError> {
-    let (attempt_id,): (i64,) = transaction
-        .fetch_one(
-            "INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at)
-             VALUES ($1, $2, $3)
-             RETURNING attempt_id",
-            &[dataset.into(), Value::Text(trigger.name()), from_time(now)],
-        )
-        .await?;
+    let sql = "INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at)
+               VALUES ($1, $2, $3)
+               RETURNING attempt_id";
+    let (attempt_id,): (i64,) =
+        transaction.fetch_one(sql, &[dataset.into(), Value::Text(trigger.name()), from_time(now)]).await?;
     // At most one attempt runs, and it is among the newest.
-    transaction
-        .execute(
-            "DELETE FROM refresh_attempts
-             WHERE dataset_id = $1 AND finished_at IS NOT NULL AND attempt_id <= (
-                 SELECT attempt_id FROM refresh_attempts WHERE dataset_id = $1
-                 ORDER BY attempt_id DESC LIMIT 1 OFFSET $2)",
-            &[dataset.into(), Value::Integer(KEPT)],
-        )
-        .await?;
+    let sql = "DELETE FROM refresh_attempts
+               WHERE dataset_id = $1 AND finished_at IS NOT NULL AND attempt_id <= (
+                   SELECT attempt_id FROM refresh_attempts WHERE dataset_id = $1
+                   ORDER BY attempt_id DESC LIMIT 1 OFFSET $2)";
+    transaction.execute(sql, &[dataset.into(), Value::Integer(KEPT)]).await?;
     Ok(AttemptId::new(to_unsigned(attempt_id, "refresh_attempts.attempt_id")?))
 }
 
@@ -160,24 +146,17 @@ pub(super) async fn finish(
         AttemptOutcome::Published(number) => (Some(*number), None),
         AttemptOutcome::Failed { error } => (None, Some(kept_error(error))),
     };
-    let finished = transaction
-        .execute(
-            "UPDATE refresh_attempts SET finished_at = $2, ok = $3, version_number = $4, error = $5, warnings = $6
-             WHERE attempt_id = $1 AND finished_at IS NULL",
-            &[
-                attempt.id.into(),
-                from_time(now),
-                Value::Boolean(version.is_some()),
-                from_optional(version),
-                Value::OptionalText(error.as_deref()),
-                Value::OptionalText(warnings.as_deref()),
-            ],
-        )
-        .await?;
-    match finished {
-        0 => Err(CatalogError::LeaseLost),
-        _ => Ok(()),
-    }
+    let sql = "UPDATE refresh_attempts SET finished_at = $2, ok = $3, version_number = $4, error = $5, warnings = $6
+               WHERE attempt_id = $1 AND finished_at IS NULL";
+    let values = &[
+        attempt.id.into(),
+        from_time(now),
+        Value::Boolean(version.is_some()),
+        from_optional(version),
+        Value::OptionalText(error.as_deref()),
+        Value::OptionalText(warnings.as_deref()),
+    ];
+    transaction.execute_or(sql, values, CatalogError::LeaseLost).await
 }
 
 /// The warnings of a row. Nothing but people's reading depends on them.

@@ -4,11 +4,8 @@
 //! longer or fails, the reader still gets its answer, and no other write is tried for some time. The first failure in a
 //! row is logged.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::{Catalog, CatalogError};
@@ -18,32 +15,11 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The state that all clones of a catalog share.
-#[derive(Clone, Debug)]
-pub(super) struct BestEffort(Arc<State>);
-
-#[derive(Debug)]
-struct State {
-    turn: Arc<Semaphore>,
-    not_before: Mutex<Option<Instant>>,
-    failing: AtomicBool,
-}
-
-impl BestEffort {
-    pub(super) fn new() -> BestEffort {
-        BestEffort(Arc::new(State {
-            turn: Arc::new(Semaphore::new(1)),
-            not_before: Mutex::new(None),
-            failing: AtomicBool::new(false),
-        }))
-    }
-}
-
-impl State {
-    fn not_before(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        // A panic under the lock leaves a complete value.
-        self.not_before.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What all clones of a catalog know of such writes. Whoever has locked it writes.
+#[derive(Debug, Default)]
+pub(super) struct BestEffort {
+    not_before: Option<Instant>,
+    failing: bool,
 }
 
 impl Catalog {
@@ -54,27 +30,24 @@ impl Catalog {
         F: FnOnce(Catalog) -> W,
         W: Future<Output = Result<(), CatalogError>> + Send + 'static,
     {
-        let BestEffort(state) = self.best_effort.clone();
-        let Ok(turn) = state.turn.clone().try_acquire_owned() else { return };
-        if state.not_before().is_some_and(|until| Instant::now() < until) {
+        let Ok(mut state) = self.best_effort.clone().try_lock_owned() else { return };
+        if state.not_before.is_some_and(|until| Instant::now() < until) {
             return;
         }
         let write = write(self.clone());
         let begun = Instant::now();
         let task = tokio::spawn(async move {
             let outcome = write.await;
-            let late = begun.elapsed() > PATIENCE;
+            let was_failing = std::mem::replace(&mut state.failing, outcome.is_err());
             match outcome {
-                Ok(()) if state.failing.swap(false, Ordering::SeqCst) => tracing::info!(what, "recorded again"),
-                Ok(()) => {}
-                Err(error) if !state.failing.swap(true, Ordering::SeqCst) => {
+                Ok(()) if was_failing => tracing::info!(what, "recorded again"),
+                Err(error) if !was_failing => {
                     tracing::warn!(what, cause = ?error, "not recorded; requests are answered all the same");
                 }
-                Err(_) => {}
+                _ => {}
             }
-            let pauses = late || state.failing.load(Ordering::SeqCst);
-            *state.not_before() = pauses.then(|| Instant::now() + PAUSE);
-            drop(turn);
+            let pauses = state.failing || begun.elapsed() > PATIENCE;
+            state.not_before = pauses.then(|| Instant::now() + PAUSE);
         });
         // The task goes on when nobody waits for it any more.
         let _ = tokio::time::timeout(PATIENCE, task).await;

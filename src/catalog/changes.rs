@@ -66,10 +66,10 @@ impl Changes {
 
 impl Transaction {
     /// Tells all processes of a change that a read can see, when this commits.
-    pub(super) async fn tell(&mut self) -> Result<(), sqlx::Error> {
-        if matches!(self, Transaction::Postgres(_)) {
-            self.execute("NOTIFY strata_changes", &[]).await?;
+    pub(super) async fn tell(&mut self) -> Result<(), CatalogError> {
+        match self {
+            Transaction::Sqlite(_) => Ok(()),
+            Transaction::Postgres(_) => self.execute("NOTIFY strata_changes", &[]).await.map(drop),
         }
-        Ok(())
     }
 }

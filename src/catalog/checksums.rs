@@ -17,11 +17,12 @@
 //! An operator who changes a row by hand sets its checksum to null. Such a row is accepted as it is, and sealed when
 //! the catalog is next opened (`seals.rs`).
 //!
-//! [`seal_dataset`]: super::rows::dataset::seal_dataset
+//! [`seal_dataset`]: super::dataset_rows::seal_dataset
 
 use sha2::{Digest, Sha256};
 
 use super::CatalogError;
+use super::convert::saturated;
 use crate::model::version::VersionFile;
 
 /// The scheme: which columns the checksum covers, and how. This build cannot compare checksums of another scheme.
@@ -58,15 +59,13 @@ impl RecordChecksum {
     }
 
     pub(super) fn file(self, file: Option<&VersionFile>) -> RecordChecksum {
-        // What the database holds fits.
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         match file {
             None => self.optional_number(None),
             Some(VersionFile { id, path, size_bytes, entity_count, content_hash }) => self
-                .number(signed(id.get()))
+                .number(saturated(id.get()))
                 .text(path)
-                .number(signed(*size_bytes))
-                .number(signed(*entity_count))
+                .number(saturated(*size_bytes))
+                .number(saturated(*entity_count))
                 .text(content_hash),
         }
     }
@@ -90,10 +89,6 @@ impl RecordChecksum {
         }
     }
 
-    /// Compares it with the stored one, if there is one.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unverified`] with the name of the record.
     pub(super) fn check(self, stored: Option<&str>, record: impl FnOnce() -> String) -> Result<(), CatalogError> {
         match stored {
             Some(stored) if !self.agrees(stored) => Err(CatalogError::Unverified { record: record() }),

@@ -1,10 +1,11 @@
 //! Clones: a new dataset that begins with the latest version of another one.
 
+use super::dataset_rows::lock_dataset;
 use super::datasets::insert;
-use super::locks::{lock_dataset, lock_owner};
-use super::rows::version::{Resolved, VersionRecord};
+use super::users::lock_owner;
+use super::version_rows::{Resolved, VersionRecord};
 use super::versions::{add_version, find_version};
-use super::{AlternateBase, Catalog, CatalogError};
+use super::{AlternateBase, Catalog, CatalogError, UserId};
 use crate::model::dataset::{About, Dataset, DatasetSource, NewClone, NewDataset};
 use crate::model::version::{Version, VersionSelector};
 
@@ -14,19 +15,13 @@ impl Catalog {
     pub async fn check_clone(&self, clone: &NewClone, active_limit: u64) -> Result<Version, CatalogError> {
         let resolved = self.resolve_read(clone.source, VersionSelector::Latest).await?;
         let Resolved { dataset: source, version } = resolved.ok_or(CatalogError::NotFound)?;
-        if source.is_private() && source.owner != clone.owner {
-            return Err(CatalogError::NotFound);
-        }
-        if source.frozen {
-            return Err(CatalogError::Frozen);
-        }
+        check_source(&source, clone.owner)?;
         let version = version.ok_or(CatalogError::NoVersion)?;
         if self.dataset_by_name(clone.owner, &clone.name).await?.is_some() {
             return Err(CatalogError::NameTaken);
         }
-        let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1 AND NOT frozen";
-        let active: Option<(i64,)> = self.engine.fetch_optional(sql, &[clone.owner.into()]).await?;
-        match active.is_some_and(|(active,)| u64::try_from(active).is_ok_and(|active| active >= active_limit)) {
+        let (_, active) = self.count_datasets(clone.owner).await?;
+        match active >= active_limit {
             true => Err(CatalogError::PlanLimit { limit: active_limit }),
             false => Ok(version),
         }
@@ -51,12 +46,7 @@ impl Catalog {
         lock_owner(&mut transaction, clone.owner).await?;
         // Its alternate must not be removed while the clone begins to share it.
         let source = lock_dataset(&mut transaction, clone.source).await?;
-        if source.is_private() && source.owner != clone.owner {
-            return Err(CatalogError::NotFound);
-        }
-        if source.frozen {
-            return Err(CatalogError::Frozen);
-        }
+        check_source(&source, clone.owner)?;
         let latest = source.latest_version.ok_or(CatalogError::NoVersion)?;
         let latest = find_version(&mut transaction, &source, latest).await?.version;
         if expected.is_some_and(|expected| expected != AlternateBase::of(&latest)) {
@@ -85,5 +75,14 @@ impl Catalog {
         transaction.commit().await?;
         dataset.latest_version = Some(first.version.number);
         Ok((dataset, first))
+    }
+}
+
+/// Whether this owner may clone the dataset.
+fn check_source(source: &Dataset, owner: UserId) -> Result<(), CatalogError> {
+    match source.is_private() && source.owner != owner {
+        true => Err(CatalogError::NotFound),
+        false if source.frozen => Err(CatalogError::Frozen),
+        false => Ok(()),
     }
 }

@@ -2,8 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
+use super::CatalogError;
 use super::engine::Value;
-use super::{AttemptId, CatalogError, DatasetId, FileId, HoldId, UserId, VersionNumber};
+use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
+use crate::model::version::VersionNumber;
 
 /// A text from outside. PostgreSQL cannot store U+0000, so it is refused with both engines.
 pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>, CatalogError> {
@@ -26,7 +28,6 @@ pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>
     DateTime::from_timestamp_micros(micros).ok_or_else(|| CatalogError::Corrupt { column, value: micros.to_string() })
 }
 
-/// A time or null as the database keeps it.
 pub(super) fn from_optional_time(time: Option<DateTime<Utc>>) -> Value<'static> {
     Value::OptionalInteger(time.map(|time| time.timestamp_micros()))
 }
@@ -36,6 +37,17 @@ pub(super) fn to_optional_time(
     column: &'static str,
 ) -> Result<Option<DateTime<Utc>>, CatalogError> {
     micros.map(|micros| to_time(micros, column)).transpose()
+}
+
+/// As a signed number, or the greatest one. What the database holds fits.
+pub(super) fn saturated(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The number at which a page begins, or `all` for the first page. A number that the database cannot hold is greater
+/// than all that it holds.
+pub(super) fn from_cursor(number: Option<u64>, all: i64) -> Value<'static> {
+    Value::Integer(number.map_or(all, saturated))
 }
 
 /// A number to compare with an id or a version number. A number that the database cannot hold becomes -1, which no

@@ -15,7 +15,8 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{Arguments, AssertSqlSafe, Column, ConnectOptions, Connection, Postgres, Row, Sqlite, TypeInfo};
 
 use super::convert::from_time;
-use super::engine::{Engine, SNAPSHOT, Transaction, Value};
+use super::engine::{Engine, SNAPSHOT, Transaction, Value, placeholders};
+use super::restore::TABLES;
 use super::{Catalog, CatalogError, CatalogOptions, sqlite};
 
 impl Catalog {
@@ -109,17 +110,11 @@ async fn sync(path: &Path) -> io::Result<()> {
 async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Result<(), CatalogError> {
     // Datasets and versions refer to each other.
     sqlx::query("PRAGMA defer_foreign_keys = ON").execute(&mut *copy).await?;
-    let tables: Vec<String> = sqlx::query_scalar(
-        "SELECT name FROM sqlite_master
-         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name NOT LIKE '\\_sqlx\\_%' ESCAPE '\\'",
-    )
-    .fetch_all(&mut *copy)
-    .await?;
+    let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *copy).await?;
     for table in &tables {
         let columns: Vec<String> =
             sqlx::query_scalar("SELECT name FROM pragma_table_info($1)").bind(table).fetch_all(&mut *copy).await?;
-        let placeholders: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
-        let (columns, placeholders) = (columns.join(", "), placeholders.join(", "));
+        let (columns, placeholders) = (columns.join(", "), placeholders(columns.len()));
         let insert = format!("INSERT INTO {table} ({columns}) VALUES ({placeholders})");
         // The rows include those that a migration puts into a new table.
         sqlx::query(AssertSqlSafe(format!("DELETE FROM {table}"))).execute(&mut *copy).await?;

@@ -3,15 +3,14 @@
 use chrono::{DateTime, Utc};
 
 use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
-use super::convert::{from_time, optional_text, text, to_unsigned};
-use super::engine::{Transaction, Value};
+use super::convert::{from_cursor, from_time, optional_text, text, to_unsigned};
+use super::dataset_rows::{DatasetRow, dataset_columns, from_index, lock_dataset, seal_dataset};
+use super::engine::{Record, Transaction, Value};
 use super::leases::give_up_lease;
 use super::listings::folded;
-use super::locks::{lock_dataset, lock_owner};
-use super::presence::check_all_versions;
-use super::rows::dataset::{DatasetRow, dataset_columns, from_index, seal_dataset};
-use super::rows::version::{VERSIONS, VersionRecord, VersionRow};
+use super::users::lock_owner;
 use super::validators::{self, is_fetched_alike};
+use super::version_rows::{VERSIONS, VersionRecord, VersionRow, check_all_versions};
 use super::{Catalog, CatalogError, DatasetId, UserId};
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::secret::Secret;
@@ -29,12 +28,9 @@ pub struct DatasetView {
 }
 
 impl Catalog {
-    /// Creates a dataset without versions, unless its owner would then have more than
-    /// `active_limit` datasets that are not frozen.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotFound`] if there is no such owner, [`CatalogError::NameTaken`], [`CatalogError::PlanLimit`];
-    /// in this order, so that a caller who wants to create or find the dataset learns that it exists.
+    /// Creates a dataset without versions, unless its owner would then have more than `active_limit` datasets that are
+    /// not frozen. [`CatalogError::NameTaken`] comes before [`CatalogError::PlanLimit`], so that a caller who wants to
+    /// create or find the dataset learns that it exists.
     pub async fn create_dataset(&self, new: &NewDataset, active_limit: u64) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let dataset = insert(&mut transaction, new, active_limit, self.now()).await?;
@@ -44,39 +40,27 @@ impl Catalog {
 
     /// The dataset with this id. One look-up by primary key.
     pub async fn dataset(&self, id: DatasetId) -> Result<Option<Dataset>, CatalogError> {
-        let row: Option<DatasetRow> = self
-            .engine
-            .fetch_optional(
-                concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1"),
-                &[id.into()],
-            )
-            .await?;
+        let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
+        let row: Option<DatasetRow> = self.engine.fetch_optional(sql, &[id.into()]).await?;
         if row.is_none() {
             self.check_no_dataset(id).await?;
         }
-        row.map(Dataset::try_from).transpose()
+        row.map(Dataset::from_row).transpose()
     }
 
     /// The owner's dataset of exactly this name. One indexed look-up.
     pub async fn dataset_by_name(&self, owner: UserId, name: &DatasetName) -> Result<Option<Dataset>, CatalogError> {
-        let row: Option<DatasetRow> = self
-            .engine
-            .fetch_optional(
-                concat!(
-                    "SELECT ",
-                    dataset_columns!(),
-                    " FROM datasets WHERE datasets.owner_id = $1 AND datasets.name = $2"
-                ),
-                &[owner.into(), Value::Text(name.as_str())],
-            )
-            .await?;
-        row.map(Dataset::try_from).transpose()
+        let sql = concat!(
+            "SELECT ",
+            dataset_columns!(),
+            " FROM datasets WHERE datasets.owner_id = $1 AND datasets.name = $2"
+        );
+        self.engine.find(sql, &[owner.into(), Value::Text(name.as_str())]).await
     }
 
     /// Whether there is any dataset. One look-up.
     pub async fn has_datasets(&self) -> Result<bool, CatalogError> {
-        let row: Option<(i64,)> = self.engine.fetch_optional("SELECT dataset_id FROM datasets LIMIT 1", &[]).await?;
-        Ok(row.is_some())
+        self.engine.has_row("SELECT dataset_id FROM datasets LIMIT 1", &[]).await
     }
 
     /// The dataset with this id, if it is this owner's. One look-up by primary key. Ownership never changes, so the
@@ -86,14 +70,20 @@ impl Catalog {
         dataset.filter(|dataset| dataset.owner == owner).ok_or(CatalogError::NotFound)
     }
 
+    /// How many datasets an owner has, and how many of them are not frozen.
+    pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64), CatalogError> {
+        let sql = "SELECT COUNT(*), COUNT(CASE WHEN frozen THEN NULL ELSE 1 END) FROM datasets WHERE owner_id = $1";
+        let (all, active): (i64, i64) = self.engine.fetch_optional(sql, &[owner.into()]).await?.unwrap_or_default();
+        Ok((to_unsigned(all, "datasets count")?, to_unsigned(active, "datasets count")?))
+    }
+
     /// The dataset whose ping URL holds this token. One indexed look-up.
     pub async fn dataset_by_ping_token(&self, token: &str) -> Result<Option<Dataset>, CatalogError> {
         if token.contains('\0') {
             return Ok(None);
         }
         let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.ping_token = $1");
-        let row: Option<DatasetRow> = self.engine.fetch_optional(sql, &[Value::Text(token)]).await?;
-        row.map(Dataset::try_from).transpose()
+        self.engine.find(sql, &[Value::Text(token)]).await
     }
 
     /// The owner's datasets with ids greater than `after`, by id, at most `limit`. One range of an index and
@@ -110,11 +100,8 @@ impl Catalog {
             " FROM datasets WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2
               ORDER BY datasets.dataset_id LIMIT $3"
         );
-        // A number that the database cannot hold is greater than all ids.
-        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
-        let values = &[owner.into(), Value::Integer(after), Value::Integer(limit.into())];
-        let rows: Vec<DatasetRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(Dataset::try_from).collect()
+        let values = &[owner.into(), from_cursor(after.map(DatasetId::get), 0), Value::Integer(limit.into())];
+        self.engine.list(sql, values).await
     }
 
     /// The datasets of all owners with ids greater than `after`, by id, at most `limit`. One range of the primary key.
@@ -124,10 +111,7 @@ impl Catalog {
             dataset_columns!(),
             " FROM datasets WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT $2"
         );
-        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
-        let values = &[Value::Integer(after), Value::Integer(limit.into())];
-        let rows: Vec<DatasetRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(Dataset::try_from).collect()
+        self.engine.list(sql, &[from_cursor(after.map(DatasetId::get), 0), Value::Integer(limit.into())]).await
     }
 
     /// The dataset with its versions, newest first, and its last attempts, as of one moment: exactly the dataset's
@@ -145,22 +129,15 @@ impl Catalog {
         let values = &[id.into(), Value::Integer(VIEWED_ATTEMPTS), Value::Integer(i64::MAX)];
         let attempts: Vec<AttemptRow> = snapshot.fetch_all(LAST_ATTEMPTS, values).await?;
         snapshot.commit().await?;
-        let dataset = Dataset::try_from(dataset)?;
-        let versions: Vec<VersionRecord> =
-            versions.into_iter().map(VersionRecord::try_from).collect::<Result<_, _>>()?;
+        let dataset = Dataset::from_row(dataset)?;
+        let versions = versions.into_iter().map(VersionRecord::from_row).collect::<Result<Vec<_>, _>>()?;
         check_all_versions(&dataset, &versions)?;
-        Ok(Some(DatasetView {
-            dataset,
-            versions,
-            last_attempts: attempts.into_iter().map(Attempt::try_from).collect::<Result<_, _>>()?,
-        }))
+        let last_attempts = attempts.into_iter().map(Attempt::from_row).collect::<Result<_, _>>()?;
+        Ok(Some(DatasetView { dataset, versions, last_attempts }))
     }
 
     /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is
-    /// never used again.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotFound`], [`CatalogError::HasVersions`], [`CatalogError::Busy`] while it is refreshed.
+    /// never used again. [`CatalogError::Busy`] while it is refreshed.
     pub async fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         lock_dataset(&mut transaction, id).await?;
@@ -178,8 +155,7 @@ impl Catalog {
             transaction.execute(sql, &[id.into()]).await?;
         }
         transaction.tell().await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// Changes only the fields that `change` names. The next time of a schedule is computed again if the schedule is
@@ -208,34 +184,30 @@ impl Catalog {
 
         let (source, index) = (new.source.to_string(), from_index(&new.index));
         let (folded_name, folded_description) = folded(&new.name, &new.about);
-        transaction
-            .execute(
-                "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
-                     records_path = $7, schedule = $8, index_paths = $9, publish_query = $10,
-                     description = $11, licence = $12, listed = $13, infer_types = $14,
-                     folded_name = $15, folded_description = $16
-                 WHERE dataset_id = $1",
-                &[
-                    id.into(),
-                    Value::Text(new.name.as_str()),
-                    Value::Text(new.name.slug()),
-                    Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
-                    text(&source, "source")?,
-                    Value::OptionalText(new.format.map(SourceFormat::name)),
-                    optional_text(new.records_path.as_deref(), "records_path")?,
-                    optional_text(new.schedule.as_deref(), "schedule")?,
-                    Value::OptionalText(index.as_deref()),
-                    Value::Boolean(new.publish_query),
-                    optional_text(new.about.description.as_deref(), "description")?,
-                    optional_text(new.about.licence.as_deref(), "licence")?,
-                    Value::Boolean(new.about.listed),
-                    Value::Boolean(new.infer_types),
-                    Value::Text(&folded_name),
-                    optional_text(folded_description.as_deref(), "description")?,
-                ],
-            )
-            .await
-            .map_err(CatalogError::of_rename)?;
+        let sql = "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
+                       records_path = $7, schedule = $8, index_paths = $9, publish_query = $10,
+                       description = $11, licence = $12, listed = $13, infer_types = $14,
+                       folded_name = $15, folded_description = $16
+                   WHERE dataset_id = $1";
+        let values = &[
+            id.into(),
+            Value::Text(new.name.as_str()),
+            Value::Text(new.name.slug()),
+            Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
+            text(&source, "source")?,
+            Value::OptionalText(new.format.map(SourceFormat::name)),
+            optional_text(new.records_path.as_deref(), "records_path")?,
+            optional_text(new.schedule.as_deref(), "schedule")?,
+            Value::OptionalText(index.as_deref()),
+            Value::Boolean(new.publish_query),
+            optional_text(new.about.description.as_deref(), "description")?,
+            optional_text(new.about.licence.as_deref(), "licence")?,
+            Value::Boolean(new.about.listed),
+            Value::Boolean(new.infer_types),
+            Value::Text(&folded_name),
+            optional_text(folded_description.as_deref(), "description")?,
+        ];
+        transaction.execute(sql, values).await.map_err(CatalogError::of_rename)?;
         if !is_fetched_alike(&new, &old) {
             validators::forget(&mut transaction, id).await?;
         }
@@ -250,10 +222,8 @@ impl Catalog {
         Ok(new)
     }
 
-    /// Replaces the key of a private dataset. The old one opens nothing from then on.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotFound`]; [`CatalogError::Conflict`] if the dataset is public.
+    /// Replaces the key of a private dataset. The old one opens nothing from then on. [`CatalogError::Conflict`] if the
+    /// dataset is public.
     pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let mut dataset = lock_dataset(&mut transaction, id).await?;
@@ -298,22 +268,12 @@ pub(super) async fn check_limit(
     }
 }
 
-impl Catalog {
-    /// How many datasets an owner has, and how many of them are not frozen.
-    pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64), CatalogError> {
-        let sql = "SELECT COUNT(*), COUNT(CASE WHEN frozen THEN NULL ELSE 1 END) FROM datasets WHERE owner_id = $1";
-        let (all, active): (i64, i64) = self.engine.fetch_optional(sql, &[owner.into()]).await?.unwrap_or_default();
-        Ok((to_unsigned(all, "datasets count")?, to_unsigned(active, "datasets count")?))
-    }
-}
-
 /// Marks the next time of the dataset's schedule as to be computed, if it has a schedule that matters.
 pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
     let sql = "UPDATE datasets
                SET next_run_at = CASE WHEN schedule IS NULL OR source = 'push' OR frozen THEN NULL ELSE 0 END
                WHERE dataset_id = $1";
-    transaction.execute(sql, &[id.into()]).await?;
-    Ok(())
+    transaction.execute(sql, &[id.into()]).await.map(drop)
 }
 
 pub(super) async fn insert(
@@ -325,41 +285,38 @@ pub(super) async fn insert(
     lock_owner(transaction, new.owner).await?;
     let (source, index) = (new.source.to_string(), from_index(&new.index));
     let (folded_name, folded_description) = folded(&new.name, &new.about);
-    let row: Option<DatasetRow> = transaction
-        .fetch_optional(
-            concat!(
-                "INSERT INTO datasets
-                     (owner_id, name, name_slug, private_key, source, format, records_path,
-                      schedule, ping_token, created_at, index_paths, publish_query,
-                      description, licence, listed, infer_types, folded_name, folded_description)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-                 ON CONFLICT (owner_id, name) DO NOTHING
-                 RETURNING ",
-                dataset_columns!()
-            ),
-            &[
-                new.owner.into(),
-                Value::Text(new.name.as_str()),
-                Value::Text(new.name.slug()),
-                Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
-                text(&source, "source")?,
-                Value::OptionalText(new.format.map(SourceFormat::name)),
-                optional_text(new.records_path.as_deref(), "records_path")?,
-                optional_text(new.schedule.as_deref(), "schedule")?,
-                Value::Text(new.ping_token.expose()),
-                from_time(now),
-                Value::OptionalText(index.as_deref()),
-                Value::Boolean(new.publish_query),
-                optional_text(new.about.description.as_deref(), "description")?,
-                optional_text(new.about.licence.as_deref(), "licence")?,
-                Value::Boolean(new.about.listed),
-                Value::Boolean(new.infer_types),
-                Value::Text(&folded_name),
-                optional_text(folded_description.as_deref(), "description")?,
-            ],
-        )
-        .await?;
-    let dataset = Dataset::try_from(row.ok_or(CatalogError::NameTaken)?)?;
+    let sql = concat!(
+        "INSERT INTO datasets
+             (owner_id, name, name_slug, private_key, source, format, records_path,
+              schedule, ping_token, created_at, index_paths, publish_query,
+              description, licence, listed, infer_types, folded_name, folded_description)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+         ON CONFLICT (owner_id, name) DO NOTHING
+         RETURNING ",
+        dataset_columns!()
+    );
+    let values = &[
+        new.owner.into(),
+        Value::Text(new.name.as_str()),
+        Value::Text(new.name.slug()),
+        Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
+        text(&source, "source")?,
+        Value::OptionalText(new.format.map(SourceFormat::name)),
+        optional_text(new.records_path.as_deref(), "records_path")?,
+        optional_text(new.schedule.as_deref(), "schedule")?,
+        Value::Text(new.ping_token.expose()),
+        from_time(now),
+        Value::OptionalText(index.as_deref()),
+        Value::Boolean(new.publish_query),
+        optional_text(new.about.description.as_deref(), "description")?,
+        optional_text(new.about.licence.as_deref(), "licence")?,
+        Value::Boolean(new.about.listed),
+        Value::Boolean(new.infer_types),
+        Value::Text(&folded_name),
+        optional_text(folded_description.as_deref(), "description")?,
+    ];
+    let dataset: Option<Dataset> = transaction.find(sql, values).await?;
+    let dataset = dataset.ok_or(CatalogError::NameTaken)?;
     check_limit(transaction, new.owner, active_limit).await?;
     reschedule(transaction, dataset.id).await?;
     seal_dataset(transaction, dataset.id).await?;

@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Arguments, Database, Encode, FromRow, Postgres, Sqlite, Type};
 
+use super::CatalogError;
 use super::link::{Lent, Link, is_broken, within};
 
 /// Begins a PostgreSQL transaction that only reads, all as of one moment.
@@ -39,17 +40,40 @@ pub(super) trait Row: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow
 
 impl<T> Row for T where T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin {}
 
+/// What a row stands for.
+pub(super) trait Record: Sized {
+    type Row: Row;
+
+    fn from_row(row: Self::Row) -> Result<Self, CatalogError>;
+}
+
+/// Runs one statement on the connection of a transaction, whichever engine it is of.
+macro_rules! run {
+    ($transaction:expr, $query:ident($sql:expr, $values:expr).$fetch:ident() $(.map($then:expr))?) => {
+        match $transaction {
+            Transaction::Sqlite(lent) => run!(lent, Sqlite, $query($sql, $values).$fetch() $(.map($then))?),
+            Transaction::Postgres(lent) => run!(lent, Postgres, $query($sql, $values).$fetch() $(.map($then))?),
+        }
+    };
+    ($lent:expr, $engine:ident, $query:ident($sql:expr, $values:expr).$fetch:ident() $(.map($then:expr))?) => {{
+        let query = sqlx::$query($sql, arguments::<$engine>($values)?);
+        let (connection, limit) = $lent.statement()?;
+        let outcome = Box::pin(within(limit, query.$fetch(connection))).await;
+        $lent.judge(outcome)$(.map($then))?
+    }};
+}
+
 impl Engine {
     /// The first row that `sql`, which only reads, yields.
     pub(super) async fn fetch_optional<T: Row>(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Option<T>, sqlx::Error> {
+    ) -> Result<Option<T>, CatalogError> {
         let mut connection = self.read().await?;
-        match connection.fetch_optional(sql, values).await {
+        match connection.first_row(sql, values).await {
             Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_optional(sql, values).await,
-            outcome => outcome,
+            outcome => Ok(outcome?),
         }
     }
 
@@ -58,12 +82,30 @@ impl Engine {
         &self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Vec<T>, sqlx::Error> {
+    ) -> Result<Vec<T>, CatalogError> {
         let mut connection = self.read().await?;
-        match connection.fetch_all(sql, values).await {
+        match connection.all_rows(sql, values).await {
             Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_all(sql, values).await,
-            outcome => outcome,
+            outcome => Ok(outcome?),
         }
+    }
+
+    /// As [`Engine::fetch_optional`], as what the row stands for.
+    pub(super) async fn find<T: Record>(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Option<T>, CatalogError> {
+        self.fetch_optional(sql, values).await?.map(T::from_row).transpose()
+    }
+
+    /// As [`Engine::fetch_all`], as what the rows stand for.
+    pub(super) async fn list<T: Record>(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<T>, CatalogError> {
+        self.fetch_all(sql, values).await?.into_iter().map(T::from_row).collect()
     }
 
     async fn read(&self) -> Result<Transaction, sqlx::Error> {
@@ -74,7 +116,7 @@ impl Engine {
     }
 
     /// Begins a transaction that writes. Under SQLite it holds the file's one write lock from here on.
-    pub(super) async fn begin(&self) -> Result<Transaction, sqlx::Error> {
+    pub(super) async fn begin(&self) -> Result<Transaction, CatalogError> {
         Ok(match self {
             Engine::Sqlite { writer, .. } => Transaction::Sqlite(Box::pin(writer.begin("BEGIN IMMEDIATE")).await?),
             Engine::Postgres(link) => Transaction::Postgres(Box::pin(link.begin("BEGIN")).await?),
@@ -82,7 +124,7 @@ impl Engine {
     }
 
     /// Begins a transaction that only reads; all its statements see one moment.
-    pub(super) async fn begin_snapshot(&self) -> Result<Transaction, sqlx::Error> {
+    pub(super) async fn begin_snapshot(&self) -> Result<Transaction, CatalogError> {
         Ok(match self {
             Engine::Sqlite { readers, .. } => Transaction::Sqlite(Box::pin(readers.begin("BEGIN")).await?),
             Engine::Postgres(link) => Transaction::Postgres(Box::pin(link.begin(SNAPSHOT)).await?),
@@ -101,11 +143,26 @@ impl Engine {
     }
 
     /// Runs `sql`, which writes, as a transaction of its own and tells how many rows it changed.
-    pub(super) async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
+    pub(super) async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, CatalogError> {
         let mut transaction = self.begin().await?;
         let changed = transaction.execute(sql, values).await?;
         transaction.commit().await?;
         Ok(changed)
+    }
+
+    /// As [`Engine::write`]; if it changes no row, the outcome is `none`.
+    pub(super) async fn write_or(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+        none: CatalogError,
+    ) -> Result<(), CatalogError> {
+        if self.write(sql, values).await? == 0 { Err(none) } else { Ok(()) }
+    }
+
+    /// Whether `sql`, which only reads, yields a row; of one integer.
+    pub(super) async fn has_row(&self, sql: &'static str, values: &[Value<'_>]) -> Result<bool, CatalogError> {
+        Ok(self.fetch_optional::<(i64,)>(sql, values).await?.is_some())
     }
 }
 
@@ -121,75 +178,64 @@ impl Transaction {
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Option<T>, sqlx::Error> {
-        match self {
-            Transaction::Sqlite(lent) => {
-                let query = sqlx::query_as_with(sql, arguments::<Sqlite>(values)?);
-                let (connection, limit) = lent.statement()?;
-                let outcome = Box::pin(within(limit, query.fetch_optional(connection))).await;
-                lent.judge(outcome)
-            }
-            Transaction::Postgres(lent) => {
-                let query = sqlx::query_as_with(sql, arguments::<Postgres>(values)?);
-                let (connection, limit) = lent.statement()?;
-                let outcome = Box::pin(within(limit, query.fetch_optional(connection))).await;
-                lent.judge(outcome)
-            }
-        }
+    ) -> Result<Option<T>, CatalogError> {
+        Ok(self.first_row(sql, values).await?)
+    }
+
+    /// As [`Transaction::fetch_optional`], as what the row stands for.
+    pub(super) async fn find<T: Record>(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Option<T>, CatalogError> {
+        self.fetch_optional(sql, values).await?.map(T::from_row).transpose()
     }
 
     pub(super) async fn fetch_all<T: Row>(
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Vec<T>, sqlx::Error> {
-        match self {
-            Transaction::Sqlite(lent) => {
-                let query = sqlx::query_as_with(sql, arguments::<Sqlite>(values)?);
-                let (connection, limit) = lent.statement()?;
-                let outcome = Box::pin(within(limit, query.fetch_all(connection))).await;
-                lent.judge(outcome)
-            }
-            Transaction::Postgres(lent) => {
-                let query = sqlx::query_as_with(sql, arguments::<Postgres>(values)?);
-                let (connection, limit) = lent.statement()?;
-                let outcome = Box::pin(within(limit, query.fetch_all(connection))).await;
-                lent.judge(outcome)
-            }
-        }
+    ) -> Result<Vec<T>, CatalogError> {
+        Ok(self.all_rows(sql, values).await?)
     }
 
     pub(super) async fn fetch_one<T: Row>(
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<T, sqlx::Error> {
-        self.fetch_optional(sql, values).await?.ok_or(sqlx::Error::RowNotFound)
+    ) -> Result<T, CatalogError> {
+        Ok(self.first_row(sql, values).await?.ok_or(sqlx::Error::RowNotFound)?)
     }
 
-    pub(super) async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
-        match self {
-            Transaction::Sqlite(lent) => {
-                let query = sqlx::query_with(sql, arguments::<Sqlite>(values)?);
-                let (connection, limit) = lent.statement()?;
-                let outcome = Box::pin(within(limit, query.execute(connection))).await;
-                lent.judge(outcome).map(|done| done.rows_affected())
-            }
-            Transaction::Postgres(lent) => {
-                let query = sqlx::query_with(sql, arguments::<Postgres>(values)?);
-                let (connection, limit) = lent.statement()?;
-                let outcome = Box::pin(within(limit, query.execute(connection))).await;
-                lent.judge(outcome).map(|done| done.rows_affected())
-            }
-        }
+    async fn first_row<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>, sqlx::Error> {
+        run!(self, query_as_with(sql, values).fetch_optional())
+    }
+
+    async fn all_rows<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
+        run!(self, query_as_with(sql, values).fetch_all())
+    }
+
+    pub(super) async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, CatalogError> {
+        Ok(run!(self, query_with(sql, values).execute().map(|done| done.rows_affected()))?)
+    }
+
+    /// Runs `sql`; if it changes no row, the outcome is `none`.
+    pub(super) async fn execute_or(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+        none: CatalogError,
+    ) -> Result<(), CatalogError> {
+        if self.execute(sql, values).await? == 0 { Err(none) } else { Ok(()) }
     }
 
     /// Makes everything done in it permanent and visible, all at once.
-    pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
+    pub(super) async fn commit(self) -> Result<(), CatalogError> {
         match self {
-            Transaction::Sqlite(lent) => Box::pin(lent.commit()).await,
-            Transaction::Postgres(lent) => Box::pin(lent.commit()).await,
+            Transaction::Sqlite(lent) => Box::pin(lent.commit()).await?,
+            Transaction::Postgres(lent) => Box::pin(lent.commit()).await?,
         }
+        Ok(())
     }
 
     /// Whether what failed so may succeed on another connection: this one broke, perhaps long ago, while it was idle.
@@ -227,4 +273,28 @@ where
         .map_err(sqlx::Error::Encode)?;
     }
     Ok(arguments)
+}
+
+/// How many values a statement asks for that asks for many: always for as many, so that there is one statement. A page
+/// of them is filled up with nulls, which are never found.
+pub(super) const AT_ONCE: usize = 100;
+
+/// `$1, $2` and so on.
+pub(super) fn placeholders(count: usize) -> String {
+    (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What a statement yields for these texts, a hundred at a time. One that the catalog cannot hold is never found.
+pub(super) async fn rows_of_texts<T: Row>(
+    engine: &Engine,
+    sql: &'static str,
+    texts: &[&str],
+) -> Result<Vec<T>, CatalogError> {
+    let mut rows = Vec::new();
+    for chunk in texts.chunks(AT_ONCE) {
+        let text = |number| chunk.get(number).copied().filter(|text: &&str| !text.contains('\0'));
+        let values: Vec<Value<'_>> = (0..AT_ONCE).map(|number| Value::OptionalText(text(number))).collect();
+        rows.extend(engine.fetch_all::<T>(sql, &values).await?);
+    }
+    Ok(rows)
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 use rustix::io::Errno;
+use sqlx::error::DatabaseError;
 use sqlx::migrate::MigrateError;
 
 use super::failure::{Failure, Unavailability};
@@ -19,42 +20,29 @@ pub enum CatalogError {
         url: String,
         reason: String,
     },
-    /// The directory for an SQLite file cannot be made.
     #[error("cannot create the directory of {path:?}")]
     Directory { path: String, source: std::io::Error },
     /// The SQLite file, or the files that SQLite makes beside it, cannot be opened.
     #[error("the catalog {path:?} cannot be opened for reading and writing{}", whose(source))]
     File { path: String, source: std::io::Error },
-    /// The SQLite file is that of another program.
     #[error("{path:?} is a database of another program: it has tables, and none of a catalog; choose another place")]
     Foreign { path: String },
-    /// A copy of the catalog cannot be written.
     #[error("cannot write a copy of the catalog to {}", path.display())]
     Copy { path: PathBuf, source: std::io::Error },
-    /// The catalog to be filled from a copy has users, datasets or files.
     #[error("it is not empty: a backup is restored into a catalog without users, datasets and files")]
     NotEmpty,
-    /// The owner has a dataset of that name already.
     #[error("the owner already has a dataset of that name")]
     NameTaken,
-    /// There is a user with that e-mail address already.
     #[error("there is already a user with that e-mail address")]
     EmailTaken,
-    /// The user has an API token of that name already.
     #[error("the user already has a token of that name")]
     TokenNameTaken,
-    /// The user has as many API tokens as there may be.
     #[error("the user has {limit} tokens already")]
-    TooManyTokens {
-        /// How many there may be.
-        limit: usize,
-    },
-    /// The owner's plan allows no further active dataset.
+    TooManyTokens { limit: usize },
     #[error("the plan allows at most {limit} active datasets")]
     PlanLimit { limit: u64 },
     #[error("the dataset is frozen")]
     Frozen,
-    /// The dataset is not frozen.
     #[error("the dataset is not frozen")]
     NotFrozen,
     /// The dataset has versions, which are permanent.
@@ -65,16 +53,12 @@ pub enum CatalogError {
     /// There is no such user, dataset, token or session.
     #[error("there is no such record")]
     NotFound,
-    /// The dataset has no such version.
     #[error("the dataset has no such version")]
     NoVersion,
-    /// The version has no alternate.
     #[error("the version has no alternate")]
     NoAlternate,
-    /// The dataset has no webhook.
     #[error("the dataset has no webhook")]
     NoWebhook,
-    /// Another refresh of the dataset is running.
     #[error("another refresh of the dataset is running")]
     Busy,
     /// The refresh no longer holds its dataset. It has ended, or its lease has expired and another refresh took over.
@@ -196,18 +180,23 @@ impl CatalogError {
     }
 
     /// The meaning of an error of an update that can only violate the uniqueness of a dataset's name.
-    pub(super) fn of_rename(error: sqlx::Error) -> CatalogError {
-        match error.as_database_error() {
+    pub(super) fn of_rename(self) -> CatalogError {
+        match self.violation() {
             Some(cause) if cause.is_unique_violation() => CatalogError::NameTaken,
-            _ => error.into(),
+            _ => self,
         }
     }
 
     /// The meaning of an error of an insert whose only foreign key is what the caller named.
-    pub(super) fn of_insert(error: sqlx::Error) -> CatalogError {
-        match error.as_database_error() {
+    pub(super) fn of_insert(self) -> CatalogError {
+        match self.violation() {
             Some(cause) if cause.is_foreign_key_violation() => CatalogError::NotFound,
-            _ => error.into(),
+            _ => self,
         }
+    }
+
+    fn violation(&self) -> Option<&dyn DatabaseError> {
+        let CatalogError::Database(error) = self else { return None };
+        error.as_database_error()
     }
 }

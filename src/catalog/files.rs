@@ -16,9 +16,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::clock::{after, before};
-use super::convert::{from_optional, from_time, from_unsigned, text, to_optional_time, to_unsigned};
-use super::engine::{Transaction, Value};
-use super::lists::{AT_ONCE, placeholders, rows_of_texts};
+use super::convert::{from_cursor, from_optional, from_time, from_unsigned, text, to_optional_time, to_unsigned};
+use super::engine::{AT_ONCE, Record, Transaction, Value, placeholders, rows_of_texts};
 use super::{AttemptId, Catalog, CatalogError, FileId, HoldId};
 use crate::model::version::{NewFile, VersionFile};
 
@@ -46,20 +45,26 @@ pub(super) struct FileRow {
     unreferenced_since: Option<i64>,
 }
 
-impl TryFrom<FileRow> for RecordedFile {
-    type Error = CatalogError;
+impl Record for VersionFile {
+    type Row = FileRow;
 
-    fn try_from(row: FileRow) -> Result<Self, Self::Error> {
-        Ok(RecordedFile {
-            file: VersionFile {
-                id: FileId::new(to_unsigned(row.file_id, "files.file_id")?),
-                path: row.path,
-                size_bytes: to_unsigned(row.size_bytes, "files.size_bytes")?,
-                entity_count: to_unsigned(row.entity_count, "files.entity_count")?,
-                content_hash: row.content_hash,
-            },
-            unreferenced_since: to_optional_time(row.unreferenced_since, "files.unreferenced_since")?,
+    fn from_row(row: FileRow) -> Result<VersionFile, CatalogError> {
+        Ok(VersionFile {
+            id: FileId::new(to_unsigned(row.file_id, "files.file_id")?),
+            path: row.path,
+            size_bytes: to_unsigned(row.size_bytes, "files.size_bytes")?,
+            entity_count: to_unsigned(row.entity_count, "files.entity_count")?,
+            content_hash: row.content_hash,
         })
+    }
+}
+
+impl Record for RecordedFile {
+    type Row = FileRow;
+
+    fn from_row(row: FileRow) -> Result<RecordedFile, CatalogError> {
+        let unreferenced_since = to_optional_time(row.unreferenced_since, "files.unreferenced_since")?;
+        Ok(RecordedFile { file: VersionFile::from_row(row)?, unreferenced_since })
     }
 }
 
@@ -76,7 +81,7 @@ const RESERVED_AT_ONCE: i64 = 1_000;
 /// Which of the paths `$1` to `$100` are recorded or reserved. An expired reservation counts until
 /// [`Catalog::expire_reservations`] removes it, because until then its file can be recorded.
 static NAMED: LazyLock<String> = LazyLock::new(|| {
-    let list = placeholders();
+    let list = placeholders(AT_ONCE);
     format!(
         "SELECT path FROM files WHERE path IN ({list})
          UNION SELECT path FROM file_reservations WHERE path IN ({list})"
@@ -85,7 +90,7 @@ static NAMED: LazyLock<String> = LazyLock::new(|| {
 
 /// The same, from the tables themselves: no index can be used for the condition, and none holds both columns.
 static NAMED_IN_TABLES: LazyLock<String> = LazyLock::new(|| {
-    let list = placeholders();
+    let list = placeholders(AT_ONCE);
     format!(
         "SELECT path, created_at FROM files WHERE path || '' IN ({list})
          UNION ALL SELECT path, expires_at FROM file_reservations WHERE path || '' IN ({list})"
@@ -95,7 +100,7 @@ static NAMED_IN_TABLES: LazyLock<String> = LazyLock::new(|| {
 /// Which of the files `$1` to `$100` a version names, from the table itself; see [`NAMED_IN_TABLES`]. The condition can
 /// be met by null, because otherwise SQLite could scan the index of versions with an alternate.
 static REFERRED_IN_TABLE: LazyLock<String> = LazyLock::new(|| {
-    let list = placeholders();
+    let list = placeholders(AT_ONCE);
     format!(
         "SELECT COALESCE(file_id, 0) AS file, MAX(created_at) AS newest FROM versions
          WHERE COALESCE(file_id, 0) IN ({list}) GROUP BY COALESCE(file_id, 0)
@@ -112,23 +117,17 @@ pub(super) async fn reserve(
     holder: Option<AttemptId>,
     expires_at: DateTime<Utc>,
 ) -> Result<(), CatalogError> {
-    transaction
-        .execute(
-            "INSERT INTO file_reservations (path, attempt_id, expires_at) VALUES ($1, $2, $3)
-             ON CONFLICT (path) DO UPDATE
-             SET attempt_id = EXCLUDED.attempt_id, expires_at = EXCLUDED.expires_at",
-            &[text(path, "path")?, from_optional(holder), from_time(expires_at)],
-        )
-        .await?;
-    Ok(())
+    let sql = "INSERT INTO file_reservations (path, attempt_id, expires_at) VALUES ($1, $2, $3)
+               ON CONFLICT (path) DO UPDATE
+               SET attempt_id = EXCLUDED.attempt_id, expires_at = EXCLUDED.expires_at";
+    transaction.execute(sql, &[text(path, "path")?, from_optional(holder), from_time(expires_at)]).await.map(drop)
 }
 
 impl Catalog {
     /// The recorded file at a path of the store. One look-up by index.
     pub async fn file_at(&self, path: &str) -> Result<Option<VersionFile>, CatalogError> {
         let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE path = $1");
-        let row: Option<FileRow> = self.engine.fetch_optional(sql, &[text(path, "path")?]).await?;
-        row.map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).transpose()
+        self.engine.find(sql, &[text(path, "path")?]).await
     }
 
     /// Other recorded files of the same entities as `file`, at most `limit`. Reads all records of files.
@@ -139,8 +138,7 @@ impl Catalog {
             " FROM files WHERE content_hash = $1 AND file_id <> $2 ORDER BY file_id DESC LIMIT $3"
         );
         let values = &[text(&file.content_hash, "content_hash")?, file.id.into(), Value::Integer(limit.into())];
-        let rows: Vec<FileRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).collect()
+        self.engine.list(sql, values).await
     }
 
     /// Reserves a path of the store for a new file. Call it before the first byte is written, so that no sweep finds an
@@ -149,15 +147,12 @@ impl Catalog {
     pub async fn reserve_file(&self, path: &str, lasts: Duration) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         reserve(&mut transaction, path, None, after(self.now(), lasts)).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// Ends the reservation of a path whose file is no longer needed.
     pub async fn release_file(&self, path: &str) -> Result<(), CatalogError> {
-        let sql = "DELETE FROM file_reservations WHERE path = $1";
-        self.engine.write(sql, &[text(path, "path")?]).await?;
-        Ok(())
+        self.engine.write("DELETE FROM file_reservations WHERE path = $1", &[text(path, "path")?]).await.map(drop)
     }
 
     /// The paths that are reserved without a refresh, at most 1,000: of files of new datasets and of alternates.
@@ -219,13 +214,8 @@ impl Catalog {
     /// The recorded files with ids greater than `after`, by id, at most `limit`. Page by page this gives all of them,
     /// also those that nothing refers to. One range of the primary key.
     pub async fn files(&self, after: Option<FileId>, limit: u32) -> Result<Vec<RecordedFile>, CatalogError> {
-        let sql = "SELECT file_id, path, size_bytes, entity_count, content_hash, unreferenced_since FROM files
-                   WHERE file_id > $1 ORDER BY file_id LIMIT $2";
-        // A number that the database cannot hold is greater than all ids.
-        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
-        let rows: Vec<FileRow> =
-            self.engine.fetch_all(sql, &[Value::Integer(after), Value::Integer(limit.into())]).await?;
-        rows.into_iter().map(RecordedFile::try_from).collect()
+        let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE file_id > $1 ORDER BY file_id LIMIT $2");
+        self.engine.list(sql, &[from_cursor(after.map(FileId::get), 0), Value::Integer(limit.into())]).await
     }
 
     /// As [`Catalog::files`], but an unreadable record gives its error in its place. So one damaged record does not
@@ -239,9 +229,8 @@ impl Catalog {
             Err(error) => return Err(error),
         }
         let sql = "SELECT file_id FROM files WHERE file_id > $1 ORDER BY file_id LIMIT $2";
-        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
-        let ids: Vec<(i64,)> =
-            self.engine.fetch_all(sql, &[Value::Integer(after), Value::Integer(limit.into())]).await?;
+        let values = &[from_cursor(after.map(FileId::get), 0), Value::Integer(limit.into())];
+        let ids: Vec<(i64,)> = self.engine.fetch_all(sql, values).await?;
         let mut page = Vec::with_capacity(ids.len());
         for (id,) in ids {
             let id = FileId::new(to_unsigned(id, "files.file_id")?);
@@ -259,8 +248,7 @@ impl Catalog {
     /// The record of a file. One look-up by primary key.
     pub async fn recorded_file(&self, id: FileId) -> Result<Option<RecordedFile>, CatalogError> {
         let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE file_id = $1");
-        let row: Option<FileRow> = self.engine.fetch_optional(sql, &[id.into()]).await?;
-        row.map(RecordedFile::try_from).transpose()
+        self.engine.find(sql, &[id.into()]).await
     }
 
     /// The files without a reference for longer than `older_than`, the longest first, at most `limit`. None while files
@@ -270,9 +258,7 @@ impl Catalog {
                    WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
                    ORDER BY unreferenced_since LIMIT $3";
         let now = self.now();
-        let values = &[from_time(before(now, older_than)), from_time(now), Value::Integer(limit.into())];
-        let rows: Vec<FileRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).collect()
+        self.engine.list(sql, &[from_time(before(now, older_than)), from_time(now), Value::Integer(limit.into())]).await
     }
 
     /// Removes the records of those `files` that have had no reference for longer than `older_than`, and still have
@@ -308,20 +294,15 @@ impl Catalog {
                 }
                 continue;
             }
-            let row: Option<FileRow> = transaction
-                .fetch_optional(
-                    "DELETE FROM files
-                     WHERE file_id = $1 AND unreferenced_since < $2
-                       AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
-                       AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)
-                       AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $3)
-                     RETURNING file_id, path, size_bytes, entity_count, content_hash, unreferenced_since",
-                    &[(*file).into(), from_time(before(now, older_than)), from_time(now)],
-                )
-                .await?;
-            if let Some(row) = row {
-                removed.push(RecordedFile::try_from(row)?.file);
-            }
+            let sql = "DELETE FROM files
+                       WHERE file_id = $1 AND unreferenced_since < $2
+                         AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
+                         AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)
+                         AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $3)
+                       RETURNING file_id, path, size_bytes, entity_count, content_hash, unreferenced_since";
+            let deleted: Option<VersionFile> =
+                transaction.find(sql, &[(*file).into(), from_time(before(now, older_than)), from_time(now)]).await?;
+            removed.extend(deleted);
         }
         transaction.commit().await?;
         Ok(removed)
@@ -333,46 +314,37 @@ impl Catalog {
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
         let now = self.now();
-        let sql = "DELETE FROM file_holds WHERE expires_at <= $1 AND hold_id > 0";
-        transaction.execute(sql, &[from_time(now)]).await?;
+        transaction.execute("DELETE FROM file_holds WHERE expires_at <= $1 AND hold_id > 0", &[from_time(now)]).await?;
         let sql = "INSERT INTO file_holds (expires_at) VALUES ($1) RETURNING hold_id";
         let (hold,): (i64,) = transaction.fetch_one(sql, &[from_time(after(now, lasts))]).await?;
         transaction.commit().await?;
         Ok(HoldId::new(to_unsigned(hold, "file_holds.hold_id")?))
     }
 
-    /// Extends a hold to `lasts` from now.
-    ///
-    /// # Errors
-    /// [`CatalogError::LeaseLost`] if it has expired: files may be gone.
+    /// Extends a hold to `lasts` from now; [`CatalogError::LeaseLost`] if it has expired, because files may be gone.
     pub async fn renew_hold(&self, hold: HoldId, lasts: Duration) -> Result<(), CatalogError> {
         let now = self.now();
         let sql = "UPDATE file_holds SET expires_at = $2 WHERE hold_id = $1 AND expires_at > $3";
-        match self.engine.write(sql, &[hold.into(), from_time(after(now, lasts)), from_time(now)]).await? {
-            0 => Err(CatalogError::LeaseLost),
-            _ => Ok(()),
-        }
+        let values = &[hold.into(), from_time(after(now, lasts)), from_time(now)];
+        self.engine.write_or(sql, values, CatalogError::LeaseLost).await
     }
 
     /// Ends a hold; one that has expired is over already.
     pub async fn release_hold(&self, hold: HoldId) -> Result<(), CatalogError> {
-        self.engine.write("DELETE FROM file_holds WHERE hold_id = $1", &[hold.into()]).await?;
-        Ok(())
+        self.engine.write("DELETE FROM file_holds WHERE hold_id = $1", &[hold.into()]).await.map(drop)
     }
 
     /// Whether somebody holds the files, so that none may be removed from the store.
     pub async fn files_held(&self) -> Result<bool, CatalogError> {
         let sql = "SELECT hold_id FROM file_holds WHERE expires_at > $1 LIMIT 1";
-        let held: Option<(i64,)> = self.engine.fetch_optional(sql, &[from_time(self.now())]).await?;
-        Ok(held.is_some())
+        self.engine.has_row(sql, &[from_time(self.now())]).await
     }
 }
 
 /// Makes removals of file records and new holds wait for each other. So a list that is made under a hold contains no
 /// file that has been or will be removed.
 async fn lock_holds(transaction: &mut Transaction) -> Result<(), CatalogError> {
-    transaction.execute("UPDATE file_holds SET expires_at = expires_at WHERE hold_id = 0", &[]).await?;
-    Ok(())
+    transaction.execute("UPDATE file_holds SET expires_at = expires_at WHERE hold_id = 0", &[]).await.map(drop)
 }
 
 /// Records a file that was reserved, and ends the reservation, as a part of `transaction`.
@@ -382,23 +354,19 @@ pub(super) async fn record(
     now: DateTime<Utc>,
 ) -> Result<VersionFile, CatalogError> {
     let path = text(&file.path, "path")?;
-    if transaction.execute("DELETE FROM file_reservations WHERE path = $1", &[path]).await? == 0 {
-        return Err(CatalogError::ReservationLost);
-    }
-    let (file_id,): (i64,) = transaction
-        .fetch_one(
-            "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
-             VALUES ($1, $2, $3, $4, $5)
-             RETURNING file_id",
-            &[
-                path,
-                from_unsigned(file.size_bytes, "size_bytes")?,
-                from_unsigned(file.entity_count, "entity_count")?,
-                text(&file.content_hash, "content_hash")?,
-                from_time(now),
-            ],
-        )
-        .await?;
+    let sql = "DELETE FROM file_reservations WHERE path = $1";
+    transaction.execute_or(sql, &[path], CatalogError::ReservationLost).await?;
+    let sql = "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
+               VALUES ($1, $2, $3, $4, $5)
+               RETURNING file_id";
+    let values = &[
+        path,
+        from_unsigned(file.size_bytes, "size_bytes")?,
+        from_unsigned(file.entity_count, "entity_count")?,
+        text(&file.content_hash, "content_hash")?,
+        from_time(now),
+    ];
+    let (file_id,): (i64,) = transaction.fetch_one(sql, values).await?;
     Ok(VersionFile {
         id: FileId::new(to_unsigned(file_id, "files.file_id")?),
         path: file.path.clone(),
@@ -418,14 +386,9 @@ pub(super) async fn unreference(
     // the next statement sees the other's change.
     let sql = "UPDATE files SET unreferenced_since = unreferenced_since WHERE file_id = $1";
     transaction.execute(sql, &[file.into()]).await?;
-    transaction
-        .execute(
-            "UPDATE files SET unreferenced_since = $2
-             WHERE file_id = $1 AND unreferenced_since IS NULL
-               AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
-               AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)",
-            &[file.into(), from_time(now)],
-        )
-        .await?;
-    Ok(())
+    let sql = "UPDATE files SET unreferenced_since = $2
+               WHERE file_id = $1 AND unreferenced_since IS NULL
+                 AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
+                 AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)";
+    transaction.execute(sql, &[file.into(), from_time(now)]).await.map(drop)
 }

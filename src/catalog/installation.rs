@@ -38,8 +38,7 @@ impl Catalog {
 
     pub async fn note_store_marked(&self) -> Result<(), CatalogError> {
         let sql = "UPDATE installation SET store_marked = $1 WHERE installation_id = 0";
-        self.engine.write(sql, &[Value::Boolean(true)]).await?;
-        Ok(())
+        self.engine.write(sql, &[Value::Boolean(true)]).await.map(drop)
     }
 }
 

@@ -10,18 +10,19 @@
 //! The check reports damage and goes on. It cannot notice a value that became another possible value, such as a letter
 //! of a description.
 
-use chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, Connection};
+use std::fmt;
+
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
 use super::attempts::{Attempt, AttemptRow};
 use super::convert::{to_optional_time, to_time, to_unsigned};
-use super::engine::{Engine, Row, Value};
+use super::dataset_rows::{DatasetRow, dataset_columns};
+use super::engine::{Engine, Record, Row, Value};
 use super::installation::check_identity;
-use super::rows::dataset::{DatasetRow, dataset_columns};
 use super::users::{UserRow, user_columns};
 use super::validators::{self, validators_checksum};
 use super::webhooks::{Webhook, WebhookRow, webhook_columns};
-use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::schedule::Schedule;
 use crate::model::user::{User, email_key};
@@ -43,12 +44,28 @@ const ASSIGNED: &str = "SELECT used.name, used.last FROM (
 
 type Tell<'a> = dyn FnMut(String) + Send + 'a;
 
+/// A page of a table by its key: that, and these columns.
+macro_rules! page_sql {
+    ($table:literal, $key:literal, $columns:literal) => {
+        concat!(
+            "SELECT ",
+            $key,
+            ", ",
+            $columns,
+            " FROM ",
+            $table,
+            " WHERE ",
+            $key,
+            " > $1 ORDER BY ",
+            $key,
+            " LIMIT $2"
+        )
+    };
+}
+
 impl Catalog {
     /// Reads the whole database and reports all that is wrong with it. Under SQLite, `quick` does not compare indexes
-    /// with tables, which takes most of the time.
-    ///
-    /// # Errors
-    /// [`CatalogError`] if the database cannot be asked. Damage is not an error here.
+    /// with tables, which takes most of the time. Damage is no error here.
     pub async fn check_integrity(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
         self.check_engine(quick, tell).await?;
         self.check_rows(tell).await?;
@@ -59,79 +76,84 @@ impl Catalog {
     /// file. Reads all of it once.
     pub async fn first_damage(&self) -> Result<Option<String>, CatalogError> {
         let Engine::Sqlite { .. } = &self.engine else { return Ok(None) };
-        let found: Vec<(String,)> = match self.engine.fetch_all("PRAGMA quick_check(1)", &[]).await {
-            Ok(found) => found,
-            Err(error) => return told(error.into()).map(Some),
-        };
-        Ok(found.into_iter().map(|(line,)| line).find(|line| line != "ok"))
+        match self.engine.fetch_all::<(String,)>("PRAGMA quick_check(1)", &[]).await {
+            Ok(found) => Ok(found.into_iter().map(|(line,)| line).find(|line| line != "ok")),
+            Err(error) => told(error).map(Some),
+        }
+    }
+
+    /// The rows that a statement yields. If the database is too damaged for that, this is told, and there are none.
+    async fn rows_or_tell<R: Row>(
+        &self,
+        place: impl fmt::Display + Send,
+        sql: &'static str,
+        values: &[Value<'_>],
+        tell: &mut Tell<'_>,
+    ) -> Result<Vec<R>, CatalogError> {
+        match self.engine.fetch_all(sql, values).await {
+            Ok(rows) => return Ok(rows),
+            Err(error) => tell(format!("{place}{}", told(error)?)),
+        }
+        Ok(Vec::new())
     }
 
     async fn check_engine(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
-        match &self.engine {
-            Engine::Sqlite { readers, .. } => {
-                check_partial_indexes(readers.pool(), tell).await?;
-                let sql = if quick { "PRAGMA quick_check(100)" } else { "PRAGMA integrity_check(100)" };
-                match self.engine.fetch_all::<(String,)>(sql, &[]).await {
-                    Ok(lines) => lines.into_iter().filter(|(line,)| line != "ok").for_each(|(line,)| tell(line)),
-                    Err(error) => tell(told(error.into())?),
-                }
-                let sql = "SELECT \"table\", \"parent\", COUNT(*) FROM pragma_foreign_key_check GROUP BY 1, 2";
-                match self.engine.fetch_all::<(String, String, i64)>(sql, &[]).await {
-                    Ok(rows) => rows.into_iter().for_each(|(table, parent, rows)| {
-                        tell(format!("{rows} rows of {table} refer to rows of {parent} that are not there"));
-                    }),
-                    Err(error) => tell(told(error.into())?),
-                }
-                match self.engine.fetch_all::<(String, i64)>(ASSIGNED, &[]).await {
-                    Ok(rows) => rows.into_iter().for_each(|(table, last)| {
-                        tell(format!(
-                            "sqlite_sequence: ids of {table} are used up to {last}, and would be assigned again"
-                        ));
-                    }),
-                    Err(error) => tell(told(error.into())?),
-                }
-                Ok(())
-            }
-            Engine::Postgres(link) => check_postgres(link.pool(), tell).await,
+        let readers = match &self.engine {
+            Engine::Sqlite { readers, .. } => readers,
+            Engine::Postgres(link) => return check_postgres(link.pool(), tell).await,
+        };
+        check_partial_indexes(readers.pool(), tell).await?;
+        let sql = if quick { "PRAGMA quick_check(100)" } else { "PRAGMA integrity_check(100)" };
+        let lines: Vec<(String,)> = self.rows_or_tell("", sql, &[], tell).await?;
+        lines.into_iter().filter(|(line,)| line != "ok").for_each(|(line,)| tell(line));
+        let sql = "SELECT \"table\", \"parent\", COUNT(*) FROM pragma_foreign_key_check GROUP BY 1, 2";
+        for (table, parent, rows) in self.rows_or_tell::<(String, String, i64)>("", sql, &[], tell).await? {
+            tell(format!("{rows} rows of {table} refer to rows of {parent} that are not there"));
         }
+        for (table, last) in self.rows_or_tell::<(String, i64)>("", ASSIGNED, &[], tell).await? {
+            tell(format!("sqlite_sequence: ids of {table} are used up to {last}, and would be assigned again"));
+        }
+        Ok(())
     }
 
     async fn check_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
         let sql = concat!("SELECT ", user_columns!(), " FROM users WHERE user_id > $1 ORDER BY user_id LIMIT $2");
-        self.check_table("users", sql, 0, |row: &UserRow| row.id(), check_user, tell).await?;
+        self.check_table("users", sql, 0, |row: &UserRow| row.user_id, check_user, tell).await?;
         let sql =
             concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2");
-        self.check_table("datasets", sql, 0, |row: &DatasetRow| row.id(), check_dataset, tell).await?;
-        let sql =
-            "SELECT dataset_id, next_run_at, webhook_registrations, validated_url, source_etag, source_last_modified,
-                    validators_checksum
-                   FROM datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2";
+        self.check_table("datasets", sql, 0, |row: &DatasetRow| row.dataset_id, check_dataset, tell).await?;
+        let sql = page_sql!(
+            "datasets",
+            "dataset_id",
+            "next_run_at, webhook_registrations, validated_url, source_etag, source_last_modified, validators_checksum"
+        );
         self.check_table("datasets", sql, 0, |row: &DatasetRestRow| row.dataset_id, DatasetRestRow::check, tell)
             .await?;
-        let sql = "SELECT file_id, size_bytes, entity_count, content_hash, created_at, unreferenced_since FROM files
-                   WHERE file_id > $1 ORDER BY file_id LIMIT $2";
-        self.check_table("files", sql, 0, |row: &FileRow| row.file_id, FileRow::check, tell).await?;
-        let sql = "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error, warnings
-                   FROM refresh_attempts WHERE attempt_id > $1 ORDER BY attempt_id LIMIT $2";
-        let key = |row: &AttemptRow| row.id();
-        self.check_table("refresh_attempts", sql, 0, key, |row| Attempt::try_from(row).map(drop), tell).await?;
+        let sql =
+            page_sql!("files", "file_id", "size_bytes, entity_count, content_hash, created_at, unreferenced_since");
+        self.check_table("files", sql, 0, |row: &FileRow| row.0, check_file, tell).await?;
+        let sql = page_sql!(
+            "refresh_attempts",
+            "attempt_id",
+            "trigger_name, started_at, finished_at, version_number, error, warnings"
+        );
+        let key = |row: &AttemptRow| row.attempt_id;
+        self.check_table("refresh_attempts", sql, 0, key, |row| Attempt::from_row(row).map(drop), tell).await?;
         let sql = concat!(
             "SELECT dataset_id, ",
             webhook_columns!(),
             " FROM webhooks WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2"
         );
         let key = |row: &KeyedWebhookRow| row.dataset_id;
-        self.check_table("webhooks", sql, 0, key, |row| Webhook::try_from(row.webhook).map(drop), tell).await?;
-        let sql = "SELECT dataset_id, attempt_id, expires_at FROM refresh_leases
-                   WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2";
+        self.check_table("webhooks", sql, 0, key, |row| Webhook::from_row(row.webhook).map(drop), tell).await?;
+        let sql = page_sql!("refresh_leases", "dataset_id", "attempt_id, expires_at");
         self.check_table("refresh_leases", sql, 0, |row: &(i64, i64, i64)| row.0, check_lease, tell).await?;
-        let sql = "SELECT hold_id, expires_at FROM file_holds WHERE hold_id > $1 ORDER BY hold_id LIMIT $2";
+        let sql = page_sql!("file_holds", "hold_id", "expires_at");
         let check = |(_, expires_at)| to_time(expires_at, "file_holds.expires_at").map(drop);
         self.check_table("file_holds", sql, -1, |row: &(i64, i64)| row.0, check, tell).await?;
-        let sql = "SELECT probe_id, written_at FROM write_probes WHERE probe_id > $1 ORDER BY probe_id LIMIT $2";
+        let sql = page_sql!("write_probes", "probe_id", "written_at");
         self.check_table("write_probes", sql, -1, |row: &(i64, i64)| row.0, check_probe, tell).await?;
-        let sql = "SELECT installation_id, identity, store_marked FROM installation
-                   WHERE installation_id > $1 ORDER BY installation_id LIMIT $2";
+        let sql = page_sql!("installation", "installation_id", "identity, store_marked");
         let check = |(_, identity, _): (i64, String, bool)| check_identity(&identity);
         self.check_table("installation", sql, -1, |row: &(i64, String, bool)| row.0, check, tell).await?;
         self.check_named_rows(tell).await?;
@@ -141,48 +163,18 @@ impl Catalog {
     /// Tables whose primary key is a text.
     async fn check_named_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
         for (table, sql) in [
-            (
-                "sessions",
-                "SELECT session_hash, user_id, created_at, expires_at FROM sessions
-                 WHERE session_hash > $1 ORDER BY session_hash LIMIT $2",
-            ),
-            (
-                "api_tokens",
-                "SELECT token_hash, user_id, created_at, last_used_at FROM api_tokens
-                 WHERE token_hash > $1 ORDER BY token_hash LIMIT $2",
-            ),
-            (
-                "usage_writers",
-                "SELECT writer, batch, written_at, written_at FROM usage_writers
-                 WHERE writer > $1 ORDER BY writer LIMIT $2",
-            ),
-            (
-                "nodes",
-                "SELECT node_id, CAST(NULL AS BIGINT), started_at, seen_at FROM nodes
-                 WHERE node_id > $1 ORDER BY node_id LIMIT $2",
-            ),
-            (
-                "shared_exports",
-                "SELECT export_key, file_id, used_at, claimed_until FROM shared_exports
-                 WHERE export_key > $1 ORDER BY export_key LIMIT $2",
-            ),
-            (
-                "file_reservations",
-                "SELECT path, attempt_id, expires_at, expires_at FROM file_reservations
-                 WHERE path > $1 ORDER BY path LIMIT $2",
-            ),
+            ("sessions", page_sql!("sessions", "session_hash", "user_id, created_at, expires_at")),
+            ("api_tokens", page_sql!("api_tokens", "token_hash", "user_id, created_at, last_used_at")),
+            ("usage_writers", page_sql!("usage_writers", "writer", "batch, written_at, written_at")),
+            ("nodes", page_sql!("nodes", "node_id", "CAST(NULL AS BIGINT), started_at, seen_at")),
+            ("shared_exports", page_sql!("shared_exports", "export_key", "file_id, used_at, claimed_until")),
+            ("file_reservations", page_sql!("file_reservations", "path", "attempt_id, expires_at, expires_at")),
         ] {
             let mut last = String::new();
             loop {
                 let values = &[Value::Text(&last), Value::Integer(PAGE)];
-                let rows: Vec<(String, Option<i64>, i64, Option<i64>)> = match self.engine.fetch_all(sql, values).await
-                {
-                    Ok(rows) => rows,
-                    Err(error) => {
-                        tell(format!("{table}: {}", told(error.into())?));
-                        break;
-                    }
-                };
+                let rows: Vec<(String, Option<i64>, i64, Option<i64>)> =
+                    self.rows_or_tell(format!("{table}: "), sql, values, tell).await?;
                 let Some((key, ..)) = rows.last() else { break };
                 last = key.clone();
                 for (key, id, time, other) in rows {
@@ -191,9 +183,7 @@ impl Catalog {
                         to_time(time, table)?;
                         to_optional_time(other, table).map(drop)
                     };
-                    if let Err(error) = checked() {
-                        tell(format!("{table}: {}", told(error)?));
-                    }
+                    report(table, checked(), tell)?;
                     if matches!(table, "sessions" | "api_tokens") && !is_hash(&key) {
                         tell(format!("{table}: a hash is none"));
                     }
@@ -202,9 +192,7 @@ impl Catalog {
                         "api_tokens" => self.check_token(&key).await,
                         _ => Ok(()),
                     };
-                    if let Err(error) = verified {
-                        tell(format!("{table}: {}", told(error)?));
-                    }
+                    report(table, verified, tell)?;
                 }
             }
         }
@@ -233,37 +221,29 @@ impl Catalog {
                  ORDER BY dataset_id, day LIMIT $3",
             ),
         ] {
-            // Negative ones were told of.
-            let of = |dataset: i64| DatasetId::new(dataset.unsigned_abs());
-            let numbered = |number: i64| VersionNumber::new(number.unsigned_abs());
             let mut last = (0, 0);
             loop {
                 let values = &[Value::Integer(last.0), Value::Integer(last.1), Value::Integer(PAGE)];
-                let rows: Vec<(i64, i64, i64, Option<i64>, i64)> = match self.engine.fetch_all(sql, values).await {
-                    Ok(rows) => rows,
-                    Err(error) => {
-                        tell(format!("{table}: {}", told(error.into())?));
-                        break;
-                    }
-                };
+                let rows: Vec<(i64, i64, i64, Option<i64>, i64)> =
+                    self.rows_or_tell(format!("{table}: "), sql, values, tell).await?;
                 let Some(row) = rows.last() else { break };
                 last = (row.0, row.1);
                 for (dataset, number, one, other, time) in rows {
                     let checked = || {
-                        to_unsigned(dataset, table)?;
-                        to_unsigned(number, table)?;
+                        let id = DatasetId::new(to_unsigned(dataset, table)?);
+                        let number = VersionNumber::new(to_unsigned(number, table)?);
                         to_unsigned(one, table)?;
                         other.map(|other| to_unsigned(other, table)).transpose()?;
-                        to_time(time, table).map(drop)
+                        to_time(time, table).map(|_| (id, number))
                     };
-                    if let Err(error) = checked() {
-                        tell(format!("{table} {dataset} {number}: {}", told(error)?));
-                    } else if table == "versions"
+                    let checked = match checked() {
                         // With its files and its checksum, as a read finds it.
-                        && let Err(error) = self.resolve_read(of(dataset), VersionSelector::Number(numbered(number))).await
-                    {
-                        tell(format!("{table} {dataset} {number}: {}", told(error)?));
-                    }
+                        Ok((id, number)) if table == "versions" => {
+                            self.resolve_read(id, VersionSelector::Number(number)).await.map(drop)
+                        }
+                        checked => checked.map(drop),
+                    };
+                    report(format_args!("{table} {dataset} {number}"), checked, tell)?;
                 }
             }
         }
@@ -281,34 +261,25 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         let mut last = before_all;
         loop {
-            let rows: Vec<R> = match self.engine.fetch_all(sql, &[Value::Integer(last), Value::Integer(PAGE)]).await {
-                Ok(rows) => rows,
-                Err(error) => {
-                    // What follows in this table is not reached.
-                    tell(format!("{table}, after {last}: {}", told(error.into())?));
-                    return Ok(());
-                }
-            };
+            let values = &[Value::Integer(last), Value::Integer(PAGE)];
+            // What follows a page that cannot be read is not reached.
+            let rows: Vec<R> = self.rows_or_tell(format!("{table}, after {last}: "), sql, values, tell).await?;
             let Some(row) = rows.last() else { return Ok(()) };
             last = key(row);
             for row in rows {
-                let key = key(&row);
-                if let Err(error) = check(row) {
-                    tell(format!("{table} {key}: {}", told(error)?));
-                }
+                report(format_args!("{table} {}", key(&row)), check(row), tell)?;
             }
         }
     }
 
     /// The rules that the service relies on and that no rule of the database ensures.
     async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
-        let sql = "SELECT hold_id FROM file_holds WHERE hold_id = $1";
-        match self.engine.fetch_optional::<(i64,)>(sql, &[Value::Integer(0)]).await {
-            Ok(Some(_)) => {}
-            Ok(None) => {
+        match self.engine.has_row("SELECT hold_id FROM file_holds WHERE hold_id = $1", &[Value::Integer(0)]).await {
+            Ok(true) => {}
+            Ok(false) => {
                 tell("file_holds 0: it is missing, so that sweeps and backups do not wait for each other".to_owned())
             }
-            Err(error) => tell(told(error.into())?),
+            Err(error) => tell(told(error)?),
         }
         let sql = "SELECT file_id, finished_at, leased_until FROM scrub_progress WHERE scrub_id = $1";
         match self.engine.fetch_optional::<(i64, i64, i64)>(sql, &[Value::Integer(0)]).await {
@@ -316,14 +287,12 @@ impl Catalog {
                 let checked = || {
                     to_unsigned(file, "scrub_progress.file_id")?;
                     to_time(finished_at, "scrub_progress.finished_at")?;
-                    to_time(leased_until, "scrub_progress.leased_until")
+                    to_time(leased_until, "scrub_progress.leased_until").map(drop)
                 };
-                if let Err(error) = checked() {
-                    tell(format!("scrub_progress 0: {}", told(error)?));
-                }
+                report("scrub_progress 0", checked(), tell)?;
             }
             Ok(None) => tell("scrub_progress 0: it is missing, so that files are never scrubbed".to_owned()),
-            Err(error) => tell(told(error.into())?),
+            Err(error) => tell(told(error)?),
         }
         let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
                           COALESCE(MAX(v.version_number), 0)
@@ -332,21 +301,16 @@ impl Catalog {
                    HAVING COALESCE(d.latest_version, 0) <> COUNT(v.version_number)
                        OR COALESCE(d.latest_version, 0) <> COALESCE(MAX(v.version_number), 0)
                    ORDER BY d.dataset_id LIMIT $1";
-        match self.engine.fetch_all::<(i64, i64, i64, i64)>(sql, &[Value::Integer(TOLD)]).await {
-            Ok(rows) => rows.into_iter().for_each(|(dataset, latest, count, last)| {
-                tell(format!("dataset {dataset}: its latest version is {latest}, and it has {count}, up to {last}"));
-            }),
-            Err(error) => tell(told(error.into())?),
+        let most = &[Value::Integer(TOLD)];
+        for (dataset, latest, count, last) in self.rows_or_tell::<(i64, i64, i64, i64)>("", sql, most, tell).await? {
+            tell(format!("dataset {dataset}: its latest version is {latest}, and it has {count}, up to {last}"));
         }
         let sql = "SELECT file_id FROM files f WHERE unreferenced_since IS NULL
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = f.file_id)
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = f.file_id)
                    ORDER BY file_id LIMIT $1";
-        match self.engine.fetch_all::<(i64,)>(sql, &[Value::Integer(TOLD)]).await {
-            Ok(rows) => rows.into_iter().for_each(|(file,)| {
-                tell(format!("files {file}: no version names it, and it is not marked so"));
-            }),
-            Err(error) => tell(told(error.into())?),
+        for (file,) in self.rows_or_tell::<(i64,)>("", sql, most, tell).await? {
+            tell(format!("files {file}: no version names it, and it is not marked so"));
         }
         Ok(())
     }
@@ -362,6 +326,18 @@ fn told(error: CatalogError) -> Result<String, CatalogError> {
         ) => Ok(source.to_string()),
         other => Err(other),
     }
+}
+
+/// Tells of a check that has found damage; another error ends the whole check.
+fn report(
+    place: impl fmt::Display,
+    checked: Result<(), CatalogError>,
+    tell: &mut Tell<'_>,
+) -> Result<(), CatalogError> {
+    if let Err(error) = checked {
+        tell(format!("{place}: {}", told(error)?));
+    }
+    Ok(())
 }
 
 /// Whether each index over a part of a table has as many entries as the table has such rows. SQLite's own check finds
@@ -393,8 +369,6 @@ async fn check_partial_indexes(pool: &sqlx::SqlitePool, tell: &mut Tell<'_>) -> 
 
 /// PostgreSQL's own means, on a connection without the limits of the service's statements.
 async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
-    use sqlx::ConnectOptions;
-
     let mut connection = pool.connect_options().as_ref().clone().connect().await?;
     let invalid: Vec<(String,)> = sqlx::query_as(
         "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
@@ -439,8 +413,8 @@ async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<(), 
 }
 
 fn check_user(row: UserRow) -> Result<(), CatalogError> {
-    let key = row.email_key().to_owned();
-    let user = User::try_from(row)?;
+    let key = row.email_key.clone();
+    let user = User::from_row(row)?;
     match key == email_key(&user.email) {
         true => Ok(()),
         false => Err(CatalogError::Corrupt { column: "users.email_key", value: key }),
@@ -448,7 +422,7 @@ fn check_user(row: UserRow) -> Result<(), CatalogError> {
 }
 
 fn check_dataset(row: DatasetRow) -> Result<(), CatalogError> {
-    let dataset = Dataset::try_from(row)?;
+    let dataset = Dataset::from_row(row)?;
     match &dataset.schedule {
         Some(schedule) if schedule.parse::<Schedule>().is_err() => {
             Err(CatalogError::Corrupt { column: "datasets.schedule", value: schedule.clone() })
@@ -499,27 +473,18 @@ impl DatasetRestRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct FileRow {
-    file_id: i64,
-    size_bytes: i64,
-    entity_count: i64,
-    content_hash: String,
-    created_at: i64,
-    unreferenced_since: Option<i64>,
-}
+/// Id, bytes, entities, hash, and the times since when it is recorded, and unreferenced.
+type FileRow = (i64, i64, i64, String, i64, Option<i64>);
 
-impl FileRow {
-    fn check(self) -> Result<(), CatalogError> {
-        let _: FileId = FileId::new(to_unsigned(self.file_id, "files.file_id")?);
-        to_unsigned(self.size_bytes, "files.size_bytes")?;
-        to_unsigned(self.entity_count, "files.entity_count")?;
-        let _: DateTime<Utc> = to_time(self.created_at, "files.created_at")?;
-        to_optional_time(self.unreferenced_since, "files.unreferenced_since")?;
-        match is_hash(&self.content_hash) {
-            true => Ok(()),
-            false => Err(CatalogError::Corrupt { column: "files.content_hash", value: self.content_hash }),
-        }
+fn check_file((id, size_bytes, entity_count, hash, created_at, unreferenced): FileRow) -> Result<(), CatalogError> {
+    to_unsigned(id, "files.file_id")?;
+    to_unsigned(size_bytes, "files.size_bytes")?;
+    to_unsigned(entity_count, "files.entity_count")?;
+    to_time(created_at, "files.created_at")?;
+    to_optional_time(unreferenced, "files.unreferenced_since")?;
+    match is_hash(&hash) {
+        true => Ok(()),
+        false => Err(CatalogError::Corrupt { column: "files.content_hash", value: hash }),
     }
 }
 

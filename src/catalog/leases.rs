@@ -11,8 +11,8 @@ use chrono::{DateTime, Utc};
 use super::attempts::{self, AttemptOutcome};
 use super::clock::after;
 use super::convert::{from_time, to_unsigned};
-use super::engine::{Transaction, Value};
-use super::locks::lock_dataset;
+use super::dataset_rows::lock_dataset;
+use super::engine::{Record, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
 
@@ -84,51 +84,39 @@ impl Catalog {
         give_up_lease(&mut transaction, dataset.id, now).await?;
         let attempt = attempts::start(&mut transaction, dataset.id, trigger, now).await?;
         let expires_at = after(now, lease);
-        transaction
-            .execute(
-                "INSERT INTO refresh_leases (dataset_id, attempt_id, expires_at, holder_node, holder_process)
-                 VALUES ($1, $2, $3, $4, $5)",
-                &[
-                    dataset.id.into(),
-                    attempt.into(),
-                    from_time(expires_at),
-                    Value::OptionalText(self.holder.as_ref().and_then(|holder| holder.node.as_deref())),
-                    Value::OptionalText(self.holder.as_ref().map(|holder| &*holder.process)),
-                ],
-            )
-            .await?;
+        let sql = "INSERT INTO refresh_leases (dataset_id, attempt_id, expires_at, holder_node, holder_process)
+                   VALUES ($1, $2, $3, $4, $5)";
+        let values = &[
+            dataset.id.into(),
+            attempt.into(),
+            from_time(expires_at),
+            Value::OptionalText(self.holder.as_ref().and_then(|holder| holder.node.as_deref())),
+            Value::OptionalText(self.holder.as_ref().map(|holder| &*holder.process)),
+        ];
+        transaction.execute(sql, values).await?;
         files::reserve(&mut transaction, path, Some(attempt), expires_at).await?;
         transaction.commit().await?;
         Ok(RefreshLease { dataset, attempt, path: path.to_owned(), expires_at })
     }
 
     /// Extends the attempt's hold on its dataset, and on the files that it has reserved, to `lease` from now. Two
-    /// statements by index and a commit. A third of the lease is a good interval.
-    ///
-    /// # Errors
-    /// [`CatalogError::LeaseLost`]: the attempt should give up.
+    /// statements by index and a commit. A third of the lease is a good interval. After [`CatalogError::LeaseLost`] the
+    /// attempt should give up.
     pub async fn renew_refresh(&self, attempt: AttemptId, lease: Duration) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let values = &[attempt.into(), from_time(after(self.now(), lease))];
         let sql = "UPDATE refresh_leases SET expires_at = $2 WHERE attempt_id = $1";
-        if transaction.execute(sql, values).await? == 0 {
-            return Err(CatalogError::LeaseLost);
-        }
-        let sql = "UPDATE file_reservations SET expires_at = $2 WHERE attempt_id = $1";
-        transaction.execute(sql, values).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.execute_or(sql, values, CatalogError::LeaseLost).await?;
+        transaction.execute("UPDATE file_reservations SET expires_at = $2 WHERE attempt_id = $1", values).await?;
+        transaction.commit().await
     }
 
-    /// Ends a refresh that made nothing: gives the dataset back and records the reason.
-    ///
-    /// # Errors
-    /// [`CatalogError::LeaseLost`] if the attempt has ended before or another took over.
+    /// Ends a refresh that made nothing: gives the dataset back and records the reason, unless the attempt has ended
+    /// before or another took over ([`CatalogError::LeaseLost`]).
     pub async fn fail_refresh(&self, attempt: AttemptId, error: &str) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         fail(&mut transaction, attempt, error, self.now()).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// Records every attempt whose lease has expired as failed, and returns their number. A takeover does the same for
@@ -147,17 +135,14 @@ impl Catalog {
         let sql = "SELECT l.dataset_id, l.attempt_id, l.holder_node, l.holder_process
                    FROM refresh_leases l JOIN refresh_attempts a ON a.attempt_id = l.attempt_id
                    WHERE a.started_at < $1 LIMIT $2";
-        let values = &[from_time(before), Value::Integer(EXPIRED_AT_ONCE.into())];
-        let held: Vec<HeldRow> = self.engine.fetch_all(sql, values).await?;
-        held.into_iter().map(HeldRefresh::try_from).collect()
+        self.engine.list(sql, &[from_time(before), Value::Integer(EXPIRED_AT_ONCE.into())]).await
     }
 
     /// The refresh that holds a dataset. One look-up by primary key.
     pub async fn held_refresh(&self, dataset: DatasetId) -> Result<Option<HeldRefresh>, CatalogError> {
         let sql = "SELECT dataset_id, attempt_id, holder_node, holder_process FROM refresh_leases
                    WHERE dataset_id = $1";
-        let held: Option<HeldRow> = self.engine.fetch_optional(sql, &[dataset.into()]).await?;
-        held.map(HeldRefresh::try_from).transpose()
+        self.engine.find(sql, &[dataset.into()]).await
     }
 
     /// The refreshes of servers that have given no sign of life since then, at most 1,000.
@@ -166,9 +151,7 @@ impl Catalog {
                    FROM refresh_leases l
                    JOIN nodes n ON n.node_id = l.holder_node AND n.process = l.holder_process
                    WHERE n.seen_at < $1 LIMIT $2";
-        let values = &[from_time(seen_before), Value::Integer(EXPIRED_AT_ONCE.into())];
-        let held: Vec<HeldRow> = self.engine.fetch_all(sql, values).await?;
-        held.into_iter().map(HeldRefresh::try_from).collect()
+        self.engine.list(sql, &[from_time(seen_before), Value::Integer(EXPIRED_AT_ONCE.into())]).await
     }
 
     /// As [`Catalog::end_expired_refreshes`], for these refreshes of a process that has ended. They need not have
@@ -199,10 +182,10 @@ impl Catalog {
     }
 }
 
-impl TryFrom<HeldRow> for HeldRefresh {
-    type Error = CatalogError;
+impl Record for HeldRefresh {
+    type Row = HeldRow;
 
-    fn try_from((dataset, attempt, node, process): HeldRow) -> Result<Self, Self::Error> {
+    fn from_row((dataset, attempt, node, process): HeldRow) -> Result<HeldRefresh, CatalogError> {
         let (dataset, attempt) = ids((dataset, attempt))?;
         let holder = process.map(|process| LeaseHolder { node, process });
         Ok(HeldRefresh { dataset, attempt, holder })
@@ -227,9 +210,6 @@ async fn fail(
 /// Ends the attempt's lease and what it has reserved, as a part of `transaction`.
 pub(super) async fn give_back(transaction: &mut Transaction, attempt: AttemptId) -> Result<(), CatalogError> {
     let sql = "DELETE FROM refresh_leases WHERE attempt_id = $1";
-    if transaction.execute(sql, &[attempt.into()]).await? == 0 {
-        return Err(CatalogError::LeaseLost);
-    }
-    transaction.execute("DELETE FROM file_reservations WHERE attempt_id = $1", &[attempt.into()]).await?;
-    Ok(())
+    transaction.execute_or(sql, &[attempt.into()], CatalogError::LeaseLost).await?;
+    transaction.execute("DELETE FROM file_reservations WHERE attempt_id = $1", &[attempt.into()]).await.map(drop)
 }

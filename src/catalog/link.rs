@@ -5,7 +5,6 @@
 //! next call makes a new connection. The release of a connection shows what a cancelled call has left (`sqlite.rs`). A
 //! connection to a server whose `BEGIN` was cut is not given back at all.
 
-use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +21,7 @@ use super::outage::{Attempt, Outage};
 /// How long a call waits for a connection before it tries whether one can be made.
 const LOOK: Duration = Duration::from_millis(300);
 
+#[derive(Debug)]
 pub(super) struct Link<DB: Database> {
     pool: Pool<DB>,
     /// How long a statement may take, and whether the server is down; `None` where there is no server.
@@ -82,8 +82,8 @@ pub(super) struct Lent<DB: Database> {
 }
 
 impl<DB: Database> Link<DB> {
-    pub(super) fn new(pool: Pool<DB>, server: Option<Server>) -> Link<DB> {
-        Link { pool, server, file: None, writes: true }
+    pub(super) fn of_server(pool: Pool<DB>, server: Server) -> Link<DB> {
+        Link { pool, server: Some(server), file: None, writes: true }
     }
 
     /// The connections that read a file of this process's machine, or those that write it.
@@ -286,12 +286,6 @@ impl<DB: Database> Drop for Lent<DB> {
 impl<DB: Database> Clone for Link<DB> {
     fn clone(&self) -> Self {
         Link { pool: self.pool.clone(), server: self.server.clone(), file: self.file.clone(), writes: self.writes }
-    }
-}
-
-impl<DB: Database> fmt::Debug for Link<DB> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Link").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

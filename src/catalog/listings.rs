@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use super::convert::to_time;
-use super::engine::{Engine, Value};
-use super::rows::dataset::dataset_columns;
-use super::rows::version::{Resolved, ResolvedRow, version_columns};
+use super::convert::{from_cursor, to_time};
+use super::dataset_rows::dataset_columns;
+use super::engine::{Engine, Record, Value};
+use super::version_rows::{Resolved, ResolvedRow, version_columns};
 use super::{Catalog, CatalogError, DatasetId};
 use crate::document::fold;
 use crate::model::dataset::{About, Dataset, DatasetName};
@@ -31,10 +31,10 @@ struct ListingRow {
     refreshed_at: Option<i64>,
 }
 
-/// The statement of [`Catalog::listings`], with a condition on what is searched. The conditions are those of the index
-/// `datasets_listed`, word by word.
+/// The statement of [`Catalog::listings`]; with the engine's function that finds a text in another, for a search. The
+/// conditions are those of the index `datasets_listed`, word by word.
 macro_rules! listings_sql {
-    ($condition:literal) => {
+    ($($find:literal)?) => {
         concat!(
             "SELECT ",
             dataset_columns!(),
@@ -51,7 +51,8 @@ macro_rules! listings_sql {
               WHERE datasets.dataset_id > $1
                   AND datasets.listed AND datasets.private_key IS NULL AND NOT datasets.frozen
                   AND datasets.latest_version IS NOT NULL ",
-            $condition,
+            $("AND (", $find, "(datasets.folded_name, $3) > 0
+                 OR ", $find, "(datasets.folded_description, $3) > 0)",)?
             " ORDER BY datasets.dataset_id LIMIT $2"
         )
     };
@@ -68,30 +69,24 @@ impl Catalog {
         after: Option<DatasetId>,
         limit: u32,
     ) -> Result<Vec<Listing>, CatalogError> {
-        // A number that the database cannot hold is greater than all ids.
-        let after = Value::Integer(after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX)));
+        let after = from_cursor(after.map(DatasetId::get), 0);
         let limit = Value::Integer(limit.into());
         let query = query.filter(|query| !query.is_empty()).map(fold);
-        let rows: Vec<ListingRow> = match (&query, &self.engine) {
-            (None, _) => self.engine.fetch_all(listings_sql!(""), &[after, limit]).await?,
+        let rows: Vec<ListingRow> = match &query {
+            None => self.engine.fetch_all(listings_sql!(), &[after, limit]).await?,
             // No name and no description holds it, and PostgreSQL takes no such text.
-            (Some(query), _) if query.contains('\0') => Vec::new(),
-            (Some(query), Engine::Sqlite { .. }) => {
-                let sql = listings_sql!(
-                    "AND (instr(datasets.folded_name, $3) > 0 OR instr(datasets.folded_description, $3) > 0)"
-                );
-                self.engine.fetch_all(sql, &[after, limit, Value::Text(query)]).await?
-            }
-            (Some(query), Engine::Postgres(_)) => {
-                let sql = listings_sql!(
-                    "AND (strpos(datasets.folded_name, $3) > 0 OR strpos(datasets.folded_description, $3) > 0)"
-                );
+            Some(query) if query.contains('\0') => Vec::new(),
+            Some(query) => {
+                let sql = match &self.engine {
+                    Engine::Sqlite { .. } => listings_sql!("instr"),
+                    Engine::Postgres(_) => listings_sql!("strpos"),
+                };
                 self.engine.fetch_all(sql, &[after, limit, Value::Text(query)]).await?
             }
         };
         let listing = |row: ListingRow| {
             let refreshed_at = to_time(row.refreshed_at.unwrap_or_default(), "versions.created_at")?;
-            let Resolved { dataset, version } = Resolved::try_from(row.resolved)?;
+            let Resolved { dataset, version } = Resolved::from_row(row.resolved)?;
             let active = version.ok_or(CatalogError::NoVersion)?;
             Ok(Listing { dataset, active, refreshed_at })
         };

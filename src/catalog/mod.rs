@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::sync::Mutex;
 
 use crate::config;
 use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
@@ -30,6 +31,7 @@ mod clock;
 mod clones;
 mod convert;
 mod copy;
+mod dataset_rows;
 mod datasets;
 mod engine;
 mod error;
@@ -40,16 +42,11 @@ mod integrity;
 mod leases;
 mod link;
 mod listings;
-mod lists;
-mod locks;
 mod nodes;
 mod outage;
 mod postgres;
-mod presence;
-mod probe;
 mod references;
 mod restore;
-mod rows;
 mod schedules;
 mod scrubs;
 mod seals;
@@ -61,6 +58,7 @@ mod tokens;
 mod usage;
 mod users;
 mod validators;
+mod version_rows;
 mod versions;
 mod webhooks;
 
@@ -77,17 +75,18 @@ pub use leases::{HeldRefresh, LeaseHolder, RefreshLease};
 pub use listings::Listing;
 pub use nodes::{NewNode, Node};
 pub use references::FileReference;
-pub use rows::version::{Resolved, VersionRecord};
 pub use schedules::DueSchedule;
 pub use sessions::SessionRecord;
 pub use shared_exports::{DroppedExport, ExportClaim, ExportRecorded, ExportRoom, SharedExport};
 pub use tokens::{ApiToken, Grant, TokenUser};
 pub use usage::{CountedUsage, DayUsage, UsageCounts};
 pub use validators::FetchedState;
+pub use version_rows::{Resolved, VersionRecord};
 pub use versions::VersionContent;
 pub use webhooks::{Delivery, DeliveryOutcome, SentDelivery, Webhook};
 
 use best_effort::BestEffort;
+use convert::from_time;
 use engine::Engine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +117,7 @@ impl Default for CatalogOptions {
 pub struct Catalog {
     engine: Engine,
     clock: Clock,
-    best_effort: BestEffort,
+    best_effort: Arc<Mutex<BestEffort>>,
     /// Who holds what this handle takes.
     holder: Option<Arc<LeaseHolder>>,
 }
@@ -135,9 +134,9 @@ impl Catalog {
     }
 
     pub async fn open_with(url: &str, options: &CatalogOptions) -> Result<Catalog, CatalogError> {
-        let engine = if let Some(path) = sqlite::path_of(url) {
+        let engine = if let Some(path) = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")) {
             sqlite::open(path, options).await?
-        } else if postgres::is_url(url) {
+        } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             postgres::open(url, options).await?
         } else {
             return Err(CatalogError::InvalidUrl {
@@ -146,7 +145,7 @@ impl Catalog {
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        let catalog = Catalog { engine, clock: Clock::system(), best_effort: BestEffort::new(), holder: None };
+        let catalog = Catalog { engine, clock: Clock::system(), best_effort: Arc::default(), holder: None };
         catalog.seal_records().await;
         Ok(catalog)
     }
@@ -163,6 +162,13 @@ impl Catalog {
 
     pub fn now(&self) -> DateTime<Utc> {
         self.clock.now()
+    }
+
+    /// Tests whether the catalog can be written: one update by primary key and a commit, on the disk when this returns.
+    pub async fn probe(&self) -> Result<(), CatalogError> {
+        let sql = "INSERT INTO write_probes (probe_id, written_at) VALUES (0, $1)
+                   ON CONFLICT (probe_id) DO UPDATE SET written_at = EXCLUDED.written_at";
+        self.engine.write(sql, &[from_time(self.now())]).await.map(drop)
     }
 
     /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log beside

@@ -5,13 +5,14 @@
 use chrono::{DateTime, Utc};
 
 use super::convert::{from_time, optional_text, text, to_time};
-use super::engine::Value;
+use super::engine::{Record, Value};
 use super::{Catalog, CatalogError};
 
 const LISTED: i64 = 1_000;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
 pub struct NewNode {
+    #[sqlx(rename = "node_id")]
     pub id: String,
     /// Which process has the name: a random text, another one at each start.
     pub process: String,
@@ -30,30 +31,21 @@ pub struct Node {
 }
 
 #[derive(sqlx::FromRow)]
-struct NodeRow {
-    node_id: String,
-    process: String,
-    version: String,
-    roles: String,
-    internal_address: Option<String>,
+pub(super) struct NodeRow {
+    #[sqlx(flatten)]
+    registration: NewNode,
     started_at: i64,
     seen_at: i64,
 }
 
-impl TryFrom<NodeRow> for Node {
-    type Error = CatalogError;
+impl Record for Node {
+    type Row = NodeRow;
 
-    fn try_from(row: NodeRow) -> Result<Self, Self::Error> {
+    fn from_row(row: NodeRow) -> Result<Node, CatalogError> {
         Ok(Node {
             started_at: to_time(row.started_at, "nodes.started_at")?,
             seen_at: to_time(row.seen_at, "nodes.seen_at")?,
-            registration: NewNode {
-                id: row.node_id,
-                process: row.process,
-                version: row.version,
-                roles: row.roles,
-                internal_address: row.internal_address,
-            },
+            registration: row.registration,
         })
     }
 }
@@ -80,8 +72,7 @@ impl Catalog {
             optional_text(node.internal_address.as_deref(), "internal_address")?,
             from_time(self.now()),
         ];
-        self.engine.write(sql, values).await?;
-        Ok(())
+        self.engine.write(sql, values).await.map(drop)
     }
 
     /// Records a sign of life; false if the name is another process's by now, or nobody's.
@@ -94,24 +85,21 @@ impl Catalog {
     /// Removes a server that ends, unless the name is another process's by now.
     pub async fn remove_node(&self, node: &NewNode) -> Result<(), CatalogError> {
         let sql = "DELETE FROM nodes WHERE node_id = $1 AND process = $2";
-        self.engine.write(sql, &[Value::Text(&node.id), Value::Text(&node.process)]).await?;
-        Ok(())
+        self.engine.write(sql, &[Value::Text(&node.id), Value::Text(&node.process)]).await.map(drop)
     }
 
     /// Removes servers that have given no sign of life since then, and returns their number.
     pub async fn forget_nodes(&self, seen_before: DateTime<Utc>) -> Result<u64, CatalogError> {
-        Ok(self.engine.write("DELETE FROM nodes WHERE seen_at < $1", &[from_time(seen_before)]).await?)
+        self.engine.write("DELETE FROM nodes WHERE seen_at < $1", &[from_time(seen_before)]).await
     }
 
     pub async fn node(&self, id: &str) -> Result<Option<Node>, CatalogError> {
         let sql = concat!("SELECT ", node_columns!(), " FROM nodes WHERE node_id = $1");
-        let row: Option<NodeRow> = self.engine.fetch_optional(sql, &[text(id, "node_id")?]).await?;
-        row.map(Node::try_from).transpose()
+        self.engine.find(sql, &[text(id, "node_id")?]).await
     }
 
     pub async fn nodes(&self) -> Result<Vec<Node>, CatalogError> {
         let sql = concat!("SELECT ", node_columns!(), " FROM nodes ORDER BY node_id LIMIT $1");
-        let rows: Vec<NodeRow> = self.engine.fetch_all(sql, &[Value::Integer(LISTED)]).await?;
-        rows.into_iter().map(Node::try_from).collect()
+        self.engine.list(sql, &[Value::Integer(LISTED)]).await
     }
 }

@@ -26,11 +26,6 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(10);
 /// Longest wait for the first connection: an operator who starts the service should soon learn that there is no server.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// Whether this is a PostgreSQL URL.
-pub(super) fn is_url(url: &str) -> bool {
-    url.starts_with("postgres://") || url.starts_with("postgresql://")
-}
-
 /// Connects and runs the migrations that the database has not seen, under an advisory lock that makes
 /// other processes wait meanwhile.
 pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine, CatalogError> {
@@ -79,5 +74,5 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine, 
             })
         })
         .connect_lazy_with(connect);
-    Ok(Engine::Postgres(Link::new(pool, Some(Server { wait, statement, outage }))))
+    Ok(Engine::Postgres(Link::of_server(pool, Server { wait, statement, outage })))
 }

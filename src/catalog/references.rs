@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::convert::to_unsigned;
-use super::engine::Value;
+use super::engine::{Record, Value};
 use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 
 /// A version that names a file, as its entities or as its alternate.
@@ -23,24 +23,16 @@ impl fmt::Display for FileReference {
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct ReferenceRow {
-    dataset_id: i64,
-    name: String,
-    version_number: i64,
-    is_alt: i64,
-}
+/// Dataset, its name, number, and 1 for an alternate.
+type ReferenceRow = (i64, String, i64, i64);
 
-impl TryFrom<ReferenceRow> for FileReference {
-    type Error = CatalogError;
+impl Record for FileReference {
+    type Row = ReferenceRow;
 
-    fn try_from(row: ReferenceRow) -> Result<Self, Self::Error> {
-        Ok(FileReference {
-            dataset: DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?),
-            dataset_name: row.name,
-            version: VersionNumber::new(to_unsigned(row.version_number, "versions.version_number")?),
-            alt: row.is_alt != 0,
-        })
+    fn from_row((dataset, dataset_name, version, is_alt): ReferenceRow) -> Result<FileReference, CatalogError> {
+        let dataset = DatasetId::new(to_unsigned(dataset, "versions.dataset_id")?);
+        let version = VersionNumber::new(to_unsigned(version, "versions.version_number")?);
+        Ok(FileReference { dataset, dataset_name, version, alt: is_alt != 0 })
     }
 }
 
@@ -53,8 +45,7 @@ impl Catalog {
                    SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.alt_file_id = $1
                    ORDER BY 1, 3, 4 LIMIT $2";
-        let rows: Vec<ReferenceRow> = self.engine.fetch_all(sql, &[file.into(), Value::Integer(limit.into())]).await?;
-        rows.into_iter().map(FileReference::try_from).collect()
+        self.engine.list(sql, &[file.into(), Value::Integer(limit.into())]).await
     }
 
     /// Versions whose file, or alternate's file, has no record, at most `limit`. The database's own rules let there be
@@ -69,7 +60,6 @@ impl Catalog {
                    LEFT JOIN files f ON f.file_id = v.alt_file_id
                    WHERE v.alt_file_id IS NOT NULL AND f.file_id IS NULL
                    ORDER BY 1, 3, 4 LIMIT $1";
-        let rows: Vec<ReferenceRow> = self.engine.fetch_all(sql, &[Value::Integer(limit.into())]).await?;
-        rows.into_iter().map(FileReference::try_from).collect()
+        self.engine.list(sql, &[Value::Integer(limit.into())]).await
     }
 }

@@ -9,7 +9,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
 
-use super::engine::{Transaction, Value, arguments};
+use super::engine::{Transaction, Value, arguments, placeholders};
 use super::{Catalog, CatalogError};
 
 /// The table of the identity, which each catalog keeps: a store belongs to one.
@@ -18,21 +18,25 @@ const IDENTITY: &str = "installation";
 /// The column that refers to a table which refers to its own.
 const PINNED: (&str, &str) = ("datasets", "pinned_version");
 
+/// The names of the tables of an SQLite file, but for those of SQLite and of its migrations.
+pub(super) const TABLES: &str = "SELECT name FROM sqlite_master
+    WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name NOT LIKE '\\_sqlx\\_%' ESCAPE '\\'
+    ORDER BY name";
+
 const ANY_RECORD: &str = "SELECT CAST(1 AS BIGINT) WHERE EXISTS (SELECT 1 FROM users)
     OR EXISTS (SELECT 1 FROM datasets) OR EXISTS (SELECT 1 FROM files)";
 
 impl Catalog {
     /// Whether it holds no user, no dataset and no file.
     pub async fn is_empty(&self) -> Result<bool, CatalogError> {
-        Ok(self.engine.fetch_optional::<(i64,)>(ANY_RECORD, &[]).await?.is_none())
+        Ok(!self.engine.has_row(ANY_RECORD, &[]).await?)
     }
 
     /// Puts every record of a copy, which [`Catalog::copy_to_sqlite`] made, into this empty catalog, and goes on with
     /// its ids. The identity stays this catalog's own. Takes as long as reading and writing everything once.
     ///
     /// # Errors
-    /// [`CatalogError::NotEmpty`]; [`CatalogError::InvalidUrl`] where the copy is no SQLite file;
-    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
+    /// [`CatalogError::NotEmpty`]; [`CatalogError::InvalidUrl`] where the copy is no SQLite file.
     pub async fn restore_from(&self, copy: &Catalog) -> Result<(), CatalogError> {
         let mut snapshot = copy.engine.begin_snapshot().await?;
         let Transaction::Sqlite(original) = &mut snapshot else {
@@ -54,8 +58,7 @@ impl Catalog {
             Transaction::Postgres(lent) => Target::Postgres(lent.statement()?.0),
         };
         fill(original, &mut target).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 }
 
@@ -126,13 +129,7 @@ async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Resul
 
 /// The tables, each behind those that it refers to.
 async fn tables(original: &mut SqliteConnection) -> Result<Vec<Table>, sqlx::Error> {
-    let names: Vec<String> = sqlx::query_scalar(
-        "SELECT name FROM sqlite_master
-         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name NOT LIKE '\\_sqlx\\_%' ESCAPE '\\'
-         ORDER BY name",
-    )
-    .fetch_all(&mut *original)
-    .await?;
+    let names: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *original).await?;
     let mut left = Vec::with_capacity(names.len());
     for name in names {
         let columns: Vec<(String, String)> = sqlx::query_as("SELECT name, type FROM pragma_table_info($1)")
@@ -176,12 +173,11 @@ fn cells(row: &SqliteRow, table: &Table, booleans: &[String]) -> Result<Vec<Cell
 
 impl Target<'_> {
     fn insert(&self, table: &str, columns: &[&str]) -> String {
-        let placeholders: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
         let own_ids = match self {
             Target::Sqlite(_) => "",
             Target::Postgres(_) => "OVERRIDING SYSTEM VALUE ",
         };
-        format!("INSERT INTO {table} ({}) {own_ids}VALUES ({})", columns.join(", "), placeholders.join(", "))
+        format!("INSERT INTO {table} ({}) {own_ids}VALUES ({})", columns.join(", "), placeholders(columns.len()))
     }
 
     /// The columns of a table that hold truth values here. SQLite has integers in their place.

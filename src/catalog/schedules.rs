@@ -7,7 +7,7 @@
 use chrono::{DateTime, Utc};
 
 use super::convert::{from_optional_time, from_time, to_time, to_unsigned};
-use super::engine::Value;
+use super::engine::{Record, Value};
 use super::{Catalog, CatalogError, DatasetId, UserId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub struct DueSchedule {
 
 type ScheduleRow = (i64, i64, String, i64);
 
-impl TryFrom<ScheduleRow> for DueSchedule {
-    type Error = CatalogError;
+impl Record for DueSchedule {
+    type Row = ScheduleRow;
 
-    fn try_from((dataset, owner, schedule, next_run_at): ScheduleRow) -> Result<Self, CatalogError> {
+    fn from_row((dataset, owner, schedule, next_run_at): ScheduleRow) -> Result<DueSchedule, CatalogError> {
         Ok(DueSchedule {
             dataset: DatasetId::new(to_unsigned(dataset, "datasets.dataset_id")?),
             owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
@@ -48,9 +48,7 @@ impl Catalog {
                                 ROW_NUMBER() OVER (PARTITION BY owner_id ORDER BY next_run_at, dataset_id) AS turn
                          FROM datasets WHERE next_run_at <= $1 AND schedule IS NOT NULL AND NOT frozen) AS due
                    ORDER BY turn, next_run_at, dataset_id LIMIT $2";
-        let values = &[from_time(self.now()), Value::Integer(limit.into())];
-        let rows: Vec<ScheduleRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(DueSchedule::try_from).collect()
+        self.engine.list(sql, &[from_time(self.now()), Value::Integer(limit.into())]).await
     }
 
     /// The schedules whose next run is in the future, by id, from the first id after `last`; at most `limit`. Their
@@ -59,9 +57,7 @@ impl Catalog {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at FROM datasets
                    WHERE next_run_at > $1 AND schedule IS NOT NULL AND NOT frozen AND dataset_id > $2
                    ORDER BY dataset_id LIMIT $3";
-        let values = &[from_time(self.now()), last.into(), Value::Integer(limit.into())];
-        let rows: Vec<ScheduleRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(DueSchedule::try_from).collect()
+        self.engine.list(sql, &[from_time(self.now()), last.into(), Value::Integer(limit.into())]).await
     }
 
     /// Sets the next time of a schedule. `None` is never, until the schedule changes. Returns `true` to exactly one

@@ -29,36 +29,31 @@ impl Catalog {
 
     pub async fn keep_scrub(&self, lasts: Duration) -> Result<(), CatalogError> {
         let sql = "UPDATE scrub_progress SET leased_until = $1 WHERE scrub_id = 0";
-        self.engine.write(sql, &[from_time(after(self.now(), lasts))]).await?;
-        Ok(())
+        self.engine.write(sql, &[from_time(after(self.now(), lasts))]).await.map(drop)
     }
 
     /// Records that files are done up to this one.
     pub async fn advance_scrub(&self, file: FileId) -> Result<(), CatalogError> {
-        self.engine.write("UPDATE scrub_progress SET file_id = $1 WHERE scrub_id = 0", &[file.into()]).await?;
-        Ok(())
+        self.engine.write("UPDATE scrub_progress SET file_id = $1 WHERE scrub_id = 0", &[file.into()]).await.map(drop)
     }
 
     /// Records that all files are done, and gives the scrub back.
     pub async fn finish_scrub(&self) -> Result<(), CatalogError> {
         let now = from_time(self.now());
         let sql = "UPDATE scrub_progress SET file_id = 0, finished_at = $1, leased_until = $1 WHERE scrub_id = 0";
-        self.engine.write(sql, &[now]).await?;
-        Ok(())
+        self.engine.write(sql, &[now]).await.map(drop)
     }
 
     /// Records that all files are done, unless a process has the scrub, which goes on.
     pub async fn finish_idle_scrub(&self) -> Result<(), CatalogError> {
         let now = from_time(self.now());
         let sql = "UPDATE scrub_progress SET file_id = 0, finished_at = $1 WHERE scrub_id = 0 AND leased_until <= $1";
-        self.engine.write(sql, &[now]).await?;
-        Ok(())
+        self.engine.write(sql, &[now]).await.map(drop)
     }
 
     /// Gives the scrub back where it is.
     pub async fn release_scrub(&self) -> Result<(), CatalogError> {
         let sql = "UPDATE scrub_progress SET leased_until = $1 WHERE scrub_id = 0";
-        self.engine.write(sql, &[from_time(self.now())]).await?;
-        Ok(())
+        self.engine.write(sql, &[from_time(self.now())]).await.map(drop)
     }
 }

@@ -8,37 +8,30 @@
 //! an opening costs one look into it and writes nothing.
 
 use super::convert::to_unsigned;
+use super::dataset_rows::{dataset_columns, lock_dataset, seal_dataset};
 use super::engine::{Row, Transaction, Value};
-use super::locks::lock_dataset;
-use super::rows::dataset::{DatasetRow, dataset_columns, seal_dataset};
-use super::rows::version::version_checksum;
 use super::sessions::session_checksum;
 use super::tokens::token_checksum;
 use super::validators::validators_checksum;
+use super::version_rows::version_checksum;
 use super::versions::find_version;
 use super::{Catalog, CatalogError, DatasetId, VersionNumber};
 use crate::model::dataset::Dataset;
 
 const BATCH: i64 = 200;
 
-/// The key of a row without a checksum.
-trait Unsealed: Row + Sync {
+/// The key of a row without a checksum; the default is before all others.
+trait Unsealed: Row + Default + Sync {
     /// The keys after one, in their order. Its values are those of [`Unsealed::values`], and a limit after them.
     const LIST: &'static str;
 
-    /// What rows of a batch share.
-    type Shared: Default + Send;
-
-    /// One that is before all others.
-    fn first() -> Self;
-
     fn values(&self) -> Vec<Value<'_>>;
 
-    /// Seals the row, unless it has a checksum by now.
+    /// Seals the row, unless it has a checksum by now. `locked` is the dataset that was locked last in the transaction.
     fn seal(
         &self,
         transaction: &mut Transaction,
-        shared: &mut Self::Shared,
+        locked: &mut Option<Dataset>,
     ) -> impl Future<Output = Result<(), CatalogError>> + Send;
 }
 
@@ -62,7 +55,7 @@ impl Catalog {
     }
 
     async fn seal_all<K: Unsealed>(&self) -> Result<(), CatalogError> {
-        let mut last = K::first();
+        let mut last = K::default();
         loop {
             let mut values = last.values();
             values.push(Value::Integer(BATCH));
@@ -71,9 +64,9 @@ impl Catalog {
                 return Ok(());
             }
             let mut transaction = self.engine.begin().await?;
-            let mut shared = K::Shared::default();
+            let mut locked = None;
             for key in &keys {
-                if let Err(error) = key.seal(&mut transaction, &mut shared).await {
+                if let Err(error) = key.seal(&mut transaction, &mut locked).await {
                     pass_over(error)?;
                 }
             }
@@ -87,63 +80,46 @@ impl Catalog {
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct UnsealedDataset {
-    dataset_id: i64,
-}
+#[derive(Default, sqlx::FromRow)]
+struct UnsealedDataset(i64);
 
 impl Unsealed for UnsealedDataset {
     const LIST: &'static str = "SELECT dataset_id FROM datasets WHERE record_checksum IS NULL AND dataset_id > $1
                                 ORDER BY dataset_id LIMIT $2";
-    type Shared = ();
-
-    fn first() -> Self {
-        UnsealedDataset { dataset_id: 0 }
-    }
 
     fn values(&self) -> Vec<Value<'_>> {
-        vec![Value::Integer(self.dataset_id)]
+        vec![Value::Integer(self.0)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, (): &mut ()) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
         // The index has said that it has none; here the row says so.
         let sql = concat!(
             "UPDATE datasets SET frozen = frozen
              WHERE dataset_id = $1 AND COALESCE(record_checksum, '') = '' RETURNING ",
             dataset_columns!()
         );
-        let row: Option<DatasetRow> = transaction.fetch_optional(sql, &[Value::Integer(self.dataset_id)]).await?;
-        match row.map(Dataset::try_from).transpose()? {
+        match transaction.find::<Dataset>(sql, &[Value::Integer(self.0)]).await? {
             Some(dataset) => seal_dataset(transaction, dataset.id).await,
             None => Ok(()),
         }
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct UnsealedVersion {
-    dataset_id: i64,
-    version_number: i64,
-}
+#[derive(Default, sqlx::FromRow)]
+struct UnsealedVersion(i64, i64);
 
 impl Unsealed for UnsealedVersion {
     const LIST: &'static str = "SELECT dataset_id, version_number FROM versions
                                 WHERE record_checksum IS NULL AND (dataset_id, version_number) > ($1, $2)
                                 ORDER BY dataset_id, version_number LIMIT $3";
-    /// The dataset that is locked, which is kept for its next version.
-    type Shared = Option<Dataset>;
-
-    fn first() -> Self {
-        UnsealedVersion { dataset_id: 0, version_number: 0 }
-    }
 
     fn values(&self) -> Vec<Value<'_>> {
-        vec![Value::Integer(self.dataset_id), Value::Integer(self.version_number)]
+        vec![Value::Integer(self.0), Value::Integer(self.1)]
     }
 
     async fn seal(&self, transaction: &mut Transaction, locked: &mut Option<Dataset>) -> Result<(), CatalogError> {
-        let id = DatasetId::new(to_unsigned(self.dataset_id, "versions.dataset_id")?);
-        let number = VersionNumber::new(to_unsigned(self.version_number, "versions.version_number")?);
+        let id = DatasetId::new(to_unsigned(self.0, "versions.dataset_id")?);
+        let number = VersionNumber::new(to_unsigned(self.1, "versions.version_number")?);
         let dataset = match locked.take() {
             Some(dataset) if dataset.id == id => dataset,
             _ => lock_dataset(transaction, id).await?,
@@ -153,34 +129,26 @@ impl Unsealed for UnsealedVersion {
         let checksum = version_checksum(&version, dataset.created_at).finish();
         let sql = "UPDATE versions SET record_checksum = $3
                    WHERE dataset_id = $1 AND version_number = $2 AND COALESCE(record_checksum, '') = ''";
-        transaction.execute(sql, &[id.into(), number.into(), Value::Text(&checksum)]).await?;
-        Ok(())
+        transaction.execute(sql, &[id.into(), number.into(), Value::Text(&checksum)]).await.map(drop)
     }
 }
 
 /// A dataset whose source is asked by something.
-#[derive(sqlx::FromRow)]
-struct UnsealedValidators {
-    dataset_id: i64,
-}
+#[derive(Default, sqlx::FromRow)]
+struct UnsealedValidators(i64);
 
 impl Unsealed for UnsealedValidators {
     const LIST: &'static str = "SELECT dataset_id FROM datasets
                                 WHERE validated_url IS NOT NULL AND validators_checksum IS NULL AND dataset_id > $1
                                 ORDER BY dataset_id LIMIT $2";
-    type Shared = ();
-
-    fn first() -> Self {
-        UnsealedValidators { dataset_id: 0 }
-    }
 
     fn values(&self) -> Vec<Value<'_>> {
-        vec![Value::Integer(self.dataset_id)]
+        vec![Value::Integer(self.0)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, (): &mut ()) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
         type Validators = (Option<String>, Option<String>, Option<String>);
-        let id = self.dataset_id;
+        let id = self.0;
         let sql = "UPDATE datasets SET frozen = frozen
                    WHERE dataset_id = $1 AND COALESCE(validators_checksum, '') = ''
                    RETURNING validated_url, source_etag, source_last_modified";
@@ -188,12 +156,11 @@ impl Unsealed for UnsealedValidators {
         let Some((url, etag, last_modified)) = row else { return Ok(()) };
         let checksum = validators_checksum(id, url.as_deref(), etag.as_deref(), last_modified.as_deref());
         let sql = "UPDATE datasets SET validators_checksum = $2 WHERE dataset_id = $1";
-        transaction.execute(sql, &[Value::Integer(id), Value::Text(&checksum.finish())]).await?;
-        Ok(())
+        transaction.execute(sql, &[Value::Integer(id), Value::Text(&checksum.finish())]).await.map(drop)
     }
 }
 
-#[derive(sqlx::FromRow)]
+#[derive(Default, sqlx::FromRow)]
 struct UnsealedToken {
     token_hash: String,
     user_id: i64,
@@ -205,56 +172,42 @@ impl Unsealed for UnsealedToken {
     const LIST: &'static str = "SELECT token_hash, user_id, scope, expires_at FROM api_tokens
                                 WHERE record_checksum IS NULL AND token_hash > $1
                                 ORDER BY token_hash LIMIT $2";
-    type Shared = ();
-
-    fn first() -> Self {
-        UnsealedToken { token_hash: String::new(), user_id: 0, scope: String::new(), expires_at: None }
-    }
 
     fn values(&self) -> Vec<Value<'_>> {
         vec![Value::Text(&self.token_hash)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, (): &mut ()) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
         // None of them ever changes.
         let sql = "UPDATE api_tokens SET record_checksum = $3
                    WHERE token_hash = $1 AND user_id = $2 AND COALESCE(record_checksum, '') = ''";
         let checksum = token_checksum(&self.token_hash, self.user_id, &self.scope, self.expires_at).finish();
         let values = &[Value::Text(&self.token_hash), Value::Integer(self.user_id), Value::Text(&checksum)];
-        transaction.execute(sql, values).await?;
-        Ok(())
+        transaction.execute(sql, values).await.map(drop)
     }
 }
 
-#[derive(sqlx::FromRow)]
-struct UnsealedSession {
-    session_hash: String,
-}
+#[derive(Default, sqlx::FromRow)]
+struct UnsealedSession(String);
 
 impl Unsealed for UnsealedSession {
     const LIST: &'static str = "SELECT session_hash FROM sessions WHERE record_checksum IS NULL AND session_hash > $1
                                 ORDER BY session_hash LIMIT $2";
-    type Shared = ();
-
-    fn first() -> Self {
-        UnsealedSession { session_hash: String::new() }
-    }
 
     fn values(&self) -> Vec<Value<'_>> {
-        vec![Value::Text(&self.session_hash)]
+        vec![Value::Text(&self.0)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, (): &mut ()) -> Result<(), CatalogError> {
-        let hash = Value::Text(&self.session_hash);
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
+        let hash = Value::Text(&self.0);
         let sql = "UPDATE sessions SET expires_at = expires_at
                    WHERE session_hash = $1 AND COALESCE(record_checksum, '') = ''
                    RETURNING user_id, data, expires_at";
         let row: Option<(Option<i64>, String, i64)> = transaction.fetch_optional(sql, &[hash]).await?;
         let Some((user, data, expires_at)) = row else { return Ok(()) };
-        let checksum = session_checksum(&self.session_hash, user, &data, expires_at).finish();
+        let checksum = session_checksum(&self.0, user, &data, expires_at).finish();
         let sql = "UPDATE sessions SET record_checksum = $2 WHERE session_hash = $1";
-        transaction.execute(sql, &[hash, Value::Text(&checksum)]).await?;
-        Ok(())
+        transaction.execute(sql, &[hash, Value::Text(&checksum)]).await.map(drop)
     }
 }
 

@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 
 use super::checksums::RecordChecksum;
-use super::convert::{from_optional, from_time, text, to_time, to_unsigned};
-use super::engine::Value;
-use super::locks::lock_owner;
+use super::convert::{from_optional, from_time, saturated, text, to_time, to_unsigned};
+use super::engine::{Record, Value};
+use super::users::lock_owner;
 use super::{Catalog, CatalogError, UserId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,37 +22,57 @@ pub struct SessionRecord {
     pub last_used_at: DateTime<Utc>,
 }
 
-/// User, data, beginning, end, last use, checksum.
-type SessionRow = (Option<i64>, String, i64, i64, i64, Option<String>);
+#[derive(sqlx::FromRow)]
+pub(super) struct SessionRow {
+    session_hash: String,
+    user_id: Option<i64>,
+    data: String,
+    created_at: i64,
+    expires_at: i64,
+    last_used_at: i64,
+    record_checksum: Option<String>,
+}
 
-fn session((id_hash, row): (String, SessionRow)) -> Result<SessionRecord, CatalogError> {
-    let (user, data, created_at, expires_at, last_used_at, stored) = row;
-    session_checksum(&id_hash, user, &data, expires_at).check(stored.as_deref(), record_name)?;
-    Ok(SessionRecord {
-        id_hash,
-        user: user.map(|id| to_unsigned(id, "sessions.user_id").map(UserId::new)).transpose()?,
-        data,
-        created_at: to_time(created_at, "sessions.created_at")?,
-        expires_at: to_time(expires_at, "sessions.expires_at")?,
-        last_used_at: to_time(last_used_at, "sessions.last_used_at")?,
-    })
+macro_rules! session_columns {
+    () => {
+        "session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum"
+    };
+}
+
+impl SessionRow {
+    fn check(&self) -> Result<(), CatalogError> {
+        // Its hash must not be in logs.
+        let name = || "a session".to_owned();
+        session_checksum(&self.session_hash, self.user_id, &self.data, self.expires_at)
+            .check(self.record_checksum.as_deref(), name)
+    }
+}
+
+impl Record for SessionRecord {
+    type Row = SessionRow;
+
+    fn from_row(row: SessionRow) -> Result<SessionRecord, CatalogError> {
+        row.check()?;
+        Ok(SessionRecord {
+            id_hash: row.session_hash,
+            user: row.user_id.map(|id| to_unsigned(id, "sessions.user_id").map(UserId::new)).transpose()?,
+            data: row.data,
+            created_at: to_time(row.created_at, "sessions.created_at")?,
+            expires_at: to_time(row.expires_at, "sessions.expires_at")?,
+            last_used_at: to_time(row.last_used_at, "sessions.last_used_at")?,
+        })
+    }
 }
 
 impl SessionRecord {
     fn checksum(&self) -> RecordChecksum {
-        // What the database holds fits.
-        let user = self.user.map(|user| i64::try_from(user.get()).unwrap_or(i64::MAX));
+        let user = self.user.map(|user| saturated(user.get()));
         session_checksum(&self.id_hash, user, &self.data, self.expires_at.timestamp_micros())
     }
 }
 
 pub(super) fn session_checksum(id_hash: &str, user: Option<i64>, data: &str, expires_at: i64) -> RecordChecksum {
     RecordChecksum::of("sessions").text(id_hash).optional_number(user).text(data).number(expires_at)
-}
-
-/// The name of a session's record in errors. Its hash must not be in logs.
-fn record_name() -> String {
-    "a session".to_owned()
 }
 
 impl Catalog {
@@ -79,31 +99,26 @@ impl Catalog {
                 return Err(CatalogError::Conflict);
             }
         }
-        let created = transaction
-            .execute(
-                "INSERT INTO sessions
-                     (session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)
-                 ON CONFLICT (session_hash) DO NOTHING",
-                &[
-                    Value::Text(&session.id_hash),
-                    from_optional(session.user),
-                    text(&session.data, "data")?,
-                    from_time(session.created_at),
-                    from_time(session.expires_at),
-                    from_time(session.last_used_at),
-                    Value::Text(&checksum),
-                ],
-            )
-            .await
-            .map_err(CatalogError::of_insert)?;
+        let sql = "INSERT INTO sessions
+                       (session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum)
+                   VALUES ($1, $2, $3, $4, $5, $6, $7)
+                   ON CONFLICT (session_hash) DO NOTHING";
+        let values = &[
+            Value::Text(&session.id_hash),
+            from_optional(session.user),
+            text(&session.data, "data")?,
+            from_time(session.created_at),
+            from_time(session.expires_at),
+            from_time(session.last_used_at),
+            Value::Text(&checksum),
+        ];
+        let created = transaction.execute(sql, values).await.map_err(CatalogError::of_insert)?;
         if let Some(user) = session.user.filter(|_| created > 0) {
             let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2 AND session_hash IN (
                            SELECT session_hash FROM sessions WHERE user_id = $1 AND session_hash <> $2
                            ORDER BY last_used_at DESC, session_hash LIMIT $3 OFFSET $4)";
-            let others = i64::try_from(most).unwrap_or(i64::MAX).saturating_sub(1);
-            let hash = Value::Text(&session.id_hash);
-            let values = &[user.into(), hash, Value::Integer(i64::MAX), Value::Integer(others)];
+            let others = Value::Integer(saturated(most as u64).saturating_sub(1));
+            let values = &[user.into(), Value::Text(&session.id_hash), Value::Integer(i64::MAX), others];
             transaction.execute(sql, values).await?;
         }
         transaction.commit().await?;
@@ -116,50 +131,41 @@ impl Catalog {
     /// [`CatalogError::Unverified`] if its record is not what was written. The session may then be another user's, or
     /// have ended.
     pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>, CatalogError> {
-        let sql = "SELECT user_id, data, created_at, expires_at, last_used_at, record_checksum FROM sessions
-                   WHERE session_hash = $1 AND expires_at > $2";
-        let values = &[Value::Text(id_hash), from_time(self.now())];
-        let row: Option<SessionRow> = self.engine.fetch_optional(sql, values).await?;
-        row.map(|row| session((id_hash.to_owned(), row))).transpose()
+        let sql = concat!("SELECT ", session_columns!(), " FROM sessions WHERE session_hash = $1 AND expires_at > $2");
+        self.engine.find(sql, &[Value::Text(id_hash), from_time(self.now())]).await
     }
 
     /// The sessions of a user that have not expired, the newest first. One indexed look-up.
     pub async fn sessions_of(&self, user: UserId) -> Result<Vec<SessionRecord>, CatalogError> {
-        type Row = (String, Option<i64>, String, i64, i64, i64, Option<String>);
-        let sql = "SELECT session_hash, user_id, data, created_at, expires_at, last_used_at, record_checksum
-                   FROM sessions WHERE user_id = $1 AND expires_at > $2 ORDER BY created_at DESC, session_hash";
-        let rows: Vec<Row> = self.engine.fetch_all(sql, &[user.into(), from_time(self.now())]).await?;
-        let parts =
-            |(hash, user, data, created, expires, used, stored)| (hash, (user, data, created, expires, used, stored));
-        rows.into_iter().map(|row| session(parts(row))).collect()
+        let sql = concat!(
+            "SELECT ",
+            session_columns!(),
+            " FROM sessions WHERE user_id = $1 AND expires_at > $2 ORDER BY created_at DESC, session_hash"
+        );
+        self.engine.list(sql, &[user.into(), from_time(self.now())]).await
     }
 
-    /// Moves the end of a session, which is used now.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotFound`], also if it has expired.
+    /// Moves the end of a session, which is used now; [`CatalogError::NotFound`] also if it has expired.
     pub async fn extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
-        let sql = "UPDATE sessions SET expires_at = expires_at WHERE session_hash = $1 AND expires_at > $2
-                   RETURNING user_id, data, created_at, expires_at, last_used_at, record_checksum";
+        let sql = concat!(
+            "UPDATE sessions SET expires_at = expires_at WHERE session_hash = $1 AND expires_at > $2 RETURNING ",
+            session_columns!()
+        );
         let now = from_time(self.now());
         let row: Option<SessionRow> = transaction.fetch_optional(sql, &[Value::Text(id_hash), now]).await?;
-        let (user, data, _, ends, _, stored) = row.ok_or(CatalogError::NotFound)?;
-        session_checksum(id_hash, user, &data, ends).check(stored.as_deref(), record_name)?;
-        let checksum = session_checksum(id_hash, user, &data, expires_at.timestamp_micros()).finish();
+        let row = row.ok_or(CatalogError::NotFound)?;
+        row.check()?;
+        let checksum = session_checksum(id_hash, row.user_id, &row.data, expires_at.timestamp_micros()).finish();
         let sql =
             "UPDATE sessions SET expires_at = $2, record_checksum = $3, last_used_at = $4 WHERE session_hash = $1";
-        let values = &[Value::Text(id_hash), from_time(expires_at), Value::Text(&checksum), now];
-        transaction.execute(sql, values).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.execute(sql, &[Value::Text(id_hash), from_time(expires_at), Value::Text(&checksum), now]).await?;
+        transaction.commit().await
     }
 
     pub(super) async fn check_session(&self, id_hash: &str) -> Result<(), CatalogError> {
-        let sql = "SELECT user_id, data, created_at, expires_at, last_used_at, record_checksum FROM sessions
-                   WHERE session_hash = $1";
-        let row: Option<SessionRow> = self.engine.fetch_optional(sql, &[Value::Text(id_hash)]).await?;
-        row.map_or(Ok(()), |row| session((id_hash.to_owned(), row)).map(drop))
+        let sql = concat!("SELECT ", session_columns!(), " FROM sessions WHERE session_hash = $1");
+        self.engine.find::<SessionRecord>(sql, &[Value::Text(id_hash)]).await.map(drop)
     }
 
     /// Moves the end of an existing session, which is used now, if the catalog can be written at the moment.
@@ -176,8 +182,7 @@ impl Catalog {
     }
 
     pub async fn delete_session(&self, id_hash: &str) -> Result<(), CatalogError> {
-        self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(id_hash)]).await?;
-        Ok(())
+        self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(id_hash)]).await.map(drop)
     }
 
     /// Deletes a session of a user and tells whether there was one that had not expired.
@@ -188,12 +193,11 @@ impl Catalog {
 
     /// Deletes all sessions of a user and tells how many there were. One indexed look-up.
     pub async fn delete_sessions_of(&self, user: UserId) -> Result<u64, CatalogError> {
-        Ok(self.engine.write("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await?)
+        self.engine.write("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await
     }
 
     /// Deletes the sessions that have expired and tells how many there were. Costs what it deletes.
     pub async fn delete_expired_sessions(&self) -> Result<u64, CatalogError> {
-        let sql = "DELETE FROM sessions WHERE expires_at <= $1";
-        Ok(self.engine.write(sql, &[from_time(self.now())]).await?)
+        self.engine.write("DELETE FROM sessions WHERE expires_at <= $1", &[from_time(self.now())]).await
     }
 }

@@ -9,12 +9,9 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use super::clock::{after, before};
 use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_unsigned};
-use super::engine::{Transaction, Value};
-use super::lists::{placeholders, rows_of_texts};
+use super::engine::{AT_ONCE, Record, Transaction, Value, placeholders, rows_of_texts};
 use super::{Catalog, CatalogError, FileId};
 
 /// An export that lies in the store.
@@ -76,10 +73,10 @@ const USE_RECORDED_AFTER: Duration = Duration::from_secs(600);
 const PAGE: i64 = 100;
 
 static NAMED: LazyLock<String> =
-    LazyLock::new(|| format!("SELECT path FROM shared_exports WHERE path IN ({})", placeholders()));
+    LazyLock::new(|| format!("SELECT path FROM shared_exports WHERE path IN ({})", placeholders(AT_ONCE)));
 
 #[derive(sqlx::FromRow)]
-struct ExportRow {
+pub(super) struct ExportRow {
     path: Option<String>,
     size_bytes: i64,
     entity_count: i64,
@@ -88,17 +85,19 @@ struct ExportRow {
     used_at: i64,
 }
 
-impl ExportRow {
-    /// `None`: it is being made.
-    fn made(self) -> Result<Option<SharedExport>, CatalogError> {
-        let Some(path) = self.path else { return Ok(None) };
+/// `None`: it is being made.
+impl Record for Option<SharedExport> {
+    type Row = ExportRow;
+
+    fn from_row(row: ExportRow) -> Result<Option<SharedExport>, CatalogError> {
+        let Some(path) = row.path else { return Ok(None) };
         let wrong = |value: i64| CatalogError::Corrupt { column: "shared_exports.checksum", value: value.to_string() };
         Ok(Some(SharedExport {
             path,
-            size_bytes: to_unsigned(self.size_bytes, "shared_exports.size_bytes")?,
-            entity_count: to_unsigned(self.entity_count, "shared_exports.entity_count")?,
-            match_count: to_optional_unsigned(self.match_count, "shared_exports.match_count")?,
-            checksum: u32::try_from(self.checksum).map_err(|_| wrong(self.checksum))?,
+            size_bytes: to_unsigned(row.size_bytes, "shared_exports.size_bytes")?,
+            entity_count: to_unsigned(row.entity_count, "shared_exports.entity_count")?,
+            match_count: to_optional_unsigned(row.match_count, "shared_exports.match_count")?,
+            checksum: u32::try_from(row.checksum).map_err(|_| wrong(row.checksum))?,
         }))
     }
 }
@@ -109,15 +108,12 @@ const SELECT: &str = "SELECT path, size_bytes, entity_count, match_count, checks
 impl Catalog {
     /// The export of this key, if it lies in the store. No use of it.
     pub async fn shared_export(&self, key: &str) -> Result<Option<SharedExport>, CatalogError> {
-        let row: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[text(key, "export_key")?]).await?;
-        row.map_or(Ok(None), ExportRow::made)
+        self.engine.find(SELECT, &[text(key, "export_key")?]).await.map(Option::flatten)
     }
 
     /// The export of this key, or who makes it: `maker`, if nobody else has claimed it within the time that claims
-    /// last. A claim is renewed by claiming again.
-    ///
-    /// # Errors
-    /// [`CatalogError::Database`], also if the record of the version file is gone.
+    /// last. A claim is renewed by claiming again. [`CatalogError::Database`] also if the record of the version file is
+    /// gone.
     pub async fn claim_export(
         &self,
         key: &str,
@@ -128,7 +124,7 @@ impl Catalog {
         let (key, now) = (text(key, "export_key")?, self.now());
         let found: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[key]).await?;
         let used_at = found.as_ref().map_or(0, |row| row.used_at);
-        if let Some(made) = found.map_or(Ok(None), ExportRow::made)? {
+        if let Some(made) = found.map_or(Ok(None), Option::<SharedExport>::from_row)? {
             if used_at < before(now, USE_RECORDED_AFTER).timestamp_micros() {
                 let sql = "UPDATE shared_exports SET used_at = $2 WHERE export_key = $1 AND used_at < $2";
                 self.engine.write(sql, &[key, from_time(now)]).await?;
@@ -146,16 +142,14 @@ impl Catalog {
         if self.engine.write(sql, values).await? > 0 {
             return Ok(ExportClaim::Granted);
         }
-        let row: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[key]).await?;
-        let made = row.map_or(Ok(None), ExportRow::made)?;
+        let made: Option<SharedExport> = self.engine.find(SELECT, &[key]).await?.flatten();
         Ok(made.map_or(ExportClaim::Anothers, ExportClaim::Made))
     }
 
     /// Ends the claim of who makes it no more, if nothing was recorded.
     pub async fn release_export(&self, key: &str, maker: &str) -> Result<(), CatalogError> {
         let sql = "DELETE FROM shared_exports WHERE export_key = $1 AND maker = $2 AND path IS NULL";
-        self.engine.write(sql, &[text(key, "export_key")?, text(maker, "maker")?]).await?;
-        Ok(())
+        self.engine.write(sql, &[text(key, "export_key")?, text(maker, "maker")?]).await.map(drop)
     }
 
     /// Records an export that lies in the store, unless one of its key is recorded. Those that were used least recently
@@ -178,26 +172,22 @@ impl Catalog {
                        size_bytes = EXCLUDED.size_bytes, entity_count = EXCLUDED.entity_count,
                        match_count = EXCLUDED.match_count, checksum = EXCLUDED.checksum, used_at = EXCLUDED.used_at
                    WHERE shared_exports.path IS NULL";
-        let matches = export.match_count.map(i64::try_from).transpose();
-        let matches = matches.map_err(|_| CatalogError::OutOfRange {
-            field: "match_count",
-            value: export.match_count.unwrap_or_default(),
-        })?;
+        let matches = export.match_count.map(|matches| from_unsigned(matches, "match_count")).transpose()?;
         let values = &[
             key,
             file.into(),
             text(&export.path, "path")?,
             from_unsigned(export.size_bytes, "size_bytes")?,
             from_unsigned(export.entity_count, "entity_count")?,
-            Value::OptionalInteger(matches),
+            matches.unwrap_or(Value::OptionalInteger(None)),
             Value::Integer(export.checksum.into()),
             from_time(self.now()),
         ];
         if transaction.execute(sql, values).await? == 0 {
-            let row: ExportRow = transaction.fetch_one(SELECT, &[key]).await?;
+            let made: Option<SharedExport> = transaction.find(SELECT, &[key]).await?.flatten();
             transaction.commit().await?;
             // It was made a moment ago.
-            let made = row.made()?.ok_or(sqlx::Error::RowNotFound)?;
+            let made = made.ok_or(sqlx::Error::RowNotFound)?;
             return Ok(ExportRecorded::Second(made));
         }
         let dropped = make_room(&mut transaction, room, Some(&export.path)).await?;
@@ -218,13 +208,13 @@ impl Catalog {
         unused_for: Duration,
         room: ExportRoom,
     ) -> Result<Vec<DroppedExport>, CatalogError> {
-        let unused = |now: DateTime<Utc>| from_time(before(now, unused_for));
         let mut transaction = self.engine.begin().await?;
         let sql = "DELETE FROM shared_exports WHERE path IS NULL AND claimed_until <= $1";
         transaction.execute(sql, &[from_time(self.now())]).await?;
         let sql = "SELECT path, size_bytes FROM shared_exports WHERE path IS NOT NULL AND used_at < $1
                    ORDER BY used_at, path LIMIT $2";
-        let rows = transaction.fetch_all(sql, &[unused(self.now()), Value::Integer(PAGE)]).await?;
+        let rows =
+            transaction.fetch_all(sql, &[from_time(before(self.now(), unused_for)), Value::Integer(PAGE)]).await?;
         let mut dropped = drop_exports(&mut transaction, rows).await?;
         if dropped.is_empty() {
             dropped = make_room(&mut transaction, room, None).await?;
@@ -277,8 +267,7 @@ async fn drop_exports(
 ) -> Result<Vec<DroppedExport>, CatalogError> {
     let mut dropped = Vec::new();
     for (path, size_bytes) in rows {
-        let sql = "DELETE FROM shared_exports WHERE path = $1";
-        if transaction.execute(sql, &[Value::Text(&path)]).await? > 0 {
+        if transaction.execute("DELETE FROM shared_exports WHERE path = $1", &[Value::Text(&path)]).await? > 0 {
             let size_bytes = to_unsigned(size_bytes, "shared_exports.size_bytes")?;
             dropped.push(DroppedExport { path, size_bytes });
         }

@@ -27,11 +27,6 @@ static MIGRATIONS: Migrator = sqlx::migrate!("sql/sqlite");
 /// of microseconds, so a few serve any number of requests.
 const READERS: u32 = 4;
 
-/// The path of an SQLite URL, not decoded; `None` if it is no SQLite URL.
-pub(super) fn path_of(url: &str) -> Option<&str> {
-    url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:"))
-}
-
 /// Opens the file at `path`, making it and its directory if they are missing.
 ///
 /// `options.wait` bounds the wait for other calls of this process, and the wait for a transaction of another process.
@@ -166,12 +161,8 @@ async fn pool(
 /// Whether the error is `SQLITE_BUSY` or an extended form of it.
 fn is_busy(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: i32 = 5;
-    primary_code(error) == Some(SQLITE_BUSY)
-}
-
-/// SQLite's result code without its extension; `None` for errors of other kinds.
-fn primary_code(error: &sqlx::Error) -> Option<i32> {
-    error.as_database_error()?.code()?.parse::<i32>().ok().map(|code| code & 0xff)
+    let code = error.as_database_error().and_then(|error| error.code()?.parse::<i32>().ok());
+    code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
 }
 
 #[cfg(test)]

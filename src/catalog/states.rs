@@ -1,10 +1,10 @@
 //! The states of a dataset: which version is pinned, and whether it is frozen (docs/semantics.md, States).
 
 use super::convert::to_unsigned;
+use super::dataset_rows::{lock_dataset, seal_dataset};
 use super::datasets::{check_limit, reschedule};
-use super::locks::{lock_dataset, lock_owner};
-use super::presence::no_version;
-use super::rows::dataset::seal_dataset;
+use super::users::lock_owner;
+use super::version_rows::no_version;
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
 use crate::crash;
 use crate::model::dataset::Dataset;
@@ -12,9 +12,6 @@ use crate::model::dataset::Dataset;
 impl Catalog {
     /// Pins the dataset to a version, which stays active after later refreshes. `freeze` also freezes the dataset.
     /// Versions do not change. This works on a frozen dataset too, which stays frozen.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`]; [`CatalogError::Unverified`] if the version is lost.
     pub async fn rollback(
         &self,
         dataset: DatasetId,
@@ -23,25 +20,17 @@ impl Catalog {
     ) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let mut record = lock_dataset(&mut transaction, dataset).await?;
-        let pinned = transaction
-            .execute(
-                "UPDATE datasets SET pinned_version = $2
-                 WHERE dataset_id = $1 AND EXISTS (
-                     SELECT 1 FROM versions WHERE dataset_id = $1 AND version_number = $2)",
-                &[dataset.into(), version.into()],
-            )
-            .await?;
+        let sql = "UPDATE datasets SET pinned_version = $2
+                   WHERE dataset_id = $1 AND EXISTS (
+                       SELECT 1 FROM versions WHERE dataset_id = $1 AND version_number = $2)";
+        let pinned = transaction.execute(sql, &[dataset.into(), version.into()]).await?;
         if pinned == 0 {
             return Err(no_version(dataset, record.latest_version, version));
         }
         record.pinned_version = Some(version);
         if freeze {
-            transaction
-                .execute(
-                    "UPDATE datasets SET frozen = (1 = 1), next_run_at = NULL WHERE dataset_id = $1",
-                    &[dataset.into()],
-                )
-                .await?;
+            let sql = "UPDATE datasets SET frozen = (1 = 1), next_run_at = NULL WHERE dataset_id = $1";
+            transaction.execute(sql, &[dataset.into()]).await?;
             record.frozen = true;
         }
         seal_dataset(&mut transaction, dataset).await?;
@@ -77,8 +66,7 @@ impl Catalog {
         if !record.frozen {
             return Err(CatalogError::NotFrozen);
         }
-        let sql = "UPDATE datasets SET frozen = (1 = 0) WHERE dataset_id = $1";
-        transaction.execute(sql, &[dataset.into()]).await?;
+        transaction.execute("UPDATE datasets SET frozen = (1 = 0) WHERE dataset_id = $1", &[dataset.into()]).await?;
         check_limit(&mut transaction, owner, active_limit).await?;
         reschedule(&mut transaction, dataset).await?;
         seal_dataset(&mut transaction, dataset).await?;

@@ -7,9 +7,8 @@ use chrono::{DateTime, Utc};
 use super::checksums::RecordChecksum;
 use super::clock::before;
 use super::convert::{from_optional_time, from_time, text, to_named, to_optional_time, to_time, to_unsigned};
-use super::engine::Value;
-use super::locks::lock_owner;
-use super::users::{UserRow, user_columns};
+use super::engine::{Record, Value};
+use super::users::{UserRow, lock_owner, user_columns};
 use super::{Catalog, CatalogError, UserId};
 use crate::model::scope::Scope;
 use crate::model::user::User;
@@ -51,6 +50,20 @@ struct TokenUserRow {
     record_checksum: Option<String>,
 }
 
+type TokenRow = (String, i64, Option<i64>, String, Option<i64>);
+
+impl Record for ApiToken {
+    type Row = TokenRow;
+
+    fn from_row((name, created_at, last_used_at, scope, expires_at): TokenRow) -> Result<ApiToken, CatalogError> {
+        let created_at = to_time(created_at, "api_tokens.created_at")?;
+        let last_used_at = to_optional_time(last_used_at, "api_tokens.last_used_at")?;
+        let scope = to_named(scope, "api_tokens.scope")?;
+        let expires_at = to_optional_time(expires_at, "api_tokens.expires_at")?;
+        Ok(ApiToken { name, created_at, last_used_at, grant: Grant { scope, expires_at } })
+    }
+}
+
 /// The checksum of a token: its user, its scope and its expiry.
 pub(super) fn token_checksum(hash: &str, user: i64, scope: &str, expires_at: Option<i64>) -> RecordChecksum {
     RecordChecksum::of("api_tokens").text(hash).number(user).text(scope).optional_number(expires_at)
@@ -89,28 +102,23 @@ impl Catalog {
         if to_unsigned(count, "api_tokens count")? >= most as u64 {
             return Err(CatalogError::TooManyTokens { limit: most });
         }
-        let added = transaction
-            .execute(
-                "INSERT INTO api_tokens (user_id, name, token_hash, created_at, scope, expires_at, record_checksum)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)
-                 ON CONFLICT (user_id, name) DO NOTHING",
-                &[
-                    user.into(),
-                    text(name, "name")?,
-                    Value::Text(token_hash),
-                    from_time(self.now()),
-                    Value::Text(scope.name()),
-                    from_optional_time(expires_at),
-                    Value::Text(&checksum),
-                ],
-            )
-            .await
-            .map_err(CatalogError::of_insert)?;
+        let sql = "INSERT INTO api_tokens (user_id, name, token_hash, created_at, scope, expires_at, record_checksum)
+                   VALUES ($1, $2, $3, $4, $5, $6, $7)
+                   ON CONFLICT (user_id, name) DO NOTHING";
+        let values = &[
+            user.into(),
+            text(name, "name")?,
+            Value::Text(token_hash),
+            from_time(self.now()),
+            Value::Text(scope.name()),
+            from_optional_time(expires_at),
+            Value::Text(&checksum),
+        ];
+        let added = transaction.execute(sql, values).await.map_err(CatalogError::of_insert)?;
         if added == 0 {
             return Err(CatalogError::TokenNameTaken);
         }
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// The user whose token has this hash, unless it has expired. One indexed look-up. At most once a
@@ -128,7 +136,7 @@ impl Catalog {
         );
         let row: Option<TokenUserRow> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
         let Some(row) = row else { return Ok(None) };
-        token_checksum(token_hash, row.user.id(), &row.scope, row.expires_at)
+        token_checksum(token_hash, row.user.user_id, &row.scope, row.expires_at)
             .check(row.record_checksum.as_deref(), record_name)?;
         let now = self.now();
         if row.expires_at.is_some_and(|expires| expires <= now.timestamp_micros()) {
@@ -142,12 +150,11 @@ impl Catalog {
                 // Of several requests at the same time, one still finds it stale.
                 let sql = "UPDATE api_tokens SET last_used_at = $2
                            WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
-                catalog.engine.write(sql, &[Value::Text(&hash), from_time(now), from_time(stale)]).await?;
-                Ok(())
+                catalog.engine.write(sql, &[Value::Text(&hash), from_time(now), from_time(stale)]).await.map(drop)
             })
             .await;
         }
-        Ok(Some(TokenUser { user: User::try_from(row.user)?, scope }))
+        Ok(Some(TokenUser { user: User::from_row(row.user)?, scope }))
     }
 
     pub(super) async fn check_token(&self, token_hash: &str) -> Result<(), CatalogError> {
@@ -162,22 +169,9 @@ impl Catalog {
 
     /// The user's tokens by name, also those that have expired.
     pub async fn tokens(&self, user: UserId) -> Result<Vec<ApiToken>, CatalogError> {
-        type Row = (String, i64, Option<i64>, String, Option<i64>);
         let sql = "SELECT name, created_at, last_used_at, scope, expires_at FROM api_tokens
                    WHERE user_id = $1 ORDER BY name";
-        let rows: Vec<Row> = self.engine.fetch_all(sql, &[user.into()]).await?;
-        let token = |(name, created_at, last_used_at, scope, expires_at): Row| {
-            Ok(ApiToken {
-                name,
-                created_at: to_time(created_at, "api_tokens.created_at")?,
-                last_used_at: to_optional_time(last_used_at, "api_tokens.last_used_at")?,
-                grant: Grant {
-                    scope: to_named(scope, "api_tokens.scope")?,
-                    expires_at: to_optional_time(expires_at, "api_tokens.expires_at")?,
-                },
-            })
-        };
-        rows.into_iter().map(token).collect()
+        self.engine.list(sql, &[user.into()]).await
     }
 
     /// Removes the user's token of that name, which opens nothing from then on.
@@ -186,9 +180,6 @@ impl Catalog {
             return Err(CatalogError::NotFound);
         }
         let sql = "DELETE FROM api_tokens WHERE user_id = $1 AND name = $2";
-        match self.engine.write(sql, &[user.into(), Value::Text(name)]).await? {
-            0 => Err(CatalogError::NotFound),
-            _ => Ok(()),
-        }
+        self.engine.write_or(sql, &[user.into(), Value::Text(name)], CatalogError::NotFound).await
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
-use super::convert::{from_time, to_unsigned};
-use super::engine::Value;
+use super::convert::{from_time, saturated, to_unsigned};
+use super::engine::{Record, Value};
 use super::{Catalog, CatalogError, DatasetId};
 use crate::model::ids::UserId;
 
@@ -75,12 +75,11 @@ impl Catalog {
     /// Adds a batch of counts, each batch of a writer once: as one transaction, with one statement for each row. The
     /// rows must be in the order of their datasets and days, so that processes do not wait for each other in a circle.
     pub async fn add_usage(&self, writer: &str, batch: u64, rows: &[CountedUsage]) -> Result<(), CatalogError> {
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let mut transaction = self.engine.begin().await?;
         let sql = "INSERT INTO usage_writers (writer, batch, written_at) VALUES ($1, $2, $3)
                    ON CONFLICT (writer) DO UPDATE SET batch = EXCLUDED.batch, written_at = EXCLUDED.written_at
                    WHERE usage_writers.batch < EXCLUDED.batch";
-        let values = &[Value::Text(writer), Value::Integer(signed(batch)), from_time(self.now())];
+        let values = &[Value::Text(writer), Value::Integer(saturated(batch)), from_time(self.now())];
         if transaction.execute(sql, values).await? == 0 {
             // Its commit took place, although nobody heard of it.
             return Ok(());
@@ -97,16 +96,15 @@ impl Catalog {
             let values = &[
                 (*dataset).into(),
                 Value::Integer((*day).into()),
-                Value::Integer(signed(counts.requests)),
-                Value::Integer(signed(counts.not_modified)),
-                Value::Integer(signed(counts.rate_limited)),
-                Value::Integer(signed(counts.bytes)),
+                Value::Integer(saturated(counts.requests)),
+                Value::Integer(saturated(counts.not_modified)),
+                Value::Integer(saturated(counts.rate_limited)),
+                Value::Integer(saturated(counts.bytes)),
                 Value::OptionalText(name_slug.as_deref()),
             ];
             transaction.execute(sql, values).await?;
         }
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// How much a dataset was read from a day on, the newest day first. Days without a read are left out. One range of
@@ -115,13 +113,12 @@ impl Catalog {
         let sql = "SELECT day, requests, not_modified, rate_limited, bytes FROM dataset_usage
                    WHERE dataset_id = $1 AND day >= $2 ORDER BY day DESC";
         let values = &[dataset.into(), Value::Integer(first.into())];
-        let rows: Vec<(i64, i64, i64, i64, i64)> = self.engine.fetch_all(sql, values).await?;
-        let usage = |(day, requests, not_modified, rate_limited, bytes): (i64, i64, i64, i64, i64)| {
+        let days: Vec<(i64, UsageCounts)> = self.engine.list(sql, values).await?;
+        let usage = |(day, counts): (i64, UsageCounts)| {
             let corrupt = |_| CatalogError::Corrupt { column: "dataset_usage.day", value: day.to_string() };
-            let counts = from_columns([requests, not_modified, rate_limited, bytes])?;
             Ok(DayUsage { day: u32::try_from(day).map_err(corrupt)?, counts })
         };
-        rows.into_iter().map(usage).collect()
+        days.into_iter().map(usage).collect()
     }
 
     /// How much each dataset of an owner was read from a day on. Datasets without a read are left out. One range of the
@@ -134,11 +131,11 @@ impl Catalog {
         let sql = "SELECT dataset_id, requests, not_modified, rate_limited, bytes
                    FROM datasets JOIN dataset_usage USING (dataset_id) WHERE owner_id = $1 AND day >= $2";
         let values = &[owner.into(), Value::Integer(first.into())];
-        let rows: Vec<(i64, i64, i64, i64, i64)> = self.engine.fetch_all(sql, values).await?;
+        let rows: Vec<(i64, UsageCounts)> = self.engine.list(sql, values).await?;
         let mut sums: HashMap<DatasetId, UsageCounts> = HashMap::new();
-        for (dataset, requests, not_modified, rate_limited, bytes) in rows {
+        for (dataset, counts) in rows {
             let dataset = DatasetId::new(to_unsigned(dataset, "dataset_usage.dataset_id")?);
-            sums.entry(dataset).or_default().add(from_columns([requests, not_modified, rate_limited, bytes])?);
+            sums.entry(dataset).or_default().add(counts);
         }
         Ok(sums)
     }
@@ -148,22 +145,27 @@ impl Catalog {
     pub async fn sweep_usage(&self, first: u32) -> Result<(), CatalogError> {
         let sql = "DELETE FROM dataset_usage WHERE (dataset_id, day) IN (
                        SELECT dataset_id, day FROM dataset_usage WHERE day < $1 ORDER BY day LIMIT $2)";
-        let values = &[Value::Integer(first.into()), Value::Integer(SWEPT_AT_ONCE)];
-        while self.engine.write(sql, values).await? > 0 {}
+        while self.engine.write(sql, &[Value::Integer(first.into()), Value::Integer(SWEPT_AT_ONCE)]).await? > 0 {}
         let before = from_time(self.now().checked_sub_signed(WRITER_REMEMBERED).unwrap_or(DateTime::UNIX_EPOCH));
-        self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await?;
-        Ok(())
+        self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await.map(drop)
     }
 }
 
-/// The counts of a row: requests, not modified, rate limited, bytes.
-fn from_columns([requests, not_modified, rate_limited, bytes]: [i64; 4]) -> Result<UsageCounts, CatalogError> {
-    Ok(UsageCounts {
-        requests: to_unsigned(requests, "dataset_usage.requests")?,
-        not_modified: to_unsigned(not_modified, "dataset_usage.not_modified")?,
-        rate_limited: to_unsigned(rate_limited, "dataset_usage.rate_limited")?,
-        bytes: to_unsigned(bytes, "dataset_usage.bytes")?,
-    })
+/// A day or a dataset, and its counts: requests, not modified, rate limited, bytes.
+type UsageRow = (i64, i64, i64, i64, i64);
+
+impl Record for (i64, UsageCounts) {
+    type Row = UsageRow;
+
+    fn from_row((key, requests, not_modified, rate_limited, bytes): UsageRow) -> Result<Self, CatalogError> {
+        let counts = UsageCounts {
+            requests: to_unsigned(requests, "dataset_usage.requests")?,
+            not_modified: to_unsigned(not_modified, "dataset_usage.not_modified")?,
+            rate_limited: to_unsigned(rate_limited, "dataset_usage.rate_limited")?,
+            bytes: to_unsigned(bytes, "dataset_usage.bytes")?,
+        };
+        Ok((key, counts))
+    }
 }
 
 #[cfg(test)]

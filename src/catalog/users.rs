@@ -1,8 +1,7 @@
 //! Table `users`.
 
-use super::convert::{from_time, text, to_named, to_time, to_unsigned};
-use super::engine::Value;
-use super::locks::lock_owner;
+use super::convert::{from_cursor, from_time, text, to_named, to_time, to_unsigned};
+use super::engine::{Record, Transaction, Value};
 use super::{Catalog, CatalogError, UserId};
 use crate::model::user::{Plan, User, email_key};
 
@@ -15,29 +14,19 @@ pub(super) use user_columns;
 
 #[derive(sqlx::FromRow)]
 pub(super) struct UserRow {
-    user_id: i64,
+    pub(super) user_id: i64,
     email: String,
-    email_key: String,
+    /// The address in the form for comparisons.
+    pub(super) email_key: String,
     password_hash: String,
     plan: String,
     created_at: i64,
 }
 
-impl UserRow {
-    pub(super) fn id(&self) -> i64 {
-        self.user_id
-    }
+impl Record for User {
+    type Row = UserRow;
 
-    /// The recorded address, in the form for comparisons.
-    pub(super) fn email_key(&self) -> &str {
-        &self.email_key
-    }
-}
-
-impl TryFrom<UserRow> for User {
-    type Error = CatalogError;
-
-    fn try_from(row: UserRow) -> Result<Self, Self::Error> {
+    fn from_row(row: UserRow) -> Result<User, CatalogError> {
         Ok(User {
             id: UserId::new(to_unsigned(row.user_id, "users.user_id")?),
             email: row.email,
@@ -48,25 +37,29 @@ impl TryFrom<UserRow> for User {
     }
 }
 
+/// No other transaction can count the owner's datasets until this one ends, so a count under this lock is right. Take
+/// it before the lock of a dataset.
+pub(super) async fn lock_owner(transaction: &mut Transaction, owner: UserId) -> Result<(), CatalogError> {
+    let sql = "UPDATE users SET plan = plan WHERE user_id = $1";
+    transaction.execute_or(sql, &[owner.into()], CatalogError::NotFound).await
+}
+
 impl Catalog {
     /// Adds a user. `password_hash` is an Argon2id hash in PHC string form.
     pub async fn add_user(&self, email: &str, password_hash: &str, plan: Plan) -> Result<UserId, CatalogError> {
         let mut transaction = self.engine.begin().await?;
-        let row: Option<(i64,)> = transaction
-            .fetch_optional(
-                "INSERT INTO users (email, email_key, password_hash, plan, created_at)
-                 VALUES ($1, $2, $3, $4, $5)
-                 ON CONFLICT (email_key) DO NOTHING
-                 RETURNING user_id",
-                &[
-                    text(email.trim(), "email")?,
-                    Value::Text(&email_key(email)),
-                    Value::Text(password_hash),
-                    Value::Text(plan.name()),
-                    from_time(self.now()),
-                ],
-            )
-            .await?;
+        let sql = "INSERT INTO users (email, email_key, password_hash, plan, created_at)
+                   VALUES ($1, $2, $3, $4, $5)
+                   ON CONFLICT (email_key) DO NOTHING
+                   RETURNING user_id";
+        let values = &[
+            text(email.trim(), "email")?,
+            Value::Text(&email_key(email)),
+            Value::Text(password_hash),
+            Value::Text(plan.name()),
+            from_time(self.now()),
+        ];
+        let row: Option<(i64,)> = transaction.fetch_optional(sql, values).await?;
         let (user_id,) = row.ok_or(CatalogError::EmailTaken)?;
         transaction.commit().await?;
         Ok(UserId::new(to_unsigned(user_id, "users.user_id")?))
@@ -77,34 +70,20 @@ impl Catalog {
         if email.contains('\0') {
             return Ok(None);
         }
-        let row: Option<UserRow> = self
-            .engine
-            .fetch_optional(
-                concat!("SELECT ", user_columns!(), " FROM users WHERE email_key = $1"),
-                &[Value::Text(&email_key(email))],
-            )
-            .await?;
-        row.map(User::try_from).transpose()
+        let sql = concat!("SELECT ", user_columns!(), " FROM users WHERE email_key = $1");
+        self.engine.find(sql, &[Value::Text(&email_key(email))]).await
     }
 
     /// The user with this id. One look-up by primary key.
     pub async fn user(&self, id: UserId) -> Result<Option<User>, CatalogError> {
-        let row: Option<UserRow> = self
-            .engine
-            .fetch_optional(concat!("SELECT ", user_columns!(), " FROM users WHERE user_id = $1"), &[id.into()])
-            .await?;
-        row.map(User::try_from).transpose()
+        self.engine.find(concat!("SELECT ", user_columns!(), " FROM users WHERE user_id = $1"), &[id.into()]).await
     }
 
     /// The users with ids greater than `after`, by id, at most `limit`. One range of the primary key.
     pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>, CatalogError> {
-        // A number that the database cannot hold is greater than all ids.
-        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
         let sql =
             concat!("SELECT ", user_columns!(), " FROM users WHERE users.user_id > $1 ORDER BY users.user_id LIMIT $2");
-        let values = &[Value::Integer(after), Value::Integer(limit.into())];
-        let rows: Vec<UserRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(User::try_from).collect()
+        self.engine.list(sql, &[from_cursor(after.map(UserId::get), 0), Value::Integer(limit.into())]).await
     }
 
     /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of the user.
@@ -112,19 +91,13 @@ impl Catalog {
     pub async fn set_password(&self, user: UserId, password_hash: &str) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1";
-        if transaction.execute(sql, &[user.into(), Value::Text(password_hash)]).await? == 0 {
-            return Err(CatalogError::NotFound);
-        }
+        transaction.execute_or(sql, &[user.into(), Value::Text(password_hash)], CatalogError::NotFound).await?;
         transaction.execute("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// As [`Catalog::set_password`], but for who knows the old password, given as the hash that was compared. The
-    /// session with the hash `kept` stays.
-    ///
-    /// # Errors
-    /// [`CatalogError::Conflict`] if the user has another password by now.
+    /// session with the hash `kept` stays. [`CatalogError::Conflict`] if the user has another password by now.
     pub async fn change_password(
         &self,
         user: UserId,
@@ -135,14 +108,11 @@ impl Catalog {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1 AND password_hash = $3";
         let values = &[user.into(), Value::Text(new_hash), Value::Text(old_hash)];
-        if transaction.execute(sql, values).await? == 0 {
-            return Err(CatalogError::Conflict);
-        }
+        transaction.execute_or(sql, values, CatalogError::Conflict).await?;
         // No session has an empty hash.
         let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2";
         transaction.execute(sql, &[user.into(), Value::Text(kept.unwrap_or_default())]).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// Removes a user without datasets, with the user's tokens and sessions. The id is never used again.
@@ -162,16 +132,12 @@ impl Catalog {
         ] {
             transaction.execute(sql, &[user.into()]).await?;
         }
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// Changes the user's plan. Datasets beyond the new plan's limit stay.
     pub async fn set_plan(&self, user: UserId, plan: Plan) -> Result<(), CatalogError> {
         let sql = "UPDATE users SET plan = $2 WHERE user_id = $1";
-        match self.engine.write(sql, &[user.into(), Value::Text(plan.name())]).await? {
-            0 => Err(CatalogError::NotFound),
-            _ => Ok(()),
-        }
+        self.engine.write_or(sql, &[user.into(), Value::Text(plan.name())], CatalogError::NotFound).await
     }
 }

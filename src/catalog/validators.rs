@@ -5,7 +5,7 @@
 //! change of the source or of its decoding.
 
 use super::checksums::RecordChecksum;
-use super::convert::optional_text;
+use super::convert::{optional_text, saturated};
 use super::engine::{Transaction, Value};
 use super::{Catalog, CatalogError, DatasetId};
 use crate::model::dataset::Dataset;
@@ -75,9 +75,8 @@ pub(super) async fn record(
     };
     let sql = "UPDATE datasets SET validated_url = $2, source_etag = $3, source_last_modified = $4,
                    validators_checksum = $5 WHERE dataset_id = $1";
-    let id = i64::try_from(locked.id.get()).unwrap_or(i64::MAX);
     let (etag, last_modified) = (validators.etag.as_deref(), validators.last_modified.as_deref());
-    let checksum = validators_checksum(id, Some(&validators.url), etag, last_modified).finish();
+    let checksum = validators_checksum(saturated(locked.id.get()), Some(&validators.url), etag, last_modified).finish();
     let values = &[
         locked.id.into(),
         optional_text(Some(&validators.url), "url")?,
@@ -85,8 +84,7 @@ pub(super) async fn record(
         optional_text(last_modified, "last_modified")?,
         Value::Text(&checksum),
     ];
-    transaction.execute(sql, values).await?;
-    Ok(())
+    transaction.execute(sql, values).await.map(drop)
 }
 
 /// Clears the validators, so that the source is fetched whole next time.
@@ -94,6 +92,5 @@ pub(super) async fn forget(transaction: &mut Transaction, dataset: DatasetId) ->
     let sql = "UPDATE datasets SET validated_url = NULL, source_etag = NULL, source_last_modified = NULL,
                    validators_checksum = NULL
                WHERE dataset_id = $1 AND validated_url IS NOT NULL";
-    transaction.execute(sql, &[dataset.into()]).await?;
-    Ok(())
+    transaction.execute(sql, &[dataset.into()]).await.map(drop)
 }

@@ -1,20 +1,21 @@
 //! Table `versions`: publishes versions, lists them, and finds the one that a reader asks for.
+//!
+//! References show which rows are lost. Versions are never deleted, so each number up to the dataset's latest must
+//! exist. So must a dataset that has versions, and a file that a version names.
 
 use chrono::{DateTime, Utc};
 
 use super::attempts::{AttemptOutcome, FirstAttempt, PublishingAttempt, finish, start};
-use super::convert::{from_optional, from_time};
+use super::convert::{from_cursor, from_optional, from_time};
+use super::dataset_rows::{dataset_columns, lock_dataset, seal_dataset};
 use super::datasets::insert;
 use super::engine::{Transaction, Value};
 use super::files::record;
 use super::leases::give_back;
-use super::locks::lock_dataset;
-use super::presence::no_version;
-use super::rows::dataset::{dataset_columns, seal_dataset};
-use super::rows::version::{
-    Resolved, ResolvedRow, VERSIONS, VersionRecord, VersionRow, version_checksum, version_columns, versions_sql,
-};
 use super::validators::{self, FetchedState};
+use super::version_rows::{
+    Resolved, VERSIONS, VersionRecord, no_version, version_checksum, version_columns, versions_sql,
+};
 use super::webhooks;
 use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 use crate::crash;
@@ -56,33 +57,56 @@ impl Catalog {
     ///
     /// Every read asks this once: one statement, four look-ups by primary key for any number of datasets and versions.
     /// Under SQLite most of its cost is the way to a connection's thread and back. Under PostgreSQL it is one round
-    /// trip. If the version is not found, it costs another look-up.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unverified`] if a record is not what was written, or is missing although others need it.
+    /// trip. If the version is not found, it costs another look-up. [`CatalogError::Unverified`] if a record is not what
+    /// was written, or is missing although others need it.
     pub async fn resolve_read(
         &self,
         id: DatasetId,
         selector: VersionSelector,
     ) -> Result<Option<Resolved>, CatalogError> {
-        let row: Option<ResolvedRow> = match selector {
+        let (sql, number) = match selector {
             VersionSelector::Active => {
-                let sql = resolve_sql!("COALESCE(datasets.pinned_version, datasets.latest_version)");
-                self.engine.fetch_optional(sql, &[id.into()]).await?
+                (resolve_sql!("COALESCE(datasets.pinned_version, datasets.latest_version)"), None)
             }
-            VersionSelector::Latest => {
-                let sql = resolve_sql!("datasets.latest_version");
-                self.engine.fetch_optional(sql, &[id.into()]).await?
-            }
-            VersionSelector::Number(number) => {
-                let sql = resolve_sql!("$2");
-                let values = &[id.into(), number.into()];
-                self.engine.fetch_optional(sql, values).await?
-            }
+            VersionSelector::Latest => (resolve_sql!("datasets.latest_version"), None),
+            VersionSelector::Number(number) => (resolve_sql!("$2"), Some(number)),
         };
-        let resolved = row.map(Resolved::try_from).transpose()?;
+        let values = [id.into(), from_optional(number)];
+        let used = 1 + usize::from(number.is_some());
+        let resolved = self.engine.find(sql, &values[..used]).await?;
         self.check_found(id, selector, resolved.as_ref()).await?;
         Ok(resolved)
+    }
+
+    /// Tells a record that does not exist from one that was only not found.
+    pub(super) async fn check_found(
+        &self,
+        id: DatasetId,
+        selector: VersionSelector,
+        resolved: Option<&Resolved>,
+    ) -> Result<(), CatalogError> {
+        let Some(resolved) = resolved else { return self.check_no_dataset(id).await };
+        if resolved.version.is_some() {
+            return Ok(());
+        }
+        match (resolved.dataset.latest_version, selector) {
+            (None, _) => self.check_no_dataset(id).await,
+            (Some(latest), VersionSelector::Number(number)) if number > latest || number < VersionNumber::new(1) => {
+                Ok(())
+            }
+            (Some(_), _) => Err(CatalogError::Unverified { record: format!("a version of dataset {id}") }),
+        }
+    }
+
+    /// Checks that a dataset that was not found, or has no version, really has no version.
+    pub(super) async fn check_no_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
+        // One statement: the first version may have been published since the dataset was read.
+        let sql = "SELECT v.version_number FROM versions v LEFT JOIN datasets d ON d.dataset_id = v.dataset_id
+                   WHERE v.dataset_id = $1 AND (d.dataset_id IS NULL OR d.latest_version IS NULL) LIMIT 1";
+        match self.engine.has_row(sql, &[id.into()]).await? {
+            false => Ok(()),
+            true => Err(CatalogError::Unverified { record: format!("dataset {id}") }),
+        }
     }
 
     /// One version. Four look-ups by primary key.
@@ -101,10 +125,9 @@ impl Catalog {
         before: Option<VersionNumber>,
         limit: u32,
     ) -> Result<Vec<VersionRecord>, CatalogError> {
-        let before = before.map_or(i64::MAX, |number| i64::try_from(number.get()).unwrap_or(i64::MAX));
-        let values = &[dataset.into(), Value::Integer(before), Value::Integer(limit.into())];
-        let rows: Vec<VersionRow> = self.engine.fetch_all(VERSIONS, values).await?;
-        rows.into_iter().map(VersionRecord::try_from).collect()
+        let before = from_cursor(before.map(VersionNumber::get), i64::MAX);
+        let values = &[dataset.into(), before, Value::Integer(limit.into())];
+        self.engine.list(VERSIONS, values).await
     }
 
     /// Records the dataset's next version, all at once:
@@ -139,9 +162,7 @@ impl Catalog {
         }
         // Changes nothing, but locks the lease before its reservations, in the order of a renewal.
         let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1 AND attempt_id = $2";
-        if transaction.execute(sql, &[dataset.into(), attempt.id.into()]).await? == 0 {
-            return Err(CatalogError::LeaseLost);
-        }
+        transaction.execute_or(sql, &[dataset.into(), attempt.id.into()], CatalogError::LeaseLost).await?;
         // Only now, when the versions before it are committed, so that times rise with the numbers.
         let now = self.now();
         let file = match content {
@@ -195,20 +216,17 @@ pub(super) async fn add_version(
     let number = VersionNumber::new(dataset.latest_version.map_or(0, VersionNumber::get) + 1);
     let version = Version { dataset: dataset.id, number, file, alt, created_at: now };
     let checksum = version_checksum(&version, dataset.created_at).finish();
-    transaction
-        .execute(
-            "INSERT INTO versions (dataset_id, version_number, file_id, alt_file_id, created_at, record_checksum)
-             VALUES ($1, $2, $3, $4, $5, $6)",
-            &[
-                dataset.id.into(),
-                number.into(),
-                version.file.id.into(),
-                from_optional(version.alt.as_ref().map(|alt| alt.id)),
-                from_time(now),
-                Value::Text(&checksum),
-            ],
-        )
-        .await?;
+    let sql = "INSERT INTO versions (dataset_id, version_number, file_id, alt_file_id, created_at, record_checksum)
+               VALUES ($1, $2, $3, $4, $5, $6)";
+    let values = &[
+        dataset.id.into(),
+        number.into(),
+        version.file.id.into(),
+        from_optional(version.alt.as_ref().map(|alt| alt.id)),
+        from_time(now),
+        Value::Text(&checksum),
+    ];
+    transaction.execute(sql, values).await?;
     let sql = "UPDATE datasets SET latest_version = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[dataset.id.into(), number.into()]).await?;
     seal_dataset(transaction, dataset.id).await?;
@@ -223,8 +241,8 @@ async fn shared_file(
     content_hash: &str,
 ) -> Result<VersionFile, CatalogError> {
     let sql = versions_sql!("v.file_id = $2 ORDER BY v.version_number DESC LIMIT 1");
-    let row: Option<VersionRow> = transaction.fetch_optional(sql, &[dataset.into(), file.into()]).await?;
-    let file = VersionRecord::try_from(row.ok_or(CatalogError::Conflict)?)?.version.file;
+    let found: Option<VersionRecord> = transaction.find(sql, &[dataset.into(), file.into()]).await?;
+    let file = found.ok_or(CatalogError::Conflict)?.version.file;
     match file.content_hash == content_hash {
         true => Ok(file),
         false => Err(CatalogError::Conflict),
@@ -238,6 +256,6 @@ pub(super) async fn find_version(
     number: VersionNumber,
 ) -> Result<VersionRecord, CatalogError> {
     let sql = versions_sql!("v.version_number = $2");
-    let row: Option<VersionRow> = transaction.fetch_optional(sql, &[dataset.id.into(), number.into()]).await?;
-    VersionRecord::try_from(row.ok_or_else(|| no_version(dataset.id, dataset.latest_version, number))?)
+    let found = transaction.find(sql, &[dataset.id.into(), number.into()]).await?;
+    found.ok_or_else(|| no_version(dataset.id, dataset.latest_version, number))
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::attempts::kept_error;
-use super::convert::{from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
-use super::engine::{Transaction, Value};
-use super::locks::lock_dataset;
+use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
+use super::dataset_rows::lock_dataset;
+use super::engine::{Record, Transaction, Value};
 use super::{Catalog, CatalogError};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
@@ -77,7 +77,7 @@ pub struct SentDelivery {
 }
 
 #[derive(sqlx::FromRow)]
-struct SentRow {
+pub(super) struct SentRow {
     version_number: i64,
     url: String,
     claimed_at: i64,
@@ -87,10 +87,10 @@ struct SentRow {
     error: Option<String>,
 }
 
-impl TryFrom<SentRow> for SentDelivery {
-    type Error = CatalogError;
+impl Record for SentDelivery {
+    type Row = SentRow;
 
-    fn try_from(row: SentRow) -> Result<Self, Self::Error> {
+    fn from_row(row: SentRow) -> Result<SentDelivery, CatalogError> {
         let status = row.status.map(to_status("webhook_deliveries.status")).transpose()?;
         let duration = row.duration_ms.map(|millis| to_unsigned(millis, "webhook_deliveries.duration_ms"));
         let duration = duration.transpose()?.map(Duration::from_millis);
@@ -119,10 +119,10 @@ pub(super) struct WebhookRow {
     created_at: i64,
 }
 
-impl TryFrom<WebhookRow> for Webhook {
-    type Error = CatalogError;
+impl Record for Webhook {
+    type Row = WebhookRow;
 
-    fn try_from(row: WebhookRow) -> Result<Self, Self::Error> {
+    fn from_row(row: WebhookRow) -> Result<Webhook, CatalogError> {
         Ok(Webhook {
             url: row.url,
             secret: row.secret.map(Secret::from_stored),
@@ -166,36 +166,27 @@ impl Catalog {
                    RETURNING webhook_registrations";
         let registration: Option<(i64,)> = transaction.fetch_optional(sql, &[dataset.into()]).await?;
         let (registration,) = registration.ok_or(CatalogError::NotFound)?;
-        let row: WebhookRow = transaction
-            .fetch_one(
-                concat!(
-                    "INSERT INTO webhooks (dataset_id, url, secret, is_active, registration, created_at)
-                     VALUES ($1, $2, $3, (1 = 1), $4, $5)
-                     ON CONFLICT (dataset_id) DO UPDATE
-                     SET url = EXCLUDED.url, secret = EXCLUDED.secret, is_active = EXCLUDED.is_active,
-                         registration = EXCLUDED.registration, created_at = EXCLUDED.created_at,
-                         last_fired_at = NULL, last_status = NULL
-                     RETURNING ",
-                    webhook_columns!()
-                ),
-                &[
-                    dataset.into(),
-                    text(url, "url")?,
-                    optional_text(secret, "secret")?,
-                    Value::Integer(registration),
-                    from_time(self.now()),
-                ],
-            )
-            .await?;
+        let sql = concat!(
+            "INSERT INTO webhooks (dataset_id, url, secret, is_active, registration, created_at)
+             VALUES ($1, $2, $3, (1 = 1), $4, $5)
+             ON CONFLICT (dataset_id) DO UPDATE
+             SET url = EXCLUDED.url, secret = EXCLUDED.secret, is_active = EXCLUDED.is_active,
+                 registration = EXCLUDED.registration, created_at = EXCLUDED.created_at,
+                 last_fired_at = NULL, last_status = NULL
+             RETURNING ",
+            webhook_columns!()
+        );
+        let (url, secret) = (text(url, "url")?, optional_text(secret, "secret")?);
+        let values = &[dataset.into(), url, secret, Value::Integer(registration), from_time(self.now())];
+        let row: WebhookRow = transaction.fetch_one(sql, values).await?;
         transaction.commit().await?;
-        row.try_into()
+        Webhook::from_row(row)
     }
 
     /// The dataset's webhook. One look-up by primary key.
     pub async fn webhook(&self, dataset: DatasetId) -> Result<Option<Webhook>, CatalogError> {
         let sql = concat!("SELECT ", webhook_columns!(), " FROM webhooks WHERE dataset_id = $1");
-        let row: Option<WebhookRow> = self.engine.fetch_optional(sql, &[dataset.into()]).await?;
-        row.map(Webhook::try_from).transpose()
+        self.engine.find(sql, &[dataset.into()]).await
     }
 
     /// Removes the dataset's webhook and its due deliveries. A claimed delivery may still arrive.
@@ -203,13 +194,11 @@ impl Catalog {
         let mut transaction = self.engine.begin().await?;
         // No version is published between the two deletions.
         lock_dataset(&mut transaction, dataset).await?;
-        if transaction.execute("DELETE FROM webhooks WHERE dataset_id = $1", &[dataset.into()]).await? == 0 {
-            return Err(CatalogError::NoWebhook);
-        }
+        let sql = "DELETE FROM webhooks WHERE dataset_id = $1";
+        transaction.execute_or(sql, &[dataset.into()], CatalogError::NoWebhook).await?;
         let sql = "DELETE FROM webhook_deliveries WHERE dataset_id = $1 AND claimed_at IS NULL";
         transaction.execute(sql, &[dataset.into()]).await?;
-        transaction.commit().await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// Claims the delivery that has been due the longest; `None` if none is due. No other call, in whatever
@@ -225,30 +214,22 @@ impl Catalog {
             let mut transaction = self.engine.begin().await?;
             let key = [Value::Integer(dataset), Value::Integer(version)];
             let claimed_at = self.now();
-            let claimed = transaction
-                .execute(
-                    "UPDATE webhook_deliveries SET claimed_at = $3
-                     WHERE dataset_id = $1 AND version_number = $2 AND claimed_at IS NULL",
-                    &[key[0], key[1], from_time(claimed_at)],
-                )
-                .await?;
+            let sql = "UPDATE webhook_deliveries SET claimed_at = $3
+                       WHERE dataset_id = $1 AND version_number = $2 AND claimed_at IS NULL";
+            let claimed = transaction.execute(sql, &[key[0], key[1], from_time(claimed_at)]).await?;
             if claimed == 0 {
                 // Another was faster, so the next round has one fewer.
                 continue;
             }
-            let row: Option<DeliveryRow> = transaction
-                .fetch_optional(
-                    "SELECT d.name AS dataset_name, u.plan, f.entity_count, v.created_at AS refreshed_at,
-                            w.url, w.secret, w.registration
-                     FROM versions v
-                     JOIN files f ON f.file_id = v.file_id
-                     JOIN datasets d ON d.dataset_id = v.dataset_id
-                     JOIN users u ON u.user_id = d.owner_id
-                     JOIN webhooks w ON w.dataset_id = v.dataset_id AND w.is_active
-                     WHERE v.dataset_id = $1 AND v.version_number = $2",
-                    &key,
-                )
-                .await?;
+            let sql = "SELECT d.name AS dataset_name, u.plan, f.entity_count, v.created_at AS refreshed_at,
+                              w.url, w.secret, w.registration
+                       FROM versions v
+                       JOIN files f ON f.file_id = v.file_id
+                       JOIN datasets d ON d.dataset_id = v.dataset_id
+                       JOIN users u ON u.user_id = d.owner_id
+                       JOIN webhooks w ON w.dataset_id = v.dataset_id AND w.is_active
+                       WHERE v.dataset_id = $1 AND v.version_number = $2";
+            let row: Option<DeliveryRow> = transaction.fetch_optional(sql, &key).await?;
             let plan = row.as_ref().map(|row| to_named::<Plan>(row.plan.clone(), "users.plan")).transpose()?;
             if let (Some(row), Some(true)) = (&row, plan.map(Plan::has_webhooks)) {
                 let sql = "UPDATE webhook_deliveries SET url = $3 WHERE dataset_id = $1 AND version_number = $2";
@@ -279,34 +260,27 @@ impl Catalog {
         let error = outcome.answer.as_ref().err().map(|error| kept_error(error));
         let duration_ms = outcome.duration.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX));
         let mut transaction = self.engine.begin().await?;
-        transaction
-            .execute(
-                "UPDATE webhook_deliveries SET done_at = $3, duration_ms = $4, status = $5, error = $6
-                 WHERE dataset_id = $1 AND version_number = $2",
-                &[
-                    delivery.dataset.into(),
-                    delivery.version.into(),
-                    from_time(self.now()),
-                    Value::OptionalInteger(duration_ms),
-                    Value::OptionalInteger(status.map(i64::from)),
-                    Value::OptionalText(error.as_deref()),
-                ],
-            )
-            .await?;
-        transaction
-            .execute(
-                "UPDATE webhooks SET last_fired_at = $3, last_status = $4
-                 WHERE dataset_id = $1 AND registration = $2 AND (last_fired_at IS NULL OR last_fired_at <= $3)",
-                &[
-                    delivery.dataset.into(),
-                    Value::Integer(delivery.registration),
-                    from_time(delivery.claimed_at),
-                    Value::OptionalInteger(status.map(i64::from)),
-                ],
-            )
-            .await?;
-        transaction.commit().await?;
-        Ok(())
+        let sql = "UPDATE webhook_deliveries SET done_at = $3, duration_ms = $4, status = $5, error = $6
+                   WHERE dataset_id = $1 AND version_number = $2";
+        let values = &[
+            delivery.dataset.into(),
+            delivery.version.into(),
+            from_time(self.now()),
+            Value::OptionalInteger(duration_ms),
+            Value::OptionalInteger(status.map(i64::from)),
+            Value::OptionalText(error.as_deref()),
+        ];
+        transaction.execute(sql, values).await?;
+        let sql = "UPDATE webhooks SET last_fired_at = $3, last_status = $4
+                   WHERE dataset_id = $1 AND registration = $2 AND (last_fired_at IS NULL OR last_fired_at <= $3)";
+        let values = &[
+            delivery.dataset.into(),
+            Value::Integer(delivery.registration),
+            from_time(delivery.claimed_at),
+            Value::OptionalInteger(status.map(i64::from)),
+        ];
+        transaction.execute(sql, values).await?;
+        transaction.commit().await
     }
 
     /// The newest deliveries of the dataset that were sent, newest first, of versions before one, at most `limit`;
@@ -317,13 +291,11 @@ impl Catalog {
         before: Option<VersionNumber>,
         limit: u32,
     ) -> Result<Vec<SentDelivery>, CatalogError> {
-        let before = before.map_or(i64::MAX, |version| i64::try_from(version.get()).unwrap_or(i64::MAX));
+        let before = from_cursor(before.map(VersionNumber::get), i64::MAX);
         let sql = "SELECT version_number, url, claimed_at, done_at, duration_ms, status, error FROM webhook_deliveries
                    WHERE dataset_id = $1 AND version_number < $2 AND url IS NOT NULL AND claimed_at IS NOT NULL
                    ORDER BY version_number DESC LIMIT $3";
-        let values = &[dataset.into(), Value::Integer(before), Value::Integer(limit.into())];
-        let rows: Vec<SentRow> = self.engine.fetch_all(sql, values).await?;
-        rows.into_iter().map(SentDelivery::try_from).collect()
+        self.engine.list(sql, &[dataset.into(), before, Value::Integer(limit.into())]).await
     }
 }
 
@@ -335,23 +307,15 @@ pub(super) async fn record_due(
     version: VersionNumber,
     now: DateTime<Utc>,
 ) -> Result<(), CatalogError> {
-    let due = transaction
-        .execute(
-            "INSERT INTO webhook_deliveries (dataset_id, version_number, due_at)
-             SELECT dataset_id, $2, $3 FROM webhooks WHERE dataset_id = $1 AND is_active",
-            &[dataset.into(), version.into(), from_time(now)],
-        )
-        .await?;
+    let sql = "INSERT INTO webhook_deliveries (dataset_id, version_number, due_at)
+               SELECT dataset_id, $2, $3 FROM webhooks WHERE dataset_id = $1 AND is_active";
+    let due = transaction.execute(sql, &[dataset.into(), version.into(), from_time(now)]).await?;
     if due > 0 {
-        transaction
-            .execute(
-                "DELETE FROM webhook_deliveries
-                 WHERE dataset_id = $1 AND claimed_at IS NOT NULL AND version_number <= (
-                     SELECT version_number FROM webhook_deliveries WHERE dataset_id = $1
-                     ORDER BY version_number DESC LIMIT 1 OFFSET $2)",
-                &[dataset.into(), Value::Integer(KEPT)],
-            )
-            .await?;
+        let sql = "DELETE FROM webhook_deliveries
+                   WHERE dataset_id = $1 AND claimed_at IS NOT NULL AND version_number <= (
+                       SELECT version_number FROM webhook_deliveries WHERE dataset_id = $1
+                       ORDER BY version_number DESC LIMIT 1 OFFSET $2)";
+        transaction.execute(sql, &[dataset.into(), Value::Integer(KEPT)]).await?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Rows of `datasets`.
 
-use crate::catalog::checksums::RecordChecksum;
-use crate::catalog::convert::{to_named, to_time, to_unsigned};
-use crate::catalog::engine::{Transaction, Value};
-use crate::catalog::{CatalogError, DatasetId, UserId, VersionNumber};
+use super::checksums::RecordChecksum;
+use super::convert::{to_named, to_time, to_unsigned};
+use super::engine::{Record, Transaction, Value};
+use super::{CatalogError, DatasetId, UserId, VersionNumber};
 use crate::model::dataset::{About, Dataset, DatasetName, DatasetSource};
 use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
@@ -20,11 +20,11 @@ macro_rules! dataset_columns {
          datasets.infer_types, datasets.record_checksum"
     };
 }
-pub(in crate::catalog) use dataset_columns;
+pub(super) use dataset_columns;
 
 #[derive(sqlx::FromRow)]
-pub(in crate::catalog) struct DatasetRow {
-    dataset_id: i64,
+pub(super) struct DatasetRow {
+    pub(super) dataset_id: i64,
     owner_id: i64,
     name: String,
     name_slug: String,
@@ -48,7 +48,7 @@ pub(in crate::catalog) struct DatasetRow {
 }
 
 impl DatasetRow {
-    pub(in crate::catalog) fn checksum(&self) -> RecordChecksum {
+    pub(super) fn checksum(&self) -> RecordChecksum {
         RecordChecksum::of("datasets")
             .number(self.dataset_id)
             .number(self.owner_id)
@@ -73,16 +73,10 @@ impl DatasetRow {
     }
 }
 
-impl DatasetRow {
-    pub(in crate::catalog) fn id(&self) -> i64 {
-        self.dataset_id
-    }
-}
+impl Record for Dataset {
+    type Row = DatasetRow;
 
-impl TryFrom<DatasetRow> for Dataset {
-    type Error = CatalogError;
-
-    fn try_from(row: DatasetRow) -> Result<Self, Self::Error> {
+    fn from_row(row: DatasetRow) -> Result<Dataset, CatalogError> {
         let record = || format!("dataset {}", row.dataset_id);
         row.checksum().check(row.record_checksum.as_deref(), record)?;
         // A row without a checksum is taken as it is. But neither is ever empty, except on a damaged page.
@@ -114,19 +108,25 @@ impl TryFrom<DatasetRow> for Dataset {
     }
 }
 
+/// Reads the dataset. No other transaction can change it, or publish for it, until this one ends.
+pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<Dataset, CatalogError> {
+    let sql =
+        concat!("UPDATE datasets SET frozen = frozen WHERE datasets.dataset_id = $1 RETURNING ", dataset_columns!());
+    transaction.find(sql, &[id.into()]).await?.ok_or(CatalogError::NotFound)
+}
+
 /// Gives a dataset's row the checksum of what it holds now, as a part of the transaction that changed it, and tells
 /// other processes.
-pub(in crate::catalog) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
+pub(super) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
     let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
     let row: DatasetRow = transaction.fetch_one(sql, &[id.into()]).await?;
     let sql = "UPDATE datasets SET record_checksum = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[id.into(), Value::Text(&row.checksum().finish())]).await?;
-    transaction.tell().await?;
-    Ok(())
+    transaction.tell().await
 }
 
 /// An index as the database keeps it: JSON, whose escapes can stand for U+0000, too; null for none.
-pub(in crate::catalog) fn from_index(index: &IndexSettings) -> Option<String> {
+pub(super) fn from_index(index: &IndexSettings) -> Option<String> {
     // Lists of texts are always JSON.
     (!index.is_empty()).then(|| serde_json::to_string(index).unwrap_or_default())
 }

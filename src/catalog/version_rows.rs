@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::catalog::checksums::RecordChecksum;
-use crate::catalog::convert::{to_time, to_unsigned};
-use crate::catalog::rows::dataset::DatasetRow;
-use crate::catalog::{CatalogError, DatasetId, FileId, VersionNumber};
+use super::checksums::RecordChecksum;
+use super::convert::{saturated, to_time, to_unsigned};
+use super::dataset_rows::DatasetRow;
+use super::engine::Record;
+use super::{CatalogError, DatasetId, FileId, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::version::{Version, VersionFile};
 
@@ -24,7 +25,7 @@ pub struct VersionRecord {
 }
 
 #[derive(sqlx::FromRow)]
-pub(in crate::catalog) struct ResolvedRow {
+pub(super) struct ResolvedRow {
     #[sqlx(flatten)]
     dataset: DatasetRow,
     #[sqlx(flatten)]
@@ -52,10 +53,6 @@ struct JoinedRow {
 }
 
 impl JoinedRow {
-    /// The version; `None` if the join found none. `dataset_created_at` is the dataset's.
-    ///
-    /// # Errors
-    /// [`CatalogError::Unverified`] if it is not what was written, [`CatalogError::Corrupt`].
     fn version(self, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>, CatalogError> {
         let Some(number) = self.version_number else { return Ok(None) };
         let record = || format!("version {number} of dataset {dataset}");
@@ -84,18 +81,18 @@ impl JoinedRow {
     }
 }
 
-impl TryFrom<ResolvedRow> for Resolved {
-    type Error = CatalogError;
+impl Record for Resolved {
+    type Row = ResolvedRow;
 
-    fn try_from(row: ResolvedRow) -> Result<Self, Self::Error> {
-        let dataset = Dataset::try_from(row.dataset)?;
+    fn from_row(row: ResolvedRow) -> Result<Resolved, CatalogError> {
+        let dataset = Dataset::from_row(row.dataset)?;
         let version = row.version.version(dataset.id, dataset.created_at)?;
         Ok(Resolved { dataset, version })
     }
 }
 
 #[derive(sqlx::FromRow)]
-pub(in crate::catalog) struct VersionRow {
+pub(super) struct VersionRow {
     dataset_id: i64,
     is_active: bool,
     dataset_created_at: i64,
@@ -103,10 +100,10 @@ pub(in crate::catalog) struct VersionRow {
     version: JoinedRow,
 }
 
-impl TryFrom<VersionRow> for VersionRecord {
-    type Error = CatalogError;
+impl Record for VersionRecord {
+    type Row = VersionRow;
 
-    fn try_from(row: VersionRow) -> Result<Self, Self::Error> {
+    fn from_row(row: VersionRow) -> Result<VersionRecord, CatalogError> {
         let dataset = DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?);
         let created_at = to_time(row.dataset_created_at, "datasets.created_at")?;
         let version = row.version.version(dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
@@ -115,13 +112,11 @@ impl TryFrom<VersionRow> for VersionRecord {
 }
 
 /// The checksum of a version's record, with its files, of the dataset that was created at that time.
-pub(in crate::catalog) fn version_checksum(version: &Version, dataset_created_at: DateTime<Utc>) -> RecordChecksum {
-    // What the database holds fits.
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+pub(super) fn version_checksum(version: &Version, dataset_created_at: DateTime<Utc>) -> RecordChecksum {
     RecordChecksum::of("versions")
-        .number(signed(version.dataset.get()))
+        .number(saturated(version.dataset.get()))
         .number(dataset_created_at.timestamp_micros())
-        .number(signed(version.number.get()))
+        .number(saturated(version.number.get()))
         .number(version.created_at.timestamp_micros())
         .file(Some(&version.file))
         .file(version.alt.as_ref())
@@ -158,7 +153,7 @@ macro_rules! version_columns {
          a.entity_count AS alt_entity_count, a.content_hash AS alt_content_hash"
     };
 }
-pub(in crate::catalog) use version_columns;
+pub(super) use version_columns;
 
 /// Versions of a dataset as [`VersionRow`]s, with a condition on them.
 macro_rules! versions_sql {
@@ -177,11 +172,10 @@ macro_rules! versions_sql {
         )
     };
 }
-pub(in crate::catalog) use versions_sql;
+pub(super) use versions_sql;
 
 /// The newest `$3` versions of the dataset `$1` below the number `$2`, newest first, as [`VersionRow`]s.
-pub(in crate::catalog) const VERSIONS: &str =
-    versions_sql!("v.version_number < $2 ORDER BY v.version_number DESC LIMIT $3");
+pub(super) const VERSIONS: &str = versions_sql!("v.version_number < $2 ORDER BY v.version_number DESC LIMIT $3");
 
 /// The file that a version's row refers to. The join must have found it.
 fn joined_file(
@@ -193,5 +187,26 @@ fn joined_file(
     match reference == file.as_ref().map(|file| file.id) {
         true => Ok(file),
         false => Err(CatalogError::Unverified { record: record() }),
+    }
+}
+
+/// Checks that these are all versions of the dataset, newest first.
+pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) -> Result<(), CatalogError> {
+    let latest = dataset.latest_version.map_or(0, VersionNumber::get);
+    let numbers = versions.iter().map(|record| record.version.number.get());
+    match numbers.eq((1..=latest).rev()) {
+        true => Ok(()),
+        false => Err(CatalogError::Unverified { record: format!("a version of dataset {}", dataset.id) }),
+    }
+}
+
+/// The error for a version that was not found, under the lock of its dataset with this latest version: it is lost, or
+/// never existed.
+pub(super) fn no_version(dataset: DatasetId, latest: Option<VersionNumber>, number: VersionNumber) -> CatalogError {
+    match latest {
+        Some(latest) if (VersionNumber::new(1)..=latest).contains(&number) => {
+            CatalogError::Unverified { record: format!("version {number} of dataset {dataset}") }
+        }
+        _ => CatalogError::NoVersion,
     }
 }
