@@ -6,13 +6,12 @@ use super::engine::{Transaction, Value};
 use super::files::{record, unreference};
 use super::version_rows::{VersionRecord, version_checksum};
 use super::versions::find_version;
-use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, FileId, Result, VersionNumber};
 use crate::crash;
 use crate::model::dataset::Dataset;
 use crate::model::version::{NewFile, Version};
 
-/// The state from which an alternate was edited. If the alternate was replaced or deleted since, the base is another
-/// one.
+/// The state from which an alternate was edited: another one after the alternate was replaced or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlternateBase {
     pub file: FileId,
@@ -40,7 +39,7 @@ impl Catalog {
         number: VersionNumber,
         file: &NewFile,
         expected: Option<AlternateBase>,
-    ) -> Result<VersionRecord, CatalogError> {
+    ) -> Result<VersionRecord> {
         let mut transaction = self.engine.begin().await?;
         let locked = lock_dataset(&mut transaction, dataset).await?;
         let mut found = find_version(&mut transaction, &locked, number).await?;
@@ -61,11 +60,7 @@ impl Catalog {
     }
 
     /// Removes the version's alternate. Its file is then unreferenced, unless a clone shares it.
-    pub async fn delete_alternate(
-        &self,
-        dataset: DatasetId,
-        number: VersionNumber,
-    ) -> Result<VersionRecord, CatalogError> {
+    pub async fn delete_alternate(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord> {
         let mut transaction = self.engine.begin().await?;
         let locked = lock_dataset(&mut transaction, dataset).await?;
         let mut found = find_version(&mut transaction, &locked, number).await?;
@@ -77,11 +72,7 @@ impl Catalog {
     }
 }
 
-async fn set_alternate(
-    transaction: &mut Transaction,
-    dataset: &Dataset,
-    version: &Version,
-) -> Result<(), CatalogError> {
+async fn set_alternate(transaction: &mut Transaction, dataset: &Dataset, version: &Version) -> Result<()> {
     let sql =
         "UPDATE versions SET alt_file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
     let alt = from_optional(version.alt.as_ref().map(|alt| alt.id));

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::convert::{from_cursor, from_optional, from_time, to_named, to_optional_time, to_time, to_unsigned};
 use super::engine::{Record, Transaction, Value};
-use super::{AttemptId, Catalog, CatalogError, DatasetId, VersionNumber};
+use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, VersionNumber};
 use crate::model::dataset::RefreshTrigger;
 use crate::model::limits;
 
@@ -69,7 +69,7 @@ pub(super) struct AttemptRow {
 impl Record for Attempt {
     type Row = AttemptRow;
 
-    fn from_row(row: AttemptRow) -> Result<Attempt, CatalogError> {
+    fn from_row(row: AttemptRow) -> Result<Attempt> {
         let version = row.version_number.map(|number| to_unsigned(number, "refresh_attempts.version_number"));
         let finished_at = to_optional_time(row.finished_at, "refresh_attempts.finished_at")?;
         let outcome = match (finished_at, version.transpose()?) {
@@ -96,17 +96,12 @@ pub(super) const LAST_ATTEMPTS: &str =
 
 impl Catalog {
     /// The newest attempts to refresh the dataset, newest first, at most `limit`. One range of an index.
-    pub async fn last_attempts(&self, dataset: DatasetId, limit: u32) -> Result<Vec<Attempt>, CatalogError> {
+    pub async fn last_attempts(&self, dataset: DatasetId, limit: u32) -> Result<Vec<Attempt>> {
         self.attempts(dataset, None, limit).await
     }
 
     /// The same of those before an attempt; [`limits::HISTORY`] are kept.
-    pub async fn attempts(
-        &self,
-        dataset: DatasetId,
-        before: Option<AttemptId>,
-        limit: u32,
-    ) -> Result<Vec<Attempt>, CatalogError> {
+    pub async fn attempts(&self, dataset: DatasetId, before: Option<AttemptId>, limit: u32) -> Result<Vec<Attempt>> {
         let before = from_cursor(before.map(AttemptId::get), i64::MAX);
         let values = &[dataset.into(), Value::Integer(limit.into()), before];
         self.engine.list(LAST_ATTEMPTS, values).await
@@ -119,7 +114,7 @@ pub(super) async fn start(
     dataset: DatasetId,
     trigger: RefreshTrigger,
     now: DateTime<Utc>,
-) -> Result<AttemptId, CatalogError> {
+) -> Result<AttemptId> {
     let sql = "INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at)
                VALUES ($1, $2, $3)
                RETURNING attempt_id";
@@ -139,7 +134,7 @@ pub(super) async fn finish(
     attempt: PublishingAttempt<'_>,
     outcome: &AttemptOutcome,
     now: DateTime<Utc>,
-) -> Result<(), CatalogError> {
+) -> Result<()> {
     // No U+0000 as such, which PostgreSQL cannot store: JSON escapes it.
     let warnings = (!attempt.warnings.is_empty()).then(|| serde_json::json!(attempt.warnings).to_string());
     let (version, error) = match outcome {
@@ -164,8 +159,7 @@ fn to_warnings(stored: &str) -> Vec<String> {
     serde_json::from_str(stored).unwrap_or_else(|_| vec![stored.to_owned()])
 }
 
-/// The reason in its stored form: bounded, and without U+0000. A reason may quote a source that contains U+0000, and
-/// PostgreSQL cannot store it.
+/// The reason in its stored form: bounded, and without U+0000, which a source may contain and PostgreSQL cannot store.
 pub(super) fn kept_error(error: &str) -> String {
     error
         .chars()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Catalog, CatalogError};
+use super::{Catalog, Result};
 
 /// How long a reader waits for such a write. A commit takes milliseconds.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -28,7 +28,7 @@ impl Catalog {
     pub(super) async fn try_write<F, W>(&self, what: &'static str, write: F)
     where
         F: FnOnce(Catalog) -> W,
-        W: Future<Output = Result<(), CatalogError>> + Send + 'static,
+        W: Future<Output = Result<()>> + Send + 'static,
     {
         let Ok(mut state) = self.best_effort.clone().try_lock_owned() else { return };
         if state.not_before.is_some_and(|until| Instant::now() < until) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 
 use super::engine::{Engine, Transaction};
-use super::{Catalog, CatalogError};
+use super::{Catalog, Result};
 
 const CHANNEL: &str = "strata_changes";
 
@@ -27,9 +27,8 @@ pub struct Changes {
 }
 
 impl Catalog {
-    /// Begins to hear of changes by any process; `None` where nobody tells of them. Takes one connection beside those
-    /// of the catalog.
-    pub async fn changes(&self) -> Result<Option<Changes>, CatalogError> {
+    /// Begins to hear of changes by any process, by a connection of its own; `None` where nobody tells of them.
+    pub async fn changes(&self) -> Result<Option<Changes>> {
         let Engine::Postgres(link) = &self.engine else { return Ok(None) };
         let options = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
         let pool = options.acquire_timeout(ANSWER).connect_lazy_with(link.pool().connect_options().as_ref().clone());
@@ -43,7 +42,7 @@ impl Catalog {
 
 impl Changes {
     /// Waits for a change, or for a new connection in place of a lost one: there may have been changes meanwhile.
-    pub async fn next(&mut self) -> Result<(), CatalogError> {
+    pub async fn next(&mut self) -> Result<()> {
         loop {
             match tokio::time::timeout(SILENCE, self.listener.try_recv()).await {
                 // `None` is a new connection, which `recv` would not tell.
@@ -66,7 +65,7 @@ impl Changes {
 
 impl Transaction {
     /// Tells all processes of a change that a read can see, when this commits.
-    pub(super) async fn tell(&mut self) -> Result<(), CatalogError> {
+    pub(super) async fn tell(&mut self) -> Result<()> {
         match self {
             Transaction::Sqlite(_) => Ok(()),
             Transaction::Postgres(_) => self.execute("NOTIFY strata_changes", &[]).await.map(drop),

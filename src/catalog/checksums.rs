@@ -21,8 +21,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::CatalogError;
 use super::convert::saturated;
+use super::{CatalogError, Result};
 use crate::model::version::VersionFile;
 
 /// The scheme: which columns the checksum covers, and how. This build cannot compare checksums of another scheme.
@@ -79,8 +79,7 @@ impl RecordChecksum {
         hex::encode(&self.0.finalize()[..CHECKSUM_BYTES])
     }
 
-    /// Whether this is the checksum of the record. A checksum of another scheme covers other columns, and counts as
-    /// equal.
+    /// Whether this is the checksum of the record. One of another scheme covers other columns, and counts as equal.
     pub(super) fn agrees(self, stored: &str) -> bool {
         match stored.split_once(':') {
             Some((SCHEME, digits)) => digits == self.digits(),
@@ -89,7 +88,7 @@ impl RecordChecksum {
         }
     }
 
-    pub(super) fn check(self, stored: Option<&str>, record: impl FnOnce() -> String) -> Result<(), CatalogError> {
+    pub(super) fn check(self, stored: Option<&str>, record: impl FnOnce() -> String) -> Result<()> {
         match stored {
             Some(stored) if !self.agrees(stored) => Err(CatalogError::Unverified { record: record() }),
             _ => Ok(()),

@@ -18,8 +18,7 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's clock. Processes that share a catalog should agree to within seconds: a lease lasts
-    /// longer than that.
+    /// The machine's clock. Processes that share a catalog should agree to within seconds, less than a lease lasts.
     pub fn system() -> Clock {
         Clock(Source::System)
     }

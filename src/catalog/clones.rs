@@ -5,14 +5,14 @@ use super::datasets::insert;
 use super::users::lock_owner;
 use super::version_rows::{Resolved, VersionRecord};
 use super::versions::{add_version, find_version};
-use super::{AlternateBase, Catalog, CatalogError, UserId};
+use super::{AlternateBase, Catalog, CatalogError, Result, UserId};
 use crate::model::dataset::{About, Dataset, DatasetSource, NewClone, NewDataset};
 use crate::model::version::{Version, VersionSelector};
 
 impl Catalog {
     /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Ask this before you read the
     /// files. Four look-ups.
-    pub async fn check_clone(&self, clone: &NewClone, active_limit: u64) -> Result<Version, CatalogError> {
+    pub async fn check_clone(&self, clone: &NewClone, active_limit: u64) -> Result<Version> {
         let resolved = self.resolve_read(clone.source, VersionSelector::Latest).await?;
         let Resolved { dataset: source, version } = resolved.ok_or(CatalogError::NotFound)?;
         check_source(&source, clone.owner)?;
@@ -41,7 +41,7 @@ impl Catalog {
         clone: &NewClone,
         active_limit: u64,
         expected: Option<AlternateBase>,
-    ) -> Result<(Dataset, VersionRecord), CatalogError> {
+    ) -> Result<(Dataset, VersionRecord)> {
         let mut transaction = self.engine.begin().await?;
         lock_owner(&mut transaction, clone.owner).await?;
         // Its alternate must not be removed while the clone begins to share it.
@@ -79,7 +79,7 @@ impl Catalog {
 }
 
 /// Whether this owner may clone the dataset.
-fn check_source(source: &Dataset, owner: UserId) -> Result<(), CatalogError> {
+fn check_source(source: &Dataset, owner: UserId) -> Result<()> {
     match source.is_private() && source.owner != owner {
         true => Err(CatalogError::NotFound),
         false if source.frozen => Err(CatalogError::Frozen),

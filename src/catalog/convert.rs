@@ -2,20 +2,20 @@
 
 use chrono::{DateTime, Utc};
 
-use super::CatalogError;
 use super::engine::Value;
+use super::{CatalogError, Result};
 use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
 use crate::model::version::VersionNumber;
 
 /// A text from outside. PostgreSQL cannot store U+0000, so it is refused with both engines.
-pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>, CatalogError> {
+pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>> {
     match value.contains('\0') {
         true => Err(CatalogError::Nul { field }),
         false => Ok(Value::Text(value)),
     }
 }
 
-pub(super) fn optional_text<'a>(value: Option<&'a str>, field: &'static str) -> Result<Value<'a>, CatalogError> {
+pub(super) fn optional_text<'a>(value: Option<&'a str>, field: &'static str) -> Result<Value<'a>> {
     value.map_or(Ok(Value::OptionalText(None)), |value| text(value, field))
 }
 
@@ -24,7 +24,7 @@ pub(super) fn from_time(time: DateTime<Utc>) -> Value<'static> {
     Value::Integer(time.timestamp_micros())
 }
 
-pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>, CatalogError> {
+pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>> {
     DateTime::from_timestamp_micros(micros).ok_or_else(|| CatalogError::Corrupt { column, value: micros.to_string() })
 }
 
@@ -32,10 +32,7 @@ pub(super) fn from_optional_time(time: Option<DateTime<Utc>>) -> Value<'static> 
     Value::OptionalInteger(time.map(|time| time.timestamp_micros()))
 }
 
-pub(super) fn to_optional_time(
-    micros: Option<i64>,
-    column: &'static str,
-) -> Result<Option<DateTime<Utc>>, CatalogError> {
+pub(super) fn to_optional_time(micros: Option<i64>, column: &'static str) -> Result<Option<DateTime<Utc>>> {
     micros.map(|micros| to_time(micros, column)).transpose()
 }
 
@@ -44,14 +41,12 @@ pub(super) fn saturated(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The number at which a page begins, or `all` for the first page. A number that the database cannot hold is greater
-/// than all that it holds.
+/// The number at which a page begins, or `all`. One that the database cannot hold is greater than all that it holds.
 pub(super) fn from_cursor(number: Option<u64>, all: i64) -> Value<'static> {
     Value::Integer(number.map_or(all, saturated))
 }
 
-/// A number to compare with an id or a version number. A number that the database cannot hold becomes -1, which no
-/// record has.
+/// A number to compare with an id or a version number; -1, which no record has, if the database cannot hold it.
 fn key(number: u64) -> Value<'static> {
     Value::Integer(i64::try_from(number).unwrap_or(-1))
 }
@@ -75,21 +70,21 @@ where
     id.map_or(Value::OptionalInteger(None), Value::from)
 }
 
-pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'static>, CatalogError> {
+pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'static>> {
     match i64::try_from(value) {
         Ok(value) => Ok(Value::Integer(value)),
         Err(_) => Err(CatalogError::OutOfRange { field, value }),
     }
 }
 
-pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64, CatalogError> {
+pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64> {
     u64::try_from(value).map_err(|_| CatalogError::Corrupt { column, value: value.to_string() })
 }
 
-pub(super) fn to_optional_unsigned(value: Option<i64>, column: &'static str) -> Result<Option<u64>, CatalogError> {
+pub(super) fn to_optional_unsigned(value: Option<i64>, column: &'static str) -> Result<Option<u64>> {
     value.map(|value| to_unsigned(value, column)).transpose()
 }
 
-pub(super) fn to_named<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T, CatalogError> {
+pub(super) fn to_named<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T> {
     value.parse().map_err(|_| CatalogError::Corrupt { column, value })
 }

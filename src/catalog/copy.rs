@@ -17,7 +17,7 @@ use sqlx::{Arguments, AssertSqlSafe, Column, ConnectOptions, Connection, Postgre
 use super::convert::from_time;
 use super::engine::{Engine, SNAPSHOT, Transaction, Value, placeholders};
 use super::restore::TABLES;
-use super::{Catalog, CatalogError, CatalogOptions, sqlite};
+use super::{Catalog, CatalogError, CatalogOptions, Result, sqlite};
 
 impl Catalog {
     /// Writes a copy of the catalog, as of one moment, to a new SQLite file. The file is on the disk when this returns.
@@ -27,16 +27,16 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::Copy`] if there is a file of that name or it cannot be written; [`CatalogError::Database`]. An
     /// incomplete copy is then removed.
-    pub async fn copy_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
+    pub async fn copy_to_sqlite(&self, path: &Path) -> Result<()> {
         self.copy(path, false).await
     }
 
     /// As [`Catalog::copy_to_sqlite`], of a catalog that does not go on: deliveries that are due stay due.
-    pub async fn move_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
+    pub async fn move_to_sqlite(&self, path: &Path) -> Result<()> {
         self.copy(path, true).await
     }
 
-    async fn copy(&self, path: &Path, keeps_due: bool) -> Result<(), CatalogError> {
+    async fn copy(&self, path: &Path, keeps_due: bool) -> Result<()> {
         let failed = |source| CatalogError::Copy { path: path.to_owned(), source };
         let name = path.to_str().ok_or_else(|| failed(io::Error::other("its path is not UTF-8")))?;
         if tokio::fs::try_exists(path).await.map_err(failed)? {
@@ -56,7 +56,7 @@ impl Catalog {
         synced
     }
 
-    async fn write_copy(&self, path: &str, keeps_due: bool) -> Result<(), CatalogError> {
+    async fn write_copy(&self, path: &str, keeps_due: bool) -> Result<()> {
         if let Engine::Sqlite { writer, .. } = &self.engine {
             // On a connection of its own: the writer would be occupied for as long as this takes.
             let mut connection = writer.pool().connect_options().as_ref().clone().connect().await?;
@@ -107,7 +107,7 @@ async fn sync(path: &Path) -> io::Result<()> {
 }
 
 /// Copies every row that a snapshot of the PostgreSQL database holds into empty tables of the same names and columns.
-async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Result<(), CatalogError> {
+async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Result<()> {
     // Datasets and versions refer to each other.
     sqlx::query("PRAGMA defer_foreign_keys = ON").execute(&mut *copy).await?;
     let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *copy).await?;

@@ -2,8 +2,8 @@
 
 use super::checksums::RecordChecksum;
 use super::convert::{to_named, to_time, to_unsigned};
-use super::engine::{Record, Transaction, Value};
-use super::{CatalogError, DatasetId, UserId, VersionNumber};
+use super::engine::{Record, Transaction, Value, select};
+use super::{CatalogError, DatasetId, Result, UserId, VersionNumber};
 use crate::model::dataset::{About, Dataset, DatasetName, DatasetSource};
 use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
@@ -76,7 +76,7 @@ impl DatasetRow {
 impl Record for Dataset {
     type Row = DatasetRow;
 
-    fn from_row(row: DatasetRow) -> Result<Dataset, CatalogError> {
+    fn from_row(row: DatasetRow) -> Result<Dataset> {
         let record = || format!("dataset {}", row.dataset_id);
         row.checksum().check(row.record_checksum.as_deref(), record)?;
         // A row without a checksum is taken as it is. But neither is ever empty, except on a damaged page.
@@ -109,16 +109,15 @@ impl Record for Dataset {
 }
 
 /// Reads the dataset. No other transaction can change it, or publish for it, until this one ends.
-pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<Dataset, CatalogError> {
+pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<Dataset> {
     let sql =
         concat!("UPDATE datasets SET frozen = frozen WHERE datasets.dataset_id = $1 RETURNING ", dataset_columns!());
     transaction.find(sql, &[id.into()]).await?.ok_or(CatalogError::NotFound)
 }
 
-/// Gives a dataset's row the checksum of what it holds now, as a part of the transaction that changed it, and tells
-/// other processes.
-pub(super) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
-    let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
+/// Ends a transaction's change of a dataset's row: gives it the checksum of what it holds now, and tells processes.
+pub(super) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<()> {
+    let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
     let row: DatasetRow = transaction.fetch_one(sql, &[id.into()]).await?;
     let sql = "UPDATE datasets SET record_checksum = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[id.into(), Value::Text(&row.checksum().finish())]).await?;
@@ -131,7 +130,7 @@ pub(super) fn from_index(index: &IndexSettings) -> Option<String> {
     (!index.is_empty()).then(|| serde_json::to_string(index).unwrap_or_default())
 }
 
-fn to_index(json: Option<String>) -> Result<IndexSettings, CatalogError> {
+fn to_index(json: Option<String>) -> Result<IndexSettings> {
     let Some(json) = json else { return Ok(IndexSettings::default()) };
     serde_json::from_str(&json).map_err(|_| CatalogError::Corrupt { column: "datasets.index_paths", value: json })
 }

@@ -5,13 +5,13 @@ use chrono::{DateTime, Utc};
 use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
 use super::convert::{from_cursor, from_time, optional_text, text, to_unsigned};
 use super::dataset_rows::{DatasetRow, dataset_columns, from_index, lock_dataset, seal_dataset};
-use super::engine::{Record, Transaction, Value};
+use super::engine::{Record, Transaction, Value, select};
 use super::leases::give_up_lease;
 use super::listings::folded;
 use super::users::lock_owner;
 use super::validators::{self, is_fetched_alike};
 use super::version_rows::{VERSIONS, VersionRecord, VersionRow, check_all_versions};
-use super::{Catalog, CatalogError, DatasetId, UserId};
+use super::{Catalog, CatalogError, DatasetId, Result, UserId};
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
@@ -31,7 +31,7 @@ impl Catalog {
     /// Creates a dataset without versions, unless its owner would then have more than `active_limit` datasets that are
     /// not frozen. [`CatalogError::NameTaken`] comes before [`CatalogError::PlanLimit`], so that a caller who wants to
     /// create or find the dataset learns that it exists.
-    pub async fn create_dataset(&self, new: &NewDataset, active_limit: u64) -> Result<Dataset, CatalogError> {
+    pub async fn create_dataset(&self, new: &NewDataset, active_limit: u64) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let dataset = insert(&mut transaction, new, active_limit, self.now()).await?;
         transaction.commit().await?;
@@ -39,8 +39,8 @@ impl Catalog {
     }
 
     /// The dataset with this id. One look-up by primary key.
-    pub async fn dataset(&self, id: DatasetId) -> Result<Option<Dataset>, CatalogError> {
-        let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
+    pub async fn dataset(&self, id: DatasetId) -> Result<Option<Dataset>> {
+        let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
         let row: Option<DatasetRow> = self.engine.fetch_optional(sql, &[id.into()]).await?;
         if row.is_none() {
             self.check_no_dataset(id).await?;
@@ -49,55 +49,43 @@ impl Catalog {
     }
 
     /// The owner's dataset of exactly this name. One indexed look-up.
-    pub async fn dataset_by_name(&self, owner: UserId, name: &DatasetName) -> Result<Option<Dataset>, CatalogError> {
-        let sql = concat!(
-            "SELECT ",
-            dataset_columns!(),
-            " FROM datasets WHERE datasets.owner_id = $1 AND datasets.name = $2"
-        );
+    pub async fn dataset_by_name(&self, owner: UserId, name: &DatasetName) -> Result<Option<Dataset>> {
+        let sql = select!(dataset_columns, "datasets WHERE datasets.owner_id = $1 AND datasets.name = $2");
         self.engine.find(sql, &[owner.into(), Value::Text(name.as_str())]).await
     }
 
     /// Whether there is any dataset. One look-up.
-    pub async fn has_datasets(&self) -> Result<bool, CatalogError> {
+    pub async fn has_datasets(&self) -> Result<bool> {
         self.engine.has_row("SELECT dataset_id FROM datasets LIMIT 1", &[]).await
     }
 
-    /// The dataset with this id, if it is this owner's. One look-up by primary key. Ownership never changes, so the
-    /// caller may then change the dataset by its id.
-    pub async fn owned_dataset(&self, owner: UserId, id: DatasetId) -> Result<Dataset, CatalogError> {
+    /// The dataset with this id, if it is this owner's, which never changes. One look-up by primary key.
+    pub async fn owned_dataset(&self, owner: UserId, id: DatasetId) -> Result<Dataset> {
         let dataset = self.dataset(id).await?;
         dataset.filter(|dataset| dataset.owner == owner).ok_or(CatalogError::NotFound)
     }
 
     /// How many datasets an owner has, and how many of them are not frozen.
-    pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64), CatalogError> {
+    pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64)> {
         let sql = "SELECT COUNT(*), COUNT(CASE WHEN frozen THEN NULL ELSE 1 END) FROM datasets WHERE owner_id = $1";
         let (all, active): (i64, i64) = self.engine.fetch_optional(sql, &[owner.into()]).await?.unwrap_or_default();
         Ok((to_unsigned(all, "datasets count")?, to_unsigned(active, "datasets count")?))
     }
 
     /// The dataset whose ping URL holds this token. One indexed look-up.
-    pub async fn dataset_by_ping_token(&self, token: &str) -> Result<Option<Dataset>, CatalogError> {
+    pub async fn dataset_by_ping_token(&self, token: &str) -> Result<Option<Dataset>> {
         if token.contains('\0') {
             return Ok(None);
         }
-        let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.ping_token = $1");
+        let sql = select!(dataset_columns, "datasets WHERE datasets.ping_token = $1");
         self.engine.find(sql, &[Value::Text(token)]).await
     }
 
-    /// The owner's datasets with ids greater than `after`, by id, at most `limit`. One range of an index and
-    /// a sort of the owner's datasets.
-    pub async fn datasets_of(
-        &self,
-        owner: UserId,
-        after: Option<DatasetId>,
-        limit: u32,
-    ) -> Result<Vec<Dataset>, CatalogError> {
-        let sql = concat!(
-            "SELECT ",
-            dataset_columns!(),
-            " FROM datasets WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2
+    /// The owner's datasets with ids greater than `after`, by id, at most `limit`. Sorts a range of an index.
+    pub async fn datasets_of(&self, owner: UserId, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
+        let sql = select!(
+            dataset_columns,
+            "datasets WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2
               ORDER BY datasets.dataset_id LIMIT $3"
         );
         let values = &[owner.into(), from_cursor(after.map(DatasetId::get), 0), Value::Integer(limit.into())];
@@ -105,20 +93,17 @@ impl Catalog {
     }
 
     /// The datasets of all owners with ids greater than `after`, by id, at most `limit`. One range of the primary key.
-    pub async fn datasets(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>, CatalogError> {
-        let sql = concat!(
-            "SELECT ",
-            dataset_columns!(),
-            " FROM datasets WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT $2"
-        );
+    pub async fn datasets(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
+        let sql =
+            select!(dataset_columns, "datasets WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT $2");
         self.engine.list(sql, &[from_cursor(after.map(DatasetId::get), 0), Value::Integer(limit.into())]).await
     }
 
     /// The dataset with its versions, newest first, and its last attempts, as of one moment: exactly the dataset's
     /// active version is marked as active. Three statements; costs what it returns.
-    pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>, CatalogError> {
+    pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>> {
         let mut snapshot = self.engine.begin_snapshot().await?;
-        let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
+        let sql = select!(dataset_columns, "datasets WHERE datasets.dataset_id = $1");
         let Some(dataset): Option<DatasetRow> = snapshot.fetch_optional(sql, &[id.into()]).await? else {
             drop(snapshot);
             self.check_no_dataset(id).await?;
@@ -138,7 +123,7 @@ impl Catalog {
 
     /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is
     /// never used again. [`CatalogError::Busy`] while it is refreshed.
-    pub async fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
+    pub async fn delete_dataset(&self, id: DatasetId) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         lock_dataset(&mut transaction, id).await?;
         let sql = "SELECT version_number FROM versions WHERE dataset_id = $1 LIMIT 1";
@@ -161,7 +146,7 @@ impl Catalog {
     /// Changes only the fields that `change` names. The next time of a schedule is computed again if the schedule is
     /// new or now has something to fetch. If the same schedule is saved again, the next time is computed again unless
     /// it is due, because a due run must not be lost.
-    pub async fn update_dataset(&self, id: DatasetId, change: &DatasetChange) -> Result<Dataset, CatalogError> {
+    pub async fn update_dataset(&self, id: DatasetId, change: &DatasetChange) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let old = lock_dataset(&mut transaction, id).await?;
         let mut new = old.clone();
@@ -222,9 +207,8 @@ impl Catalog {
         Ok(new)
     }
 
-    /// Replaces the key of a private dataset. The old one opens nothing from then on. [`CatalogError::Conflict`] if the
-    /// dataset is public.
-    pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset, CatalogError> {
+    /// Replaces the key of a private dataset; [`CatalogError::Conflict`] if it is public. The old key opens nothing.
+    pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let mut dataset = lock_dataset(&mut transaction, id).await?;
         if !dataset.is_private() {
@@ -239,7 +223,7 @@ impl Catalog {
     }
 
     /// Replaces the token of the dataset's ping URL. The old URL finds nothing from then on.
-    pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset, CatalogError> {
+    pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let mut dataset = lock_dataset(&mut transaction, id).await?;
         let sql = "UPDATE datasets SET ping_token = $2 WHERE dataset_id = $1";
@@ -255,11 +239,8 @@ fn is_push(dataset: &Dataset) -> bool {
     dataset.source == DatasetSource::Push
 }
 
-pub(super) async fn check_limit(
-    transaction: &mut Transaction,
-    owner: UserId,
-    active_limit: u64,
-) -> Result<(), CatalogError> {
+/// Call it under the owner's lock.
+pub(super) async fn check_limit(transaction: &mut Transaction, owner: UserId, active_limit: u64) -> Result<()> {
     let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1 AND NOT frozen";
     let (active,): (i64,) = transaction.fetch_one(sql, &[owner.into()]).await?;
     match to_unsigned(active, "datasets count")? > active_limit {
@@ -269,7 +250,7 @@ pub(super) async fn check_limit(
 }
 
 /// Marks the next time of the dataset's schedule as to be computed, if it has a schedule that matters.
-pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
+pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> Result<()> {
     let sql = "UPDATE datasets
                SET next_run_at = CASE WHEN schedule IS NULL OR source = 'push' OR frozen THEN NULL ELSE 0 END
                WHERE dataset_id = $1";
@@ -281,7 +262,7 @@ pub(super) async fn insert(
     new: &NewDataset,
     active_limit: u64,
     now: DateTime<Utc>,
-) -> Result<Dataset, CatalogError> {
+) -> Result<Dataset> {
     lock_owner(transaction, new.owner).await?;
     let (source, index) = (new.source.to_string(), from_index(&new.index));
     let (folded_name, folded_description) = folded(&new.name, &new.about);

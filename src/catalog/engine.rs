@@ -9,8 +9,8 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Arguments, Database, Encode, FromRow, Postgres, Sqlite, Type};
 
-use super::CatalogError;
 use super::link::{Lent, Link, is_broken, within};
+use super::{CatalogError, Result};
 
 /// Begins a PostgreSQL transaction that only reads, all as of one moment.
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -44,8 +44,16 @@ impl<T> Row for T where T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, 
 pub(super) trait Record: Sized {
     type Row: Row;
 
-    fn from_row(row: Self::Row) -> Result<Self, CatalogError>;
+    fn from_row(row: Self::Row) -> Result<Self>;
 }
+
+/// The statement that selects the columns of a macro from tables, with conditions.
+macro_rules! select {
+    ($columns:ident, $from:literal) => {
+        concat!("SELECT ", $columns!(), " FROM ", $from)
+    };
+}
+pub(super) use select;
 
 /// Runs one statement on the connection of a transaction, whichever engine it is of.
 macro_rules! run {
@@ -65,11 +73,7 @@ macro_rules! run {
 
 impl Engine {
     /// The first row that `sql`, which only reads, yields.
-    pub(super) async fn fetch_optional<T: Row>(
-        &self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Option<T>, CatalogError> {
+    pub(super) async fn fetch_optional<T: Row>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
         let mut connection = self.read().await?;
         match connection.first_row(sql, values).await {
             Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_optional(sql, values).await,
@@ -78,11 +82,7 @@ impl Engine {
     }
 
     /// All rows that `sql`, which only reads, yields. The statement, or the data, must bound the number of rows.
-    pub(super) async fn fetch_all<T: Row>(
-        &self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Vec<T>, CatalogError> {
+    pub(super) async fn fetch_all<T: Row>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
         let mut connection = self.read().await?;
         match connection.all_rows(sql, values).await {
             Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_all(sql, values).await,
@@ -91,20 +91,12 @@ impl Engine {
     }
 
     /// As [`Engine::fetch_optional`], as what the row stands for.
-    pub(super) async fn find<T: Record>(
-        &self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Option<T>, CatalogError> {
+    pub(super) async fn find<T: Record>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
         self.fetch_optional(sql, values).await?.map(T::from_row).transpose()
     }
 
     /// As [`Engine::fetch_all`], as what the rows stand for.
-    pub(super) async fn list<T: Record>(
-        &self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Vec<T>, CatalogError> {
+    pub(super) async fn list<T: Record>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
         self.fetch_all(sql, values).await?.into_iter().map(T::from_row).collect()
     }
 
@@ -116,7 +108,7 @@ impl Engine {
     }
 
     /// Begins a transaction that writes. Under SQLite it holds the file's one write lock from here on.
-    pub(super) async fn begin(&self) -> Result<Transaction, CatalogError> {
+    pub(super) async fn begin(&self) -> Result<Transaction> {
         Ok(match self {
             Engine::Sqlite { writer, .. } => Transaction::Sqlite(Box::pin(writer.begin("BEGIN IMMEDIATE")).await?),
             Engine::Postgres(link) => Transaction::Postgres(Box::pin(link.begin("BEGIN")).await?),
@@ -124,14 +116,13 @@ impl Engine {
     }
 
     /// Begins a transaction that only reads; all its statements see one moment.
-    pub(super) async fn begin_snapshot(&self) -> Result<Transaction, CatalogError> {
+    pub(super) async fn begin_snapshot(&self) -> Result<Transaction> {
         Ok(match self {
             Engine::Sqlite { readers, .. } => Transaction::Sqlite(Box::pin(readers.begin("BEGIN")).await?),
             Engine::Postgres(link) => Transaction::Postgres(Box::pin(link.begin(SNAPSHOT)).await?),
         })
     }
 
-    /// Closes all connections. An SQLite file is whole afterwards, without a log beside it.
     pub(super) async fn close(self) {
         match self {
             Engine::Sqlite { readers, writer } => {
@@ -143,7 +134,7 @@ impl Engine {
     }
 
     /// Runs `sql`, which writes, as a transaction of its own and tells how many rows it changed.
-    pub(super) async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, CatalogError> {
+    pub(super) async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64> {
         let mut transaction = self.begin().await?;
         let changed = transaction.execute(sql, values).await?;
         transaction.commit().await?;
@@ -151,17 +142,12 @@ impl Engine {
     }
 
     /// As [`Engine::write`]; if it changes no row, the outcome is `none`.
-    pub(super) async fn write_or(
-        &self,
-        sql: &'static str,
-        values: &[Value<'_>],
-        none: CatalogError,
-    ) -> Result<(), CatalogError> {
+    pub(super) async fn write_or(&self, sql: &'static str, values: &[Value<'_>], none: CatalogError) -> Result<()> {
         if self.write(sql, values).await? == 0 { Err(none) } else { Ok(()) }
     }
 
     /// Whether `sql`, which only reads, yields a row; of one integer.
-    pub(super) async fn has_row(&self, sql: &'static str, values: &[Value<'_>]) -> Result<bool, CatalogError> {
+    pub(super) async fn has_row(&self, sql: &'static str, values: &[Value<'_>]) -> Result<bool> {
         Ok(self.fetch_optional::<(i64,)>(sql, values).await?.is_some())
     }
 }
@@ -178,32 +164,20 @@ impl Transaction {
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Option<T>, CatalogError> {
+    ) -> Result<Option<T>> {
         Ok(self.first_row(sql, values).await?)
     }
 
     /// As [`Transaction::fetch_optional`], as what the row stands for.
-    pub(super) async fn find<T: Record>(
-        &mut self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Option<T>, CatalogError> {
+    pub(super) async fn find<T: Record>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<T>> {
         self.fetch_optional(sql, values).await?.map(T::from_row).transpose()
     }
 
-    pub(super) async fn fetch_all<T: Row>(
-        &mut self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<Vec<T>, CatalogError> {
+    pub(super) async fn fetch_all<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>> {
         Ok(self.all_rows(sql, values).await?)
     }
 
-    pub(super) async fn fetch_one<T: Row>(
-        &mut self,
-        sql: &'static str,
-        values: &[Value<'_>],
-    ) -> Result<T, CatalogError> {
+    pub(super) async fn fetch_one<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<T> {
         Ok(self.first_row(sql, values).await?.ok_or(sqlx::Error::RowNotFound)?)
     }
 
@@ -215,7 +189,7 @@ impl Transaction {
         run!(self, query_as_with(sql, values).fetch_all())
     }
 
-    pub(super) async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, CatalogError> {
+    pub(super) async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64> {
         Ok(run!(self, query_with(sql, values).execute().map(|done| done.rows_affected()))?)
     }
 
@@ -225,12 +199,11 @@ impl Transaction {
         sql: &'static str,
         values: &[Value<'_>],
         none: CatalogError,
-    ) -> Result<(), CatalogError> {
+    ) -> Result<()> {
         if self.execute(sql, values).await? == 0 { Err(none) } else { Ok(()) }
     }
 
-    /// Makes everything done in it permanent and visible, all at once.
-    pub(super) async fn commit(self) -> Result<(), CatalogError> {
+    pub(super) async fn commit(self) -> Result<()> {
         match self {
             Transaction::Sqlite(lent) => Box::pin(lent.commit()).await?,
             Transaction::Postgres(lent) => Box::pin(lent.commit()).await?,
@@ -285,11 +258,7 @@ pub(super) fn placeholders(count: usize) -> String {
 }
 
 /// What a statement yields for these texts, a hundred at a time. One that the catalog cannot hold is never found.
-pub(super) async fn rows_of_texts<T: Row>(
-    engine: &Engine,
-    sql: &'static str,
-    texts: &[&str],
-) -> Result<Vec<T>, CatalogError> {
+pub(super) async fn rows_of_texts<T: Row>(engine: &Engine, sql: &'static str, texts: &[&str]) -> Result<Vec<T>> {
     let mut rows = Vec::new();
     for chunk in texts.chunks(AT_ONCE) {
         let text = |number| chunk.get(number).copied().filter(|text: &&str| !text.contains('\0'));

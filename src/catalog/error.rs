@@ -82,8 +82,7 @@ pub enum CatalogError {
     /// A record is not what was written, or is missing. Restore it from a backup.
     #[error("the catalog is damaged: the record of {record} is not what was written")]
     Unverified { record: String },
-    /// The tables cannot be brought up to date, for instance because a newer version of the service has
-    /// changed them.
+    /// The tables cannot be brought up to date, for instance because a newer version of the service has changed them.
     #[error("cannot migrate the catalog")]
     Migration(#[source] MigrateError),
     /// The database cannot be used at the moment. After a failed commit the change may have been made.

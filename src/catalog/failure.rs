@@ -23,8 +23,7 @@ pub enum Unavailability {
     ReadOnly,
     #[error("there is no memory or file descriptor left for it")]
     Exhausted,
-    /// The SQLite file was removed or replaced. The problem ends when the same file has its name again, or with a
-    /// restart.
+    /// Ends when the same file has its name again, or with a restart.
     #[error("its file was removed or replaced")]
     Replaced,
     #[error("it is closed, because the process ends")]

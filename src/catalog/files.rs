@@ -17,8 +17,8 @@ use chrono::{DateTime, Utc};
 
 use super::clock::{after, before};
 use super::convert::{from_cursor, from_optional, from_time, from_unsigned, text, to_optional_time, to_unsigned};
-use super::engine::{AT_ONCE, Record, Transaction, Value, placeholders, rows_of_texts};
-use super::{AttemptId, Catalog, CatalogError, FileId, HoldId};
+use super::engine::{AT_ONCE, Record, Transaction, Value, placeholders, rows_of_texts, select};
+use super::{AttemptId, Catalog, CatalogError, FileId, HoldId, Result};
 use crate::model::version::{NewFile, VersionFile};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +31,7 @@ pub struct RecordedFile {
 #[derive(Debug)]
 pub struct ListedFile {
     pub id: FileId,
-    /// Its record, or why it cannot be read.
-    pub file: Result<RecordedFile, CatalogError>,
+    pub file: Result<RecordedFile>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -48,7 +47,7 @@ pub(super) struct FileRow {
 impl Record for VersionFile {
     type Row = FileRow;
 
-    fn from_row(row: FileRow) -> Result<VersionFile, CatalogError> {
+    fn from_row(row: FileRow) -> Result<VersionFile> {
         Ok(VersionFile {
             id: FileId::new(to_unsigned(row.file_id, "files.file_id")?),
             path: row.path,
@@ -62,7 +61,7 @@ impl Record for VersionFile {
 impl Record for RecordedFile {
     type Row = FileRow;
 
-    fn from_row(row: FileRow) -> Result<RecordedFile, CatalogError> {
+    fn from_row(row: FileRow) -> Result<RecordedFile> {
         let unreferenced_since = to_optional_time(row.unreferenced_since, "files.unreferenced_since")?;
         Ok(RecordedFile { file: VersionFile::from_row(row)?, unreferenced_since })
     }
@@ -109,14 +108,13 @@ static REFERRED_IN_TABLE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Reserves a path until then, as a part of `transaction`. With a `holder`, the reservation is renewed and ends with
-/// the holder's lease.
+/// Reserves a path until then. With a `holder`, the reservation is renewed and ends with the holder's lease.
 pub(super) async fn reserve(
     transaction: &mut Transaction,
     path: &str,
     holder: Option<AttemptId>,
     expires_at: DateTime<Utc>,
-) -> Result<(), CatalogError> {
+) -> Result<()> {
     let sql = "INSERT INTO file_reservations (path, attempt_id, expires_at) VALUES ($1, $2, $3)
                ON CONFLICT (path) DO UPDATE
                SET attempt_id = EXCLUDED.attempt_id, expires_at = EXCLUDED.expires_at";
@@ -125,18 +123,15 @@ pub(super) async fn reserve(
 
 impl Catalog {
     /// The recorded file at a path of the store. One look-up by index.
-    pub async fn file_at(&self, path: &str) -> Result<Option<VersionFile>, CatalogError> {
-        let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE path = $1");
+    pub async fn file_at(&self, path: &str) -> Result<Option<VersionFile>> {
+        let sql = select!(file_columns, "files WHERE path = $1");
         self.engine.find(sql, &[text(path, "path")?]).await
     }
 
     /// Other recorded files of the same entities as `file`, at most `limit`. Reads all records of files.
-    pub async fn files_alike(&self, file: &VersionFile, limit: u32) -> Result<Vec<VersionFile>, CatalogError> {
-        let sql = concat!(
-            "SELECT ",
-            file_columns!(),
-            " FROM files WHERE content_hash = $1 AND file_id <> $2 ORDER BY file_id DESC LIMIT $3"
-        );
+    pub async fn files_alike(&self, file: &VersionFile, limit: u32) -> Result<Vec<VersionFile>> {
+        let sql =
+            select!(file_columns, "files WHERE content_hash = $1 AND file_id <> $2 ORDER BY file_id DESC LIMIT $3");
         let values = &[text(&file.content_hash, "content_hash")?, file.id.into(), Value::Integer(limit.into())];
         self.engine.list(sql, values).await
     }
@@ -144,19 +139,18 @@ impl Catalog {
     /// Reserves a path of the store for a new file. Call it before the first byte is written, so that no sweep finds an
     /// unknown file. The reservation ends after `lasts`. A second call moves the end. The file of a refresh is reserved
     /// with its lease ([`Catalog::acquire_refresh`]).
-    pub async fn reserve_file(&self, path: &str, lasts: Duration) -> Result<(), CatalogError> {
+    pub async fn reserve_file(&self, path: &str, lasts: Duration) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         reserve(&mut transaction, path, None, after(self.now(), lasts)).await?;
         transaction.commit().await
     }
 
-    /// Ends the reservation of a path whose file is no longer needed.
-    pub async fn release_file(&self, path: &str) -> Result<(), CatalogError> {
+    pub async fn release_file(&self, path: &str) -> Result<()> {
         self.engine.write("DELETE FROM file_reservations WHERE path = $1", &[text(path, "path")?]).await.map(drop)
     }
 
     /// The paths that are reserved without a refresh, at most 1,000: of files of new datasets and of alternates.
-    pub async fn reserved_files(&self) -> Result<Vec<String>, CatalogError> {
+    pub async fn reserved_files(&self) -> Result<Vec<String>> {
         let sql = "SELECT path FROM file_reservations WHERE attempt_id IS NULL LIMIT $1";
         let reserved: Vec<(String,)> = self.engine.fetch_all(sql, &[Value::Integer(RESERVED_AT_ONCE)]).await?;
         Ok(reserved.into_iter().map(|(path,)| path).collect())
@@ -164,7 +158,7 @@ impl Catalog {
 
     /// Ends the expired reservations and returns their number. Their files can then no longer be recorded. A sweep does
     /// this before it lists the store. A commit for each.
-    pub async fn expire_reservations(&self) -> Result<u64, CatalogError> {
+    pub async fn expire_reservations(&self) -> Result<u64> {
         let now = from_time(self.now());
         let mut ended = 0;
         loop {
@@ -184,21 +178,20 @@ impl Catalog {
     /// Which of these paths are recorded or reserved. A file of the store that was listed before this call, and is not
     /// in the result, never will be. It may be removed, unless files are held ([`Catalog::files_held`]). Two look-ups
     /// by index for each path, a statement for a hundred.
-    pub async fn files_named(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+    pub async fn files_named(&self, paths: &[&str]) -> Result<HashSet<String>> {
         let rows: Vec<(String,)> = rows_of_texts(&self.engine, NAMED.as_str(), paths).await?;
         Ok(rows.into_iter().map(|(path,)| path).collect())
     }
 
     /// As [`Catalog::files_named`], but without indexes. Ask this too before you remove a file, because a damaged index
     /// may have fewer entries than its table. Reads all records of files and reservations for every hundred paths.
-    pub async fn files_named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+    pub async fn files_named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>> {
         let rows: Vec<(String, i64)> = rows_of_texts(&self.engine, NAMED_IN_TABLES.as_str(), paths).await?;
         Ok(rows.into_iter().map(|(path, _)| path).collect())
     }
 
-    /// Which of these files a version names, as its entities or its alternate, without indexes. Reads all versions
-    /// twice for every hundred files.
-    async fn referred_in_table(&self, files: &[FileId]) -> Result<HashSet<FileId>, CatalogError> {
+    /// Which of these files a version names, without indexes. Reads all versions twice for every hundred files.
+    async fn referred_in_table(&self, files: &[FileId]) -> Result<HashSet<FileId>> {
         let mut referred = HashSet::new();
         for chunk in files.chunks(AT_ONCE) {
             let value = |position: usize| chunk.get(position).map_or(Value::OptionalInteger(None), |id| (*id).into());
@@ -213,14 +206,14 @@ impl Catalog {
 
     /// The recorded files with ids greater than `after`, by id, at most `limit`. Page by page this gives all of them,
     /// also those that nothing refers to. One range of the primary key.
-    pub async fn files(&self, after: Option<FileId>, limit: u32) -> Result<Vec<RecordedFile>, CatalogError> {
-        let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE file_id > $1 ORDER BY file_id LIMIT $2");
+    pub async fn files(&self, after: Option<FileId>, limit: u32) -> Result<Vec<RecordedFile>> {
+        let sql = select!(file_columns, "files WHERE file_id > $1 ORDER BY file_id LIMIT $2");
         self.engine.list(sql, &[from_cursor(after.map(FileId::get), 0), Value::Integer(limit.into())]).await
     }
 
     /// As [`Catalog::files`], but an unreadable record gives its error in its place. So one damaged record does not
     /// hide the others. A page with such a record costs one statement per record.
-    pub async fn files_apart(&self, after: Option<FileId>, limit: u32) -> Result<Vec<ListedFile>, CatalogError> {
+    pub async fn files_apart(&self, after: Option<FileId>, limit: u32) -> Result<Vec<ListedFile>> {
         match self.files(after, limit).await {
             Ok(page) => {
                 return Ok(page.into_iter().map(|file| ListedFile { id: file.file.id, file: Ok(file) }).collect());
@@ -246,14 +239,14 @@ impl Catalog {
     }
 
     /// The record of a file. One look-up by primary key.
-    pub async fn recorded_file(&self, id: FileId) -> Result<Option<RecordedFile>, CatalogError> {
-        let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE file_id = $1");
+    pub async fn recorded_file(&self, id: FileId) -> Result<Option<RecordedFile>> {
+        let sql = select!(file_columns, "files WHERE file_id = $1");
         self.engine.find(sql, &[id.into()]).await
     }
 
     /// The files without a reference for longer than `older_than`, the longest first, at most `limit`. None while files
     /// are held. One range of an index of only such files.
-    pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>, CatalogError> {
+    pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>> {
         let sql = "SELECT file_id, path, size_bytes, entity_count, content_hash, unreferenced_since FROM files
                    WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
                    ORDER BY unreferenced_since LIMIT $3";
@@ -267,11 +260,7 @@ impl Catalog {
     ///
     /// Both the indexes of `versions` and the table must show that nothing refers to a file. A file to which only the
     /// table refers loses its mark. Reads all versions twice for every hundred files.
-    pub async fn remove_file_records(
-        &self,
-        files: &[FileId],
-        older_than: Duration,
-    ) -> Result<Vec<VersionFile>, CatalogError> {
+    pub async fn remove_file_records(&self, files: &[FileId], older_than: Duration) -> Result<Vec<VersionFile>> {
         let mut removed = Vec::new();
         if files.is_empty() {
             return Ok(removed);
@@ -308,9 +297,8 @@ impl Catalog {
         Ok(removed)
     }
 
-    /// Keeps every file record, and so every file that a sweep would remove, for `lasts`. A caller that copies listed
-    /// files holds them meanwhile. Expired holds are removed.
-    pub async fn hold_files(&self, lasts: Duration) -> Result<HoldId, CatalogError> {
+    /// Keeps every file that a sweep would remove, for `lasts`, while the caller copies files. Removes expired holds.
+    pub async fn hold_files(&self, lasts: Duration) -> Result<HoldId> {
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
         let now = self.now();
@@ -322,7 +310,7 @@ impl Catalog {
     }
 
     /// Extends a hold to `lasts` from now; [`CatalogError::LeaseLost`] if it has expired, because files may be gone.
-    pub async fn renew_hold(&self, hold: HoldId, lasts: Duration) -> Result<(), CatalogError> {
+    pub async fn renew_hold(&self, hold: HoldId, lasts: Duration) -> Result<()> {
         let now = self.now();
         let sql = "UPDATE file_holds SET expires_at = $2 WHERE hold_id = $1 AND expires_at > $3";
         let values = &[hold.into(), from_time(after(now, lasts)), from_time(now)];
@@ -330,29 +318,24 @@ impl Catalog {
     }
 
     /// Ends a hold; one that has expired is over already.
-    pub async fn release_hold(&self, hold: HoldId) -> Result<(), CatalogError> {
+    pub async fn release_hold(&self, hold: HoldId) -> Result<()> {
         self.engine.write("DELETE FROM file_holds WHERE hold_id = $1", &[hold.into()]).await.map(drop)
     }
 
     /// Whether somebody holds the files, so that none may be removed from the store.
-    pub async fn files_held(&self) -> Result<bool, CatalogError> {
+    pub async fn files_held(&self) -> Result<bool> {
         let sql = "SELECT hold_id FROM file_holds WHERE expires_at > $1 LIMIT 1";
         self.engine.has_row(sql, &[from_time(self.now())]).await
     }
 }
 
-/// Makes removals of file records and new holds wait for each other. So a list that is made under a hold contains no
-/// file that has been or will be removed.
-async fn lock_holds(transaction: &mut Transaction) -> Result<(), CatalogError> {
+/// Makes removals of file records and new holds wait for each other: what is listed under a hold is there.
+async fn lock_holds(transaction: &mut Transaction) -> Result<()> {
     transaction.execute("UPDATE file_holds SET expires_at = expires_at WHERE hold_id = 0", &[]).await.map(drop)
 }
 
 /// Records a file that was reserved, and ends the reservation, as a part of `transaction`.
-pub(super) async fn record(
-    transaction: &mut Transaction,
-    file: &NewFile,
-    now: DateTime<Utc>,
-) -> Result<VersionFile, CatalogError> {
+pub(super) async fn record(transaction: &mut Transaction, file: &NewFile, now: DateTime<Utc>) -> Result<VersionFile> {
     let path = text(&file.path, "path")?;
     let sql = "DELETE FROM file_reservations WHERE path = $1";
     transaction.execute_or(sql, &[path], CatalogError::ReservationLost).await?;
@@ -377,11 +360,7 @@ pub(super) async fn record(
 }
 
 /// Marks a file that `transaction` has taken a reference from, unless it has another.
-pub(super) async fn unreference(
-    transaction: &mut Transaction,
-    file: FileId,
-    now: DateTime<Utc>,
-) -> Result<(), CatalogError> {
+pub(super) async fn unreference(transaction: &mut Transaction, file: FileId, now: DateTime<Utc>) -> Result<()> {
     // Changes nothing. But two transactions that remove the last two references at once then wait for each other. So
     // the next statement sees the other's change.
     let sql = "UPDATE files SET unreferenced_since = unreferenced_since WHERE file_id = $1";

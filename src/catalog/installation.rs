@@ -1,7 +1,7 @@
 //! Table `installation`: the identity of this catalog, and whether a store has it.
 
 use super::engine::Value;
-use super::{Catalog, CatalogError};
+use super::{Catalog, CatalogError, Result};
 
 const IDENTITY_BYTES: usize = 16;
 
@@ -14,7 +14,7 @@ pub struct Installation {
 
 impl Catalog {
     /// The identity of this catalog. The first call settles it for ever. One look-up by primary key.
-    pub async fn installation(&self) -> Result<Installation, CatalogError> {
+    pub async fn installation(&self) -> Result<Installation> {
         if let Some(found) = self.recorded_installation().await? {
             return Ok(found);
         }
@@ -27,7 +27,7 @@ impl Catalog {
         found.ok_or(CatalogError::Corrupt { column: "installation.identity", value: "nothing".to_owned() })
     }
 
-    async fn recorded_installation(&self) -> Result<Option<Installation>, CatalogError> {
+    async fn recorded_installation(&self) -> Result<Option<Installation>> {
         let sql = "SELECT identity, store_marked FROM installation WHERE installation_id = 0";
         let Some((identity, store_marked)) = self.engine.fetch_optional::<(String, bool)>(sql, &[]).await? else {
             return Ok(None);
@@ -36,14 +36,14 @@ impl Catalog {
         Ok(Some(Installation { identity, store_marked }))
     }
 
-    pub async fn note_store_marked(&self) -> Result<(), CatalogError> {
+    pub async fn note_store_marked(&self) -> Result<()> {
         let sql = "UPDATE installation SET store_marked = $1 WHERE installation_id = 0";
         self.engine.write(sql, &[Value::Boolean(true)]).await.map(drop)
     }
 }
 
 /// Whether a text is one of those that [`Catalog::installation`] makes.
-pub(super) fn check_identity(identity: &str) -> Result<(), CatalogError> {
+pub(super) fn check_identity(identity: &str) -> Result<()> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     match identity.len() == 2 * IDENTITY_BYTES && identity.bytes().all(is_digit) {
         true => Ok(()),

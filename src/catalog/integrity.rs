@@ -17,12 +17,12 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use super::attempts::{Attempt, AttemptRow};
 use super::convert::{to_optional_time, to_time, to_unsigned};
 use super::dataset_rows::{DatasetRow, dataset_columns};
-use super::engine::{Engine, Record, Row, Value};
+use super::engine::{Engine, Record, Row, Value, select};
 use super::installation::check_identity;
 use super::users::{UserRow, user_columns};
 use super::validators::{self, validators_checksum};
 use super::webhooks::{Webhook, WebhookRow, webhook_columns};
-use super::{Catalog, CatalogError, DatasetId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, Result, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::schedule::Schedule;
 use crate::model::user::{User, email_key};
@@ -66,7 +66,7 @@ macro_rules! page_sql {
 impl Catalog {
     /// Reads the whole database and reports all that is wrong with it. Under SQLite, `quick` does not compare indexes
     /// with tables, which takes most of the time. Damage is no error here.
-    pub async fn check_integrity(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+    pub async fn check_integrity(&self, quick: bool, tell: &mut Tell<'_>) -> Result<()> {
         self.check_engine(quick, tell).await?;
         self.check_rows(tell).await?;
         self.check_agreement(tell).await
@@ -74,7 +74,7 @@ impl Catalog {
 
     /// The first thing that is wrong with the pages of an SQLite file; `None` if nothing is, or the database is no
     /// file. Reads all of it once.
-    pub async fn first_damage(&self) -> Result<Option<String>, CatalogError> {
+    pub async fn first_damage(&self) -> Result<Option<String>> {
         let Engine::Sqlite { .. } = &self.engine else { return Ok(None) };
         match self.engine.fetch_all::<(String,)>("PRAGMA quick_check(1)", &[]).await {
             Ok(found) => Ok(found.into_iter().map(|(line,)| line).find(|line| line != "ok")),
@@ -89,7 +89,7 @@ impl Catalog {
         sql: &'static str,
         values: &[Value<'_>],
         tell: &mut Tell<'_>,
-    ) -> Result<Vec<R>, CatalogError> {
+    ) -> Result<Vec<R>> {
         match self.engine.fetch_all(sql, values).await {
             Ok(rows) => return Ok(rows),
             Err(error) => tell(format!("{place}{}", told(error)?)),
@@ -97,7 +97,7 @@ impl Catalog {
         Ok(Vec::new())
     }
 
-    async fn check_engine(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+    async fn check_engine(&self, quick: bool, tell: &mut Tell<'_>) -> Result<()> {
         let readers = match &self.engine {
             Engine::Sqlite { readers, .. } => readers,
             Engine::Postgres(link) => return check_postgres(link.pool(), tell).await,
@@ -116,11 +116,10 @@ impl Catalog {
         Ok(())
     }
 
-    async fn check_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
-        let sql = concat!("SELECT ", user_columns!(), " FROM users WHERE user_id > $1 ORDER BY user_id LIMIT $2");
+    async fn check_rows(&self, tell: &mut Tell<'_>) -> Result<()> {
+        let sql = select!(user_columns, "users WHERE user_id > $1 ORDER BY user_id LIMIT $2");
         self.check_table("users", sql, 0, |row: &UserRow| row.user_id, check_user, tell).await?;
-        let sql =
-            concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2");
+        let sql = select!(dataset_columns, "datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2");
         self.check_table("datasets", sql, 0, |row: &DatasetRow| row.dataset_id, check_dataset, tell).await?;
         let sql = page_sql!(
             "datasets",
@@ -161,7 +160,7 @@ impl Catalog {
     }
 
     /// Tables whose primary key is a text.
-    async fn check_named_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+    async fn check_named_rows(&self, tell: &mut Tell<'_>) -> Result<()> {
         for (table, sql) in [
             ("sessions", page_sql!("sessions", "session_hash", "user_id, created_at, expires_at")),
             ("api_tokens", page_sql!("api_tokens", "token_hash", "user_id, created_at, last_used_at")),
@@ -200,7 +199,7 @@ impl Catalog {
     }
 
     /// Tables whose primary key is a dataset and a number, of a version or of a day.
-    async fn check_version_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+    async fn check_version_rows(&self, tell: &mut Tell<'_>) -> Result<()> {
         for (table, sql) in [
             (
                 "versions",
@@ -256,9 +255,9 @@ impl Catalog {
         sql: &'static str,
         before_all: i64,
         key: impl Fn(&R) -> i64 + Send,
-        check: impl Fn(R) -> Result<(), CatalogError> + Send,
+        check: impl Fn(R) -> Result<()> + Send,
         tell: &mut Tell<'_>,
-    ) -> Result<(), CatalogError> {
+    ) -> Result<()> {
         let mut last = before_all;
         loop {
             let values = &[Value::Integer(last), Value::Integer(PAGE)];
@@ -273,7 +272,7 @@ impl Catalog {
     }
 
     /// The rules that the service relies on and that no rule of the database ensures.
-    async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+    async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<()> {
         match self.engine.has_row("SELECT hold_id FROM file_holds WHERE hold_id = $1", &[Value::Integer(0)]).await {
             Ok(true) => {}
             Ok(false) => {
@@ -317,7 +316,7 @@ impl Catalog {
 }
 
 /// The error in words, if it says that the database is damaged; otherwise the check cannot go on.
-fn told(error: CatalogError) -> Result<String, CatalogError> {
+fn told(error: CatalogError) -> Result<String> {
     match error {
         CatalogError::Corrupt { .. } | CatalogError::Unverified { .. } => Ok(error.to_string()),
         CatalogError::Damaged { source, .. } => Ok(source.to_string()),
@@ -329,11 +328,7 @@ fn told(error: CatalogError) -> Result<String, CatalogError> {
 }
 
 /// Tells of a check that has found damage; another error ends the whole check.
-fn report(
-    place: impl fmt::Display,
-    checked: Result<(), CatalogError>,
-    tell: &mut Tell<'_>,
-) -> Result<(), CatalogError> {
+fn report(place: impl fmt::Display, checked: Result<()>, tell: &mut Tell<'_>) -> Result<()> {
     if let Err(error) = checked {
         tell(format!("{place}: {}", told(error)?));
     }
@@ -342,7 +337,7 @@ fn report(
 
 /// Whether each index over a part of a table has as many entries as the table has such rows. SQLite's own check finds
 /// entries that are missing there, but none that are too many.
-async fn check_partial_indexes(pool: &sqlx::SqlitePool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+async fn check_partial_indexes(pool: &sqlx::SqlitePool, tell: &mut Tell<'_>) -> Result<()> {
     let sql = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'";
     let indexes: Vec<(String, String, String)> = match sqlx::query_as(sql).fetch_all(pool).await {
         Ok(indexes) => indexes,
@@ -368,7 +363,7 @@ async fn check_partial_indexes(pool: &sqlx::SqlitePool, tell: &mut Tell<'_>) -> 
 }
 
 /// PostgreSQL's own means, on a connection without the limits of the service's statements.
-async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<()> {
     let mut connection = pool.connect_options().as_ref().clone().connect().await?;
     let invalid: Vec<(String,)> = sqlx::query_as(
         "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
@@ -412,7 +407,7 @@ async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<(), 
     Ok(connection.close().await?)
 }
 
-fn check_user(row: UserRow) -> Result<(), CatalogError> {
+fn check_user(row: UserRow) -> Result<()> {
     let key = row.email_key.clone();
     let user = User::from_row(row)?;
     match key == email_key(&user.email) {
@@ -421,7 +416,7 @@ fn check_user(row: UserRow) -> Result<(), CatalogError> {
     }
 }
 
-fn check_dataset(row: DatasetRow) -> Result<(), CatalogError> {
+fn check_dataset(row: DatasetRow) -> Result<()> {
     let dataset = Dataset::from_row(row)?;
     match &dataset.schedule {
         Some(schedule) if schedule.parse::<Schedule>().is_err() => {
@@ -431,14 +426,14 @@ fn check_dataset(row: DatasetRow) -> Result<(), CatalogError> {
     }
 }
 
-fn check_probe((_, written_at): (i64, i64)) -> Result<(), CatalogError> {
+fn check_probe((_, written_at): (i64, i64)) -> Result<()> {
     match written_at > 0 {
         true => to_time(written_at, "write_probes.written_at").map(drop),
         false => Err(CatalogError::Corrupt { column: "write_probes.written_at", value: written_at.to_string() }),
     }
 }
 
-fn check_lease((_, attempt, expires_at): (i64, i64, i64)) -> Result<(), CatalogError> {
+fn check_lease((_, attempt, expires_at): (i64, i64, i64)) -> Result<()> {
     to_unsigned(attempt, "refresh_leases.attempt_id")?;
     to_time(expires_at, "refresh_leases.expires_at").map(drop)
 }
@@ -460,7 +455,7 @@ struct DatasetRestRow {
 }
 
 impl DatasetRestRow {
-    fn check(self) -> Result<(), CatalogError> {
+    fn check(self) -> Result<()> {
         to_optional_time(self.next_run_at, "datasets.next_run_at")?;
         to_unsigned(self.webhook_registrations, "datasets.webhook_registrations")?;
         let (etag, last_modified) = (self.source_etag.as_deref(), self.source_last_modified.as_deref());
@@ -476,7 +471,7 @@ impl DatasetRestRow {
 /// Id, bytes, entities, hash, and the times since when it is recorded, and unreferenced.
 type FileRow = (i64, i64, i64, String, i64, Option<i64>);
 
-fn check_file((id, size_bytes, entity_count, hash, created_at, unreferenced): FileRow) -> Result<(), CatalogError> {
+fn check_file((id, size_bytes, entity_count, hash, created_at, unreferenced): FileRow) -> Result<()> {
     to_unsigned(id, "files.file_id")?;
     to_unsigned(size_bytes, "files.size_bytes")?;
     to_unsigned(entity_count, "files.entity_count")?;

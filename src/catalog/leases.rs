@@ -13,7 +13,7 @@ use super::clock::after;
 use super::convert::{from_time, to_unsigned};
 use super::dataset_rows::lock_dataset;
 use super::engine::{Record, Transaction, Value};
-use super::{AttemptId, Catalog, CatalogError, DatasetId, files};
+use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
 
 const CRASHED: &str = "its process ended, or could not reach the catalog, before it was over";
@@ -47,11 +47,7 @@ pub struct HeldRefresh {
 type HeldRow = (i64, i64, Option<String>, Option<String>);
 
 /// Ends the attempt that holds the dataset, if its lease has expired.
-pub(super) async fn give_up_lease(
-    transaction: &mut Transaction,
-    dataset: DatasetId,
-    now: DateTime<Utc>,
-) -> Result<(), CatalogError> {
+pub(super) async fn give_up_lease(transaction: &mut Transaction, dataset: DatasetId, now: DateTime<Utc>) -> Result<()> {
     // Changes nothing, but lets no renewal in between.
     let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1
                RETURNING attempt_id, expires_at";
@@ -74,7 +70,7 @@ impl Catalog {
         trigger: RefreshTrigger,
         path: &str,
         lease: Duration,
-    ) -> Result<RefreshLease, CatalogError> {
+    ) -> Result<RefreshLease> {
         let mut transaction = self.engine.begin().await?;
         let dataset = lock_dataset(&mut transaction, dataset).await?;
         if dataset.frozen {
@@ -102,7 +98,7 @@ impl Catalog {
     /// Extends the attempt's hold on its dataset, and on the files that it has reserved, to `lease` from now. Two
     /// statements by index and a commit. A third of the lease is a good interval. After [`CatalogError::LeaseLost`] the
     /// attempt should give up.
-    pub async fn renew_refresh(&self, attempt: AttemptId, lease: Duration) -> Result<(), CatalogError> {
+    pub async fn renew_refresh(&self, attempt: AttemptId, lease: Duration) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let values = &[attempt.into(), from_time(after(self.now(), lease))];
         let sql = "UPDATE refresh_leases SET expires_at = $2 WHERE attempt_id = $1";
@@ -113,7 +109,7 @@ impl Catalog {
 
     /// Ends a refresh that made nothing: gives the dataset back and records the reason, unless the attempt has ended
     /// before or another took over ([`CatalogError::LeaseLost`]).
-    pub async fn fail_refresh(&self, attempt: AttemptId, error: &str) -> Result<(), CatalogError> {
+    pub async fn fail_refresh(&self, attempt: AttemptId, error: &str) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         fail(&mut transaction, attempt, error, self.now()).await?;
         transaction.commit().await
@@ -121,7 +117,7 @@ impl Catalog {
 
     /// Records every attempt whose lease has expired as failed, and returns their number. A takeover does the same for
     /// one dataset. This serves datasets that nobody refreshes again.
-    pub async fn end_expired_refreshes(&self) -> Result<u64, CatalogError> {
+    pub async fn end_expired_refreshes(&self) -> Result<u64> {
         let now = self.now();
         let sql = "SELECT dataset_id, attempt_id FROM refresh_leases WHERE expires_at <= $1 LIMIT $2";
         let values = &[from_time(now), Value::Integer(EXPIRED_AT_ONCE.into())];
@@ -131,7 +127,7 @@ impl Catalog {
     }
 
     /// The refreshes of any process that began before and hold their datasets, at most 1,000.
-    pub async fn held_refreshes(&self, before: DateTime<Utc>) -> Result<Vec<HeldRefresh>, CatalogError> {
+    pub async fn held_refreshes(&self, before: DateTime<Utc>) -> Result<Vec<HeldRefresh>> {
         let sql = "SELECT l.dataset_id, l.attempt_id, l.holder_node, l.holder_process
                    FROM refresh_leases l JOIN refresh_attempts a ON a.attempt_id = l.attempt_id
                    WHERE a.started_at < $1 LIMIT $2";
@@ -139,14 +135,14 @@ impl Catalog {
     }
 
     /// The refresh that holds a dataset. One look-up by primary key.
-    pub async fn held_refresh(&self, dataset: DatasetId) -> Result<Option<HeldRefresh>, CatalogError> {
+    pub async fn held_refresh(&self, dataset: DatasetId) -> Result<Option<HeldRefresh>> {
         let sql = "SELECT dataset_id, attempt_id, holder_node, holder_process FROM refresh_leases
                    WHERE dataset_id = $1";
         self.engine.find(sql, &[dataset.into()]).await
     }
 
     /// The refreshes of servers that have given no sign of life since then, at most 1,000.
-    pub async fn refreshes_of_lost_nodes(&self, seen_before: DateTime<Utc>) -> Result<Vec<HeldRefresh>, CatalogError> {
+    pub async fn refreshes_of_lost_nodes(&self, seen_before: DateTime<Utc>) -> Result<Vec<HeldRefresh>> {
         let sql = "SELECT l.dataset_id, l.attempt_id, l.holder_node, l.holder_process
                    FROM refresh_leases l
                    JOIN nodes n ON n.node_id = l.holder_node AND n.process = l.holder_process
@@ -154,15 +150,14 @@ impl Catalog {
         self.engine.list(sql, &[from_time(seen_before), Value::Integer(EXPIRED_AT_ONCE.into())]).await
     }
 
-    /// As [`Catalog::end_expired_refreshes`], for these refreshes of a process that has ended. They need not have
-    /// expired.
-    pub async fn end_dead_refreshes(&self, held: Vec<HeldRefresh>) -> Result<u64, CatalogError> {
+    /// As [`Catalog::end_expired_refreshes`], for refreshes of an ended process, which need not have expired.
+    pub async fn end_dead_refreshes(&self, held: Vec<HeldRefresh>) -> Result<u64> {
         let held = held.into_iter().map(|held| (held.dataset, held.attempt)).collect();
         self.end_refreshes(held, DateTime::<Utc>::MAX_UTC).await
     }
 
     /// Ends those of the refreshes that expire by then.
-    async fn end_refreshes(&self, held: Vec<(DatasetId, AttemptId)>, by: DateTime<Utc>) -> Result<u64, CatalogError> {
+    async fn end_refreshes(&self, held: Vec<(DatasetId, AttemptId)>, by: DateTime<Utc>) -> Result<u64> {
         let mut ended = 0;
         for (dataset, attempt) in held {
             let mut transaction = self.engine.begin().await?;
@@ -185,30 +180,25 @@ impl Catalog {
 impl Record for HeldRefresh {
     type Row = HeldRow;
 
-    fn from_row((dataset, attempt, node, process): HeldRow) -> Result<HeldRefresh, CatalogError> {
+    fn from_row((dataset, attempt, node, process): HeldRow) -> Result<HeldRefresh> {
         let (dataset, attempt) = ids((dataset, attempt))?;
         let holder = process.map(|process| LeaseHolder { node, process });
         Ok(HeldRefresh { dataset, attempt, holder })
     }
 }
 
-fn ids((dataset, attempt): (i64, i64)) -> Result<(DatasetId, AttemptId), CatalogError> {
+fn ids((dataset, attempt): (i64, i64)) -> Result<(DatasetId, AttemptId)> {
     let dataset = DatasetId::new(to_unsigned(dataset, "refresh_leases.dataset_id")?);
     Ok((dataset, AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?)))
 }
 
-async fn fail(
-    transaction: &mut Transaction,
-    attempt: AttemptId,
-    error: &str,
-    now: DateTime<Utc>,
-) -> Result<(), CatalogError> {
+async fn fail(transaction: &mut Transaction, attempt: AttemptId, error: &str, now: DateTime<Utc>) -> Result<()> {
     give_back(transaction, attempt).await?;
     attempts::finish(transaction, attempt.into(), &AttemptOutcome::Failed { error: error.to_owned() }, now).await
 }
 
 /// Ends the attempt's lease and what it has reserved, as a part of `transaction`.
-pub(super) async fn give_back(transaction: &mut Transaction, attempt: AttemptId) -> Result<(), CatalogError> {
+pub(super) async fn give_back(transaction: &mut Transaction, attempt: AttemptId) -> Result<()> {
     let sql = "DELETE FROM refresh_leases WHERE attempt_id = $1";
     transaction.execute_or(sql, &[attempt.into()], CatalogError::LeaseLost).await?;
     transaction.execute("DELETE FROM file_reservations WHERE attempt_id = $1", &[attempt.into()]).await.map(drop)

@@ -47,7 +47,6 @@ pub(super) struct OpenedFile {
 pub(super) struct Replaced;
 
 impl OpenedFile {
-    /// The one that has this name now.
     pub(super) fn named(path: &Path) -> io::Result<OpenedFile> {
         let metadata = std::fs::metadata(path)?;
         Ok(OpenedFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })

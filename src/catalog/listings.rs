@@ -6,7 +6,7 @@ use super::convert::{from_cursor, to_time};
 use super::dataset_rows::dataset_columns;
 use super::engine::{Engine, Record, Value};
 use super::version_rows::{Resolved, ResolvedRow, version_columns};
-use super::{Catalog, CatalogError, DatasetId};
+use super::{Catalog, CatalogError, DatasetId, Result};
 use crate::document::fold;
 use crate::model::dataset::{About, Dataset, DatasetName};
 use crate::model::version::Version;
@@ -31,8 +31,7 @@ struct ListingRow {
     refreshed_at: Option<i64>,
 }
 
-/// The statement of [`Catalog::listings`]; with the engine's function that finds a text in another, for a search. The
-/// conditions are those of the index `datasets_listed`, word by word.
+/// The statement of [`Catalog::listings`], with the conditions of the index `datasets_listed` word by word.
 macro_rules! listings_sql {
     ($($find:literal)?) => {
         concat!(
@@ -63,12 +62,7 @@ impl Catalog {
     /// description holds it, both folded. One statement over an index that holds only listed datasets: it ends with the
     /// last one that is returned, so without a query it costs what it returns, and with one as much as a look at the
     /// names and descriptions up to there. A dataset whose records do not verify is left out and logged.
-    pub async fn listings(
-        &self,
-        query: Option<&str>,
-        after: Option<DatasetId>,
-        limit: u32,
-    ) -> Result<Vec<Listing>, CatalogError> {
+    pub async fn listings(&self, query: Option<&str>, after: Option<DatasetId>, limit: u32) -> Result<Vec<Listing>> {
         let after = from_cursor(after.map(DatasetId::get), 0);
         let limit = Value::Integer(limit.into());
         let query = query.filter(|query| !query.is_empty()).map(fold);

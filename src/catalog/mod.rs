@@ -89,6 +89,9 @@ use best_effort::BestEffort;
 use convert::from_time;
 use engine::Engine;
 
+/// What calls of the catalog return.
+pub type Result<T, E = CatalogError> = std::result::Result<T, E>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogOptions {
     /// How long a call waits for a connection, or for a lock of another process.
@@ -129,11 +132,11 @@ impl Catalog {
     /// - `sqlite://PATH` (or `sqlite:PATH`): a file, made if it is missing together with its directory.
     ///   The path is taken literally, nothing in it is decoded; it has no parameters.
     /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (or `postgresql://…`): a database that exists.
-    pub async fn open(url: &str) -> Result<Catalog, CatalogError> {
+    pub async fn open(url: &str) -> Result<Catalog> {
         Catalog::open_with(url, &CatalogOptions::default()).await
     }
 
-    pub async fn open_with(url: &str, options: &CatalogOptions) -> Result<Catalog, CatalogError> {
+    pub async fn open_with(url: &str, options: &CatalogOptions) -> Result<Catalog> {
         let engine = if let Some(path) = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")) {
             sqlite::open(path, options).await?
         } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
@@ -165,14 +168,13 @@ impl Catalog {
     }
 
     /// Tests whether the catalog can be written: one update by primary key and a commit, on the disk when this returns.
-    pub async fn probe(&self) -> Result<(), CatalogError> {
+    pub async fn probe(&self) -> Result<()> {
         let sql = "INSERT INTO write_probes (probe_id, written_at) VALUES (0, $1)
                    ON CONFLICT (probe_id) DO UPDATE SET written_at = EXCLUDED.written_at";
         self.engine.write(sql, &[from_time(self.now())]).await.map(drop)
     }
 
-    /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log beside
-    /// it.
+    /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log.
     pub async fn close(self) {
         self.engine.close().await;
     }

@@ -5,8 +5,8 @@
 use chrono::{DateTime, Utc};
 
 use super::convert::{from_time, optional_text, text, to_time};
-use super::engine::{Record, Value};
-use super::{Catalog, CatalogError};
+use super::engine::{Record, Value, select};
+use super::{Catalog, Result};
 
 const LISTED: i64 = 1_000;
 
@@ -19,7 +19,6 @@ pub struct NewNode {
     pub version: String,
     /// The names of its roles, with commas between them.
     pub roles: String,
-    /// Where other servers reach it.
     pub internal_address: Option<String>,
 }
 
@@ -41,7 +40,7 @@ pub(super) struct NodeRow {
 impl Record for Node {
     type Row = NodeRow;
 
-    fn from_row(row: NodeRow) -> Result<Node, CatalogError> {
+    fn from_row(row: NodeRow) -> Result<Node> {
         Ok(Node {
             started_at: to_time(row.started_at, "nodes.started_at")?,
             seen_at: to_time(row.seen_at, "nodes.seen_at")?,
@@ -58,7 +57,7 @@ macro_rules! node_columns {
 
 impl Catalog {
     /// Registers a server under its name, whoever had the name before.
-    pub async fn register_node(&self, node: &NewNode) -> Result<(), CatalogError> {
+    pub async fn register_node(&self, node: &NewNode) -> Result<()> {
         let sql = "INSERT INTO nodes (node_id, process, version, roles, internal_address, started_at, seen_at)
                    VALUES ($1, $2, $3, $4, $5, $6, $6)
                    ON CONFLICT (node_id) DO UPDATE
@@ -76,30 +75,30 @@ impl Catalog {
     }
 
     /// Records a sign of life; false if the name is another process's by now, or nobody's.
-    pub async fn node_lives(&self, node: &NewNode) -> Result<bool, CatalogError> {
+    pub async fn node_lives(&self, node: &NewNode) -> Result<bool> {
         let sql = "UPDATE nodes SET seen_at = $3 WHERE node_id = $1 AND process = $2";
         let values = &[Value::Text(&node.id), Value::Text(&node.process), from_time(self.now())];
         Ok(self.engine.write(sql, values).await? > 0)
     }
 
     /// Removes a server that ends, unless the name is another process's by now.
-    pub async fn remove_node(&self, node: &NewNode) -> Result<(), CatalogError> {
+    pub async fn remove_node(&self, node: &NewNode) -> Result<()> {
         let sql = "DELETE FROM nodes WHERE node_id = $1 AND process = $2";
         self.engine.write(sql, &[Value::Text(&node.id), Value::Text(&node.process)]).await.map(drop)
     }
 
     /// Removes servers that have given no sign of life since then, and returns their number.
-    pub async fn forget_nodes(&self, seen_before: DateTime<Utc>) -> Result<u64, CatalogError> {
+    pub async fn forget_nodes(&self, seen_before: DateTime<Utc>) -> Result<u64> {
         self.engine.write("DELETE FROM nodes WHERE seen_at < $1", &[from_time(seen_before)]).await
     }
 
-    pub async fn node(&self, id: &str) -> Result<Option<Node>, CatalogError> {
-        let sql = concat!("SELECT ", node_columns!(), " FROM nodes WHERE node_id = $1");
+    pub async fn node(&self, id: &str) -> Result<Option<Node>> {
+        let sql = select!(node_columns, "nodes WHERE node_id = $1");
         self.engine.find(sql, &[text(id, "node_id")?]).await
     }
 
-    pub async fn nodes(&self) -> Result<Vec<Node>, CatalogError> {
-        let sql = concat!("SELECT ", node_columns!(), " FROM nodes ORDER BY node_id LIMIT $1");
+    pub async fn nodes(&self) -> Result<Vec<Node>> {
+        let sql = select!(node_columns, "nodes ORDER BY node_id LIMIT $1");
         self.engine.list(sql, &[Value::Integer(LISTED)]).await
     }
 }

@@ -42,8 +42,7 @@ impl Outage {
         }
     }
 
-    /// Permission for a call to wait for a connection. `None` while the server is down and another call already waits,
-    /// or has just waited in vain.
+    /// Permission to wait for a connection; `None` while the server is down and another call waits, or did in vain.
     pub(super) fn attempt(&self) -> Option<Attempt<'_>> {
         if !self.is_down() {
             return Some(Attempt(None));
@@ -66,14 +65,12 @@ impl Outage {
         self.last_failure.store(self.now().max(1), Ordering::SeqCst);
     }
 
-    /// No connection can be made.
     pub(super) fn refused(&self) {
         self.connection_failed();
         self.down.store(true, Ordering::SeqCst);
     }
 
-    /// No connection came within `waited`. Returns whether the server is down. It is, if nothing else has succeeded
-    /// meanwhile. Otherwise all connections may only be in use.
+    /// No connection came within `waited`. Whether the server is down: nothing else has succeeded meanwhile.
     pub(super) fn waited_in_vain(&self, waited: Duration) -> bool {
         let down = !self.succeeded_within(waited);
         if down {

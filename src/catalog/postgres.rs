@@ -13,22 +13,20 @@ use super::engine::Engine;
 use super::failure::Failure;
 use super::link::{Link, Server};
 use super::outage::Outage;
-use super::{CatalogError, CatalogOptions};
+use super::{CatalogError, CatalogOptions, Result};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("sql/postgres");
 
 const CONNECTIONS: u32 = 16;
 
-/// How long a connection may be idle and still be used without a test. The test costs a round trip, which would double
-/// the cost of a read.
+/// How long a connection may be idle and be used without a test, whose round trip would double the cost of a read.
 const TRUSTED_IDLE: Duration = Duration::from_secs(10);
 
 /// Longest wait for the first connection: an operator who starts the service should soon learn that there is no server.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// Connects and runs the migrations that the database has not seen, under an advisory lock that makes
-/// other processes wait meanwhile.
-pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine, CatalogError> {
+/// Connects and runs the migrations that the database has not seen, under an advisory lock.
+pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> {
     let CatalogOptions { wait, statement } = *options;
     let connect = PgConnectOptions::from_str(url)
         .map_err(|error| CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason: error.to_string() })?

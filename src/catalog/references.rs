@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::convert::to_unsigned;
 use super::engine::{Record, Value};
-use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use super::{Catalog, DatasetId, FileId, Result, VersionNumber};
 
 /// A version that names a file, as its entities or as its alternate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ type ReferenceRow = (i64, String, i64, i64);
 impl Record for FileReference {
     type Row = ReferenceRow;
 
-    fn from_row((dataset, dataset_name, version, is_alt): ReferenceRow) -> Result<FileReference, CatalogError> {
+    fn from_row((dataset, dataset_name, version, is_alt): ReferenceRow) -> Result<FileReference> {
         let dataset = DatasetId::new(to_unsigned(dataset, "versions.dataset_id")?);
         let version = VersionNumber::new(to_unsigned(version, "versions.version_number")?);
         Ok(FileReference { dataset, dataset_name, version, alt: is_alt != 0 })
@@ -38,7 +38,7 @@ impl Record for FileReference {
 
 impl Catalog {
     /// The versions that name a file, by dataset and number, at most `limit`. Two ranges of an index each.
-    pub async fn references_to(&self, file: FileId, limit: u32) -> Result<Vec<FileReference>, CatalogError> {
+    pub async fn references_to(&self, file: FileId, limit: u32) -> Result<Vec<FileReference>> {
         let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.file_id = $1
                    UNION ALL
@@ -48,9 +48,8 @@ impl Catalog {
         self.engine.list(sql, &[file.into(), Value::Integer(limit.into())]).await
     }
 
-    /// Versions whose file, or alternate's file, has no record, at most `limit`. The database's own rules let there be
-    /// none; a database that was restored or edited without them may have some. Reads all versions.
-    pub async fn references_to_nothing(&self, limit: u32) -> Result<Vec<FileReference>, CatalogError> {
+    /// Versions whose file, or alternate's, has no record, as after an edit without rules; at most `limit`. Reads all.
+    pub async fn references_to_nothing(&self, limit: u32) -> Result<Vec<FileReference>> {
         let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id
                    LEFT JOIN files f ON f.file_id = v.file_id WHERE f.file_id IS NULL

@@ -10,7 +10,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
 
 use super::engine::{Transaction, Value, arguments, placeholders};
-use super::{Catalog, CatalogError};
+use super::{Catalog, CatalogError, Result};
 
 /// The table of the identity, which each catalog keeps: a store belongs to one.
 const IDENTITY: &str = "installation";
@@ -28,7 +28,7 @@ const ANY_RECORD: &str = "SELECT CAST(1 AS BIGINT) WHERE EXISTS (SELECT 1 FROM u
 
 impl Catalog {
     /// Whether it holds no user, no dataset and no file.
-    pub async fn is_empty(&self) -> Result<bool, CatalogError> {
+    pub async fn is_empty(&self) -> Result<bool> {
         Ok(!self.engine.has_row(ANY_RECORD, &[]).await?)
     }
 
@@ -37,7 +37,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`CatalogError::NotEmpty`]; [`CatalogError::InvalidUrl`] where the copy is no SQLite file.
-    pub async fn restore_from(&self, copy: &Catalog) -> Result<(), CatalogError> {
+    pub async fn restore_from(&self, copy: &Catalog) -> Result<()> {
         let mut snapshot = copy.engine.begin_snapshot().await?;
         let Transaction::Sqlite(original) = &mut snapshot else {
             let reason = "a copy is an SQLite file".to_owned();
@@ -68,29 +68,12 @@ struct Table {
     refers_to: Vec<String>,
 }
 
-#[derive(Debug)]
-enum Cell {
-    Integer(Option<i64>),
-    Boolean(Option<bool>),
-    Text(Option<String>),
-}
-
-impl Cell {
-    fn value(&self) -> Value<'_> {
-        match self {
-            Cell::Integer(value) => Value::OptionalInteger(*value),
-            Cell::Boolean(value) => Value::OptionalBoolean(*value),
-            Cell::Text(value) => Value::OptionalText(value.as_deref()),
-        }
-    }
-}
-
 enum Target<'c> {
     Sqlite(&'c mut SqliteConnection),
     Postgres(&'c mut PgConnection),
 }
 
-async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Result<(), CatalogError> {
+async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Result<()> {
     let tables = tables(original).await?;
     // Some begin with rows that a migration made.
     for table in tables.iter().rev() {
@@ -104,7 +87,7 @@ async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Resul
         let select = AssertSqlSafe(format!("SELECT {} FROM {}", names.join(", "), table.name));
         let mut rows = sqlx::query::<Sqlite>(select).fetch(&mut *original);
         while let Some(row) = rows.try_next().await? {
-            target.execute(insert.clone(), &cells(&row, table, &booleans)?).await?;
+            target.execute(insert.clone(), &values(&row, table, &booleans)?).await?;
         }
     }
     let pinned: Vec<(i64, i64)> =
@@ -112,8 +95,8 @@ async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Resul
             .fetch_all(&mut *original)
             .await?;
     for (dataset, version) in pinned {
-        let cells = [Cell::Integer(Some(version)), Cell::Integer(Some(dataset))];
-        target.execute("UPDATE datasets SET pinned_version = $1 WHERE dataset_id = $2".to_owned(), &cells).await?;
+        let values = [Value::Integer(version), Value::Integer(dataset)];
+        target.execute("UPDATE datasets SET pinned_version = $1 WHERE dataset_id = $2".to_owned(), &values).await?;
     }
     // Ids of deleted records must not be assigned again.
     let assigned: Vec<(String, i64)> = sqlx::query_as(
@@ -122,7 +105,7 @@ async fn fill(original: &mut SqliteConnection, target: &mut Target<'_>) -> Resul
     .fetch_all(&mut *original)
     .await?;
     for (table, last) in assigned {
-        target.go_on_after(table, last).await?;
+        target.go_on_after(&table, last).await?;
     }
     Ok(())
 }
@@ -158,17 +141,17 @@ async fn tables(original: &mut SqliteConnection) -> Result<Vec<Table>, sqlx::Err
     Ok(ordered)
 }
 
-fn cells(row: &SqliteRow, table: &Table, booleans: &[String]) -> Result<Vec<Cell>, sqlx::Error> {
-    let cell = |(place, (name, declared)): (usize, &(String, String))| {
+fn values<'r>(row: &'r SqliteRow, table: &Table, booleans: &[String]) -> Result<Vec<Value<'r>>, sqlx::Error> {
+    let value = |(place, (name, declared)): (usize, &(String, String))| {
         Ok(match &**declared {
-            "INTEGER" if (&*table.name, &**name) == PINNED => Cell::Integer(None),
-            "BOOLEAN" => Cell::Boolean(row.try_get(place)?),
-            "INTEGER" if booleans.contains(name) => Cell::Boolean(row.try_get(place)?),
-            "INTEGER" => Cell::Integer(row.try_get(place)?),
-            _ => Cell::Text(row.try_get(place)?),
+            "INTEGER" if (&*table.name, &**name) == PINNED => Value::OptionalInteger(None),
+            "BOOLEAN" => Value::OptionalBoolean(row.try_get(place)?),
+            "INTEGER" if booleans.contains(name) => Value::OptionalBoolean(row.try_get(place)?),
+            "INTEGER" => Value::OptionalInteger(row.try_get(place)?),
+            _ => Value::OptionalText(row.try_get(place)?),
         })
     };
-    table.columns.iter().enumerate().map(cell).collect()
+    table.columns.iter().enumerate().map(value).collect()
 }
 
 impl Target<'_> {
@@ -189,34 +172,31 @@ impl Target<'_> {
     }
 
     /// Has a table assign ids behind this one.
-    async fn go_on_after(&mut self, table: String, last: i64) -> Result<(), sqlx::Error> {
-        let cells = [Cell::Text(Some(table)), Cell::Integer(Some(last))];
+    async fn go_on_after(&mut self, table: &str, last: i64) -> Result<(), sqlx::Error> {
+        let values = [Value::Text(table), Value::Integer(last)];
         match self {
             Target::Sqlite(_) => {
-                self.execute("DELETE FROM sqlite_sequence WHERE name = $1".to_owned(), &cells[..1]).await?;
-                self.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)".to_owned(), &cells).await
+                self.execute("DELETE FROM sqlite_sequence WHERE name = $1".to_owned(), &values[..1]).await?;
+                self.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)".to_owned(), &values).await
             }
             Target::Postgres(_) => {
                 let sql = "SELECT setval(pg_get_serial_sequence(quote_ident(c.table_name), c.column_name), $2)
                            FROM information_schema.columns c
                            WHERE c.table_name::text = $1 AND c.is_identity = 'YES'
                              AND c.table_schema = current_schema()";
-                self.execute(sql.to_owned(), &cells).await
+                self.execute(sql.to_owned(), &values).await
             }
         }
     }
 
-    async fn execute(&mut self, sql: String, cells: &[Cell]) -> Result<(), sqlx::Error> {
+    async fn execute(&mut self, sql: String, values: &[Value<'_>]) -> Result<(), sqlx::Error> {
         let sql = AssertSqlSafe(sql);
-        let values: Vec<Value<'_>> = cells.iter().map(Cell::value).collect();
         match self {
             Target::Sqlite(connection) => {
-                sqlx::query_with::<Sqlite, _>(sql, arguments::<Sqlite>(&values)?).execute(&mut **connection).await?;
+                sqlx::query_with::<Sqlite, _>(sql, arguments::<Sqlite>(values)?).execute(&mut **connection).await?;
             }
             Target::Postgres(connection) => {
-                sqlx::query_with::<Postgres, _>(sql, arguments::<Postgres>(&values)?)
-                    .execute(&mut **connection)
-                    .await?;
+                sqlx::query_with::<Postgres, _>(sql, arguments::<Postgres>(values)?).execute(&mut **connection).await?;
             }
         }
         Ok(())

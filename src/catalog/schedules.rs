@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 
 use super::convert::{from_optional_time, from_time, to_time, to_unsigned};
 use super::engine::{Record, Value};
-use super::{Catalog, CatalogError, DatasetId, UserId};
+use super::{Catalog, DatasetId, Result, UserId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueSchedule {
@@ -25,7 +25,7 @@ type ScheduleRow = (i64, i64, String, i64);
 impl Record for DueSchedule {
     type Row = ScheduleRow;
 
-    fn from_row((dataset, owner, schedule, next_run_at): ScheduleRow) -> Result<DueSchedule, CatalogError> {
+    fn from_row((dataset, owner, schedule, next_run_at): ScheduleRow) -> Result<DueSchedule> {
         Ok(DueSchedule {
             dataset: DatasetId::new(to_unsigned(dataset, "datasets.dataset_id")?),
             owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
@@ -42,7 +42,7 @@ impl Catalog {
     /// The schedules that are due, one of each owner, then a second one of each, and so on; of each the longest due
     /// first, those yet to be computed before all; at most `limit`. A dataset that is frozen or has nothing to fetch is
     /// never due. One range of an index that holds the scheduled datasets alone.
-    pub async fn due_schedules(&self, limit: u32) -> Result<Vec<DueSchedule>, CatalogError> {
+    pub async fn due_schedules(&self, limit: u32) -> Result<Vec<DueSchedule>> {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at
                    FROM (SELECT dataset_id, owner_id, schedule, next_run_at,
                                 ROW_NUMBER() OVER (PARTITION BY owner_id ORDER BY next_run_at, dataset_id) AS turn
@@ -51,9 +51,8 @@ impl Catalog {
         self.engine.list(sql, &[from_time(self.now()), Value::Integer(limit.into())]).await
     }
 
-    /// The schedules whose next run is in the future, by id, from the first id after `last`; at most `limit`. Their
-    /// times were computed earlier, perhaps with a clock that was ahead.
-    pub async fn future_schedules(&self, last: DatasetId, limit: u32) -> Result<Vec<DueSchedule>, CatalogError> {
+    /// The schedules whose next run, perhaps by a clock that was ahead, is in the future; by id, after `last`.
+    pub async fn future_schedules(&self, last: DatasetId, limit: u32) -> Result<Vec<DueSchedule>> {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at FROM datasets
                    WHERE next_run_at > $1 AND schedule IS NOT NULL AND NOT frozen AND dataset_id > $2
                    ORDER BY dataset_id LIMIT $3";
@@ -65,7 +64,7 @@ impl Catalog {
     /// schedule has changed or the dataset was frozen meanwhile.
     ///
     /// If a process dies between this and the refresh, that one run is left out.
-    pub async fn claim_schedule(&self, due: &DueSchedule, next: Option<DateTime<Utc>>) -> Result<bool, CatalogError> {
+    pub async fn claim_schedule(&self, due: &DueSchedule, next: Option<DateTime<Utc>>) -> Result<bool> {
         let sql = "UPDATE datasets SET next_run_at = $4
                    WHERE dataset_id = $1 AND schedule = $2 AND next_run_at = $3 AND NOT frozen";
         let due_at = due.due_at.map_or(Value::Integer(0), from_time);

@@ -15,7 +15,7 @@ use super::tokens::token_checksum;
 use super::validators::validators_checksum;
 use super::version_rows::version_checksum;
 use super::versions::find_version;
-use super::{Catalog, CatalogError, DatasetId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, Result, VersionNumber};
 use crate::model::dataset::Dataset;
 
 const BATCH: i64 = 200;
@@ -32,12 +32,11 @@ trait Unsealed: Row + Default + Sync {
         &self,
         transaction: &mut Transaction,
         locked: &mut Option<Dataset>,
-    ) -> impl Future<Output = Result<(), CatalogError>> + Send;
+    ) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl Catalog {
-    /// Seals every row that has no checksum. A row that cannot be sealed, for example in a catalog that takes no
-    /// writes, stays as it is.
+    /// Seals every row without a checksum. One that cannot be sealed, as in a read-only catalog, stays as it is.
     pub(super) async fn seal_records(&self) {
         let sealed = async {
             self.seal_all::<UnsealedDataset>().await?;
@@ -54,7 +53,7 @@ impl Catalog {
         }
     }
 
-    async fn seal_all<K: Unsealed>(&self) -> Result<(), CatalogError> {
+    async fn seal_all<K: Unsealed>(&self) -> Result<()> {
         let mut last = K::default();
         loop {
             let mut values = last.values();
@@ -91,7 +90,7 @@ impl Unsealed for UnsealedDataset {
         vec![Value::Integer(self.0)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<()> {
         // The index has said that it has none; here the row says so.
         let sql = concat!(
             "UPDATE datasets SET frozen = frozen
@@ -117,7 +116,7 @@ impl Unsealed for UnsealedVersion {
         vec![Value::Integer(self.0), Value::Integer(self.1)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, locked: &mut Option<Dataset>) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, locked: &mut Option<Dataset>) -> Result<()> {
         let id = DatasetId::new(to_unsigned(self.0, "versions.dataset_id")?);
         let number = VersionNumber::new(to_unsigned(self.1, "versions.version_number")?);
         let dataset = match locked.take() {
@@ -146,7 +145,7 @@ impl Unsealed for UnsealedValidators {
         vec![Value::Integer(self.0)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<()> {
         type Validators = (Option<String>, Option<String>, Option<String>);
         let id = self.0;
         let sql = "UPDATE datasets SET frozen = frozen
@@ -177,7 +176,7 @@ impl Unsealed for UnsealedToken {
         vec![Value::Text(&self.token_hash)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<()> {
         // None of them ever changes.
         let sql = "UPDATE api_tokens SET record_checksum = $3
                    WHERE token_hash = $1 AND user_id = $2 AND COALESCE(record_checksum, '') = ''";
@@ -198,7 +197,7 @@ impl Unsealed for UnsealedSession {
         vec![Value::Text(&self.0)]
     }
 
-    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<(), CatalogError> {
+    async fn seal(&self, transaction: &mut Transaction, _: &mut Option<Dataset>) -> Result<()> {
         let hash = Value::Text(&self.0);
         let sql = "UPDATE sessions SET expires_at = expires_at
                    WHERE session_hash = $1 AND COALESCE(record_checksum, '') = ''
@@ -212,7 +211,7 @@ impl Unsealed for UnsealedSession {
 }
 
 /// A record that cannot be read is not sealed, and keeps no other from it.
-fn pass_over(error: CatalogError) -> Result<(), CatalogError> {
+fn pass_over(error: CatalogError) -> Result<()> {
     match error {
         CatalogError::Damaged { .. } => Err(error),
         CatalogError::NotFound | CatalogError::NoVersion => Ok(()),

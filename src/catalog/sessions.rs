@@ -4,9 +4,9 @@ use chrono::{DateTime, Utc};
 
 use super::checksums::RecordChecksum;
 use super::convert::{from_optional, from_time, saturated, text, to_time, to_unsigned};
-use super::engine::{Record, Value};
+use super::engine::{Record, Value, select};
 use super::users::lock_owner;
-use super::{Catalog, CatalogError, UserId};
+use super::{Catalog, CatalogError, Result, UserId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
@@ -40,7 +40,7 @@ macro_rules! session_columns {
 }
 
 impl SessionRow {
-    fn check(&self) -> Result<(), CatalogError> {
+    fn check(&self) -> Result<()> {
         // Its hash must not be in logs.
         let name = || "a session".to_owned();
         session_checksum(&self.session_hash, self.user_id, &self.data, self.expires_at)
@@ -51,7 +51,7 @@ impl SessionRow {
 impl Record for SessionRecord {
     type Row = SessionRow;
 
-    fn from_row(row: SessionRow) -> Result<SessionRecord, CatalogError> {
+    fn from_row(row: SessionRow) -> Result<SessionRecord> {
         row.check()?;
         Ok(SessionRecord {
             id_hash: row.session_hash,
@@ -82,12 +82,7 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::NotFound`] if there is no such user; [`CatalogError::Conflict`] if the user has another
     /// password than that with the hash `password`.
-    pub async fn create_session(
-        &self,
-        session: &SessionRecord,
-        password: Option<&str>,
-        most: usize,
-    ) -> Result<bool, CatalogError> {
+    pub async fn create_session(&self, session: &SessionRecord, password: Option<&str>, most: usize) -> Result<bool> {
         let checksum = session.checksum().finish();
         let mut transaction = self.engine.begin().await?;
         if let Some(user) = session.user {
@@ -130,23 +125,22 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::Unverified`] if its record is not what was written. The session may then be another user's, or
     /// have ended.
-    pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>, CatalogError> {
-        let sql = concat!("SELECT ", session_columns!(), " FROM sessions WHERE session_hash = $1 AND expires_at > $2");
+    pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>> {
+        let sql = select!(session_columns, "sessions WHERE session_hash = $1 AND expires_at > $2");
         self.engine.find(sql, &[Value::Text(id_hash), from_time(self.now())]).await
     }
 
     /// The sessions of a user that have not expired, the newest first. One indexed look-up.
-    pub async fn sessions_of(&self, user: UserId) -> Result<Vec<SessionRecord>, CatalogError> {
-        let sql = concat!(
-            "SELECT ",
-            session_columns!(),
-            " FROM sessions WHERE user_id = $1 AND expires_at > $2 ORDER BY created_at DESC, session_hash"
+    pub async fn sessions_of(&self, user: UserId) -> Result<Vec<SessionRecord>> {
+        let sql = select!(
+            session_columns,
+            "sessions WHERE user_id = $1 AND expires_at > $2 ORDER BY created_at DESC, session_hash"
         );
         self.engine.list(sql, &[user.into(), from_time(self.now())]).await
     }
 
     /// Moves the end of a session, which is used now; [`CatalogError::NotFound`] also if it has expired.
-    pub async fn extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) -> Result<(), CatalogError> {
+    pub async fn extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = concat!(
             "UPDATE sessions SET expires_at = expires_at WHERE session_hash = $1 AND expires_at > $2 RETURNING ",
@@ -163,8 +157,8 @@ impl Catalog {
         transaction.commit().await
     }
 
-    pub(super) async fn check_session(&self, id_hash: &str) -> Result<(), CatalogError> {
-        let sql = concat!("SELECT ", session_columns!(), " FROM sessions WHERE session_hash = $1");
+    pub(super) async fn check_session(&self, id_hash: &str) -> Result<()> {
+        let sql = select!(session_columns, "sessions WHERE session_hash = $1");
         self.engine.find::<SessionRecord>(sql, &[Value::Text(id_hash)]).await.map(drop)
     }
 
@@ -181,23 +175,23 @@ impl Catalog {
         .await;
     }
 
-    pub async fn delete_session(&self, id_hash: &str) -> Result<(), CatalogError> {
+    pub async fn delete_session(&self, id_hash: &str) -> Result<()> {
         self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(id_hash)]).await.map(drop)
     }
 
     /// Deletes a session of a user and tells whether there was one that had not expired.
-    pub async fn delete_session_of(&self, user: UserId, id_hash: &str) -> Result<bool, CatalogError> {
+    pub async fn delete_session_of(&self, user: UserId, id_hash: &str) -> Result<bool> {
         let sql = "DELETE FROM sessions WHERE session_hash = $1 AND user_id = $2 AND expires_at > $3";
         Ok(self.engine.write(sql, &[Value::Text(id_hash), user.into(), from_time(self.now())]).await? > 0)
     }
 
     /// Deletes all sessions of a user and tells how many there were. One indexed look-up.
-    pub async fn delete_sessions_of(&self, user: UserId) -> Result<u64, CatalogError> {
+    pub async fn delete_sessions_of(&self, user: UserId) -> Result<u64> {
         self.engine.write("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await
     }
 
     /// Deletes the sessions that have expired and tells how many there were. Costs what it deletes.
-    pub async fn delete_expired_sessions(&self) -> Result<u64, CatalogError> {
+    pub async fn delete_expired_sessions(&self) -> Result<u64> {
         self.engine.write("DELETE FROM sessions WHERE expires_at <= $1", &[from_time(self.now())]).await
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::clock::{after, before};
 use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_unsigned};
 use super::engine::{AT_ONCE, Record, Transaction, Value, placeholders, rows_of_texts};
-use super::{Catalog, CatalogError, FileId};
+use super::{Catalog, CatalogError, FileId, Result};
 
 /// An export that lies in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,6 @@ pub struct DroppedExport {
     pub size_bytes: u64,
 }
 
-/// What is known of an export that somebody needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportClaim {
     Made(SharedExport),
@@ -44,7 +43,6 @@ pub enum ExportClaim {
     Anothers,
 }
 
-/// What came of the recording of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportRecorded {
     /// It is the one that all servers serve. These had to go for it.
@@ -89,7 +87,7 @@ pub(super) struct ExportRow {
 impl Record for Option<SharedExport> {
     type Row = ExportRow;
 
-    fn from_row(row: ExportRow) -> Result<Option<SharedExport>, CatalogError> {
+    fn from_row(row: ExportRow) -> Result<Option<SharedExport>> {
         let Some(path) = row.path else { return Ok(None) };
         let wrong = |value: i64| CatalogError::Corrupt { column: "shared_exports.checksum", value: value.to_string() };
         Ok(Some(SharedExport {
@@ -107,20 +105,14 @@ const SELECT: &str = "SELECT path, size_bytes, entity_count, match_count, checks
 
 impl Catalog {
     /// The export of this key, if it lies in the store. No use of it.
-    pub async fn shared_export(&self, key: &str) -> Result<Option<SharedExport>, CatalogError> {
+    pub async fn shared_export(&self, key: &str) -> Result<Option<SharedExport>> {
         self.engine.find(SELECT, &[text(key, "export_key")?]).await.map(Option::flatten)
     }
 
     /// The export of this key, or who makes it: `maker`, if nobody else has claimed it within the time that claims
     /// last. A claim is renewed by claiming again. [`CatalogError::Database`] also if the record of the version file is
     /// gone.
-    pub async fn claim_export(
-        &self,
-        key: &str,
-        file: FileId,
-        maker: &str,
-        lasts: Duration,
-    ) -> Result<ExportClaim, CatalogError> {
+    pub async fn claim_export(&self, key: &str, file: FileId, maker: &str, lasts: Duration) -> Result<ExportClaim> {
         let (key, now) = (text(key, "export_key")?, self.now());
         let found: Option<ExportRow> = self.engine.fetch_optional(SELECT, &[key]).await?;
         let used_at = found.as_ref().map_or(0, |row| row.used_at);
@@ -147,7 +139,7 @@ impl Catalog {
     }
 
     /// Ends the claim of who makes it no more, if nothing was recorded.
-    pub async fn release_export(&self, key: &str, maker: &str) -> Result<(), CatalogError> {
+    pub async fn release_export(&self, key: &str, maker: &str) -> Result<()> {
         let sql = "DELETE FROM shared_exports WHERE export_key = $1 AND maker = $2 AND path IS NULL";
         self.engine.write(sql, &[text(key, "export_key")?, text(maker, "maker")?]).await.map(drop)
     }
@@ -161,7 +153,7 @@ impl Catalog {
         file: FileId,
         export: &SharedExport,
         room: ExportRoom,
-    ) -> Result<ExportRecorded, CatalogError> {
+    ) -> Result<ExportRecorded> {
         let key = text(key, "export_key")?;
         let mut transaction = self.engine.begin().await?;
         let sql = "INSERT INTO shared_exports
@@ -196,18 +188,13 @@ impl Catalog {
     }
 
     /// Forgets an export whose object is gone or damaged. Whether it was recorded.
-    pub async fn forget_export(&self, key: &str, path: &str) -> Result<bool, CatalogError> {
+    pub async fn forget_export(&self, key: &str, path: &str) -> Result<bool> {
         let sql = "DELETE FROM shared_exports WHERE export_key = $1 AND path = $2";
         Ok(self.engine.write(sql, &[text(key, "export_key")?, text(path, "path")?]).await? > 0)
     }
 
-    /// Forgets exports that nobody has fetched for so long, and what is beyond `room`, at most 100 at a call. Ends
-    /// claims that nobody renews.
-    pub async fn forget_unused_exports(
-        &self,
-        unused_for: Duration,
-        room: ExportRoom,
-    ) -> Result<Vec<DroppedExport>, CatalogError> {
+    /// Forgets exports unused for so long, and what is beyond `room`, at most 100; ends claims that nobody renews.
+    pub async fn forget_unused_exports(&self, unused_for: Duration, room: ExportRoom) -> Result<Vec<DroppedExport>> {
         let mut transaction = self.engine.begin().await?;
         let sql = "DELETE FROM shared_exports WHERE path IS NULL AND claimed_until <= $1";
         transaction.execute(sql, &[from_time(self.now())]).await?;
@@ -224,18 +211,14 @@ impl Catalog {
     }
 
     /// Which of these paths are exports that are recorded.
-    pub async fn shared_exports_named(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+    pub async fn shared_exports_named(&self, paths: &[&str]) -> Result<HashSet<String>> {
         let rows: Vec<(String,)> = rows_of_texts(&self.engine, NAMED.as_str(), paths).await?;
         Ok(rows.into_iter().map(|(path,)| path).collect())
     }
 }
 
 /// Forgets what was used least recently until the rest is within `room`, but at most a page, and not this one.
-async fn make_room(
-    transaction: &mut Transaction,
-    room: ExportRoom,
-    kept: Option<&str>,
-) -> Result<Vec<DroppedExport>, CatalogError> {
+async fn make_room(transaction: &mut Transaction, room: ExportRoom, kept: Option<&str>) -> Result<Vec<DroppedExport>> {
     // A sum of integers is a decimal number in PostgreSQL.
     let sql = "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM shared_exports
                WHERE path IS NOT NULL";
@@ -261,10 +244,7 @@ async fn make_room(
     drop_exports(transaction, rows).await
 }
 
-async fn drop_exports(
-    transaction: &mut Transaction,
-    rows: Vec<(String, i64)>,
-) -> Result<Vec<DroppedExport>, CatalogError> {
+async fn drop_exports(transaction: &mut Transaction, rows: Vec<(String, i64)>) -> Result<Vec<DroppedExport>> {
     let mut dropped = Vec::new();
     for (path, size_bytes) in rows {
         if transaction.execute("DELETE FROM shared_exports WHERE path = $1", &[Value::Text(&path)]).await? > 0 {

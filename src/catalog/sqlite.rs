@@ -18,20 +18,19 @@ use tokio::time::{Instant, sleep};
 
 use super::engine::Engine;
 use super::link::{Link, OpenedFile};
-use super::{CatalogError, CatalogOptions};
+use super::{CatalogError, CatalogOptions, Result};
 use crate::storage::durable;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("sql/sqlite");
 
-/// How many connections read at once. Each has a thread and a page cache of 2 MB; a look-up takes tens
-/// of microseconds, so a few serve any number of requests.
+/// Connections that read at once: each a thread and a page cache of 2 MB. A look-up takes tens of microseconds.
 const READERS: u32 = 4;
 
 /// Opens the file at `path`, making it and its directory if they are missing.
 ///
 /// `options.wait` bounds the wait for other calls of this process, and the wait for a transaction of another process.
 /// Transactions here take milliseconds.
-pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine, CatalogError> {
+pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine> {
     let wait = options.wait;
     if path.is_empty() || path == ":memory:" {
         return Err(CatalogError::InvalidUrl {
@@ -95,8 +94,7 @@ async fn connect_first(options: &SqliteConnectOptions, wait: Duration) -> Result
     }
 }
 
-/// Whether a file is a database with tables, none of which is of a catalog. It is only read, and another answer is
-/// given where that fails: opening it then says why.
+/// Whether a file has tables, none of which is of a catalog. `false` where reading fails: opening it then says why.
 async fn is_of_another_program(options: &SqliteConnectOptions, file: &Path) -> bool {
     if std::fs::metadata(file).is_ok_and(|found| found.len() == 0) {
         return false;
@@ -110,7 +108,7 @@ async fn is_of_another_program(options: &SqliteConnectOptions, file: &Path) -> b
 }
 
 /// Runs the migrations that the file has not seen, all of them or none.
-async fn migrate(connection: &mut SqliteConnection) -> Result<(), CatalogError> {
+async fn migrate(connection: &mut SqliteConnection) -> Result<()> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
     MIGRATIONS.run_direct(None, &mut *transaction, false).await?;
@@ -171,8 +169,7 @@ mod tests {
     use super::super::failure::{Failure, Unavailability};
     use super::*;
 
-    /// A request that read beside another one was told that there are no file descriptors, or that the database is
-    /// locked.
+    /// Reads beside one another must not fail for want of file descriptors, or as locked.
     #[tokio::test]
     async fn a_file_that_has_gone_is_read_by_the_connections_to_it_alone() {
         let directory = tempfile::tempdir().expect("a directory");

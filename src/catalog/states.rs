@@ -5,19 +5,14 @@ use super::dataset_rows::{lock_dataset, seal_dataset};
 use super::datasets::{check_limit, reschedule};
 use super::users::lock_owner;
 use super::version_rows::no_version;
-use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 use crate::crash;
 use crate::model::dataset::Dataset;
 
 impl Catalog {
     /// Pins the dataset to a version, which stays active after later refreshes. `freeze` also freezes the dataset.
     /// Versions do not change. This works on a frozen dataset too, which stays frozen.
-    pub async fn rollback(
-        &self,
-        dataset: DatasetId,
-        version: VersionNumber,
-        freeze: bool,
-    ) -> Result<Dataset, CatalogError> {
+    pub async fn rollback(&self, dataset: DatasetId, version: VersionNumber, freeze: bool) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let mut record = lock_dataset(&mut transaction, dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = $2
@@ -40,9 +35,8 @@ impl Catalog {
         Ok(record)
     }
 
-    /// Makes the newest version the active one, and later each new version. A dataset without a pin stays as it is. A
-    /// frozen dataset stays frozen.
-    pub async fn unpin(&self, dataset: DatasetId) -> Result<Dataset, CatalogError> {
+    /// Makes the newest version the active one, and later each new version. A frozen dataset stays frozen.
+    pub async fn unpin(&self, dataset: DatasetId) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let mut record = lock_dataset(&mut transaction, dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = NULL WHERE dataset_id = $1";
@@ -53,9 +47,8 @@ impl Catalog {
         Ok(record)
     }
 
-    /// Unfreezes the dataset, unless its owner would then have more than `active_limit` datasets that are not frozen. A
-    /// pin stays.
-    pub async fn unfreeze(&self, dataset: DatasetId, active_limit: u64) -> Result<Dataset, CatalogError> {
+    /// Unfreezes the dataset, unless its owner would then have more than `active_limit` that are not. A pin stays.
+    pub async fn unfreeze(&self, dataset: DatasetId, active_limit: u64) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let sql = "SELECT owner_id FROM datasets WHERE dataset_id = $1";
         let owner: Option<(i64,)> = transaction.fetch_optional(sql, &[dataset.into()]).await?;

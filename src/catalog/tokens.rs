@@ -9,7 +9,7 @@ use super::clock::before;
 use super::convert::{from_optional_time, from_time, text, to_named, to_optional_time, to_time, to_unsigned};
 use super::engine::{Record, Value};
 use super::users::{UserRow, lock_owner, user_columns};
-use super::{Catalog, CatalogError, UserId};
+use super::{Catalog, CatalogError, Result, UserId};
 use crate::model::scope::Scope;
 use crate::model::user::User;
 
@@ -20,7 +20,6 @@ const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
     pub name: String,
-    /// When it was made, to the microsecond.
     pub created_at: DateTime<Utc>,
     /// When it was last used, to the minute; `None` if never.
     pub last_used_at: Option<DateTime<Utc>>,
@@ -55,7 +54,7 @@ type TokenRow = (String, i64, Option<i64>, String, Option<i64>);
 impl Record for ApiToken {
     type Row = TokenRow;
 
-    fn from_row((name, created_at, last_used_at, scope, expires_at): TokenRow) -> Result<ApiToken, CatalogError> {
+    fn from_row((name, created_at, last_used_at, scope, expires_at): TokenRow) -> Result<ApiToken> {
         let created_at = to_time(created_at, "api_tokens.created_at")?;
         let last_used_at = to_optional_time(last_used_at, "api_tokens.last_used_at")?;
         let scope = to_named(scope, "api_tokens.scope")?;
@@ -76,7 +75,7 @@ fn record_name() -> String {
 
 impl Catalog {
     /// As [`Catalog::add_granted_token`], for everything and for ever.
-    pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<(), CatalogError> {
+    pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<()> {
         self.add_granted_token(user, name, token_hash, Grant::default(), most).await
     }
 
@@ -89,7 +88,7 @@ impl Catalog {
         token_hash: &str,
         Grant { scope, expires_at }: Grant,
         most: usize,
-    ) -> Result<(), CatalogError> {
+    ) -> Result<()> {
         let (id, expires) = (i64::try_from(user.get()).unwrap_or(-1), expires_at.map(|time| time.timestamp_micros()));
         let checksum = token_checksum(token_hash, id, scope.name(), expires).finish();
         let mut transaction = self.engine.begin().await?;
@@ -126,7 +125,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`CatalogError::Unverified`] if the token's record is not what was written: it may be another user's.
-    pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<TokenUser>, CatalogError> {
+    pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<TokenUser>> {
         let sql = concat!(
             "SELECT ",
             user_columns!(),
@@ -157,7 +156,7 @@ impl Catalog {
         Ok(Some(TokenUser { user: User::from_row(row.user)?, scope }))
     }
 
-    pub(super) async fn check_token(&self, token_hash: &str) -> Result<(), CatalogError> {
+    pub(super) async fn check_token(&self, token_hash: &str) -> Result<()> {
         type Row = (i64, String, Option<i64>, Option<String>);
         let sql = "SELECT user_id, scope, expires_at, record_checksum FROM api_tokens WHERE token_hash = $1";
         let row: Option<Row> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
@@ -168,14 +167,14 @@ impl Catalog {
     }
 
     /// The user's tokens by name, also those that have expired.
-    pub async fn tokens(&self, user: UserId) -> Result<Vec<ApiToken>, CatalogError> {
+    pub async fn tokens(&self, user: UserId) -> Result<Vec<ApiToken>> {
         let sql = "SELECT name, created_at, last_used_at, scope, expires_at FROM api_tokens
                    WHERE user_id = $1 ORDER BY name";
         self.engine.list(sql, &[user.into()]).await
     }
 
     /// Removes the user's token of that name, which opens nothing from then on.
-    pub async fn delete_token(&self, user: UserId, name: &str) -> Result<(), CatalogError> {
+    pub async fn delete_token(&self, user: UserId, name: &str) -> Result<()> {
         if name.contains('\0') {
             return Err(CatalogError::NotFound);
         }

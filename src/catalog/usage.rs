@@ -9,7 +9,7 @@ use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
 use super::convert::{from_time, saturated, to_unsigned};
 use super::engine::{Record, Value};
-use super::{Catalog, CatalogError, DatasetId};
+use super::{Catalog, CatalogError, DatasetId, Result};
 use crate::model::ids::UserId;
 
 const SWEPT_AT_ONCE: i64 = 10_000;
@@ -74,7 +74,7 @@ impl DayUsage {
 impl Catalog {
     /// Adds a batch of counts, each batch of a writer once: as one transaction, with one statement for each row. The
     /// rows must be in the order of their datasets and days, so that processes do not wait for each other in a circle.
-    pub async fn add_usage(&self, writer: &str, batch: u64, rows: &[CountedUsage]) -> Result<(), CatalogError> {
+    pub async fn add_usage(&self, writer: &str, batch: u64, rows: &[CountedUsage]) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "INSERT INTO usage_writers (writer, batch, written_at) VALUES ($1, $2, $3)
                    ON CONFLICT (writer) DO UPDATE SET batch = EXCLUDED.batch, written_at = EXCLUDED.written_at
@@ -107,9 +107,8 @@ impl Catalog {
         transaction.commit().await
     }
 
-    /// How much a dataset was read from a day on, the newest day first. Days without a read are left out. One range of
-    /// the primary key.
-    pub async fn usage(&self, dataset: DatasetId, first: u32) -> Result<Vec<DayUsage>, CatalogError> {
+    /// How much a dataset was read from a day on, newest first; no days without a read. One range of the primary key.
+    pub async fn usage(&self, dataset: DatasetId, first: u32) -> Result<Vec<DayUsage>> {
         let sql = "SELECT day, requests, not_modified, rate_limited, bytes FROM dataset_usage
                    WHERE dataset_id = $1 AND day >= $2 ORDER BY day DESC";
         let values = &[dataset.into(), Value::Integer(first.into())];
@@ -123,11 +122,7 @@ impl Catalog {
 
     /// How much each dataset of an owner was read from a day on. Datasets without a read are left out. One range of the
     /// primary key for each dataset; rows are summed here, so that no sum is too large for a column.
-    pub async fn owned_usage(
-        &self,
-        owner: UserId,
-        first: u32,
-    ) -> Result<HashMap<DatasetId, UsageCounts>, CatalogError> {
+    pub async fn owned_usage(&self, owner: UserId, first: u32) -> Result<HashMap<DatasetId, UsageCounts>> {
         let sql = "SELECT dataset_id, requests, not_modified, rate_limited, bytes
                    FROM datasets JOIN dataset_usage USING (dataset_id) WHERE owner_id = $1 AND day >= $2";
         let values = &[owner.into(), Value::Integer(first.into())];
@@ -140,9 +135,8 @@ impl Catalog {
         Ok(sums)
     }
 
-    /// Forgets days before one, and processes that have added nothing for long. Costs what it deletes; each transaction
-    /// is bounded.
-    pub async fn sweep_usage(&self, first: u32) -> Result<(), CatalogError> {
+    /// Forgets days before one, and processes that have added nothing for long, in bounded transactions.
+    pub async fn sweep_usage(&self, first: u32) -> Result<()> {
         let sql = "DELETE FROM dataset_usage WHERE (dataset_id, day) IN (
                        SELECT dataset_id, day FROM dataset_usage WHERE day < $1 ORDER BY day LIMIT $2)";
         while self.engine.write(sql, &[Value::Integer(first.into()), Value::Integer(SWEPT_AT_ONCE)]).await? > 0 {}
@@ -157,7 +151,7 @@ type UsageRow = (i64, i64, i64, i64, i64);
 impl Record for (i64, UsageCounts) {
     type Row = UsageRow;
 
-    fn from_row((key, requests, not_modified, rate_limited, bytes): UsageRow) -> Result<Self, CatalogError> {
+    fn from_row((key, requests, not_modified, rate_limited, bytes): UsageRow) -> Result<Self> {
         let counts = UsageCounts {
             requests: to_unsigned(requests, "dataset_usage.requests")?,
             not_modified: to_unsigned(not_modified, "dataset_usage.not_modified")?,

@@ -1,8 +1,8 @@
 //! Table `users`.
 
 use super::convert::{from_cursor, from_time, text, to_named, to_time, to_unsigned};
-use super::engine::{Record, Transaction, Value};
-use super::{Catalog, CatalogError, UserId};
+use super::engine::{Record, Transaction, Value, select};
+use super::{Catalog, CatalogError, Result, UserId};
 use crate::model::user::{Plan, User, email_key};
 
 macro_rules! user_columns {
@@ -26,7 +26,7 @@ pub(super) struct UserRow {
 impl Record for User {
     type Row = UserRow;
 
-    fn from_row(row: UserRow) -> Result<User, CatalogError> {
+    fn from_row(row: UserRow) -> Result<User> {
         Ok(User {
             id: UserId::new(to_unsigned(row.user_id, "users.user_id")?),
             email: row.email,
@@ -37,16 +37,15 @@ impl Record for User {
     }
 }
 
-/// No other transaction can count the owner's datasets until this one ends, so a count under this lock is right. Take
-/// it before the lock of a dataset.
-pub(super) async fn lock_owner(transaction: &mut Transaction, owner: UserId) -> Result<(), CatalogError> {
+/// Under this lock a count of the owner's datasets is right. Take it before the lock of a dataset.
+pub(super) async fn lock_owner(transaction: &mut Transaction, owner: UserId) -> Result<()> {
     let sql = "UPDATE users SET plan = plan WHERE user_id = $1";
     transaction.execute_or(sql, &[owner.into()], CatalogError::NotFound).await
 }
 
 impl Catalog {
     /// Adds a user. `password_hash` is an Argon2id hash in PHC string form.
-    pub async fn add_user(&self, email: &str, password_hash: &str, plan: Plan) -> Result<UserId, CatalogError> {
+    pub async fn add_user(&self, email: &str, password_hash: &str, plan: Plan) -> Result<UserId> {
         let mut transaction = self.engine.begin().await?;
         let sql = "INSERT INTO users (email, email_key, password_hash, plan, created_at)
                    VALUES ($1, $2, $3, $4, $5)
@@ -66,29 +65,28 @@ impl Catalog {
     }
 
     /// The user with this address, in any case. One indexed look-up.
-    pub async fn user_by_email(&self, email: &str) -> Result<Option<User>, CatalogError> {
+    pub async fn user_by_email(&self, email: &str) -> Result<Option<User>> {
         if email.contains('\0') {
             return Ok(None);
         }
-        let sql = concat!("SELECT ", user_columns!(), " FROM users WHERE email_key = $1");
+        let sql = select!(user_columns, "users WHERE email_key = $1");
         self.engine.find(sql, &[Value::Text(&email_key(email))]).await
     }
 
     /// The user with this id. One look-up by primary key.
-    pub async fn user(&self, id: UserId) -> Result<Option<User>, CatalogError> {
-        self.engine.find(concat!("SELECT ", user_columns!(), " FROM users WHERE user_id = $1"), &[id.into()]).await
+    pub async fn user(&self, id: UserId) -> Result<Option<User>> {
+        self.engine.find(select!(user_columns, "users WHERE user_id = $1"), &[id.into()]).await
     }
 
     /// The users with ids greater than `after`, by id, at most `limit`. One range of the primary key.
-    pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>, CatalogError> {
-        let sql =
-            concat!("SELECT ", user_columns!(), " FROM users WHERE users.user_id > $1 ORDER BY users.user_id LIMIT $2");
+    pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>> {
+        let sql = select!(user_columns, "users WHERE users.user_id > $1 ORDER BY users.user_id LIMIT $2");
         self.engine.list(sql, &[from_cursor(after.map(UserId::get), 0), Value::Integer(limit.into())]).await
     }
 
     /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of the user.
     /// So nobody who knew the old password stays logged in. API tokens stay.
-    pub async fn set_password(&self, user: UserId, password_hash: &str) -> Result<(), CatalogError> {
+    pub async fn set_password(&self, user: UserId, password_hash: &str) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1";
         transaction.execute_or(sql, &[user.into(), Value::Text(password_hash)], CatalogError::NotFound).await?;
@@ -104,7 +102,7 @@ impl Catalog {
         old_hash: &str,
         new_hash: &str,
         kept: Option<&str>,
-    ) -> Result<(), CatalogError> {
+    ) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1 AND password_hash = $3";
         let values = &[user.into(), Value::Text(new_hash), Value::Text(old_hash)];
@@ -116,7 +114,7 @@ impl Catalog {
     }
 
     /// Removes a user without datasets, with the user's tokens and sessions. The id is never used again.
-    pub async fn remove_user(&self, user: UserId) -> Result<(), CatalogError> {
+    pub async fn remove_user(&self, user: UserId) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         // Whoever creates a dataset, a token or a session of the user at the same time waits, and finds no user.
         lock_owner(&mut transaction, user).await?;
@@ -136,7 +134,7 @@ impl Catalog {
     }
 
     /// Changes the user's plan. Datasets beyond the new plan's limit stay.
-    pub async fn set_plan(&self, user: UserId, plan: Plan) -> Result<(), CatalogError> {
+    pub async fn set_plan(&self, user: UserId, plan: Plan) -> Result<()> {
         let sql = "UPDATE users SET plan = $2 WHERE user_id = $1";
         self.engine.write_or(sql, &[user.into(), Value::Text(plan.name())], CatalogError::NotFound).await
     }

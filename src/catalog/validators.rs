@@ -7,7 +7,7 @@
 use super::checksums::RecordChecksum;
 use super::convert::{optional_text, saturated};
 use super::engine::{Transaction, Value};
-use super::{Catalog, CatalogError, DatasetId};
+use super::{Catalog, DatasetId, Result};
 use crate::model::dataset::Dataset;
 use crate::model::source::Validators;
 
@@ -25,7 +25,7 @@ impl Catalog {
     /// The validators of the dataset's source; `None` when it must be fetched whole. If the source answers that it has
     /// not changed, its document is that of the dataset's newest version. One look-up by primary key. Validators that
     /// do not verify are not used.
-    pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>, CatalogError> {
+    pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>> {
         let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
                    FROM datasets WHERE dataset_id = $1";
         let row: Option<ValidatorsRow> = self.engine.fetch_optional(sql, &[dataset.into()]).await?;
@@ -61,13 +61,12 @@ pub(super) fn is_fetched_alike(one: &Dataset, other: &Dataset) -> bool {
         && one.infer_types == other.infer_types
 }
 
-/// Records the validators for the version that `transaction` publishes. The dataset's row is locked. Nothing is
-/// recorded if the dataset's source or its decoding has changed since the fetch.
+/// Records the validators for a version, unless the source or its decoding has changed since the fetch.
 pub(super) async fn record(
     transaction: &mut Transaction,
     locked: &Dataset,
     fetched: Option<FetchedState<'_>>,
-) -> Result<(), CatalogError> {
+) -> Result<()> {
     let usable =
         |fetched: &FetchedState<'_>| !fetched.validators.is_empty() && is_fetched_alike(locked, fetched.dataset);
     let Some(FetchedState { validators, .. }) = fetched.filter(usable) else {
@@ -88,7 +87,7 @@ pub(super) async fn record(
 }
 
 /// Clears the validators, so that the source is fetched whole next time.
-pub(super) async fn forget(transaction: &mut Transaction, dataset: DatasetId) -> Result<(), CatalogError> {
+pub(super) async fn forget(transaction: &mut Transaction, dataset: DatasetId) -> Result<()> {
     let sql = "UPDATE datasets SET validated_url = NULL, source_etag = NULL, source_last_modified = NULL,
                    validators_checksum = NULL
                WHERE dataset_id = $1 AND validated_url IS NOT NULL";

@@ -6,7 +6,7 @@ use super::checksums::RecordChecksum;
 use super::convert::{saturated, to_time, to_unsigned};
 use super::dataset_rows::DatasetRow;
 use super::engine::Record;
-use super::{CatalogError, DatasetId, FileId, VersionNumber};
+use super::{CatalogError, DatasetId, FileId, Result, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::version::{Version, VersionFile};
 
@@ -53,7 +53,7 @@ struct JoinedRow {
 }
 
 impl JoinedRow {
-    fn version(self, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>, CatalogError> {
+    fn version(self, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>> {
         let Some(number) = self.version_number else { return Ok(None) };
         let record = || format!("version {number} of dataset {dataset}");
         let file = version_file(self.file_id, self.path, self.size_bytes, self.entity_count, self.content_hash)?;
@@ -84,7 +84,7 @@ impl JoinedRow {
 impl Record for Resolved {
     type Row = ResolvedRow;
 
-    fn from_row(row: ResolvedRow) -> Result<Resolved, CatalogError> {
+    fn from_row(row: ResolvedRow) -> Result<Resolved> {
         let dataset = Dataset::from_row(row.dataset)?;
         let version = row.version.version(dataset.id, dataset.created_at)?;
         Ok(Resolved { dataset, version })
@@ -103,7 +103,7 @@ pub(super) struct VersionRow {
 impl Record for VersionRecord {
     type Row = VersionRow;
 
-    fn from_row(row: VersionRow) -> Result<VersionRecord, CatalogError> {
+    fn from_row(row: VersionRow) -> Result<VersionRecord> {
         let dataset = DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?);
         let created_at = to_time(row.dataset_created_at, "datasets.created_at")?;
         let version = row.version.version(dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
@@ -129,7 +129,7 @@ fn version_file(
     size_bytes: Option<i64>,
     entity_count: Option<i64>,
     content_hash: Option<String>,
-) -> Result<Option<VersionFile>, CatalogError> {
+) -> Result<Option<VersionFile>> {
     let (Some(file_id), Some(path), Some(size_bytes), Some(entity_count), Some(content_hash)) =
         (file_id, path, size_bytes, entity_count, content_hash)
     else {
@@ -182,7 +182,7 @@ fn joined_file(
     reference: Option<i64>,
     file: Option<VersionFile>,
     record: impl Fn() -> String,
-) -> Result<Option<VersionFile>, CatalogError> {
+) -> Result<Option<VersionFile>> {
     let reference = reference.map(|id| to_unsigned(id, "versions.file_id").map(FileId::new)).transpose()?;
     match reference == file.as_ref().map(|file| file.id) {
         true => Ok(file),
@@ -191,7 +191,7 @@ fn joined_file(
 }
 
 /// Checks that these are all versions of the dataset, newest first.
-pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) -> Result<(), CatalogError> {
+pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) -> Result<()> {
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
     let numbers = versions.iter().map(|record| record.version.number.get());
     match numbers.eq((1..=latest).rev()) {
@@ -200,8 +200,7 @@ pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) 
     }
 }
 
-/// The error for a version that was not found, under the lock of its dataset with this latest version: it is lost, or
-/// never existed.
+/// The error for a version that was not found, of a locked dataset with this latest one: lost, or never there.
 pub(super) fn no_version(dataset: DatasetId, latest: Option<VersionNumber>, number: VersionNumber) -> CatalogError {
     match latest {
         Some(latest) if (VersionNumber::new(1)..=latest).contains(&number) => {

@@ -17,7 +17,7 @@ use super::version_rows::{
     Resolved, VERSIONS, VersionRecord, no_version, version_checksum, version_columns, versions_sql,
 };
 use super::webhooks;
-use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, FileId, Result, VersionNumber};
 use crate::crash;
 use crate::model::dataset::{Dataset, NewDataset};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
@@ -59,11 +59,7 @@ impl Catalog {
     /// Under SQLite most of its cost is the way to a connection's thread and back. Under PostgreSQL it is one round
     /// trip. If the version is not found, it costs another look-up. [`CatalogError::Unverified`] if a record is not what
     /// was written, or is missing although others need it.
-    pub async fn resolve_read(
-        &self,
-        id: DatasetId,
-        selector: VersionSelector,
-    ) -> Result<Option<Resolved>, CatalogError> {
+    pub async fn resolve_read(&self, id: DatasetId, selector: VersionSelector) -> Result<Option<Resolved>> {
         let (sql, number) = match selector {
             VersionSelector::Active => {
                 (resolve_sql!("COALESCE(datasets.pinned_version, datasets.latest_version)"), None)
@@ -84,7 +80,7 @@ impl Catalog {
         id: DatasetId,
         selector: VersionSelector,
         resolved: Option<&Resolved>,
-    ) -> Result<(), CatalogError> {
+    ) -> Result<()> {
         let Some(resolved) = resolved else { return self.check_no_dataset(id).await };
         if resolved.version.is_some() {
             return Ok(());
@@ -99,7 +95,7 @@ impl Catalog {
     }
 
     /// Checks that a dataset that was not found, or has no version, really has no version.
-    pub(super) async fn check_no_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
+    pub(super) async fn check_no_dataset(&self, id: DatasetId) -> Result<()> {
         // One statement: the first version may have been published since the dataset was read.
         let sql = "SELECT v.version_number FROM versions v LEFT JOIN datasets d ON d.dataset_id = v.dataset_id
                    WHERE v.dataset_id = $1 AND (d.dataset_id IS NULL OR d.latest_version IS NULL) LIMIT 1";
@@ -110,21 +106,20 @@ impl Catalog {
     }
 
     /// One version. Four look-ups by primary key.
-    pub async fn version(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord, CatalogError> {
+    pub async fn version(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord> {
         let resolved = self.resolve_read(dataset, VersionSelector::Number(number)).await?;
         let Resolved { dataset, version } = resolved.ok_or(CatalogError::NotFound)?;
         let is_active = dataset.active_version() == Some(number);
         Ok(VersionRecord { version: version.ok_or(CatalogError::NoVersion)?, is_active })
     }
 
-    /// The versions with numbers below `before`, newest first, at most `limit`, as of one moment. One
-    /// statement: a range of the primary key, and two look-ups for each version.
+    /// The versions below `before`, newest first, at most `limit`, in one statement: a range, two look-ups for each.
     pub async fn versions(
         &self,
         dataset: DatasetId,
         before: Option<VersionNumber>,
         limit: u32,
-    ) -> Result<Vec<VersionRecord>, CatalogError> {
+    ) -> Result<Vec<VersionRecord>> {
         let before = from_cursor(before.map(VersionNumber::get), i64::MAX);
         let values = &[dataset.into(), before, Value::Integer(limit.into())];
         self.engine.list(VERSIONS, values).await
@@ -153,7 +148,7 @@ impl Catalog {
         content: VersionContent<'_>,
         fetched: Option<FetchedState<'_>>,
         attempt: impl Into<PublishingAttempt<'_>>,
-    ) -> Result<VersionRecord, CatalogError> {
+    ) -> Result<VersionRecord> {
         let attempt = attempt.into();
         let mut transaction = self.engine.begin().await?;
         let locked = lock_dataset(&mut transaction, dataset).await?;
@@ -189,7 +184,7 @@ impl Catalog {
         active_limit: u64,
         attempt: FirstAttempt<'_>,
         file: &NewFile,
-    ) -> Result<(Dataset, VersionRecord), CatalogError> {
+    ) -> Result<(Dataset, VersionRecord)> {
         let mut transaction = self.engine.begin().await?;
         let now = self.now();
         let mut dataset = insert(&mut transaction, new, active_limit, now).await?;
@@ -212,7 +207,7 @@ pub(super) async fn add_version(
     file: VersionFile,
     alt: Option<VersionFile>,
     now: DateTime<Utc>,
-) -> Result<VersionRecord, CatalogError> {
+) -> Result<VersionRecord> {
     let number = VersionNumber::new(dataset.latest_version.map_or(0, VersionNumber::get) + 1);
     let version = Version { dataset: dataset.id, number, file, alt, created_at: now };
     let checksum = version_checksum(&version, dataset.created_at).finish();
@@ -239,7 +234,7 @@ async fn shared_file(
     dataset: DatasetId,
     file: FileId,
     content_hash: &str,
-) -> Result<VersionFile, CatalogError> {
+) -> Result<VersionFile> {
     let sql = versions_sql!("v.file_id = $2 ORDER BY v.version_number DESC LIMIT 1");
     let found: Option<VersionRecord> = transaction.find(sql, &[dataset.into(), file.into()]).await?;
     let file = found.ok_or(CatalogError::Conflict)?.version.file;
@@ -254,7 +249,7 @@ pub(super) async fn find_version(
     transaction: &mut Transaction,
     dataset: &Dataset,
     number: VersionNumber,
-) -> Result<VersionRecord, CatalogError> {
+) -> Result<VersionRecord> {
     let sql = versions_sql!("v.version_number = $2");
     let found = transaction.find(sql, &[dataset.id.into(), number.into()]).await?;
     found.ok_or_else(|| no_version(dataset.id, dataset.latest_version, number))

@@ -16,8 +16,8 @@ use chrono::{DateTime, Utc};
 use super::attempts::kept_error;
 use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
 use super::dataset_rows::lock_dataset;
-use super::engine::{Record, Transaction, Value};
-use super::{Catalog, CatalogError};
+use super::engine::{Record, Transaction, Value, select};
+use super::{Catalog, CatalogError, Result};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::secret::Secret;
@@ -65,7 +65,6 @@ pub struct DeliveryOutcome {
     pub answer: Result<u16, String>,
 }
 
-/// A delivery that was sent, as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentDelivery {
     /// The version that was made. A dataset has one delivery of a version at most.
@@ -90,7 +89,7 @@ pub(super) struct SentRow {
 impl Record for SentDelivery {
     type Row = SentRow;
 
-    fn from_row(row: SentRow) -> Result<SentDelivery, CatalogError> {
+    fn from_row(row: SentRow) -> Result<SentDelivery> {
         let status = row.status.map(to_status("webhook_deliveries.status")).transpose()?;
         let duration = row.duration_ms.map(|millis| to_unsigned(millis, "webhook_deliveries.duration_ms"));
         let duration = duration.transpose()?.map(Duration::from_millis);
@@ -105,7 +104,7 @@ impl Record for SentDelivery {
     }
 }
 
-fn to_status(column: &'static str) -> impl Fn(i64) -> Result<u16, CatalogError> {
+fn to_status(column: &'static str) -> impl Fn(i64) -> Result<u16> {
     move |status| u16::try_from(status).map_err(|_| CatalogError::Corrupt { column, value: status.to_string() })
 }
 
@@ -122,7 +121,7 @@ pub(super) struct WebhookRow {
 impl Record for Webhook {
     type Row = WebhookRow;
 
-    fn from_row(row: WebhookRow) -> Result<Webhook, CatalogError> {
+    fn from_row(row: WebhookRow) -> Result<Webhook> {
         Ok(Webhook {
             url: row.url,
             secret: row.secret.map(Secret::from_stored),
@@ -153,14 +152,8 @@ macro_rules! webhook_columns {
 pub(super) use webhook_columns;
 
 impl Catalog {
-    /// Registers the dataset's webhook. An existing webhook is replaced as a whole, with its recorded outcome. Due
-    /// deliveries go to the new one.
-    pub async fn register_webhook(
-        &self,
-        dataset: DatasetId,
-        url: &str,
-        secret: Option<&str>,
-    ) -> Result<Webhook, CatalogError> {
+    /// Registers the dataset's webhook, in place of an existing one and its outcome. Due deliveries go to the new one.
+    pub async fn register_webhook(&self, dataset: DatasetId, url: &str, secret: Option<&str>) -> Result<Webhook> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE datasets SET webhook_registrations = webhook_registrations + 1 WHERE dataset_id = $1
                    RETURNING webhook_registrations";
@@ -184,13 +177,13 @@ impl Catalog {
     }
 
     /// The dataset's webhook. One look-up by primary key.
-    pub async fn webhook(&self, dataset: DatasetId) -> Result<Option<Webhook>, CatalogError> {
-        let sql = concat!("SELECT ", webhook_columns!(), " FROM webhooks WHERE dataset_id = $1");
+    pub async fn webhook(&self, dataset: DatasetId) -> Result<Option<Webhook>> {
+        let sql = select!(webhook_columns, "webhooks WHERE dataset_id = $1");
         self.engine.find(sql, &[dataset.into()]).await
     }
 
     /// Removes the dataset's webhook and its due deliveries. A claimed delivery may still arrive.
-    pub async fn delete_webhook(&self, dataset: DatasetId) -> Result<(), CatalogError> {
+    pub async fn delete_webhook(&self, dataset: DatasetId) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         // No version is published between the two deletions.
         lock_dataset(&mut transaction, dataset).await?;
@@ -204,7 +197,7 @@ impl Catalog {
     /// Claims the delivery that has been due the longest; `None` if none is due. No other call, in whatever
     /// process, ever returns the same. One range of an index that holds what is due alone, a look-up for
     /// each table, and a commit.
-    pub async fn claim_delivery(&self) -> Result<Option<Delivery>, CatalogError> {
+    pub async fn claim_delivery(&self) -> Result<Option<Delivery>> {
         loop {
             let sql = "SELECT dataset_id, version_number FROM webhook_deliveries WHERE claimed_at IS NULL
                        ORDER BY due_at, dataset_id, version_number LIMIT 1";
@@ -255,7 +248,7 @@ impl Catalog {
 
     /// Records the outcome of a delivery. The webhook shows its status with the time of the claim, unless it was
     /// registered again or a later delivery has reported already.
-    pub async fn record_delivery(&self, delivery: &Delivery, outcome: &DeliveryOutcome) -> Result<(), CatalogError> {
+    pub async fn record_delivery(&self, delivery: &Delivery, outcome: &DeliveryOutcome) -> Result<()> {
         let status = outcome.answer.as_ref().ok().copied();
         let error = outcome.answer.as_ref().err().map(|error| kept_error(error));
         let duration_ms = outcome.duration.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX));
@@ -290,7 +283,7 @@ impl Catalog {
         dataset: DatasetId,
         before: Option<VersionNumber>,
         limit: u32,
-    ) -> Result<Vec<SentDelivery>, CatalogError> {
+    ) -> Result<Vec<SentDelivery>> {
         let before = from_cursor(before.map(VersionNumber::get), i64::MAX);
         let sql = "SELECT version_number, url, claimed_at, done_at, duration_ms, status, error FROM webhook_deliveries
                    WHERE dataset_id = $1 AND version_number < $2 AND url IS NOT NULL AND claimed_at IS NOT NULL
@@ -299,14 +292,13 @@ impl Catalog {
     }
 }
 
-/// Records, with the version that `transaction` publishes, that the dataset's webhook is due, if it has one; and
-/// forgets deliveries that are too old to keep. A range of the primary key.
+/// Makes the dataset's webhook, if any, due for the version that is published; forgets deliveries too old to keep.
 pub(super) async fn record_due(
     transaction: &mut Transaction,
     dataset: DatasetId,
     version: VersionNumber,
     now: DateTime<Utc>,
-) -> Result<(), CatalogError> {
+) -> Result<()> {
     let sql = "INSERT INTO webhook_deliveries (dataset_id, version_number, due_at)
                SELECT dataset_id, $2, $3 FROM webhooks WHERE dataset_id = $1 AND is_active";
     let due = transaction.execute(sql, &[dataset.into(), version.into(), from_time(now)]).await?;
