@@ -3,7 +3,6 @@
 
 const SCHEME: &str = "https";
 
-/// How a server registers that it is reached at this host and port.
 pub(super) fn registered(host_and_port: &str, has_tls: bool) -> String {
     match has_tls {
         true => format!("{SCHEME}://{host_and_port}"),
@@ -19,7 +18,6 @@ pub(super) fn parts(address: &str) -> (&str, bool) {
     }
 }
 
-/// The URL of an address, without a path.
 pub(super) fn url(address: &str) -> String {
     let (host_and_port, has_tls) = parts(address);
     format!("{}://{host_and_port}", if has_tls { SCHEME } else { "http" })

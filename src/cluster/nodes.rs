@@ -44,7 +44,6 @@ pub struct NodeState {
     pub is_lost: bool,
 }
 
-/// Whose the name of this server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     New,

@@ -75,18 +75,12 @@ struct Shared {
     has_opened: Notify,
 }
 
+#[derive(Debug, thiserror::Error)]
 enum Cause {
+    #[error("no answer in time")]
     Late,
+    #[error("{}", Causes(.0))]
     Failed(RedisError),
-}
-
-impl std::fmt::Display for Cause {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Cause::Late => formatter.write_str("no answer in time"),
-            Cause::Failed(error) => write!(formatter, "{}", Causes(error)),
-        }
-    }
 }
 
 impl Redis {
@@ -123,10 +117,7 @@ impl Redis {
         self.shared.live.load().is_some()
     }
 
-    /// Calls a script.
-    ///
-    /// # Errors
-    /// [`NoAnswer`]: at once while the circuit is open, after [`RedisOptions::answer_within`] at the latest.
+    /// Calls a script. [`NoAnswer`] comes at once while the circuit is open, or within `answer_within`.
     pub async fn call<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, NoAnswer> {
         let outcome = |outcome: &'static str| metrics().redis_calls.of([outcome.into()]).increment(1);
         let Some(live) = self.shared.live.load_full() else {

@@ -2,7 +2,6 @@
 //! fail then.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -43,18 +42,11 @@ pub(super) struct Channels {
     open: Arc<Mutex<HashMap<(String, Url), BoxCloneSyncChannel>>>,
 }
 
-impl fmt::Debug for Channels {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Channels").finish_non_exhaustive()
-    }
-}
-
 impl Channels {
     pub(super) fn new(guard: Guard, tls: Option<Arc<NodeTls>>, runtime: Handle) -> Channels {
         Channels { guard, tls, runtime, open: Arc::default() }
     }
 
-    /// The connections to the nodes that have these names.
     pub(super) fn to(&self, names: HashMap<Url, String>) -> NamedChannels {
         NamedChannels { channels: self.clone(), names }
     }
@@ -94,7 +86,6 @@ impl Channels {
     }
 }
 
-/// The connections to the nodes of a query.
 pub(super) struct NamedChannels {
     channels: Channels,
     names: HashMap<Url, String>,

@@ -105,8 +105,7 @@ pub(super) struct Connection {
     _of_all: OwnedSemaphorePermit,
 }
 
-/// The connections that a listener accepts, those with TLS when both sides have shown their certificates. It never
-/// ends.
+/// The connections that a listener accepts, for ever; those with TLS when both sides have shown certificates.
 pub(super) fn incoming(
     listener: TcpListener,
     bounds: Bounds,
@@ -260,20 +259,13 @@ mod tests {
     const BOUNDS: Bounds =
         Bounds { at_once: 3, of_address: 2, token_within: Duration::from_millis(300), silence: Duration::from_secs(3) };
 
-    async fn listening(bounds: Bounds) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        (Box::pin(incoming(listener, bounds, None)), address)
-    }
-
-    /// The same with TLS, and a client that has it, too.
-    async fn listening_with_tls(
+    async fn listening(
         bounds: Bounds,
-    ) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr, Arc<NodeTls>) {
-        let tls = Written::good().tls();
+        tls: Option<Arc<NodeTls>>,
+    ) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        (Box::pin(incoming(listener, bounds, Some(tls.clone()))), address, tls)
+        (Box::pin(incoming(listener, bounds, tls)), address)
     }
 
     async fn connect(address: std::net::SocketAddr) -> TcpStream {
@@ -286,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_address_leaves_room_for_others() {
-        let (mut accepted, address) = listening(Bounds { token_within: BOUNDS.silence, ..BOUNDS }).await;
+        let (mut accepted, address) = listening(Bounds { token_within: BOUNDS.silence, ..BOUNDS }, None).await;
         let mut clients = vec![connect(address).await, connect(address).await, connect(address).await];
         let first = accepted.next().await.expect("one").expect("accepted");
         let _second = accepted.next().await.expect("one").expect("accepted");
@@ -301,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_on_which_no_node_shows_itself_is_closed() {
-        let (mut accepted, address) = listening(BOUNDS).await;
+        let (mut accepted, address) = listening(BOUNDS, None).await;
         let mut client = connect(address).await;
         let mut connection = accepted.next().await.expect("one").expect("accepted");
         // Whatever else comes.
@@ -312,7 +304,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_of_a_node_is_kept_while_something_comes() {
-        let (mut accepted, address) = listening(BOUNDS).await;
+        let (mut accepted, address) = listening(BOUNDS, None).await;
         let mut client = connect(address).await;
         let mut connection = accepted.next().await.expect("one").expect("accepted");
         connection.connect_info().give();
@@ -328,7 +320,8 @@ mod tests {
     #[tokio::test]
     async fn who_shows_no_certificate_is_closed_and_holds_up_no_node() {
         let bounds = Bounds { of_address: 3, token_within: BOUNDS.silence, ..BOUNDS };
-        let (mut accepted, address, tls) = listening_with_tls(bounds).await;
+        let tls = Written::good().tls();
+        let (mut accepted, address) = listening(bounds, Some(tls.clone())).await;
         let mut silent = connect(address).await;
         let url = format!("https://{address}").parse().expect("a URL");
         let node = tokio::spawn(async move { tls.connect(&url).await });
@@ -352,7 +345,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_with_tls_on_which_no_node_shows_itself_is_closed() {
-        let (mut accepted, address, tls) = listening_with_tls(Bounds { token_within: BOUNDS.silence, ..BOUNDS }).await;
+        let tls = Written::good().tls();
+        let bounds = Bounds { token_within: BOUNDS.silence, ..BOUNDS };
+        let (mut accepted, address) = listening(bounds, Some(tls.clone())).await;
         let url = format!("https://{address}").parse().expect("a URL");
         let node = tokio::spawn(async move { tls.connect(&url).await });
         let mut connection = accepted.next().await.expect("one").expect("accepted");

@@ -25,11 +25,10 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::channels::Channels;
-use super::codec::PartCodec;
 use super::cut::{self, Cut};
 use super::gather::{Stage, TaskProgress, Tasks};
 use super::guard::Guard;
-use super::part_scan::Files;
+use super::part_scan::{Files, PartCodec};
 use super::permits::TaskPermits;
 use super::task::Runner;
 use super::worker::{self, Sessions};
@@ -118,12 +117,13 @@ impl Coordinator {
         worker::serve(self.worker.clone(), self.guard.clone(), tls, listener, stop).await
     }
 
-    /// The nodes that can be given a part, by name.
-    fn nodes(&self) -> Vec<(String, Url, bool)> {
+    /// The nodes that can be given a part, by name, and nothing yet.
+    fn nodes(&self) -> Vec<Share> {
         let own = &self.options.own;
-        let mut nodes: Vec<(String, Url, bool)> = Vec::new();
+        let share = |name: String, url, is_own| Share { name, url, is_own, row_groups: Vec::new(), bytes: 0 };
+        let mut nodes = Vec::new();
         if own.helps {
-            nodes.extend(own_url().map(|url| (own.name.clone(), url, true)));
+            nodes.extend(own_url().map(|url| share(own.name.clone(), url, true)));
         }
         let now = Instant::now();
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,10 +134,10 @@ impl Coordinator {
             if name == own.name || failed.contains_key(&name) || !is_alike {
                 continue;
             }
-            nodes.extend(Url::parse(&address::url(&address)).ok().map(|url| (name, url, false)));
+            nodes.extend(Url::parse(&address::url(&address)).ok().map(|url| share(name, url, false)));
         }
-        nodes.sort();
-        nodes.dedup_by(|one, other| one.0 == other.0);
+        nodes.sort_by(|one, other| (&one.name, &one.url).cmp(&(&other.name, &other.url)));
+        nodes.dedup_by(|one, other| one.name == other.name);
         nodes
     }
 
@@ -152,11 +152,7 @@ impl Coordinator {
         if total <= most {
             return Vec::new();
         }
-        let nodes = self.nodes();
-        let mut shares: Vec<Share> = nodes
-            .into_iter()
-            .map(|(name, url, is_own)| Share { name, url, is_own, row_groups: Vec::new(), bytes: 0 })
-            .collect();
+        let mut shares = self.nodes();
         if shares.len() < 2 {
             return Vec::new();
         }
@@ -205,7 +201,7 @@ impl Coordinator {
 
         let routed = urls.clone();
         let mut config = settings
-            .with_distributed_user_codec(PartCodec::for_sending())
+            .with_distributed_user_codec(PartCodec { here: None })
             .with_distributed_channel_resolver(self.channels.to(names))
             .with_distributed_worker_resolver(Urls(urls))
             .with_distributed_route_tasks_handler(move |_: RouteTasksEvent<'_>| {

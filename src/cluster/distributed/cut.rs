@@ -152,8 +152,7 @@ fn is_whole(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<VersionScan>().is_some_and(|scan| scan.most().is_none())
 }
 
-/// Whether an aggregate is one of all that a scan finds, and of those that can be made of parts: a count, and the least
-/// of each group.
+/// Whether an aggregate is of all that a scan finds, and can be made of parts: a count, or the least of each group.
 fn is_divisible(aggregate: &AggregateExec) -> bool {
     matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single)
         && aggregate.aggr_expr().iter().all(|function| matches!(function.fun().name(), "count" | "min"))

@@ -15,7 +15,6 @@ use datafusion::error::Result;
 /// The column. It is the last one, and found by its place.
 const ROWS_BEFORE: &str = "rows_before_end";
 
-/// The schema of what a node gives, for these rows.
 pub(super) fn with_end(rows: &Schema) -> SchemaRef {
     // In the last row, all others are null.
     let fields = rows.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
@@ -23,14 +22,12 @@ pub(super) fn with_end(rows: &Schema) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields.chain([end]).collect::<Vec<_>>(), rows.metadata().clone()))
 }
 
-/// Rows that are not the last, as a node gives them.
 pub(super) fn not_last(batch: &RecordBatch, with_end: &SchemaRef) -> Result<RecordBatch> {
     let no_end = new_null_array(&DataType::UInt64, batch.num_rows());
     let columns = batch.columns().iter().cloned().chain([no_end]).collect();
     Ok(RecordBatch::try_new(with_end.clone(), columns)?)
 }
 
-/// The last row, after so many.
 pub(super) fn last(rows: u64, with_end: &SchemaRef) -> Result<RecordBatch> {
     let end: ArrayRef = Arc::new(UInt64Array::from(vec![rows]));
     let others = with_end.fields().len().saturating_sub(1);
@@ -92,7 +89,6 @@ mod tests {
         RecordBatch::try_new(schema, vec![Arc::new(UInt64Array::from(positions.to_vec()))]).expect("a batch")
     }
 
-    /// What comes of these batches, and of their end.
     fn gathered(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
         let mut ending = Ending::new(rows(&[]).schema(), "n1".to_owned());
         let mut gathered = Vec::new();

@@ -1,17 +1,21 @@
-//! The scan of a node, as it arrives from the one that answers: its file is opened when it runs.
+//! The operators of a node's part as bytes, and its scan as it arrives from the one that answers: its file is opened
+//! when it runs. What surrounds them is DataFusion's own protocol.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use datafusion::common::{exec_datafusion_err, internal_datafusion_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
+use super::task::{NodeTask, Runner, Task};
 use crate::query::fields::part::FieldScanDescription;
 use crate::query::fields::scan::FieldScan;
 use crate::query::operator::{in_one_partition, leaf};
@@ -28,14 +32,14 @@ pub(super) struct Files {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Described {
+enum Described {
     Entities(Box<ScanDescription>),
     Fields(Box<FieldScanDescription>),
 }
 
 impl Described {
     /// An operator; `None` where it is no scan of a part.
-    pub(super) fn of(scan: &Arc<dyn ExecutionPlan>) -> Option<Described> {
+    fn of(scan: &Arc<dyn ExecutionPlan>) -> Option<Described> {
         let entities = || Some(Described::Entities(Box::new(scan.downcast_ref::<VersionScan>()?.describe()?)));
         let fields = || Some(Described::Fields(Box::new(scan.downcast_ref::<FieldScan>()?.describe()?)));
         entities().or_else(fields)
@@ -72,14 +76,12 @@ pub(super) struct PartScan {
 }
 
 impl PartScan {
-    pub(super) fn try_new(described: Described, files: Files, threads: usize) -> Result<PartScan> {
+    fn try_new(described: Described, files: Files, threads: usize) -> Result<PartScan> {
         let properties = in_one_partition(EquivalenceProperties::new(described.schema()?));
         Ok(PartScan { described: Arc::new(described), files, threads, properties })
     }
-}
 
-impl PartScan {
-    pub(super) fn is_of_diff(&self) -> bool {
+    fn is_of_diff(&self) -> bool {
         matches!(*self.described, Described::Fields(_))
     }
 }
@@ -108,5 +110,70 @@ impl ExecutionPlan for PartScan {
         let opened = async move { described.open(&files, threads).await?.execute(partition, context) };
         let batches = futures::stream::once(opened).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+enum Operator {
+    NodeTask,
+    Scan(Described),
+}
+
+pub(super) struct PartCodec {
+    /// What parts run in; none where they are only sent.
+    pub(super) here: Option<(Runner, Files)>,
+}
+
+impl fmt::Debug for PartCodec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PartCodec").finish_non_exhaustive()
+    }
+}
+
+fn is_of_diff(part: &Arc<dyn ExecutionPlan>) -> bool {
+    match part.downcast_ref::<PartScan>() {
+        Some(scan) => scan.is_of_diff(),
+        None => part.children().into_iter().any(is_of_diff),
+    }
+}
+
+impl PhysicalExtensionCodec for PartCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let operator: Operator = serde_json::from_slice(bytes)
+            .map_err(|error| exec_datafusion_err!("an operator that this node does not know: {error}"))?;
+        let Some((runner, files)) = &self.here else { return internal_err!("nothing is sent to who answers") };
+        match (operator, inputs) {
+            (Operator::NodeTask, [input]) => {
+                let runner = Runner { is_of_diff: is_of_diff(input), ..runner.clone() };
+                Ok(Arc::new(NodeTask::new(Task { runner }, input.clone())))
+            }
+            (Operator::Scan(described), []) => {
+                Ok(Arc::new(PartScan::try_new(described, files.clone(), runner.engine.threads())?))
+            }
+            _ => internal_err!("an operator with other inputs than it takes"),
+        }
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let operator = if node.is::<NodeTask>() {
+            Operator::NodeTask
+        } else if let Some(described) = Described::of(&node) {
+            Operator::Scan(described)
+        } else {
+            return internal_err!("{} is not sent to other nodes", node.name());
+        };
+        serde_json::to_writer(bytes, &operator)
+            .map_err(|error| internal_datafusion_err!("an operator as JSON: {error}"))
     }
 }

@@ -23,10 +23,9 @@ use tonic::transport::Server;
 
 use super::VERSION;
 use super::channels::{PING_ANSWERED_WITHIN, PING_EVERY};
-use super::codec::PartCodec;
 use super::connections::{self, Bounds};
 use super::guard::{Guard, TENANT_HEADER};
-use super::part_scan::{Files, PartScan};
+use super::part_scan::{Files, PartCodec, PartScan};
 use super::permits::TaskPermits;
 use super::task::{NodeTask, Runner};
 use crate::cluster::tls::NodeTls;
@@ -79,14 +78,13 @@ impl WorkerSessionBuilder for Sessions {
         let session = builder
             .with_config(config)
             .with_runtime_env(runtime)
-            .with_distributed_user_codec(PartCodec::for_running(runner, self.files.clone()))
+            .with_distributed_user_codec(PartCodec { here: Some((runner, self.files.clone())) })
             .with_distributed_worker_plan_rewrite_handler(only_parts);
         Ok(session.build())
     }
 }
 
-/// Refuses a plan that is no part of a query as [`super::cut`] makes them: DataFusion knows operators that read and
-/// write files.
+/// Refuses what is no part of a query ([`super::cut`]): DataFusion knows operators that read and write files.
 fn only_parts(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
     fn is_part(plan: &Arc<dyn ExecutionPlan>) -> bool {
         let is_known = plan.is::<SortExec>() || plan.is::<AggregateExec>();

@@ -242,8 +242,7 @@ fn not_pem(error: &pem::Error) -> String {
     }
 }
 
-/// When a certificate expires, in seconds since 1970, if it does. The library tells it of one that has expired. So it
-/// is asked what it thinks of it at the end of time.
+/// When a certificate expires, in seconds since 1970: the library tells it of one that has expired at the time given.
 fn expires_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Option<u64> {
     let end = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::MAX));
     let algorithms = provider.signature_verification_algorithms.all;

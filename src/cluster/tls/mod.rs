@@ -65,10 +65,7 @@ impl NodeTls {
         self.in_use.load().server.clone().into()
     }
 
-    /// A connection to the server at a URL.
-    ///
-    /// # Errors
-    /// When there is none, or the server shows no certificate that names the host of the URL.
+    /// A connection to the server at a URL, if it shows a certificate that names the host of the URL.
     pub(super) async fn connect(&self, url: &Uri) -> io::Result<TlsStream<TcpStream>> {
         let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "no address of a server");
         let (Some(host), Some(port)) = (url.host(), url.port_u16()) else { return Err(no_address()) };

@@ -107,7 +107,6 @@ fn refused(written: &Written) -> String {
     text
 }
 
-/// Asserts what is said of good files of which one was replaced.
 #[track_caller]
 fn told_of(name: &str, text: &str, told: &str) {
     let written = Written::good();
@@ -145,7 +144,6 @@ fn what_is_wrong_with_files_is_told() {
     assert!(refused(&good).starts_with(missing), "{}", refused(&good));
 }
 
-/// Asserts what is said of a certificate, with a CA of this name.
 #[track_caller]
 fn told_of_certificate(change: impl FnOnce(&mut CertificateParams), told: &str) {
     let ours = Authority::new("nodes");
