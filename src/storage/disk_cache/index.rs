@@ -44,23 +44,14 @@ struct Held {
 pub(super) struct Index {
     files: HashMap<FileId, BTreeMap<u64, Record>>,
     segments: BTreeMap<u64, Held>,
-    bytes: u64,
+    pub(super) bytes: u64,
     /// The greatest number that a file has had.
     last_number: u64,
-    /// Counts the times that something was forgotten.
-    forgotten: u64,
+    /// Counts the times that something was forgotten. [`Index::add`] wants to know that of before the bytes were fetched.
+    pub(super) forgotten: u64,
 }
 
 impl Index {
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// What [`Index::add`] wants to know of bytes that are about to be fetched.
-    pub(super) fn forgotten(&self) -> u64 {
-        self.forgotten
-    }
-
     /// Whether there is no room for so many bytes more, in another file.
     pub(super) fn is_full(&self, bytes: u64, capacity_bytes: u64) -> bool {
         let ranges: usize = self.segments.values().map(|held| held.ranges.len()).sum();
@@ -122,7 +113,9 @@ impl Index {
     /// Leaves out a range that is not what it should be, where it is still at this place.
     pub(super) fn drop_place(&mut self, place: &Place) {
         if let Some(ranges) = self.files.get_mut(&place.header.file)
-            && ranges.get(&place.header.start).is_some_and(|record| record.is_at(place.segment.number, place.offset))
+            && ranges
+                .get(&place.header.start)
+                .is_some_and(|record| (record.segment, record.offset) == (place.segment.number, place.offset))
         {
             ranges.remove(&place.header.start);
         }
@@ -157,12 +150,6 @@ impl Index {
     /// Leaves out everything: the files are gone.
     pub(super) fn clear(&mut self) {
         *self = Index { last_number: self.last_number, forgotten: self.forgotten + 1, ..Index::default() };
-    }
-}
-
-impl Record {
-    fn is_at(&self, segment: u64, offset: u64) -> bool {
-        (self.segment, self.offset) == (segment, offset)
     }
 }
 

@@ -3,13 +3,6 @@
 //! Version files are never rewritten, so nothing in it goes stale. Each range has a checksum, compared when it is read;
 //! one that is damaged is fetched again. What was written first goes first, and what was asked for since is written
 //! anew. Nothing here fails a read: where the disk refuses, the store is asked.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `folder` | the folder of one process, which the next one takes over |
-//! | `segment` | a file of the cache: records one after another |
-//! | `index` | what is held, and where |
-//! | `writing` | the thread that writes, and finds what is there |
 
 mod folder;
 mod index;
@@ -184,7 +177,7 @@ impl DiskCache {
                 return Ok(bytes);
             }
             metrics().disk_cache_misses.increment(1);
-            let forgotten = lock(&self.shared.index).forgotten();
+            let forgotten = lock(&self.shared.index).forgotten;
             let bytes = fetch.await?;
             self.keep(&flight.key, bytes.clone(), forgotten);
             Ok(bytes)
@@ -232,7 +225,7 @@ impl DiskCache {
     }
 
     pub fn bytes(&self) -> u64 {
-        lock(&self.shared.index).bytes()
+        lock(&self.shared.index).bytes
     }
 
     /// Waits until all that waits is written, and lets another process take over. Nothing is written afterwards.

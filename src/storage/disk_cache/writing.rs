@@ -25,7 +25,6 @@ pub(super) struct Job {
     pub(super) forgotten: u64,
 }
 
-/// Writes until nobody can give it more.
 pub(super) fn run(shared: &Arc<Shared>, jobs: Receiver<Job>) {
     let mut writer = Writer { shared, folder: None, current: None, looks: Looks::default(), paused: None };
     writer.open();
@@ -44,7 +43,6 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Takes a folder, and finds what is in it.
     fn open(&mut self) {
         let folder = match Folder::take(&self.shared.parent) {
             Ok(folder) => folder,
@@ -67,7 +65,7 @@ impl Writer<'_> {
             }
             let (number, mut index) = (segment.number, lock(&self.shared.index));
             index.add_segment(Arc::new(segment), size_bytes);
-            let forgotten = index.forgotten();
+            let forgotten = index.forgotten;
             for (header, offset) in records {
                 index.add(&header, number, offset, forgotten);
             }
@@ -103,7 +101,7 @@ impl Writer<'_> {
         for place in self.make_room(record_bytes(job.bytes.len())) {
             let Ok(bytes) = place.segment.read(place.offset, place.header.length as usize) else { continue };
             if checksum(&bytes) == place.header.checksum {
-                let forgotten = lock(&self.shared.index).forgotten();
+                let forgotten = lock(&self.shared.index).forgotten;
                 self.append(&place.header, &bytes, forgotten);
             }
         }
@@ -154,7 +152,7 @@ impl Writer<'_> {
                 }
             },
         };
-        if index.bytes() + needed_bytes > self.shared.capacity_bytes {
+        if index.bytes + needed_bytes > self.shared.capacity_bytes {
             return;
         }
         // Counted before, so that the bound holds in every moment.
