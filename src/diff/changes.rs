@@ -30,22 +30,11 @@ impl ChangeType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// The entity of this position in v1 has become that of v2.
-    Modified {
-        /// In v1.
-        v1: u64,
-        /// In v2.
-        v2: u64,
-    },
+    Modified { v1: u64, v2: u64 },
     /// The entity of this position in v1 is gone.
-    Subtracted {
-        /// In v1.
-        v1: u64,
-    },
+    Subtracted { v1: u64 },
     /// The entity of this position in v2 is new.
-    Added {
-        /// In v2.
-        v2: u64,
-    },
+    Added { v2: u64 },
 }
 
 impl Change {
@@ -57,7 +46,6 @@ impl Change {
         }
     }
 
-    /// Its position in v1.
     pub fn v1(self) -> Option<u64> {
         match self {
             Change::Modified { v1, .. } | Change::Subtracted { v1 } => Some(v1),
@@ -65,7 +53,6 @@ impl Change {
         }
     }
 
-    /// Its position in v2.
     pub fn v2(self) -> Option<u64> {
         match self {
             Change::Modified { v2, .. } | Change::Added { v2 } => Some(v2),
@@ -87,7 +74,6 @@ impl fmt::Display for Change {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DiffPage {
-    /// Only changes of this type.
     pub change_type: Option<ChangeType>,
     /// How many of these are left out at the front.
     pub offset: u64,
@@ -129,27 +115,22 @@ impl Diff {
         Diff { accounted: None, ..self }
     }
 
-    /// Entities in v2 and not in v1.
     pub fn added(&self) -> u64 {
         self.added.len() as u64
     }
 
-    /// Entities in v1 and not in v2.
     pub fn subtracted(&self) -> u64 {
         self.ones.len() as u64 - self.modified
     }
 
-    /// Entities in both with other fields.
     pub fn modified(&self) -> u64 {
         self.modified
     }
 
-    /// Entities of v1.
     pub fn total_v1(&self) -> u64 {
         self.total_v1
     }
 
-    /// Entities of v2.
     pub fn total_v2(&self) -> u64 {
         self.total_v2
     }
@@ -204,7 +185,6 @@ impl Diff {
         Cursor { change_type: page.change_type, places: place.min(end)..end, left: page.limit.unwrap_or(u64::MAX) }
     }
 
-    /// The next change of a page.
     pub fn next(&self, cursor: &mut Cursor) -> Option<Change> {
         if cursor.left == 0 {
             return None;

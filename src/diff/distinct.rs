@@ -26,7 +26,6 @@ use crate::query::error::not_spilled;
 use crate::query::fields::values::field;
 use crate::storage::StorageError;
 
-/// How many partitions there are: as many as the highest byte tells apart.
 const PARTITIONS: usize = 256;
 
 /// Bytes that are written or read at once.
@@ -34,7 +33,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 const VALUE_BYTES: usize = size_of::<u128>();
 
-/// Values of fields, being counted.
 pub(super) struct Distinct {
     partitions: Vec<Vec<u128>>,
     reservation: MemoryReservation,
@@ -57,10 +55,6 @@ impl Distinct {
         Distinct { partitions: vec![Vec::new(); PARTITIONS], reservation, disk, spill: None }
     }
 
-    /// Adds values.
-    ///
-    /// # Errors
-    /// When they do not fit and the disk refuses.
     pub(super) fn add(&mut self, values: impl Iterator<Item = u128>) -> Result<(), QueryError> {
         for value in values {
             self.partitions[(value >> (u128::BITS - 8)) as usize].push(value);
@@ -81,7 +75,6 @@ impl Distinct {
         Ok(self.reservation.try_resize(self.held_bytes())?)
     }
 
-    /// Whether values went to disk.
     pub(super) fn has_spilled(&self) -> bool {
         self.spill.is_some()
     }
@@ -90,7 +83,6 @@ impl Distinct {
         self.partitions.iter().map(|partition| partition.capacity() * VALUE_BYTES).sum()
     }
 
-    /// Moves all values to disk.
     fn write(&mut self) -> Result<(), QueryError> {
         let spill = match &mut self.spill {
             Some(spill) => spill,
@@ -119,9 +111,6 @@ impl Distinct {
     }
 
     /// Calls `each` with the field of every distinct value.
-    ///
-    /// # Errors
-    /// When the disk fails, or the pool refuses the largest partition.
     pub(super) async fn finish(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
         if self.spill.is_some() {
             // What the others would hold is for the partition that is read.
@@ -154,7 +143,6 @@ impl Spill {
         Ok(Spill { file, writer, _spill: spill, extents: vec![Vec::new(); PARTITIONS], end: 0 })
     }
 
-    /// Appends the values of a partition.
     fn read(
         &mut self,
         partition: usize,

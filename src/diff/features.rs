@@ -30,9 +30,6 @@ pub(super) struct Features {
 
 impl Features {
     /// Those of the entities at these positions, in whatever order. Other nodes may help to read them.
-    ///
-    /// # Errors
-    /// When the version cannot be read or the pool refuses.
     pub(super) async fn read(
         session: &Session,
         version: usize,

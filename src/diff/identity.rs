@@ -43,7 +43,6 @@ use crate::storage::reader::VersionReader;
 /// 128 bits each of the hashes of `_source` and entity, a byte for the version, 64 bits of position.
 const KEY_BYTES: usize = 41;
 
-/// The layout of the sorted keys.
 const HASHES: Range<usize> = 0..32;
 const SOURCE_HASH: Range<usize> = 0..16;
 const VERSION: usize = 32;
@@ -68,10 +67,6 @@ pub(super) struct Contested {
     pub(super) places: [Range<usize>; 2],
 }
 
-/// Matches the equal entities of two versions.
-///
-/// # Errors
-/// When a version cannot be read, or the pool or the disk refuses.
 pub(super) async fn unmatched(session: &Session) -> Result<Unmatched, QueryError> {
     if let Some(rest) = Box::pin(shared::rest(session)).await? {
         return Box::pin(unmatched_of(session, &rest)).await;
@@ -126,7 +121,6 @@ async fn unmatched_of(session: &Session, rest: &Rest) -> Result<Unmatched, Query
     Ok(found)
 }
 
-/// The plan that gives the keys of both versions in order.
 fn sorted_keys(readers: &[VersionReader; 2], threads: usize) -> Result<Arc<dyn ExecutionPlan>, QueryError> {
     let schema = Arc::new(Schema::new(vec![Field::new("key", DataType::Binary, false)]));
     let keys = Keys { readers: readers.clone(), schema: schema.clone(), threads };
@@ -136,7 +130,6 @@ fn sorted_keys(readers: &[VersionReader; 2], threads: usize) -> Result<Arc<dyn E
     Ok(Arc::new(SortExec::new(ordering, Arc::new(keys))))
 }
 
-/// The keys of both versions, in no order.
 #[derive(Debug)]
 struct Keys {
     readers: [VersionReader; 2],
@@ -247,7 +240,6 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// The pass over the sorted keys.
 struct Grouping {
     found: Unmatched,
     /// The hashes of the entities that come now.

@@ -37,13 +37,11 @@ impl Default for DiffBounds {
     }
 }
 
-/// The minimum similarity of a match.
 const LEAST_SIMILARITY: f64 = 0.3 - 1e-9;
 
 /// Sources of no more pairs are compared without an index.
 const FEW_PAIRS: usize = 64;
 
-/// How many candidates of an entity are kept.
 const KEPT: usize = 4;
 
 /// Pairs after which other tasks may use the thread.
@@ -64,9 +62,6 @@ impl<'a> Side<'a> {
 }
 
 /// Calls `matched` with the numbers of each match of a source, in the order of v2.
-///
-/// # Errors
-/// When the pool refuses.
 pub(super) async fn match_source(
     session: &Session,
     bounds: &DiffBounds,
@@ -134,7 +129,6 @@ pub(super) async fn match_source(
     Ok(())
 }
 
-/// The best pair of an entity of v2 so far.
 #[derive(Clone, Copy, Debug)]
 struct Proposal {
     similarity: f64,
@@ -150,12 +144,10 @@ impl Proposal {
     }
 }
 
-/// The best candidates of an entity of v1, best first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Best {
     kept: [(f64, u32); KEPT],
     count: usize,
-    /// The next one to propose to.
     at: usize,
     complete: bool,
 }
@@ -167,7 +159,6 @@ impl Best {
         next
     }
 
-    /// Keeps a candidate if it is among the best.
     fn add(&mut self, similarity: f64, other: u32) {
         let better = |kept: &(f64, u32)| kept.0 > similarity || (kept.0 == similarity && kept.1 < other);
         let place = self.kept[..self.count].partition_point(better);
@@ -184,7 +175,6 @@ impl Best {
     }
 }
 
-/// Finds the candidates of entities of v1 among those of v2.
 struct Candidates<'a> {
     sides: [Side<'a>; 2],
     weights: &'a [f64],
@@ -239,7 +229,6 @@ impl Candidates<'_> {
         best
     }
 
-    /// Whether more than so many pairs share a value.
     async fn are_more_than(&mut self, bound: u64) -> bool {
         let Some(index) = &self.index else { return false };
         let of_group = |group: &Group| u64::from(group.ones) * u64::from(group.others);
@@ -263,7 +252,6 @@ impl Candidates<'_> {
         false
     }
 
-    /// Lets others use the thread, and cancelling take effect, now and then.
     async fn pause(&mut self) {
         if self.work >= PAIRS_AT_ONCE {
             self.work = 0;
@@ -283,7 +271,6 @@ struct Index {
     _reservation: datafusion::execution::memory_pool::MemoryReservation,
 }
 
-/// The entities that have one value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     /// How many in v1, and in v2.

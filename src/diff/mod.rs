@@ -77,10 +77,6 @@ pub async fn compare(
     engine.run_query_within(engine.diff_timeout(), work).await
 }
 
-/// The differences of two versions.
-///
-/// # Errors
-/// When a version cannot be read, or the pool or the disk refuses.
 async fn run(readers: [VersionReader; 2], bounds: &DiffBounds, engine: Engine) -> Result<Diff, QueryError> {
     let context = engine.context().clone();
     let session = Session {

@@ -20,9 +20,6 @@ use crate::storage::reader::VersionReader;
 const DOCUMENT_BYTES: usize = 8 << 20;
 
 /// Calls `each` with the records of changes, in their order, until it breaks. Returns how many it was called with.
-///
-/// # Errors
-/// When a version cannot be read.
 pub async fn for_each(
     readers: &[VersionReader; 2],
     changes: &[Change],
@@ -53,7 +50,6 @@ pub async fn for_each(
     Ok(done)
 }
 
-/// Documents of one version, by their places among changes.
 struct Documents {
     bytes: Vec<u8>,
     spans: Vec<Option<(usize, usize)>>,
@@ -160,7 +156,6 @@ impl RecordWriter {
         }
     }
 
-    /// Whether two values are equal as JSON values.
     fn are_equal(&mut self, one: &[u8], other: &[u8]) -> bool {
         if one == other {
             return true;

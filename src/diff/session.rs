@@ -14,7 +14,6 @@ use crate::query::fields::values::Seeds;
 use crate::query::{Engine, QueryError};
 use crate::storage::reader::VersionReader;
 
-/// The state that all parts of one diff share.
 #[derive(Clone)]
 pub(super) struct Session {
     pub(super) readers: [VersionReader; 2],
@@ -23,7 +22,6 @@ pub(super) struct Session {
     pub(super) seeds: Seeds,
     pub(super) reservation: Arc<MemoryReservation>,
     pub(super) threads: usize,
-    /// When it has taken too long.
     pub(super) deadline: Instant,
 }
 

@@ -22,18 +22,13 @@ const MOST: usize = 1 << 18;
 /// Bytes of a canonical hash that entities are compared by.
 pub(super) const HASH_BYTES: usize = 16;
 
-/// What is left to be matched of two lists.
 pub(super) struct Rest {
-    /// Positions in v1 and v2, ascending.
     pub(super) positions: [Accounted<u64>; 2],
     /// What both share. The positions in it that are not above match each other.
     pub(super) shared: Vec<SharedRows>,
 }
 
 /// What is left to be matched; `None` where that is too much, or nothing is shared.
-///
-/// # Errors
-/// When a version cannot be read, or the pool refuses.
 pub(super) async fn rest(session: &Session) -> Result<Option<Rest>, QueryError> {
     let [one, other] = &session.readers;
     let shared = one.shared_rows(other);

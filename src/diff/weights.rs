@@ -32,7 +32,6 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// The ranks of the fields.
     pub(super) fn ranks(&self) -> &Arc<Ranks> {
         &self.ranks
     }
@@ -43,9 +42,6 @@ impl Weights {
 }
 
 /// Weighs every field but `_source`.
-///
-/// # Errors
-/// When a version cannot be read, or the pool or the disk refuses.
 pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]) -> Result<Weights, QueryError> {
     let multiplicities = Arc::new(multiplicities);
     let chosen = Chosen::Counts(multiplicities.clone());
@@ -74,7 +70,6 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
     Ok(fields.weights(&counts))
 }
 
-/// The fields and values of all first entities, read here.
 async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2]>) -> Result<Counting, QueryError> {
     let (shared, multiplicities) = (session.clone(), multiplicities.clone());
     let jobs = tasks::row_groups(&session.readers).into_iter().map(move |(version, row_group)| {
@@ -102,7 +97,6 @@ async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2
     Ok(found)
 }
 
-/// How many values are counted at once.
 const BLOCK: usize = 1 << 16;
 
 struct Counting {

@@ -33,7 +33,6 @@ struct Member {
 }
 
 impl Member {
-    /// Orders two members of one object by their keys.
     #[inline]
     fn compare(&self, other: &Member, out: &[u8]) -> Ordering {
         let key = |member: &Member| &out[member.start..member.key_end];
@@ -55,7 +54,6 @@ fn prefix(key: &[u8]) -> u64 {
 }
 
 impl CanonicalForm {
-    /// Appends the canonical form of a value.
     pub fn write(&mut self, value: &[u8], out: &mut Vec<u8>) {
         self.members.clear();
         self.value(&mut Cursor::new(value), 1, None, out);

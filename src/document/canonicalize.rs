@@ -44,7 +44,6 @@ struct Member {
 }
 
 impl Canonicalizer {
-    /// As the free function [`canonicalize`].
     pub fn canonicalize(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), DocumentError> {
         self.canonicalize_within(input, MAX_DEPTH, out)
     }
@@ -81,7 +80,6 @@ struct Parser<'p> {
     input: &'p [u8],
     /// To which objects and arrays may nest.
     levels: usize,
-    /// The next byte to look at.
     at: usize,
     /// All needed input before this is in `out`.
     copied: usize,
@@ -204,7 +202,6 @@ impl Parser<'_> {
         Ok(self.memory.hashes.may_repeat(first, inside))
     }
 
-    /// The string whose quote is next.
     #[inline]
     fn string(&mut self) -> Result<(), DocumentError> {
         let start = self.at;
@@ -226,7 +223,6 @@ impl Parser<'_> {
         }
     }
 
-    /// The escape whose backslash is next.
     fn escape(&mut self) -> Result<(), DocumentError> {
         let character = match self.input.get(self.at + 1) {
             Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => {
@@ -336,7 +332,6 @@ impl Parser<'_> {
         self.out.len() + self.at - self.copied
     }
 
-    /// Writes everything before `at`.
     fn copy(&mut self) {
         self.out.extend_from_slice(&self.input[self.copied..self.at]);
         self.copied = self.at;
@@ -349,7 +344,6 @@ impl Parser<'_> {
         found
     }
 
-    /// Skips white space, if any is next.
     #[inline]
     fn skip_blanks(&mut self) {
         if self.input.get(self.at).is_some_and(|&byte| byte <= b' ') {
@@ -397,7 +391,6 @@ pub(super) fn number_end(text: &[u8], mut at: usize) -> Result<usize, usize> {
     Ok(at)
 }
 
-/// The end of one or more digits.
 #[inline]
 fn digits_end(text: &[u8], start: usize) -> Result<usize, usize> {
     let mut at = start;

@@ -29,7 +29,6 @@ const MOST_NAME_BYTES: usize = limits::COLUMN_NAME_BYTES;
     MOST_NAME_BYTES >> 20
 )]
 pub struct TooManyColumns {
-    /// Columns that a table may have.
     pub limit: usize,
 }
 
@@ -44,23 +43,19 @@ pub struct TooManyColumns {
 pub struct Columns(Names);
 
 impl Columns {
-    /// The names, in order.
     pub fn names(&self) -> &[String] {
         &self.0.names
     }
 
-    /// How many columns there are; at least one.
     #[expect(clippy::len_without_is_empty, reason = "there is always a column")]
     pub fn len(&self) -> usize {
         self.0.names.len()
     }
 
-    /// Bytes of all names together.
     pub fn name_bytes(&self) -> usize {
         self.0.bytes
     }
 
-    /// About how much memory they take.
     pub fn memory_bytes(&self) -> usize {
         self.0.bytes + self.len() * (size_of::<String>() + 2 * size_of::<u32>())
     }
@@ -136,12 +131,10 @@ impl ColumnsBuilder {
         Ok(())
     }
 
-    /// Whether no column has been found.
     pub fn is_empty(&self) -> bool {
         self.found.names.names.is_empty()
     }
 
-    /// Bytes of the names found.
     pub fn name_bytes(&self) -> usize {
         self.found.names.bytes
     }
@@ -210,12 +203,10 @@ impl PartialEq for Names {
 impl Eq for Names {}
 
 impl Names {
-    /// The names, in order.
     pub fn list(&self) -> &[String] {
         &self.names
     }
 
-    /// Bytes of all names together.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

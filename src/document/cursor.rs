@@ -17,9 +17,7 @@ pub enum Token<'a> {
     Key(Text<'a>),
     Null,
     Bool(bool),
-    /// A number, as its text.
     Number(&'a str),
-    /// A string that is a value.
     String(Text<'a>),
 }
 
@@ -28,7 +26,6 @@ pub enum Token<'a> {
 pub enum Scalar<'a> {
     Null,
     Bool(bool),
-    /// A number, as its text.
     Number(&'a str),
     String(Text<'a>),
 }
@@ -52,7 +49,6 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// The type of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonType {
     Null,
@@ -232,7 +228,6 @@ impl<'a> Cursor<'a> {
         self.text.get(self.at).copied()
     }
 
-    /// The string whose quote is next.
     #[inline]
     fn string(&mut self) -> Text<'a> {
         let start = self.at + 1;
@@ -241,7 +236,6 @@ impl<'a> Cursor<'a> {
         Text::with_plainness(&self.text[start..end], plain)
     }
 
-    /// The end of the number or literal that is next.
     #[inline]
     fn scalar_end(&self) -> usize {
         let mut at = self.at;

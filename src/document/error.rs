@@ -9,46 +9,24 @@ pub enum DocumentError {
         /// What it is, with its article: `an array`, `null`.
         found: &'static str,
     },
-    /// It is not UTF-8.
     #[error("byte {offset}: not UTF-8")]
-    NotUtf8 {
-        /// The first byte that does not belong.
-        offset: usize,
-    },
+    NotUtf8 { offset: usize },
     #[error("byte {offset}: the text ends where {expected} should follow")]
-    Ends {
-        /// The length of the text.
-        offset: usize,
-        expected: &'static str,
-    },
+    Ends { offset: usize, expected: &'static str },
     #[error("byte {offset}: found {found:?} where {expected} should stand")]
-    Unexpected {
-        /// The byte where the character starts.
-        offset: usize,
-        found: char,
-        expected: &'static str,
-    },
+    Unexpected { offset: usize, found: char, expected: &'static str },
     /// A number is not written as JSON writes numbers (`01`, `+1`, `.5`, `1.`).
     #[error("byte {offset}: not a JSON number")]
-    Number {
-        /// The byte at which it stops being a number.
-        offset: usize,
-    },
-    /// A backslash does not begin an escape.
+    Number { offset: usize },
     #[error("byte {offset}: not a JSON escape")]
     Escape { offset: usize },
     /// A `\u` escape names half of a surrogate pair.
     #[error("byte {offset}: half of a surrogate pair, which is no character")]
     LoneSurrogate { offset: usize },
-    /// A string holds a control character that is not escaped.
     #[error("byte {offset}: a control character (0x{byte:02x}) in a string must be escaped")]
     ControlCharacter { offset: usize, byte: u8 },
-    /// Objects and arrays are nested too deep.
     #[error("byte {offset}: nested deeper than {limit} levels", limit = super::MAX_DEPTH)]
-    TooDeep {
-        /// The bracket that opens the level too many.
-        offset: usize,
-    },
+    TooDeep { offset: usize },
     #[error("byte {offset}: text after the end of the object")]
     TrailingText { offset: usize },
 }

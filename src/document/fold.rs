@@ -17,7 +17,6 @@ pub fn fold_into(text: &str, out: &mut Vec<u8>) {
     fold_bytes(text.as_bytes(), out);
 }
 
-/// Appends the string that `text` stands for, folded.
 pub fn fold_text_into(text: Text<'_>, out: &mut Vec<u8>) {
     // Escaped characters have no case.
     text.for_each_part(|part| match part {

@@ -45,9 +45,7 @@ impl Double {
 
 /// An integer that neither 64 bits nor a double hold.
 pub(super) struct LongInteger<'a> {
-    /// Whether it is below 0.
     pub(super) negative: bool,
-    /// Without sign or leading zeros.
     pub(super) digits: &'a str,
     /// Whether it is above its double, and not below.
     pub(super) above_double: bool,
@@ -80,7 +78,6 @@ impl NumericValue {
         Some(NumericValue(Form::Long { negative, digits: digits.into() }))
     }
 
-    /// The value of a double that is not NaN.
     fn from_double(double: f64) -> NumericValue {
         if (-ABOVE_I64..ABOVE_I64).contains(&double) && double.trunc() == double {
             return NumericValue(Form::Integer(double as i64));
@@ -131,7 +128,6 @@ impl NumericValue {
         (self.double(), side)
     }
 
-    /// The value as an integer, if it is one that fits 64 bits.
     pub fn integer(&self) -> Option<i64> {
         match self.0 {
             Form::Integer(integer) => Some(integer),

@@ -33,14 +33,12 @@ fn unescaped(text: Text<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The key of a boolean.
 pub fn write_order_boolean(value: bool, descending: bool, out: &mut Vec<u8>) {
     let start = out.len();
     out.push(if value { TRUE } else { FALSE });
     direct(descending, &mut out[start..]);
 }
 
-/// The key of a string, by its exact text.
 pub fn write_order_string(text: &[u8], descending: bool, out: &mut Vec<u8>) {
     let start = out.len();
     out.push(STRING);
@@ -56,7 +54,6 @@ pub fn write_order_string(text: &[u8], descending: bool, out: &mut Vec<u8>) {
     direct(descending, &mut out[start..]);
 }
 
-/// The key of a number.
 pub fn write_order_number(number: &NumericValue, descending: bool, out: &mut Vec<u8>) {
     match number.remainder() {
         Some(remainder) => write_order_double(number.double(), remainder, descending, out),

@@ -72,7 +72,6 @@ impl PathTree {
         (PathTree { nodes }, ends)
     }
 
-    /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -218,7 +217,6 @@ impl PathTree {
     }
 }
 
-/// The keys of a path in canonical escapes.
 fn keys(path: &Path) -> Vec<Box<[u8]>> {
     let escaped = |key: &String| {
         let mut raw = Vec::with_capacity(key.len());

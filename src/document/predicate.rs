@@ -8,7 +8,6 @@ use super::fold::{fold, fold_into, fold_text_into};
 use super::number::NumericValue;
 use super::text::Text;
 
-/// The value of a `filter`, prepared.
 #[derive(Clone, Debug)]
 pub struct EqualNeedle {
     folded: String,
@@ -16,22 +15,18 @@ pub struct EqualNeedle {
 }
 
 impl EqualNeedle {
-    /// Prepares a value as it came.
     pub fn new(value: &str) -> EqualNeedle {
         EqualNeedle { folded: fold(value), number: NumericValue::parse(value) }
     }
 
-    /// The value, folded.
     pub fn folded(&self) -> &str {
         &self.folded
     }
 
-    /// The value as a number, if it is a JSON number.
     pub fn number(&self) -> Option<&NumericValue> {
         self.number.as_ref()
     }
 
-    /// Whether the value finds null.
     pub fn is_null(&self) -> bool {
         self.folded == "null"
     }
@@ -52,24 +47,20 @@ pub fn matches_equal(scalar: Scalar<'_>, needle: &EqualNeedle) -> bool {
     }
 }
 
-/// The value of a `filter_contains`, prepared.
 #[derive(Clone, Debug)]
 pub struct ContainsNeedle {
     finder: memmem::Finder<'static>,
 }
 
 impl ContainsNeedle {
-    /// Prepares a value as it came.
     pub fn new(value: &str) -> ContainsNeedle {
         ContainsNeedle { finder: memmem::Finder::new(&fold(value)).into_owned() }
     }
 
-    /// The value, folded; UTF-8.
     pub fn folded(&self) -> &[u8] {
         self.finder.needle()
     }
 
-    /// Whether the folded bytes `text` contain the value.
     pub fn is_in_folded(&self, text: &[u8]) -> bool {
         self.finder.find(text).is_some()
     }
@@ -100,7 +91,6 @@ fn boolean_text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// Whether `text` folds to exactly `folded`.
 fn folds_to(text: Text<'_>, folded: &[u8]) -> bool {
     let raw = text.raw();
     // Up to the first character that is not plain ASCII, bytes alone decide.

@@ -41,7 +41,6 @@ impl Projection {
         Projection { keep: (!keep.is_empty()).then(|| Node::of(keep)), drop: dropped }
     }
 
-    /// Whether every entity stays as it is.
     pub fn is_identity(&self) -> bool {
         self.keep.is_none() && self.drop.children.is_empty()
     }

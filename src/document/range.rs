@@ -8,7 +8,6 @@ use super::number::NumericValue;
 use super::text::Text;
 use crate::model::request::RangeBound;
 
-/// The bound of a range filter and its value, prepared.
 #[derive(Clone, Debug)]
 pub struct RangeNeedle {
     bound: RangeBound,
@@ -34,12 +33,10 @@ impl RangeLimit {
 }
 
 impl RangeNeedle {
-    /// Prepares a value as it came.
     pub fn new(bound: RangeBound, value: &str) -> RangeNeedle {
         RangeNeedle { bound, limit: RangeLimit::of(value) }
     }
 
-    /// On which side of its limit it looks.
     pub fn bound(&self) -> RangeBound {
         self.bound
     }

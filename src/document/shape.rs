@@ -31,9 +31,7 @@ const ROOT: u32 = 0;
 /// No place, or no column yet.
 const NONE: u32 = u32::MAX;
 
-/// Receives the cells that a walk finds.
 pub trait Place {
-    /// Why a walk ends early.
     type Error;
 
     /// The number of the column of this name, below `u32::MAX`. Asked once per place and tree.
@@ -286,7 +284,6 @@ impl Name<'_> {
         Text::new(&self.spell_escaped()).unescape().into_owned()
     }
 
-    /// The name spelled out, in canonical escapes.
     pub fn spell_escaped(&self) -> Vec<u8> {
         let mut steps = Vec::new();
         self.for_each_step(|step, follows_element| steps.push((step, follows_element)));

@@ -12,16 +12,13 @@ use super::scan::{Block, StringState, block_at};
 pub struct ValueScanner {
     state: State,
     depth: usize,
-    /// Bytes seen in earlier chunks.
     seen_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// Only white space has come.
     #[default]
     Before,
-    /// Inside an object or array.
     Nested(StringState),
     /// Inside a string that is the value; whether the next byte is escaped.
     Text {
@@ -81,7 +78,6 @@ impl ValueScanner {
         matches!(self.state, State::Bare | State::After)
     }
 
-    /// Whether only white space has come so far.
     pub fn is_empty(&self) -> bool {
         matches!(self.state, State::Before)
     }
@@ -151,7 +147,6 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-/// Whether this byte ends a number or literal.
 fn ends_bare(byte: u8) -> bool {
     is_blank(byte) || matches!(byte, b',' | b':' | b'[' | b']' | b'{' | b'}' | b'"')
 }

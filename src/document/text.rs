@@ -15,10 +15,8 @@ pub struct Text<'a> {
     plain: bool,
 }
 
-/// A part of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// Bytes that stand as themselves.
     Plain(&'a [u8]),
     /// The character of an escape: a quote, a backslash or a control character.
     Escaped(u8),
@@ -44,7 +42,6 @@ impl<'a> Text<'a> {
         self.plain
     }
 
-    /// The string itself; borrowed when plain.
     pub fn unescape(&self) -> Cow<'a, str> {
         if self.plain {
             return String::from_utf8_lossy(self.raw);
@@ -57,7 +54,6 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Appends the string itself, as UTF-8.
     pub fn unescape_into(&self, out: &mut Vec<u8>) {
         self.for_each_part(|part| match part {
             Part::Plain(bytes) => out.extend_from_slice(bytes),
@@ -65,7 +61,6 @@ impl<'a> Text<'a> {
         });
     }
 
-    /// Calls `visit` with the parts of the string in order.
     #[inline]
     pub fn for_each_part(&self, mut visit: impl FnMut(Part<'a>)) {
         let mut rest = self.raw;

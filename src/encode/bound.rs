@@ -6,7 +6,6 @@
 
 use crate::model::limits::ENCODED_EXPANSION;
 
-/// Most bytes of an entity as it is written.
 #[derive(Clone, Copy, Debug)]
 pub struct EntityBound {
     most_bytes: usize,
@@ -16,7 +15,6 @@ pub struct EntityBound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an entity would take more than {limit_bytes} bytes")]
 pub struct EntityTooLarge {
-    /// The bytes that it may take.
     pub limit_bytes: usize,
 }
 
@@ -26,12 +24,10 @@ impl EntityBound {
         EntityBound { most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX) }
     }
 
-    /// Most bytes of an entity that has this many as JSON.
     pub(super) fn bytes(self, document_bytes: usize) -> usize {
         self.most_bytes.max(document_bytes.saturating_mul(ENCODED_EXPANSION))
     }
 
-    /// Fails if an entity of this size as JSON takes too many bytes.
     pub(super) fn check(self, document_bytes: usize, bytes: usize) -> Result<(), EntityTooLarge> {
         let limit_bytes = self.bytes(document_bytes);
         if bytes <= limit_bytes { Ok(()) } else { Err(EntityTooLarge { limit_bytes }) }

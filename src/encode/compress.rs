@@ -25,11 +25,9 @@ pub enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// Every coding, the plain one first.
     pub const ALL: [ContentCoding; 4] =
         [ContentCoding::Identity, ContentCoding::Gzip, ContentCoding::Brotli, ContentCoding::Zstd];
 
-    /// The name in `Accept-Encoding` and `Content-Encoding`.
     pub fn name(self) -> &'static str {
         match self {
             ContentCoding::Identity => "identity",
@@ -102,10 +100,6 @@ enum Encoder {
 }
 
 impl Compressor {
-    /// A body without bytes.
-    ///
-    /// # Errors
-    /// When the library gets no memory.
     pub fn try_new(coding: ContentCoding) -> io::Result<Compressor> {
         let encoder = match coding {
             ContentCoding::Identity => Encoder::Identity(Vec::new()),
@@ -135,10 +129,6 @@ impl Compressor {
         Ok(ready.into())
     }
 
-    /// The rest of the body.
-    ///
-    /// # Errors
-    /// As [`Compressor::write`].
     pub fn finish(self) -> io::Result<Bytes> {
         self.encoder.finish(&self.piece)
     }
@@ -170,7 +160,6 @@ impl Encoder {
         })
     }
 
-    /// Codes the last piece and ends the stream.
     fn finish(self, piece: &[u8]) -> io::Result<Bytes> {
         Ok(match self {
             Encoder::Identity(mut made) => {
@@ -194,9 +183,6 @@ impl Encoder {
 }
 
 /// A whole body, compressed at once: the same bytes as by a [`Compressor`].
-///
-/// # Errors
-/// As [`Compressor::write`].
 pub fn compress(coding: ContentCoding, body: &[u8]) -> io::Result<Bytes> {
     let mut compressor = Compressor::try_new(coding)?;
     let mut coded = compressor.write(body)?.to_vec();

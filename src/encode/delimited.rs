@@ -11,7 +11,6 @@ use super::row::Row;
 use super::{Encode, EntityTooLarge};
 use crate::document::{Columns, Part, Text, find_either};
 
-/// Rows of cells with a delimiter between them and `\n` at the end.
 pub(super) struct Delimited {
     delimiter: u8,
     columns: Arc<Columns>,
@@ -67,7 +66,6 @@ impl Delimited {
         }
     }
 
-    /// Appends a text that is not plain.
     fn escaped_cell(&self, text: Text<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         let mut needs_quotes = false;
@@ -94,7 +92,6 @@ impl Delimited {
         }
     }
 
-    /// Appends the name of a column.
     fn name(&self, name: &str, out: &mut Vec<u8>) {
         if name.bytes().any(|byte| matches!(byte, b'"' | b'\n' | b'\r') || byte == self.delimiter) {
             out.extend_from_slice(format!("\"{}\"", name.replace('"', "\"\"")).as_bytes());

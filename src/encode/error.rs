@@ -5,7 +5,6 @@
 pub enum EncodeError {
     #[error("parquet: {0}")]
     Parquet(#[from] parquet::errors::ParquetError),
-    /// A page could not be compressed.
     #[error("compression: {0}")]
     Compression(std::io::Error),
     /// A page is larger than Parquet's sizes are.

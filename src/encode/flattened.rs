@@ -13,7 +13,6 @@ use crate::document::{Name, Names, Place, Shape};
 const MOST_NAME_BYTES: usize = 2 << 20;
 const MOST_NAMES: usize = 1 << 15;
 
-/// Flattens each entity before `E` writes it.
 pub(super) struct Flattened<E> {
     inner: E,
     memory: Pool<Memory>,

@@ -20,7 +20,6 @@ impl<T: Default> Default for Pool<T> {
 }
 
 impl<T> Pool<T> {
-    /// Runs `work` with the first `T` that is free.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         for item in &self.0 {
             if let Ok(mut item) = item.try_lock() {

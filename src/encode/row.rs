@@ -13,7 +13,6 @@ pub(super) struct Row {
     filled: Vec<u32>,
 }
 
-/// The cells of the entity placed last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells<'r> {
     /// For each column, which bytes of the document its value is; empty where the entity has none.

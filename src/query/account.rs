@@ -19,10 +19,6 @@ impl<T> Accounted<T> {
         Accounted { items: Vec::new(), reservation: reservation.new_empty() }
     }
 
-    /// A list of so many times the same item.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`] when the pool refuses.
     pub(crate) fn filled(item: T, count: usize, reservation: &MemoryReservation) -> Result<Accounted<T>, QueryError>
     where
         T: Clone,
@@ -34,9 +30,6 @@ impl<T> Accounted<T> {
     }
 
     /// Room for more items. It grows by doubling, so that appending stays linear.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`] when the pool refuses.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), QueryError> {
         let missing = (self.items.len() + more).saturating_sub(self.items.capacity());
         if missing > 0 {
@@ -47,10 +40,6 @@ impl<T> Accounted<T> {
         Ok(())
     }
 
-    /// Appends an item.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`] when the pool refuses.
     #[inline]
     pub(crate) fn push(&mut self, item: T) -> Result<(), QueryError> {
         if self.items.len() == self.items.capacity() {
@@ -60,22 +49,16 @@ impl<T> Accounted<T> {
         Ok(())
     }
 
-    /// Appends items.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`] when the pool refuses.
     pub(crate) fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) -> Result<(), QueryError> {
         self.reserve(items.len())?;
         self.items.extend(items);
         Ok(())
     }
 
-    /// The items, to be changed or reordered.
     pub(crate) fn items_mut(&mut self) -> &mut [T] {
         &mut self.items
     }
 
-    /// Takes all items away; their room stays.
     pub(crate) fn clear(&mut self) {
         self.items.clear();
     }

@@ -62,7 +62,6 @@ fn is_read_by_position(request: &ReadRequest) -> bool {
     kept::is_of_all(request) && request.sort.is_none() && !request.dedup && !finds_columns
 }
 
-/// The work of finding entities, and columns.
 async fn finding_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let answering = answering_bytes(reader, request).await;
     if !request.total {
@@ -72,7 +71,6 @@ async fn finding_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     answering.saturating_add(answering_bytes(reader, &request.matching()).await)
 }
 
-/// The same, without the count that `total` asks for.
 async fn answering_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let layout = reader.layout();
     let selecting = match kept::read_off(reader, request).await {
@@ -90,7 +88,6 @@ async fn answering_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     selecting.saturating_add(most.saturating_mul(mean).saturating_mul(passes))
 }
 
-/// The work of finding the entities that a request asks for.
 async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let layout = reader.layout();
     let (column, documents) = (VALUE_BYTES.saturating_mul(layout.entity_count), layout.document_bytes);

@@ -42,17 +42,12 @@ pub trait Distribution: fmt::Debug + Send + Sync {
 /// A plan, parts of which other nodes run.
 #[derive(Clone, Debug)]
 pub struct DistributedPlan {
-    /// The plan. What it gives is what the original gives.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// What it is executed in.
     pub context: Arc<TaskContext>,
-    /// What the nodes do.
     pub parts: Arc<dyn Parts>,
 }
 
-/// The parts of a distributed plan.
 pub trait Parts: Any + fmt::Debug + Send + Sync {
-    /// What each node has done so far.
     fn used(&self) -> Vec<NodeUse>;
 }
 
@@ -94,7 +89,6 @@ pub(crate) trait Divisible: Send + Sync {
     /// Whether something that is kept leaves little to read.
     async fn is_kept(&self) -> bool;
 
-    /// The row groups that it looks at.
     async fn row_groups_to_read(&self) -> Vec<RowGroupToRead>;
 
     /// The same operator on some of them, ascending, which another process can be given. It shares no metrics with this
@@ -102,10 +96,8 @@ pub(crate) trait Divisible: Send + Sync {
     fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan>;
 }
 
-/// A row group that is to be looked at.
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroupToRead {
-    /// Its number.
     pub(crate) number: usize,
     /// A name of its bytes that is the same everywhere.
     pub(crate) name: Vec<u8>,

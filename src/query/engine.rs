@@ -31,22 +31,17 @@ use crate::storage::free_space::DiskReserve;
 /// its share.
 const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
-/// The limits of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Threads for queries and for encoding their answers; also how many row groups one query works on at once.
     pub threads: usize,
-    /// What all queries together may hold, in bytes.
     pub memory_bytes: usize,
     /// What those of one tenant may have of that, and of what may be spilled.
     pub shares: TenantShares,
-    /// How long selecting entities may take.
     pub timeout: Duration,
-    /// How long comparing two versions may take.
     pub diff_timeout: Duration,
     /// Where sorts and dedups spill; `None`: nowhere.
     pub spill_directory: Option<PathBuf>,
-    /// What all queries together may spill, in bytes.
     pub spill_bytes: u64,
     /// What the queries of tenants leave free of the disk; `None`: nothing.
     pub disk_reserve: Option<DiskReserve>,
@@ -81,10 +76,8 @@ impl WeakEngine {
 struct Shared {
     environment: Arc<RuntimeEnv>,
     config: SessionConfig,
-    /// What all queries together may hold, in bytes.
     memory_bytes: u64,
     memory: Arc<Budget>,
-    /// What all queries together may spill, in bytes.
     spill_bytes: u64,
     spilled: Arc<Budget>,
     disk_reserve: Option<DiskReserve>,
@@ -99,7 +92,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// Memory and disk for the queries of a tenant.
     fn environment(&self, tenant: Option<Tenant>) -> Arc<RuntimeEnv> {
         let all = &self.environment;
         let Some(tenant) = tenant else { return all.clone() };
@@ -172,10 +164,6 @@ const GIVING_BACK: Duration = Duration::from_millis(500);
 const MERGE_BYTES: usize = 10 << 20;
 
 impl Engine {
-    /// An engine with threads of its own.
-    ///
-    /// # Errors
-    /// When the threads or the spill directory cannot be had.
     pub fn try_new(options: &EngineOptions) -> Result<Engine, QueryError> {
         let threads = options.threads.max(1);
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(options.memory_bytes));
@@ -247,7 +235,6 @@ impl Engine {
         let _ = self.shared.distribution.set(distribution);
     }
 
-    /// Who has parts of large queries run by other nodes.
     pub(crate) fn distribution(&self) -> Option<&Arc<dyn Distribution>> {
         self.shared.distribution.get()
     }
@@ -266,7 +253,6 @@ impl Engine {
         }
     }
 
-    /// How many threads queries have.
     pub fn threads(&self) -> usize {
         self.shared.threads
     }
@@ -277,22 +263,18 @@ impl Engine {
             .get_or_init(|| Arc::new(task_context(self.shared.config.clone(), self.shared.environment(self.tenant))))
     }
 
-    /// How long selecting entities may take.
     pub fn timeout(&self) -> Duration {
         self.shared.timeout.saturating_sub(self.spent)
     }
 
-    /// How long comparing two versions may take.
     pub(crate) fn diff_timeout(&self) -> Duration {
         self.shared.diff_timeout
     }
 
-    /// What all queries together hold now, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.shared.environment.memory_pool.reserved()
     }
 
-    /// What all queries together may hold, in bytes.
     pub fn all_memory_bytes(&self) -> u64 {
         self.shared.memory_bytes
     }
@@ -302,7 +284,6 @@ impl Engine {
         self.tenant.map_or(self.shared.memory_bytes, |tenant| self.shared.memory.most(tenant))
     }
 
-    /// What queries of all tenants have spilled, in bytes.
     fn spilled_bytes(&self) -> u64 {
         self.shared.spilled.all()
     }
@@ -357,9 +338,6 @@ impl Engine {
     }
 
     /// As [`Engine::spawn_apart`], for work whose input and output, timers and tasks belong to this runtime.
-    ///
-    /// # Errors
-    /// As of [`Engine::spawn_apart`].
     pub fn spawn_apart_on<T: Send + 'static>(
         &self,
         runtime: Handle,
@@ -395,9 +373,6 @@ impl Engine {
 
     /// As [`Engine::run_within`], and [`QueryError::TooMuchMemory`] or [`QueryError::TooMuchDisk`] when nobody else has
     /// held any meanwhile.
-    ///
-    /// # Errors
-    /// See above.
     pub(crate) async fn run_query_within<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -434,7 +409,6 @@ impl Engine {
         true
     }
 
-    /// Runs a query, and tells whether it was the only one.
     async fn run_in_company<T: Send + 'static>(
         &self,
         limit: Duration,

@@ -24,7 +24,6 @@ pub enum QueryError {
     TooMuchMemory {
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
-        /// What could not be had.
         cause: String,
     },
     /// It would spill more than its client may now.
@@ -36,13 +35,10 @@ pub enum QueryError {
         /// What `query.spill_bytes` allows.
         limit_bytes: u64,
     },
-    /// The version file could not be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The plan failed for another reason.
     #[error("query engine: {0}")]
     Engine(DataFusionError),
-    /// The task that ran the query ended early.
     #[error("the query's task ended early: {0}")]
     Task(#[from] tokio::task::JoinError),
 }

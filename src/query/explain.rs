@@ -15,7 +15,6 @@ use crate::query::plan::planner::Plans;
 use crate::query::scan::report::ScanUse;
 use crate::query::scan::version_scan::VersionScan;
 
-/// What a query has done.
 #[derive(Clone, Debug)]
 pub struct Explained {
     /// The logical plan as the pipeline built it, an operator on each line, indented.
@@ -28,7 +27,6 @@ pub struct Explained {
     pub scan: Option<ScanUse>,
     /// How other nodes helped; `None` where none was asked.
     pub distributed: Option<DistributedUse>,
-    /// How long planning took.
     pub planning: Duration,
     /// How long it took from there until the entities were selected.
     pub selecting: Duration,
@@ -61,7 +59,6 @@ pub(super) struct DistributedRun {
     pub(super) fallback: Option<String>,
 }
 
-/// Sees a query run.
 #[derive(Default)]
 pub(super) struct Observer {
     planned: OnceLock<(Plans, Duration, Option<DistributedRun>)>,
@@ -79,7 +76,6 @@ impl Observer {
         let _ = self.selecting.set(selecting);
     }
 
-    /// What it saw; `None` before the query ran.
     pub(super) fn explained(&self) -> Option<Explained> {
         let (Plans { logical, optimized, physical }, planning, distributed) = self.planned.get()?;
         let (mut operators, mut scan) = (Vec::new(), None);

@@ -25,7 +25,6 @@ const STRETCH_ELEMENTS: usize = 1_024;
 pub(super) enum ReadOff {
     /// `count=true`: how many entities the request would return.
     Count(u64),
-    /// Their positions, in the order of the answer.
     List(Vec<u64>),
 }
 
@@ -66,9 +65,6 @@ pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> O
 
 /// What a request finds whose only condition is one exact filter, by the hash index of its column. `None` where none is
 /// kept, where it names many, or where the cache does not hold their values.
-///
-/// # Errors
-/// When the column is damaged.
 pub(super) async fn found_by_index(
     reader: &VersionReader,
     request: &ReadRequest,

@@ -13,7 +13,6 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Repla
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 
-/// What an operator with one input does.
 pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
     const NAME: &'static str;
 
@@ -22,15 +21,11 @@ pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
         input.properties().clone()
     }
 
-    /// It in a plan that is shown.
     fn describe(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(Self::NAME)
     }
 
     /// The rows of a partition, in this schema.
-    ///
-    /// # Errors
-    /// When the input does not begin.
     fn execute(
         &self,
         input: &Arc<dyn ExecutionPlan>,
@@ -58,7 +53,6 @@ impl<O: Operator> Above<O> {
         Above { operator, input, properties }
     }
 
-    /// The same operator above the only one of these.
     fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
             Ok([input]) => Ok(Arc::new(Above::new(self.operator.clone(), input))),
@@ -121,9 +115,6 @@ pub(crate) fn in_one_partition(equivalence: EquivalenceProperties) -> Arc<PlanPr
 }
 
 /// A leaf above these inputs.
-///
-/// # Errors
-/// When there are any.
 pub(crate) fn without_inputs<L: ExecutionPlan>(
     leaf: Arc<L>,
     inputs: &[Arc<dyn ExecutionPlan>],

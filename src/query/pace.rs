@@ -9,7 +9,6 @@ const STRETCH_BYTES: usize = 1 << 20;
 pub(super) struct Pace(usize);
 
 impl Pace {
-    /// So many bytes more have been worked on.
     pub(super) async fn worked(&mut self, bytes: usize) {
         self.0 += bytes;
         if self.0 >= STRETCH_BYTES {

@@ -34,7 +34,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// How many entities there are, or were counted.
     pub fn len(&self) -> u64 {
         match self {
             Outcome::Count(count) => *count,
@@ -42,7 +41,6 @@ impl Outcome {
         }
     }
 
-    /// Whether that is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,9 +79,6 @@ impl Engine {
     }
 
     /// As [`Engine::select`], and tells what the query did: the same plan, seen while it ran.
-    ///
-    /// # Errors
-    /// As of [`Engine::select`].
     pub async fn explain(
         &self,
         reader: VersionReader,
@@ -178,7 +173,6 @@ impl Engine {
         }
     }
 
-    /// What a physical plan gives.
     async fn collect(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -215,7 +209,6 @@ fn by_position(request: &ReadRequest, entity_count: u64) -> Option<Range<u64>> {
     Some(start..limit.map_or(entity_count, |limit| start.saturating_add(limit).min(entity_count)))
 }
 
-/// What a request finds at these positions.
 fn found(positions: Range<u64>, request: &ReadRequest) -> Outcome {
     let found = positions.end - positions.start;
     if request.count {

@@ -9,9 +9,6 @@ use crate::storage::reader::VersionReader;
 impl Engine {
     /// For each limit, how many entities of a version have a number at a path that is not below it; `None` where the
     /// path has no shredded column, or a limit is no number. Looks at the column once. Dropping the future stops it.
-    ///
-    /// # Errors
-    /// [`QueryError::Timeout`], and others when the version cannot be read.
     pub async fn numbers_not_below(
         &self,
         reader: VersionReader,

@@ -27,7 +27,6 @@ use futures::Stream;
 use crate::storage::free_space::DiskReserve;
 use crate::storage::{durable, temporary};
 
-/// For whom a query runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tenant {
     pub key: u64,
@@ -44,7 +43,6 @@ pub struct TenantShares {
     pub anonymous_percent: u64,
 }
 
-/// Bytes that tenants share.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
@@ -142,7 +140,6 @@ fn percent(bytes: u64, percent: u64) -> u64 {
     u64::try_from(u128::from(bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
-/// The memory pool, for one tenant.
 #[derive(Debug)]
 pub(super) struct TenantPool {
     pub all: Arc<dyn MemoryPool>,
@@ -216,7 +213,6 @@ impl SharedMemory {
 /// directory is none of them.
 const ABOVE: usize = 2;
 
-/// The temporary files of one tenant.
 pub(super) struct TenantFiles {
     pub all: Arc<DiskManager>,
     pub share: DiskShare,
@@ -230,13 +226,11 @@ pub(super) struct DiskShareUsed {
 }
 
 impl DiskShareUsed {
-    /// It, if that is what an error means.
     pub(super) fn of(error: &io::Error) -> Option<&DiskShareUsed> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-/// What a tenant takes of the disk.
 #[derive(Clone)]
 pub(super) struct DiskShare {
     pub budget: Arc<Budget>,

@@ -14,7 +14,6 @@ use crate::document::{Columns, Text, find_either, nearest_double};
 use crate::encode::pool::Pool;
 use crate::encode::row::Row;
 
-/// Bytes of a value's length.
 pub(super) const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// Memory of a batch that is kept for another one, most.
@@ -47,7 +46,6 @@ impl Spare {
     }
 }
 
-/// Finds the cells of the entities of one part.
 #[derive(Debug)]
 pub struct BatchBuilder {
     batches: Batches,
@@ -67,7 +65,6 @@ struct Growing {
     filled: Vec<Filled>,
 }
 
-/// The cells of a column.
 #[derive(Debug)]
 struct Filled {
     column: u32,
@@ -153,7 +150,6 @@ impl Batches {
         Batches { columns, types: Some(types), rows: Arc::default(), spare: Spare::default() }
     }
 
-    /// A batch without rows.
     pub fn begin(&self) -> BatchBuilder {
         let mut growing = self.spare.memory().growing.pop().unwrap_or_default();
         growing.places.resize(self.columns.len(), 0);
@@ -300,7 +296,6 @@ impl Batch {
         self.rows
     }
 
-    /// Bytes that it holds.
     pub fn size_bytes(&self) -> usize {
         self.cells.values.len() + size_of_val(&self.cells.rows[..]) + size_of_val(&self.columns[..])
     }

@@ -5,7 +5,6 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 
 use super::types::ColumnType;
 
-/// Bytes of a minimum or maximum.
 const BOUND_BYTES: usize = 64;
 
 /// The minimum and the maximum of values: of text by bytes, which is by code point, of others by value.
@@ -16,7 +15,6 @@ pub(super) struct Bounds<'c> {
 }
 
 impl<'c> Bounds<'c> {
-    /// Of no values of this type.
     pub(super) fn new(column_type: ColumnType) -> Bounds<'c> {
         Bounds { column_type, extremes: None }
     }
@@ -90,7 +88,6 @@ impl<'c> Bounds<'c> {
         })
     }
 
-    /// Whether there are no values.
     pub(super) fn is_empty(&self) -> bool {
         self.extremes.is_none()
     }

@@ -33,7 +33,6 @@ use super::page::{Levels, PageKind, PageSize, code_bits, write_bits, write_codes
 use super::types::ColumnType;
 use crate::encode::EncodeError;
 
-/// Bytes of values at which a page ends.
 pub(super) const PAGE_BYTES: usize = 1 << 20;
 
 /// Largest dictionary, in values and in bytes.
@@ -48,7 +47,6 @@ pub(super) const INDEXED_ROWS: usize = 20_000;
 
 pub(super) const LEVEL: i32 = 1;
 
-/// Rows whose columns can be encoded.
 #[derive(Debug)]
 pub struct RowGroup {
     pub(super) schema: SchemaDescPtr,
@@ -76,7 +74,6 @@ impl std::fmt::Debug for ColumnEncoder {
     }
 }
 
-/// An encoded column of a row group.
 pub struct ColumnChunk {
     bytes: Bytes,
     close: ColumnCloseResult,
@@ -89,7 +86,6 @@ impl std::fmt::Debug for ColumnChunk {
 }
 
 impl ColumnChunk {
-    /// Bytes that it holds.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -115,10 +111,6 @@ impl RowGroup {
         columns
     }
 
-    /// Encodes a column.
-    ///
-    /// # Errors
-    /// [`EncodeError`], where a page would be too large for Parquet.
     pub fn encode(&self, column: usize, encoder: &mut ColumnEncoder) -> Result<ColumnChunk, EncodeError> {
         let column_type = self.types.as_ref().map_or(ColumnType::Text, |types| types[column]);
         let page_rows = if self.types.is_some() { INDEXED_ROWS } else { usize::MAX };
@@ -135,7 +127,6 @@ impl RowGroup {
     }
 }
 
-/// The cells of a column in all batches.
 struct ColumnCells<'c> {
     column_type: ColumnType,
     /// Rows of a page of them; all, where pages have no index.
@@ -148,7 +139,6 @@ struct ColumnCells<'c> {
 }
 
 impl<'c> ColumnCells<'c> {
-    /// Whether no row is without a cell.
     fn are_all(&self) -> bool {
         self.count == self.rows
     }
@@ -172,7 +162,6 @@ fn values<'c>(column_type: ColumnType, cells: &Cells<'c>) -> Values<'c> {
     Values::new(cells.values, column_type.width())
 }
 
-/// A chunk in the making.
 struct Chunk {
     bytes: Vec<u8>,
     uncompressed_bytes: usize,
@@ -180,7 +169,6 @@ struct Chunk {
     index: Option<Index>,
 }
 
-/// The index of a chunk's pages in the making.
 struct Index {
     bounds: ColumnIndexBuilder,
     places: OffsetIndexBuilder,
@@ -214,10 +202,6 @@ struct PlainPage<'c> {
 }
 
 impl ColumnEncoder {
-    /// An encoder that has seen nothing.
-    ///
-    /// # Errors
-    /// [`EncodeError::Compression`].
     pub fn try_new() -> Result<ColumnEncoder, EncodeError> {
         Ok(ColumnEncoder {
             compressor: Compressor::new(LEVEL).map_err(EncodeError::Compression)?,
@@ -428,7 +412,6 @@ impl ColumnEncoder {
         write_levels(rows, levels, &mut self.page);
     }
 
-    /// Compresses the page, and appends it.
     fn end_page(&mut self, kind: PageKind, values: usize, chunk: &mut Chunk) -> Result<(), EncodeError> {
         let ColumnEncoder { compressor, present, page, compressed, .. } = self;
         compressed.clear();
@@ -449,7 +432,6 @@ impl ColumnEncoder {
         Ok(())
     }
 
-    /// Frees what a large value has left.
     fn forget_much(&mut self) {
         self.chunk.clear();
         for buffer in [&mut self.page, &mut self.compressed, &mut self.chunk] {

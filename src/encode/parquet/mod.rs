@@ -63,7 +63,6 @@ const MOST_ROWS: usize = 1 << 19;
 /// How many copies of the columns' names exist: in the schemas, and in the paths of columns.
 const NAME_COPIES: usize = 6;
 
-/// The output of the file's bytes.
 #[derive(Clone, Debug, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -125,18 +124,12 @@ impl ParquetStream {
 
     /// A file without rows, whose row groups will hold about this many bytes of cells. Without any batch it is still a
     /// valid file with the columns.
-    ///
-    /// # Errors
-    /// [`EncodeError::Parquet`].
     pub fn try_new(columns: &Columns, row_group_bytes: usize) -> Result<ParquetStream, EncodeError> {
         ParquetStream::of(columns, None, row_group_bytes, MOST_ROWS)
     }
 
     /// As [`ParquetStream::try_new`], with typed columns, for readers that look for values: row groups have this many
     /// rows, unless that is too many bytes, and their pages have an index.
-    ///
-    /// # Errors
-    /// [`EncodeError::Parquet`].
     pub fn typed(
         columns: &Columns,
         types: Arc<[ColumnType]>,
@@ -206,7 +199,6 @@ impl ParquetStream {
         self.batches.push(batch);
     }
 
-    /// Whether the row group should be written.
     pub fn is_full(&self) -> bool {
         self.cell_bytes >= self.row_group_bytes || self.rows >= self.row_group_rows
     }
@@ -243,9 +235,6 @@ impl ParquetStream {
     }
 
     /// The bytes of the file that have been written since the last time.
-    ///
-    /// # Errors
-    /// [`EncodeError::Parquet`].
     pub fn take(&mut self) -> Result<Bytes, EncodeError> {
         self.writer.flush().map_err(ParquetError::from)?;
         Ok(self.sink.take())
@@ -257,16 +246,12 @@ impl ParquetStream {
     }
 
     /// The rest of the file. All pushed rows must be written before.
-    ///
-    /// # Errors
-    /// [`EncodeError::Parquet`].
     pub fn finish(mut self) -> Result<Bytes, EncodeError> {
         self.writer.finish()?;
         self.take()
     }
 }
 
-/// Optional columns, of text or of types.
 fn schema(names: &[String], types: Option<&[ColumnType]>) -> Result<Type, EncodeError> {
     let column_type = |column: usize| types.map_or(ColumnType::Text, |types| types[column]);
     let columns = names.iter().enumerate().map(|(column, name)| column_type(column).field(name).map(Arc::new));

@@ -3,14 +3,12 @@
 
 use crate::model::leb128;
 
-/// Encodings by the numbers of the specification.
 const PLAIN: usize = 0;
 const RLE: usize = 3;
 const RLE_DICTIONARY: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
-    /// The values of a dictionary.
     Dictionary,
     /// Definition levels, and the values themselves.
     Plain,
@@ -54,7 +52,6 @@ pub(super) fn write_header(kind: PageKind, values: usize, size: PageSize, out: &
     out.extend_from_slice(&[STOP, STOP]);
 }
 
-/// Which rows of a page have a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Levels<'r> {
     All,

@@ -35,12 +35,10 @@ impl ColumnType {
         }
     }
 
-    /// Bytes before a value.
     pub(super) fn prefix_bytes(self) -> usize {
         if self == ColumnType::Text { LENGTH_BYTES } else { 0 }
     }
 
-    /// A nullable column of this type.
     pub(super) fn field(self, name: &str) -> Result<Type, ParquetError> {
         let (physical, logical) = match self {
             ColumnType::Text => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
@@ -53,7 +51,6 @@ impl ColumnType {
     }
 }
 
-/// What a column's values rule out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen(u8);
 
@@ -105,7 +102,6 @@ pub struct Typing {
     rows: Arc<Pool<Row>>,
 }
 
-/// What the values of one part rule out.
 #[derive(Debug)]
 pub struct TypesBuilder {
     typing: Typing,
@@ -118,19 +114,16 @@ impl Typing {
         Typing { columns, known: known.into(), rows: Arc::default() }
     }
 
-    /// Whether no value has to be looked at.
     pub fn is_known(&self) -> bool {
         self.known.iter().all(Option::is_some)
     }
 
-    /// A part without entities.
     pub fn begin(&self) -> TypesBuilder {
         TypesBuilder { typing: self.clone(), seen: vec![Seen::default(); self.columns.len()] }
     }
 }
 
 impl TypesBuilder {
-    /// Adds one entity, a canonical document.
     pub fn push(&mut self, document: &[u8]) {
         let TypesBuilder { typing: Typing { columns, known, rows }, seen } = self;
         rows.with(|row| {

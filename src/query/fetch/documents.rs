@@ -20,7 +20,6 @@ pub struct Unit {
     pub places: Range<u64>,
 }
 
-/// How many bytes of documents a unit should hold.
 pub const UNIT_BYTES: u64 = 1 << 20;
 
 /// Selected documents that are as well fetched one by one where the disk has no room to put them in order.
@@ -37,7 +36,6 @@ pub fn units(reader: &VersionReader, selected: u64) -> impl Iterator<Item = Unit
     (0..selected.div_ceil(step)).map(move |number| Unit { places: number * step..selected.min((number + 1) * step) })
 }
 
-/// The documents of a selection, in its order.
 pub struct SelectedDocuments {
     reader: VersionReader,
     selection: Selection,
@@ -105,7 +103,6 @@ impl SelectedDocuments {
         Ok(SelectedDocuments { reader, selection, reordered })
     }
 
-    /// The file that they come from.
     pub fn reader(&self) -> &VersionReader {
         &self.reader
     }
@@ -114,7 +111,6 @@ impl SelectedDocuments {
         self.selection.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.selection.is_empty()
     }
@@ -151,9 +147,6 @@ impl SelectedDocuments {
     }
 
     /// Calls `each` with the documents of a unit, in order, until it breaks. Returns the place after the last one.
-    ///
-    /// # Errors
-    /// When a page cannot be read.
     pub async fn for_each(
         &self,
         unit: &Unit,
@@ -174,9 +167,6 @@ fn scattered(reader: &VersionReader, positions: &[u64]) -> bool {
 
 /// Calls `each` with the documents of a unit, in the order of the selection, until it breaks. Returns the place after
 /// the last one.
-///
-/// # Errors
-/// When a page cannot be read.
 pub async fn for_each(
     reader: &VersionReader,
     positions: &Positions,

@@ -63,10 +63,6 @@ impl<'a> Pages<'a> {
         self.current.as_ref().is_some_and(|page| page.rows().contains(&row))
     }
 
-    /// The document of a row.
-    ///
-    /// # Errors
-    /// When its page cannot be read.
     pub async fn document(&mut self, row: usize) -> Result<&[u8], StorageError> {
         if !self.holds(row) {
             // In a box of its own: there is a page for many documents.
@@ -79,7 +75,6 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// How many pages documents were taken from.
     pub fn used(&self) -> usize {
         self.used
     }

@@ -44,7 +44,6 @@ const BUCKETS_KEPT: usize = 2;
 /// Before each document: its place as eight bytes, its length as four, both little-endian.
 const HEADER_BYTES: usize = 12;
 
-/// Documents on disk, in buckets of places.
 pub(super) struct Reordered {
     file: File,
     /// Keeps the file, and its part of the bytes that may be spilled.
@@ -71,13 +70,11 @@ struct Bucket {
     documents: Vec<Range<u64>>,
 }
 
-/// How much is worked on at once.
 #[derive(Clone, Copy)]
 struct Bounds {
     places_per_bucket: usize,
     /// Bytes of a stretch, and of a bucket that is read in one go.
     most_bytes: usize,
-    /// Stretches at once.
     stretches: usize,
 }
 
@@ -160,16 +157,12 @@ impl Reordered {
         Ok(Reordered { file, _spill: spill, places_per_bucket, most_bytes, buckets, loaded, _reservation: reservation })
     }
 
-    /// Bytes on disk.
     pub(super) fn bytes(&self) -> u64 {
         self.buckets.iter().flatten().map(|run| run.bytes).sum()
     }
 
     /// Calls `each` with the documents of these places, in order, until it breaks. Returns the place after the last
     /// one.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub(super) async fn for_each(
         &self,
         places: Range<u64>,
@@ -238,7 +231,6 @@ impl Reordered {
         Ok(Bucket { bytes: Some(bytes), documents: by_place(documents) })
     }
 
-    /// A bucket whose bytes are too many.
     fn locate(&self, runs: &[Run]) -> Result<Bucket, StorageError> {
         let mut documents = Vec::new();
         let mut header = [0; HEADER_BYTES];
@@ -256,7 +248,6 @@ impl Reordered {
     }
 }
 
-/// The place and the length of the document that follows.
 fn parse_header(header: &[u8; HEADER_BYTES]) -> (u64, u64) {
     let (place, length) = header.split_at(8);
     let length = length.try_into().map_or(0, u32::from_le_bytes);

@@ -8,7 +8,6 @@ use crate::document::{self, Columns, Projection};
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 
-/// The reshaping of every entity before the selection.
 #[derive(Clone, Debug)]
 pub struct Reshape {
     include_source: bool,
@@ -18,7 +17,6 @@ pub struct Reshape {
     projection: Projection,
 }
 
-/// Working memory of [`Reshape::apply`].
 #[derive(Debug, Default)]
 pub struct ReshapeScratch {
     without_nulls: Vec<u8>,
@@ -30,7 +28,6 @@ impl Reshape {
         Reshape::new(request.include_source, request.denull, request.keep.clone(), request.drop.clone())
     }
 
-    /// A reshaping from its parts.
     pub fn new(include_source: bool, denull: bool, keep: Vec<Path>, drop: Vec<Path>) -> Reshape {
         let projection = Projection::new(include_source, &keep, &drop);
         Reshape { include_source, denull, keep, drop, projection }
@@ -110,7 +107,6 @@ impl Reshape {
         Some(Columns::from(left))
     }
 
-    /// The entity that is left.
     pub fn apply<'a>(&self, document: &'a [u8], scratch: &'a mut ReshapeScratch) -> &'a [u8] {
         let mut entity = document;
         if self.denull {

@@ -16,13 +16,11 @@ pub struct Selection {
     _reservation: Option<MemoryReservation>,
 }
 
-/// Positions as a plan gives them.
 pub(in crate::query) struct SelectionBuilder {
     positions: Positions,
     reservation: MemoryReservation,
 }
 
-/// Positions, in the order of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Positions {
     /// All from the first up to, not including, the last.
@@ -31,7 +29,6 @@ pub enum Positions {
 }
 
 impl Positions {
-    /// The position at a place of the answer.
     pub(super) fn at(&self, place: u64) -> u64 {
         match self {
             Positions::Range(range) => range.start + place,
@@ -53,17 +50,12 @@ impl SelectionBuilder {
         SelectionBuilder { positions: Positions::Range(0..0), reservation }
     }
 
-    /// What is selected so far.
     pub(in crate::query) fn finish(self) -> Selection {
         let SelectionBuilder { positions, reservation } = self;
         let is_range = matches!(positions, Positions::Range(_));
         Selection { positions, _reservation: (!is_range).then_some(reservation) }
     }
 
-    /// Appends the first column of a batch.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`] when the pool refuses.
     pub(in crate::query) fn append(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
         let positions = batch.column(0).as_primitive::<UInt64Type>().values();
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(()) };
@@ -110,7 +102,6 @@ impl Selection {
         Selection { positions: Positions::List(positions), _reservation: None }
     }
 
-    /// How many entities are selected.
     pub fn len(&self) -> u64 {
         match &self.positions {
             Positions::Range(range) => range.end - range.start,
@@ -118,7 +109,6 @@ impl Selection {
         }
     }
 
-    /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

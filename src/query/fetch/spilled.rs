@@ -34,7 +34,6 @@ impl Engine {
 }
 
 impl SpilledBytes {
-    /// The bytes, a chunk at a time.
     pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, QueryError>> {
         let chunks = match self.0.read_stream() {
             Ok(chunks) => chunks,

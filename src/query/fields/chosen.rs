@@ -12,7 +12,6 @@ use crate::query::account::Accounted;
 use crate::query::tasks;
 use crate::storage::reader::VersionReader;
 
-/// The zstd level of counts as text.
 const LEVEL: i32 = 3;
 
 const COUNT_BYTES: usize = 5;
@@ -29,7 +28,6 @@ pub(crate) enum Chosen {
 }
 
 impl Chosen {
-    /// How often each row of a unit counts.
     pub(crate) fn of(&self, readers: &[VersionReader; 2], unit: usize) -> Cow<'_, [u32]> {
         let Some((version, row_group)) = place(readers, unit) else { return Cow::Borrowed(&[]) };
         let group = readers[version].row_groups()[row_group];
@@ -53,9 +51,6 @@ impl Chosen {
     }
 
     /// Those of some units as text: numbers of seven bits a byte, compressed.
-    ///
-    /// # Errors
-    /// When they cannot be compressed.
     pub(super) fn write(&self, readers: &[VersionReader; 2], units: &[usize]) -> std::io::Result<String> {
         let mut bytes = Vec::new();
         for unit in units {
@@ -65,9 +60,6 @@ impl Chosen {
     }
 
     /// What [`Chosen::write`] has written of these units.
-    ///
-    /// # Errors
-    /// When it is another text.
     pub(super) fn read(text: &str, readers: &[VersionReader; 2], units: &[usize]) -> Result<Chosen> {
         let damaged = || exec_datafusion_err!("the entities that a part of a diff looks at are cut");
         let rows = units.iter().map(|unit| {
@@ -92,7 +84,6 @@ impl Chosen {
     }
 }
 
-/// The version and the row group of a unit.
 pub(super) fn place(readers: &[VersionReader; 2], unit: usize) -> Option<(usize, usize)> {
     let of_first = readers[0].row_groups().len();
     match unit.checked_sub(of_first) {

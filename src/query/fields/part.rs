@@ -115,9 +115,6 @@ impl FieldScanDescription {
     }
 
     /// The scan of opened files, on so many row groups at once.
-    ///
-    /// # Errors
-    /// When the files have no such row groups, or the text is none that [`FieldScan::describe`] gives.
     pub(crate) fn open(&self, readers: &[VersionReader; 2], threads: usize) -> Result<FieldScan> {
         if !self.units.windows(2).all(|pair| pair[0] < pair[1]) {
             return Err(exec_datafusion_err!("the row groups of a part of a diff do not ascend"));

@@ -18,10 +18,8 @@ pub(crate) type FieldNumbers = HashMap<Box<[u8]>, u32, foldhash::fast::RandomSta
 /// Values that were seen last are not given again: most values of fields with few of them.
 const RECENT: usize = 1 << 14;
 
-/// The values of each field but `_source`.
 pub(crate) struct FieldValues {
     pub(crate) numbers: FieldNumbers,
-    /// How many entities have each, by its number.
     pub(crate) entities: Vec<u64>,
     /// See [`values::value`]. Some come more than once.
     pub(crate) values: Accounted<u128>,
@@ -29,9 +27,6 @@ pub(crate) struct FieldValues {
 
 impl FieldValues {
     /// Those of the rows of a row group that count: each so many times.
-    ///
-    /// # Errors
-    /// When the version cannot be read or the pool refuses.
     pub(crate) async fn read(
         reader: &VersionReader,
         row_group: usize,
@@ -97,9 +92,6 @@ pub(crate) struct RowFeatures {
 
 impl RowFeatures {
     /// Those of some rows of a row group, which ascend.
-    ///
-    /// # Errors
-    /// When the version cannot be read or the pool refuses.
     pub(crate) async fn read(
         reader: &VersionReader,
         row_group: usize,

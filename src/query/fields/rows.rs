@@ -41,9 +41,6 @@ fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
 }
 
 /// Values as rows: each value once.
-///
-/// # Errors
-/// When the rows do not fit their columns, which they do.
 pub(super) fn of_values(found: FieldValues) -> Result<Vec<RecordBatch>, QueryError> {
     let FieldValues { numbers, mut entities, mut values } = found;
     let mut names: Vec<&[u8]> = vec![&[]; entities.len()];
@@ -78,7 +75,6 @@ pub(super) fn of_values(found: FieldValues) -> Result<Vec<RecordBatch>, QueryErr
     Ok(batches)
 }
 
-/// The batch of what was built.
 fn batch(schema: &SchemaRef, columns: &mut [&mut dyn ArrayBuilder]) -> Result<RecordBatch, QueryError> {
     let columns: Vec<ArrayRef> = columns.iter_mut().map(|column| column.finish()).collect();
     Ok(RecordBatch::try_new(schema.clone(), columns).map_err(DataFusionError::from)?)
@@ -112,9 +108,6 @@ pub(crate) fn value_rows(batch: &RecordBatch) -> impl Iterator<Item = Result<Val
 }
 
 /// The features of entities at these positions as rows.
-///
-/// # Errors
-/// When the rows do not fit their columns, which they do.
 pub(super) fn of_features(
     positions: impl Iterator<Item = u64>,
     found: &RowFeatures,
@@ -139,7 +132,6 @@ pub(super) fn of_features(
     Ok(batches)
 }
 
-/// The rows of a batch of features: positions and features.
 pub(crate) fn feature_rows(
     batch: &RecordBatch,
 ) -> impl Iterator<Item = Result<(u64, impl ExactSizeIterator<Item = Feature>), QueryError>> {

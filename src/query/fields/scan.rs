@@ -32,7 +32,6 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// The columns of the rows.
     pub(super) fn schema(&self) -> SchemaRef {
         match self {
             Wanted::Values => rows::VALUES.clone(),
@@ -51,7 +50,6 @@ pub(crate) struct FieldScan {
     /// The units that it looks at, ascending; and whether other processes look at others.
     pub(super) units: Arc<[usize]>,
     pub(super) is_part: bool,
-    /// How many it works on at once.
     threads: usize,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,

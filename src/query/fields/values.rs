@@ -64,7 +64,6 @@ impl ValueHasher {
     }
 }
 
-/// A value of the field of this number.
 pub(crate) fn value(hash: u128, field: u32) -> u128 {
     hash << (u128::BITS - HASH_BITS) | u128::from(field)
 }
@@ -85,7 +84,6 @@ pub(crate) fn feature(rank: u32, hash: u128) -> Feature {
     u128::from(rank) << HASH_BITS | hash
 }
 
-/// The rank of a feature's field.
 #[inline]
 pub(crate) fn rank(feature: Feature) -> usize {
     (feature >> HASH_BITS) as usize

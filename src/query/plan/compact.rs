@@ -49,7 +49,6 @@ impl PhysicalOptimizerRule for CompactBeforeSort {
     }
 }
 
-/// Whether an operator gives batches of their own.
 fn is_compact(input: &Arc<dyn ExecutionPlan>) -> bool {
     input.is::<VersionScan>() || input.is::<CompactBatches>()
 }

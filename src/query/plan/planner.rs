@@ -41,9 +41,6 @@ static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
 
 impl Plans {
     /// The plans of a request over a version, whose scan works on so many row groups at once.
-    ///
-    /// # Errors
-    /// When DataFusion refuses the plan, which no request should bring about.
     pub(in crate::query) async fn of(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
         let logical = pipeline::plan(VersionTable::new(reader, threads), request)?;
         let optimized = PLANNER.optimize(&logical)?;
@@ -63,7 +60,6 @@ fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     ]
 }
 
-/// The physical rules that these plans need.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     vec![
         Arc::new(LimitPushdown),

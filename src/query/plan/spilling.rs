@@ -15,9 +15,6 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use crate::query::plan::compact;
 
 /// The plan with sorts that spill; `None` where all of them do.
-///
-/// # Errors
-/// When DataFusion refuses the change, which no plan should bring about.
 pub(in crate::query) fn spilling(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let changed = plan.transform_up(|plan| {
         let Some((sort, k)) = plan.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?))) else {

@@ -104,9 +104,6 @@ pub enum PrunedBy {
 }
 
 /// What says that a row group cannot hold a match; `None` when it may. `ShreddedColumn` accesses alone prune.
-///
-/// # Errors
-/// When the store fails.
 pub async fn pruned(
     reader: &VersionReader,
     row_group: usize,

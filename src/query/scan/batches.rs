@@ -24,7 +24,6 @@ use crate::query::scan::spec::ScanSpec;
 /// accounts for them until they are given, and the values of a sort may be as large as the documents.
 const MADE_BYTES: usize = 8 << 20;
 
-/// What a scan gives of a row group.
 #[derive(Default)]
 pub(super) struct Given {
     pub(super) entities: usize,
@@ -108,7 +107,6 @@ impl ScanSpec {
     }
 }
 
-/// The making of batches of ascending rows of a row group.
 struct Making<'a> {
     spec: &'a ScanSpec,
     first: u64,
@@ -172,7 +170,6 @@ impl<'a> Making<'a> {
         Ok(RecordBatch::try_new_with_options(spec.schema.clone(), columns, &options)?)
     }
 
-    /// Counts what it has read.
     fn close(self) {
         self.spec.metrics.order_pages.add(self.order.map_or(0, |order| order.pages_used()));
         self.spec.metrics.group_pages.add(self.group.map_or(0, |group| group.pages_used()));

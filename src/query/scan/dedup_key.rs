@@ -88,7 +88,6 @@ impl GroupSpec {
         }
     }
 
-    /// Whether the stored hashes are the keys.
     pub(crate) fn is_stored(&self) -> bool {
         self.paths.is_empty() && self.reshape.changes_source_alone()
     }
@@ -166,7 +165,6 @@ pub(super) struct KeyReads {
     pub(super) columns: Vec<usize>,
     /// Shredded columns; where they hold nothing of an entity, its document has to tell.
     incomplete: Vec<usize>,
-    /// Whether all documents have to tell.
     documents: bool,
 }
 
@@ -177,7 +175,6 @@ impl KeyReads {
     }
 }
 
-/// Whether the cache holds the codes of a path.
 async fn has_codes(reader: &VersionReader, path: &Path) -> bool {
     matches!(reader.derived(&Derivation::codes(&path.to_string())).await, Some(Derived::Codes(Some(_))))
 }
@@ -204,7 +201,6 @@ enum PathAccess {
 }
 
 impl PathAccess {
-    /// Whether documents may have to tell.
     fn reads_documents(self) -> bool {
         matches!(self, PathAccess::Documents | PathAccess::Column(PathColumn { is_complete: false, .. }))
     }
@@ -238,7 +234,6 @@ fn access(layout: &Layout, index: Option<&PathIndex>, path: &Path, reshape: &Res
     }
 }
 
-/// A path of a key, and where its part comes from.
 struct KeyPath {
     path: Path,
     access: PathAccess,
@@ -263,7 +258,6 @@ impl KeyPaths {
     }
 }
 
-/// The codes of a path in reshaped entities.
 struct Codes {
     codes: Arc<PathCodes>,
     /// Codes of what `denull` takes away, and the one that stands for it then.
@@ -340,9 +334,6 @@ enum Keys {
 
 impl GroupSource {
     /// For the keys of a scan, which may read so much for codes.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
     pub(super) async fn open(
         reader: &VersionReader,
         spec: &GroupSpec,
@@ -351,10 +342,6 @@ impl GroupSource {
         GroupSource::of(reader, spec, Some(may_read)).await
     }
 
-    /// For the keys of a part of a scan.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
     pub(super) async fn of_part(reader: &VersionReader, spec: &GroupSpec) -> Result<GroupSource, StorageError> {
         GroupSource::of(reader, spec, None).await
     }
@@ -423,12 +410,10 @@ impl GroupSource {
 
 pub(super) struct GroupCodes<'a> {
     paths: Vec<&'a Codes>,
-    /// Every key is below this.
     space: u64,
 }
 
 impl GroupCodes<'_> {
-    /// Every key is below this.
     pub(super) fn space(&self) -> u64 {
         self.space
     }
@@ -481,7 +466,6 @@ struct ReachedValues {
 }
 
 impl ReachedValues {
-    /// Replaces the values by those of an entity.
     fn read(&mut self, entity: &[u8], tree: &PathTree, canonical: &mut CanonicalForm) {
         let ReachedValues { parts, ranges } = self;
         parts.clear();
@@ -510,9 +494,6 @@ impl ReachedValues {
 
 impl<'a> GroupKeys<'a> {
     /// Of `wanted` rows, most likely.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
     pub(super) async fn open(
         reader: &'a VersionReader,
         row_group: usize,
@@ -558,9 +539,6 @@ impl<'a> GroupKeys<'a> {
     }
 
     /// The keys of these rows, which come after those asked for before.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
     pub(super) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let source = self.source;
         match &source.keys {
@@ -597,7 +575,6 @@ impl<'a> GroupKeys<'a> {
         }
     }
 
-    /// The key of a row by values.
     async fn key(&mut self, key_paths: &KeyPaths, row: usize) -> Result<[u8; 32], StorageError> {
         let GroupKeys { source, first, columns, pages, scratch, canonical, reached, part, pace, .. } = self;
         let KeyPaths { paths, tree, nodes } = key_paths;
@@ -636,7 +613,6 @@ impl<'a> GroupKeys<'a> {
         Ok(key.finalize().into())
     }
 
-    /// Pages of documents that had to tell.
     pub(super) fn pages_used(&self) -> usize {
         self.pages.used()
     }

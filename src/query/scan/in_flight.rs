@@ -31,10 +31,8 @@ static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
 /// Where the scan may end early, so many times as many are begun as are done.
 const GROWTH: usize = 4;
 
-/// Scans of the process that are worked on.
 static SCANS: AtomicUsize = AtomicUsize::new(0);
 
-/// How much is worked on at once.
 #[derive(Clone)]
 pub(super) struct Bounds {
     /// Row groups that are worked on, besides those that wait for the store.
@@ -43,7 +41,6 @@ pub(super) struct Bounds {
     pub(super) wanted: Option<usize>,
 }
 
-/// What work on row groups shares.
 pub(super) struct Shared {
     bounds: Bounds,
     turns: Arc<Semaphore>,
@@ -89,7 +86,6 @@ impl Drop for Shared {
     }
 }
 
-/// The work on one row group, as it goes on.
 pub(super) struct Progress {
     shared: Arc<Shared>,
     has_waited: AtomicBool,
@@ -118,7 +114,6 @@ impl Progress {
         outcome
     }
 
-    /// Counts entities that the work has found.
     pub(super) fn found(&self, entities: usize) {
         self.shared.found.fetch_add(entities, Ordering::Relaxed);
     }

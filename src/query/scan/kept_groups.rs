@@ -27,7 +27,6 @@ const BITMAP_CODES: u64 = 1 << 24;
 /// Bytes that a code takes in a hash table that has just grown, about.
 const CODE_BYTES: u64 = 24;
 
-/// The same of a key.
 const KEY_BYTES: u64 = 80;
 
 /// Rows whose codes are looked at between two points of giving way.
@@ -43,9 +42,6 @@ pub(in crate::query) async fn kept_firsts(reader: &VersionReader, groups: &Group
 
 /// The first entities of these groups, found by their codes or by the keys of each row group, and kept. `None` where
 /// there is no room to keep them, or no memory to find them.
-///
-/// # Errors
-/// When the keys cannot be read.
 pub(super) async fn found_firsts(
     reader: &VersionReader,
     groups: &GroupSpec,

@@ -37,7 +37,6 @@ const FEW: u64 = 64;
 /// Only the first of so many filters of a request are looked up.
 const FILTERS: usize = 16;
 
-/// One index is made at a time.
 static MAKING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 /// Whether an index of its column answers a comparison: it knows texts and numbers.
@@ -73,9 +72,6 @@ pub(in crate::query) enum Named {
 
 /// What an index that is kept names for a comparison with a shredded column. `None` where there is none, where it
 /// leaves more than `most`, or where the cache does not hold the values that are to be looked at.
-///
-/// # Errors
-/// When the column is damaged.
 pub(in crate::query) async fn named_by_index(
     reader: &VersionReader,
     shredded: usize,
@@ -235,7 +231,6 @@ impl Indexes {
     }
 }
 
-/// What is in both of two ascending lists.
 fn in_both(one: &[u32], other: &[u32]) -> Vec<u32> {
     let (few, many) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     few.iter().copied().filter(|position| many.binary_search(position).is_ok()).collect()
@@ -298,10 +293,6 @@ pub(in crate::query) struct EqualColumn {
 }
 
 impl EqualColumn {
-    /// The column, with its numbers or without.
-    ///
-    /// # Errors
-    /// When a part cannot be read, or its parts do not fit together.
     pub(in crate::query) async fn open(
         reader: &VersionReader,
         row_group: usize,
@@ -379,25 +370,21 @@ impl EqualColumn {
         equal
     }
 
-    /// Whether a row has a text that is equal to a value.
     fn holds_text(&self, row: usize, compare: &Compare) -> bool {
         let texts = Elements::of(&self.text);
         texts.elements_of(row).any(self.texts_that_equal(&texts, compare))
     }
 
-    /// Whether a row has a number that is equal to a value.
     fn holds_number(&self, row: usize, compare: &Compare) -> bool {
         Elements::of(&self.text).elements_of(row).any(self.numbers_that_equal(compare))
     }
 
-    /// Whether an element is a text that is equal to a value.
     fn texts_that_equal<'c>(&self, texts: &'c Elements<'c>, compare: &'c Compare) -> impl Fn(usize) -> bool + use<'c> {
         let folded = compare.folded();
         let has_text = !(folded.is_empty() && compare.ignores_empty());
         move |element| has_text && texts.bytes_at(element) == Some(folded)
     }
 
-    /// Whether an element is a number that is equal to a value.
     fn numbers_that_equal(&self, compare: &Compare) -> impl Fn(usize) -> bool {
         let number = compare.number().and_then(|number| Some((number.double(), number.remainder()?)));
         let numbers =
@@ -408,7 +395,6 @@ impl EqualColumn {
         }
     }
 
-    /// Appends an entry for each text and number.
     fn entries(&self, hasher: &ValueHasher, first: u32, entries: &mut Vec<Entry>) {
         let texts = Elements::of(&self.text);
         let dictionary = texts.values().as_dictionary_opt::<Int32Type>();

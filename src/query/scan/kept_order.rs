@@ -53,7 +53,6 @@ pub(in crate::query) async fn kept_order(reader: &VersionReader, spec: &OrderSpe
 
 pub(in crate::query) enum Kept {
     Order(Arc<ColumnOrder>),
-    /// Not yet: it can be made.
     NotYet,
     /// None, nor will there be one.
     Never,
@@ -71,9 +70,6 @@ impl Kept {
 
 /// Makes the order that serves a sort, of the columns of all row groups ([`ranked_column`]). [`Kept::NotYet`] where
 /// there is no memory to make it. Adds the time that this keeps a thread busy, besides that of the columns.
-///
-/// # Errors
-/// When a column cannot be read.
 pub(super) async fn make(
     reader: &VersionReader,
     spec: &OrderSpec,
@@ -105,9 +101,6 @@ pub(super) struct RankedColumn {
 }
 
 /// The column of a row group by which a sort orders; `None` where a document has to tell the order of some row.
-///
-/// # Errors
-/// When it cannot be read.
 pub(super) async fn ranked_column(
     reader: &VersionReader,
     row_group: usize,
@@ -191,7 +184,6 @@ impl Ranked {
         Some(ColumnOrder::new(positions, starts, sortable, holds_empty))
     }
 
-    /// The order of two entities of one rank, by their values.
     fn compare(&self, one: u32, other: u32) -> Ordering {
         let find = |position: u32| {
             let group = self.columns.partition_point(|(first, _)| *first <= position) - 1;
@@ -215,7 +207,6 @@ fn next_start(starts: &[u64], place: usize) -> usize {
     word * 64 + bits.trailing_zeros() as usize
 }
 
-/// Gives way after so much work.
 #[inline]
 async fn give_way(stretch: &mut usize, worked: usize) {
     *stretch += worked;
@@ -256,7 +247,6 @@ async fn merged<T: Copy>(mut runs: Vec<T>, mut ends: Vec<usize>, compare: impl F
     runs
 }
 
-/// Appends two sorted runs as one.
 async fn merge<T: Copy>(mut one: &[T], mut other: &[T], compare: &impl Fn(&T, &T) -> Ordering, merged: &mut Vec<T>) {
     let mut stretch = 0;
     while let (Some(first), Some(second)) = (one.first(), other.first()) {

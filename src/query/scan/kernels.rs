@@ -30,7 +30,6 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The elements of all rows.
     pub(super) fn values(&self) -> &'a ArrayRef {
         self.values
     }
@@ -131,7 +130,6 @@ impl<'a> Elements<'a> {
         self.values.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| !nulls.inner())
     }
 
-    /// The text of an element, if it has one.
     pub(super) fn bytes_at(&self, element: usize) -> Option<&[u8]> {
         bytes_at(self.values, element)
     }
@@ -165,7 +163,6 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// The rows whose bytes contain `needle`.
 pub(super) fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     if needle.is_empty() {
         return valid(BooleanBuffer::new_set(values.len()), values.nulls());

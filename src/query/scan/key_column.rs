@@ -30,10 +30,8 @@ const NUMBER: u8 = 4;
 const LONG_INTEGER: u8 = 5;
 const CONTAINER: u8 = 6;
 
-/// The key part of one null.
 pub(super) const ONE_NULL: &[u8] = &[NULL];
 
-/// The key part of one empty string.
 pub(super) const ONE_EMPTY: &[u8] = &[STRING, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Appends the values that a path reaches in an entity.
@@ -44,7 +42,6 @@ pub(super) fn write_reached(entity: &[u8], path: &Path, canonical: &mut Canonica
     });
 }
 
-/// Appends one value that a path reaches.
 pub(super) fn write_value(value: &[u8], canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
     match Scalar::read(value) {
         Some(Scalar::Null) => out.push(NULL),
@@ -88,9 +85,6 @@ pub(super) struct KeyColumn {
 
 impl KeyColumn {
     /// The shredded column of this number in a row group.
-    ///
-    /// # Errors
-    /// When a part cannot be read, or its parts do not fit together.
     pub(super) async fn open(
         reader: &VersionReader,
         row_group: usize,
@@ -120,7 +114,6 @@ impl KeyColumn {
         Ok(KeyColumn { kinds, texts, exacts, numbers, offsets })
     }
 
-    /// The kinds of its elements.
     pub(super) fn kinds(&self) -> &[u8] {
         self.kinds.as_primitive::<UInt8Type>().values()
     }
@@ -200,7 +193,6 @@ impl KeyColumn {
         true
     }
 
-    /// Whether `denull` takes an element away.
     fn is_denulled(&self, element: usize) -> bool {
         let kind = self.kinds()[element];
         kind == ShreddedKind::Null as u8

@@ -28,7 +28,6 @@ const ANSWER_BYTES: usize = 16 << 20;
 /// What one needle counts as work: about the bytes that are looked through for it.
 const NEEDLE_BYTES: usize = 256 << 10;
 
-/// What to ask the index for a predicate.
 struct Question {
     plans: Vec<Plan>,
     /// Whether every plan has to hold, or one.
@@ -65,11 +64,9 @@ impl IndexedRows {
 /// For each predicate the rows of a segment; `None` where the index does not tell.
 type Answers = Arc<[Option<IndexedRows>]>;
 
-/// The questions of a scan and the answers so far.
 pub(super) struct KeywordQuestions {
     /// For each predicate, where its search text is asked for.
     questions: Vec<Option<Question>>,
-    /// Answers for so many segments are kept.
     segments: usize,
     answers: Mutex<BTreeMap<usize, Arc<OnceCell<Answers>>>>,
 }
@@ -101,15 +98,11 @@ impl KeywordQuestions {
         (2 * entries + answers as u64) / segment.row_groups.len().max(1) as u64
     }
 
-    /// Whether a predicate asks for anything.
     pub(super) fn asks(&self, predicate: usize) -> bool {
         self.questions.get(predicate).is_some_and(Option::is_some)
     }
 
     /// For each predicate the rows of a row group. Empty where no segment holds it; a damaged one tells nothing.
-    ///
-    /// # Errors
-    /// When the store fails.
     pub(super) async fn rows(
         &self,
         reader: &VersionReader,

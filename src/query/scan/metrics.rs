@@ -8,7 +8,6 @@ use datafusion::physical_plan::metrics::Time;
 
 use crate::query::scan::access::PrunedBy;
 
-/// A number that only grows.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -65,10 +64,8 @@ pub(super) struct ShapeCounts {
 /// Where the keys of an order or of groups came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeySource {
-    /// The stored hash of every entity.
     StoredHashes,
     Codes,
-    /// The values in shredded columns.
     ShreddedColumns,
     Documents,
     /// The order of a column, as it was kept.

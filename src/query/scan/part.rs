@@ -219,10 +219,6 @@ impl ScanSpec {
 }
 
 impl ScanDescription {
-    /// What the part gives.
-    ///
-    /// # Errors
-    /// When it gives what no part does.
     pub(crate) fn schema(&self) -> Result<SchemaRef> {
         let field = |name: &String| match name.as_str() {
             POSITION => Ok(Field::new(POSITION, DataType::UInt64, false)),
@@ -238,9 +234,6 @@ impl ScanDescription {
     }
 
     /// The scan of an opened file, on so many row groups at once.
-    ///
-    /// # Errors
-    /// When the file has no such row groups, or the text is none that [`VersionScan::describe`] gives.
     pub(crate) fn open(&self, reader: VersionReader, threads: usize) -> Result<VersionScan> {
         let schema = self.schema()?;
         let (groups, entities) = (reader.row_groups().len(), reader.entity_count());

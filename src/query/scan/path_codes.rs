@@ -39,9 +39,6 @@ pub(super) struct PathColumn {
 }
 
 /// The codes of a path; `None` where there are too many, or where more would have to be read than may be.
-///
-/// # Errors
-/// When a part of the version cannot be read.
 pub(super) async fn path_codes(
     reader: &VersionReader,
     path: &Path,
@@ -66,7 +63,6 @@ pub(super) async fn path_codes(
     }
 }
 
-/// Codes that are being made.
 struct Making<'a> {
     reader: &'a VersionReader,
     path: &'a Path,
@@ -82,7 +78,6 @@ impl<'a> Making<'a> {
         Making { reader, path, column, known, canonical: CanonicalForm::default(), pace: Pace::default() }
     }
 
-    /// All codes; `None` once there are too many.
     async fn codes(mut self) -> Result<Option<PathCodes>, StorageError> {
         let mut codes = Vec::with_capacity(usize::try_from(self.reader.entity_count()).unwrap_or_default());
         for row_group in 0..self.reader.row_groups().len() {

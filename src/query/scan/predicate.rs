@@ -10,7 +10,6 @@ use crate::model::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::scan::tightest::tightest;
 
-/// A condition on an entity.
 #[derive(Clone, Debug)]
 pub enum Predicate {
     /// `filter`, `filter_contains`, or a range filter.
@@ -40,7 +39,6 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// The parameter that asks for it.
     pub fn parameter(self) -> &'static str {
         match self {
             Comparison::Equal => "filter",
@@ -59,7 +57,6 @@ impl Comparison {
     }
 }
 
-/// A comparison of one path with a value.
 #[derive(Clone, Debug)]
 pub struct Compare {
     comparison: Comparison,
@@ -100,12 +97,10 @@ impl Compare {
         &self.path
     }
 
-    /// The value, as it was given.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// The value, folded.
     pub fn folded(&self) -> &[u8] {
         &self.folded
     }
@@ -147,7 +142,6 @@ impl Compare {
         found
     }
 
-    /// Whether a scalar that the path reaches fits.
     pub fn fits(&self, scalar: Scalar<'_>) -> bool {
         let gone = match scalar {
             Scalar::Null => true,
@@ -188,12 +182,10 @@ impl Keywords {
         }
     }
 
-    /// The words, as they were given.
     pub fn words(&self) -> &[String] {
         &self.words
     }
 
-    /// The words, folded.
     pub fn folded(&self) -> &[Vec<u8>] {
         &self.folded
     }
@@ -202,7 +194,6 @@ impl Keywords {
         self.mode
     }
 
-    /// What the steps before leave of an entity.
     pub fn reshape(&self) -> &Reshape {
         &self.reshape
     }

@@ -9,7 +9,6 @@ const BUCKETS: usize = 1 << DIGIT_BITS;
 /// Entries that are worked on between two points of giving way: for a millisecond at most.
 const STRETCH: usize = 1 << 16;
 
-/// The positions of ranks, in their order.
 pub(super) struct ByRank {
     /// By rank, then ascending.
     pub positions: Vec<u32>,
@@ -49,7 +48,6 @@ pub(super) async fn by_rank(mut ranks: Vec<u64>) -> ByRank {
     places(&sorted, |entry| entry & !of_position, |entry| (entry & of_position) as u32).await
 }
 
-/// The bits that are set in some ranks and not in others.
 async fn differing_bits(ranks: &[u64]) -> u64 {
     let (mut any, mut all) = (0, u64::MAX);
     for stretch in ranks.chunks(STRETCH) {

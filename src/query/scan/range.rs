@@ -36,7 +36,6 @@ pub(super) fn parts(
 }
 
 impl ScanSpec {
-    /// The rows that fit a range filter, by a shredded column.
     pub(super) async fn by_range(
         &self,
         row_group: usize,
@@ -127,7 +126,6 @@ pub(super) async fn numbers_within(
     Ok(doubles.rows(fitting))
 }
 
-/// A part that every shredded column has.
 async fn part(
     reader: &VersionReader,
     row_group: usize,

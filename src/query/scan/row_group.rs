@@ -32,7 +32,6 @@ use crate::storage::StorageError;
 use crate::storage::layout::{ShreddedKind, ShreddedPart};
 
 impl ScanSpec {
-    /// What the scan gives of one row group.
     pub(super) async fn row_group(self: &Arc<Self>, row_group: usize) -> Result<Given> {
         let selected = self.selection(row_group).await?;
         // Most row groups of a search have nothing, and what they need not take is in boxes.
@@ -58,14 +57,12 @@ impl ScanSpec {
         keys.await.map_err(through_engine)
     }
 
-    /// The rows of a row group that meet all predicates.
     pub(super) async fn selection(&self, row_group: usize) -> Result<RowSelection> {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
         self.select(row_group, self.looked_at(row_group)).await.map_err(through_engine)
     }
 
-    /// What the scan gives of these rows of a row group.
     pub(super) async fn selected_batches(
         self: &Arc<Self>,
         row_group: usize,
@@ -134,7 +131,6 @@ impl ScanSpec {
         Ok(matching)
     }
 
-    /// Those of the selected rows that match all predicates.
     async fn matching(
         &self,
         row_group: usize,
@@ -195,7 +191,6 @@ impl ScanSpec {
         self.verify(row_group, selected, &unverified).await
     }
 
-    /// Counts a row group that is left out.
     fn prune(&self, row_group: usize, rows: &RowSelection, by: PrunedBy) -> RowSelection {
         self.metrics.pruned(by);
         metrics().pruned_rows.increment(rows.len() as u64);
@@ -282,7 +277,6 @@ impl ScanSpec {
         Ok((selected.and(bits.finish()), verified))
     }
 
-    /// Those of some rows whose search text has the words.
     async fn rows_by_search(
         &self,
         row_group: usize,
@@ -357,7 +351,6 @@ impl ScanSpec {
         Ok(selected.and(self.all_by_shredded(row_group, shredded, compare).await?))
     }
 
-    /// The rows of a row group that match by a shredded column.
     async fn all_by_shredded(
         &self,
         row_group: usize,

@@ -9,7 +9,6 @@ use arrow::buffer::BooleanBuffer;
 #[derive(Clone)]
 pub(super) enum RowSelection {
     Range(Range<usize>),
-    /// Those whose bit is set.
     Bits(BooleanBuffer),
     List(Vec<usize>),
 }
@@ -40,7 +39,6 @@ impl RowSelection {
         }
     }
 
-    /// Those that are selected in both.
     pub(super) fn and(self, rows: BooleanBuffer) -> RowSelection {
         match self {
             RowSelection::Range(range) if range.len() == rows.len() => RowSelection::Bits(rows),
@@ -68,7 +66,6 @@ impl RowSelection {
         }
     }
 
-    /// The first `most`.
     pub(super) fn truncated(self, most: Option<usize>) -> RowSelection {
         let Some(most) = most else { return self };
         match self {

@@ -274,7 +274,6 @@ fn value(texts: &BinaryArray, row: usize) -> &[u8] {
 
 enum Question<'p> {
     Nothing,
-    /// For texts in the search text.
     Words(Words),
     /// For scalars of its path that no text tells.
     Scalars(&'p Compare),
@@ -349,7 +348,6 @@ fn places(shapes: &Shapes, predicate: &Predicate) -> Vec<bool> {
     }
 }
 
-/// Paths as a tree of their keys.
 struct Listed {
     nodes: Vec<ListedNode>,
 }

@@ -58,9 +58,6 @@ pub(crate) struct OrderKeys<'a> {
 
 impl<'a> OrderKeys<'a> {
     /// Of `wanted` rows, most likely.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
     pub(crate) async fn open(
         reader: &'a VersionReader,
         row_group: usize,
@@ -74,9 +71,6 @@ impl<'a> OrderKeys<'a> {
 
     /// The keys of the first of these rows, which come after those asked for before: of as many as take
     /// [`BATCH_BYTES`], at least one.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
     pub(crate) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let spec = self.spec;
         let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
@@ -105,7 +99,6 @@ impl<'a> OrderKeys<'a> {
         Ok(Arc::new(keys))
     }
 
-    /// Pages of documents that had to tell.
     pub(crate) fn pages_used(&self) -> usize {
         self.pages.used()
     }
@@ -126,7 +119,6 @@ pub(super) fn order_parts(
     parts
 }
 
-/// The parts of a shredded column that a sort needs.
 pub(crate) struct SortColumn {
     kind: ArrayRef,
     /// Not read where no row has a string or a boolean: the texts of numbers may be most of a column.
@@ -141,9 +133,6 @@ struct Texts {
 
 impl SortColumn {
     /// The shredded column of the field in a row group, if there is one ([`order_column`]).
-    ///
-    /// # Errors
-    /// When a column cannot be read.
     pub(crate) async fn open(
         reader: &VersionReader,
         row_group: usize,
@@ -310,7 +299,6 @@ fn number_rank(double: f64) -> u64 {
     1 << 61 | document::ordered_bits(double) >> 3
 }
 
-/// A rank in the direction of a sort.
 fn directed(rank: u64, descending: bool) -> u64 {
     if descending { (4 << 61) - 1 - rank } else { rank }
 }

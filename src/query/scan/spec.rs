@@ -39,7 +39,6 @@ pub(super) struct ScanSpec {
     pub(super) range: Range<u64>,
     /// The row groups looked at, ascending, where other nodes look at the others.
     pub(super) part: Option<Arc<[usize]>>,
-    /// Most entities given.
     pub(super) fetch: Option<usize>,
     /// Only what may be among the first of the order is wanted.
     pub(super) threshold: Option<Arc<TopKThreshold>>,
@@ -53,14 +52,12 @@ pub(super) struct ScanSpec {
 }
 
 impl ScanSpec {
-    /// The rows of a row group that lie in the range.
     pub(super) fn rows(&self, row_group: usize) -> Range<usize> {
         let group = self.reader.row_groups()[row_group];
         let within = |position: u64| (position.saturating_sub(group.first) as usize).min(group.rows);
         within(self.range.start)..within(self.range.end)
     }
 
-    /// The row groups that the range touches.
     pub(super) fn row_groups(&self) -> Range<usize> {
         if self.range.is_empty() || self.fetch == Some(0) {
             return 0..0;
@@ -150,9 +147,6 @@ impl ScanSpec {
 
     /// What may be read of the whole version to make codes, which later scans use, too: less where predicates may leave
     /// few entities.
-    ///
-    /// # Errors
-    /// When a bloom filter cannot be read.
     pub(super) async fn may_read_for_codes(&self) -> Result<MayRead, StorageError> {
         if self.is_whole() {
             return Ok(MayRead::Documents);

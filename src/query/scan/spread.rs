@@ -17,9 +17,6 @@ const VALUE_BYTES: usize = 16;
 
 /// For each limit, the entities with a number at the path that is not below it, exactly as `filter_gte` counts them;
 /// `None` where the path has no shredded column, or a limit is no number.
-///
-/// # Errors
-/// When the store fails.
 pub(in crate::query) async fn not_below(
     reader: &VersionReader,
     path: &Path,

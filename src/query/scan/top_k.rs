@@ -7,12 +7,10 @@ use crate::query::scan::row_selection::RowSelection;
 /// The worst rank that may still be among the first `k` of an order, over all row groups. It is lowered as ranks come.
 pub(super) struct TopKThreshold {
     k: usize,
-    /// Rows of a higher rank are out.
     rank: AtomicU64,
 }
 
 impl TopKThreshold {
-    /// The threshold of the first `k`, of which nothing is known yet.
     pub(super) fn new(k: usize) -> TopKThreshold {
         TopKThreshold { k, rank: AtomicU64::new(u64::MAX) }
     }
@@ -21,7 +19,6 @@ impl TopKThreshold {
         self.k
     }
 
-    /// Whether rows of a rank may be among the first.
     pub(super) fn may_hold(&self, rank: u64) -> bool {
         rank <= self.rank.load(Ordering::Relaxed)
     }

@@ -27,7 +27,6 @@ const WALK_COMPARISONS: usize = 1 << 18;
 /// About the bytes that a comparison of a scalar counts as work.
 const COMPARISON_BYTES: usize = 16;
 
-/// A predicate that documents are to verify.
 pub(super) struct Unverified<'p> {
     pub(super) predicate: &'p Predicate,
     /// Rows that match it for sure.
@@ -47,7 +46,6 @@ pub(super) struct Verifier<'p> {
     others: Vec<&'p Unverified<'p>>,
 }
 
-/// Comparisons that are tested in one walk.
 struct Group<'p> {
     compares: Vec<(&'p Unverified<'p>, &'p Compare)>,
     tree: PathTree,
@@ -57,7 +55,6 @@ struct Group<'p> {
     open: Vec<Vec<usize>>,
 }
 
-/// What a walk has told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Matches,
@@ -84,7 +81,6 @@ impl<'p> Verifier<'p> {
         Verifier { groups, others }
     }
 
-    /// Whether a row of this document matches all predicates.
     pub(super) async fn matches(&mut self, row: usize, document: &[u8], pace: &mut Pace) -> bool {
         for group in &mut self.groups {
             if !group.matches(row, document, pace).await {
@@ -140,7 +136,6 @@ impl<'p> Group<'p> {
     }
 }
 
-/// One walk of a document.
 struct Walk<'w, 'p> {
     compares: &'w [(&'p Unverified<'p>, &'p Compare)],
     open: &'w mut [Vec<usize>],

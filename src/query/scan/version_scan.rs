@@ -63,7 +63,6 @@ const STRETCH: usize = 1 << 16;
 #[derive(Clone)]
 pub(crate) struct VersionScan {
     spec: ScanSpec,
-    /// How many row groups are worked on at once.
     threads: usize,
     properties: Arc<PlanProperties>,
     /// Rows, bytes and time; what only a scan does is in those of its spec.
@@ -123,7 +122,6 @@ impl VersionScan {
         scan
     }
 
-    /// What it reads and gives.
     pub(super) fn spec(&self) -> &ScanSpec {
         &self.spec
     }
@@ -133,7 +131,6 @@ impl VersionScan {
         self.spec.fetch
     }
 
-    /// How many row groups it works on at once.
     pub(super) fn threads(&self) -> usize {
         self.threads
     }
@@ -171,7 +168,6 @@ impl VersionScan {
         Arc::new(GlobalLimitExec::new(scan, skip, fetch))
     }
 
-    /// What the scan has done so far.
     pub(in crate::query) fn used(&self) -> ScanUse {
         self.spec.used(self.metrics.clone_inner().output_rows().unwrap_or_default() as u64)
     }
@@ -270,7 +266,6 @@ impl ExecutionPlan for VersionScan {
     }
 }
 
-/// A scan that runs.
 struct Running {
     /// Its reader fetches ahead what is wanted.
     spec: ScanSpec,
@@ -282,7 +277,6 @@ struct Running {
     shared_memory: MemoryReservation,
 }
 
-/// What a scan gives.
 type Batches = BoxStream<'static, Result<Given>>;
 
 impl Running {

@@ -30,7 +30,6 @@ impl ScanSpec {
         (ScanSpec { reader, ..self.clone() }, wanted)
     }
 
-    /// What will be wanted of the version.
     pub(super) fn wanted(&self) -> Wanted {
         let row_groups = self.row_groups();
         let reader = &self.reader;

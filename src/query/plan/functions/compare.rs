@@ -48,7 +48,6 @@ pub(in crate::query::plan) fn compare(comparison: Comparison, path: &Path, value
     function.call(vec![col(DOCUMENT), lit(path.to_string()), lit(value), lit(denull)])
 }
 
-/// The predicate that a call is.
 pub(super) fn predicate_of(call: &ScalarFunction) -> Option<Predicate> {
     let function = (call.func.inner().as_ref() as &dyn Any).downcast_ref::<CompareFunction>()?;
     let [Expr::Column(column), Expr::Literal(path, _), Expr::Literal(value, _), Expr::Literal(denull, _)] =

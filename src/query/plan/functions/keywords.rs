@@ -47,7 +47,6 @@ pub(in crate::query::plan) fn keywords(words: &[String], mode: KeywordsMode, res
     FUNCTION.call(arguments)
 }
 
-/// The predicate that a call is.
 pub(super) fn predicate_of(call: &ScalarFunction) -> Option<Predicate> {
     (call.func.inner().as_ref() as &dyn Any).downcast_ref::<KeywordsFunction>()?;
     let [Expr::Column(column), literals @ ..] = call.args.as_slice() else { return None };

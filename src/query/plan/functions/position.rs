@@ -20,7 +20,6 @@ static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::from(PositionFunction { signature }))
 });
 
-/// The call.
 pub(in crate::query::plan) fn position(order: Expr) -> Expr {
     FUNCTION.call(vec![order])
 }

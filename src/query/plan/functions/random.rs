@@ -21,7 +21,6 @@ static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::from(RandomFunction { signature }))
 });
 
-/// The call.
 pub(in crate::query::plan) fn random() -> Expr {
     FUNCTION.call(Vec::new())
 }

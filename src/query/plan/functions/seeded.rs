@@ -24,7 +24,6 @@ static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::from(SeededFunction { signature }))
 });
 
-/// The call.
 pub(in crate::query::plan) fn seeded(position: Expr, seed: u64) -> Expr {
     FUNCTION.call(vec![position, lit(seed)])
 }

@@ -62,16 +62,11 @@ const STEPS: &[Step] = &[
     offset_limit::apply,
 ];
 
-/// The name of the column that a counting plan gives.
 pub(super) const COUNT: &str = "count";
 
-/// The name that the version has in plans.
 const TABLE: &str = "entities";
 
 /// The plan of a request over a version.
-///
-/// # Errors
-/// When DataFusion refuses the plan, which no request should bring about.
 pub(super) fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
     let reshape = Reshape::of(request);
     let order_spec = OrderSpec::of(request, &reshape);
@@ -119,7 +114,6 @@ fn conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
 }
 
 impl Pipeline<'_> {
-    /// The same with a new plan.
     fn with(self, change: impl FnOnce(LogicalPlanBuilder) -> Result<LogicalPlanBuilder>) -> Result<Self> {
         Ok(Pipeline { plan: change(self.plan)?, ..self })
     }
@@ -129,13 +123,11 @@ impl Pipeline<'_> {
         if self.order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) }
     }
 
-    /// The same with one more condition.
     fn matching(mut self, condition: Expr) -> Self {
         self.conditions.push(condition);
         self
     }
 
-    /// The same with a condition that no entity meets.
     fn matching_nothing(self) -> Self {
         Pipeline { nothing: true, ..self }
     }
