@@ -15,10 +15,7 @@ pub enum Token<'a> {
     ArrayEnd,
     /// The key of a member; its value follows.
     Key(Text<'a>),
-    Null,
-    Bool(bool),
-    Number(&'a str),
-    String(Text<'a>),
+    Scalar(Scalar<'a>),
 }
 
 /// A value that is neither object nor array.
@@ -32,13 +29,7 @@ pub enum Scalar<'a> {
 
 impl<'a> Token<'a> {
     pub fn scalar(self) -> Option<Scalar<'a>> {
-        match self {
-            Token::Null => Some(Scalar::Null),
-            Token::Bool(value) => Some(Scalar::Bool(value)),
-            Token::Number(text) => Some(Scalar::Number(text)),
-            Token::String(text) => Some(Scalar::String(text)),
-            _ => None,
-        }
+        if let Token::Scalar(scalar) = self { Some(scalar) } else { None }
     }
 }
 
@@ -267,21 +258,19 @@ impl<'a> Iterator for Cursor<'a> {
                     self.at += 1;
                     return Some(Token::Key(text));
                 }
-                return Some(Token::String(text));
+                return Some(Token::Scalar(Scalar::String(text)));
             }
             b'{' => Token::ObjectStart,
             b'}' => Token::ObjectEnd,
             b'[' => Token::ArrayStart,
             b']' => Token::ArrayEnd,
-            _ => match self.next_scalar() {
-                Some(Scalar::Null) => return Some(Token::Null),
-                Some(Scalar::Bool(value)) => return Some(Token::Bool(value)),
-                Some(Scalar::Number(text)) => return Some(Token::Number(text)),
-                Some(Scalar::String(_)) | None => {
+            _ => {
+                let scalar = self.next_scalar();
+                if scalar.is_none() {
                     self.at = self.text.len();
-                    return None;
                 }
-            },
+                return scalar.map(Token::Scalar);
+            }
         };
         self.at += 1;
         Some(token)

@@ -19,16 +19,8 @@ impl EqualNeedle {
         EqualNeedle { folded: fold(value), number: NumericValue::parse(value) }
     }
 
-    pub fn folded(&self) -> &str {
-        &self.folded
-    }
-
     pub fn number(&self) -> Option<&NumericValue> {
         self.number.as_ref()
-    }
-
-    pub fn is_null(&self) -> bool {
-        self.folded == "null"
     }
 }
 
@@ -36,7 +28,7 @@ impl EqualNeedle {
 /// the needle is `null`.
 pub fn matches_equal(scalar: Scalar<'_>, needle: &EqualNeedle) -> bool {
     match scalar {
-        Scalar::Null => needle.is_null(),
+        Scalar::Null => needle.folded == "null",
         Scalar::Bool(value) => needle.folded == boolean_text(value),
         Scalar::Number(text) => {
             // The only letter in a number is its exponent's.
@@ -57,11 +49,7 @@ impl ContainsNeedle {
         ContainsNeedle { finder: memmem::Finder::new(&fold(value)).into_owned() }
     }
 
-    pub fn folded(&self) -> &[u8] {
-        self.finder.needle()
-    }
-
-    pub fn is_in_folded(&self, text: &[u8]) -> bool {
+    fn is_in_folded(&self, text: &[u8]) -> bool {
         self.finder.find(text).is_some()
     }
 }
@@ -112,7 +100,7 @@ fn folds_to(text: Text<'_>, folded: &[u8]) -> bool {
 fn contains_folded(text: Text<'_>, needle: &ContainsNeedle) -> bool {
     const SHORT_BYTES: usize = 256;
 
-    if needle.folded().is_empty() {
+    if needle.finder.needle().is_empty() {
         return true;
     }
     let raw = text.raw();

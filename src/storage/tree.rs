@@ -210,10 +210,7 @@ impl PathTree {
                     }
                     continue;
                 }
-                Token::Null => Scalar::Null,
-                Token::Bool(value) => Scalar::Bool(value),
-                Token::Number(text) => Scalar::Number(text),
-                Token::String(text) => Scalar::String(text),
+                Token::Scalar(scalar) => scalar,
             };
             visit(node, fanned, Found::Scalar(scalar));
         }
