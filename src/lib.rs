@@ -40,7 +40,7 @@
 //! | To add | Write |
 //! |---|---|
 //! | a query parameter | one file in `http/params/` and its registry line |
-//! | a step of the pipeline | one file in `query/plan/pipeline/` and its place in the list |
+//! | a step of the pipeline | its place in `query/plan/pipeline.rs` |
 //! | an output format | one file in `encode/` and its arm in `encode::text_encoder` |
 //! | a source format | one file in `source/` and its arm in `source::open_as` |
 //! | a migration | the same-named file in both folders of `sql/` |

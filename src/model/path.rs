@@ -5,13 +5,18 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A path: the keys from the top of an entity inwards.
 ///
 /// - There is at least one key.
 /// - It can be written. A single empty key has no spelling, so it is no path. An empty key among others (`a..b`) is
 ///   valid.
 /// - [`Display`](fmt::Display) writes the escaped form, which parses to an equal path, alone and in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+///
+/// As data it is the list of its keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "Vec<String>", try_from = "Vec<String>")]
 pub struct Path(Vec<String>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +80,20 @@ impl Path {
             }
         }
         Path::from_keys(keys)
+    }
+}
+
+impl TryFrom<Vec<String>> for Path {
+    type Error = PathError;
+
+    fn try_from(keys: Vec<String>) -> Result<Path, PathError> {
+        Path::from_keys(keys)
+    }
+}
+
+impl From<Path> for Vec<String> {
+    fn from(path: Path) -> Vec<String> {
+        path.0
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 use super::path::Path;
 
 /// The serialization of a response (docs/semantics.md, Formats).
@@ -59,7 +61,7 @@ pub struct PathValue {
 }
 
 /// On which side of its value a range filter looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RangeBound {
     Greater,
     GreaterOrEqual,
@@ -96,7 +98,7 @@ impl RangeBound {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeywordsMode {
     #[default]
     Or,

@@ -156,7 +156,7 @@ fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
         return scan;
     }
     let plans: Vec<Plan> = match predicate {
-        Predicate::Keywords(keywords) => keywords.folded().iter().map(|word| Plan::of(word)).collect(),
+        Predicate::Keywords(keywords) => keywords.folded.iter().map(|word| Plan::of(word)).collect(),
         Predicate::Compare(compare) => access::needle(compare).iter().map(|needle| Plan::of(needle)).collect(),
     };
     let work = |plan: &Plan| match plan {

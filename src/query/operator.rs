@@ -9,7 +9,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 
@@ -25,17 +25,25 @@ pub(crate) trait Operator: Clone + fmt::Debug + Send + Sync + 'static {
         formatter.write_str(Self::NAME)
     }
 
-    /// The rows of a partition, in this schema.
-    fn execute(
-        &self,
-        input: &Arc<dyn ExecutionPlan>,
-        schema: SchemaRef,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream>;
+    /// The rows of a partition.
+    fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream>;
 
     fn metrics(&self) -> Option<MetricsSet> {
         None
+    }
+}
+
+/// A partition of what an operator is above, to be executed, and the schema of what the operator gives.
+pub(crate) struct Input<'p> {
+    pub(crate) plan: &'p Arc<dyn ExecutionPlan>,
+    pub(crate) partition: usize,
+    pub(crate) context: Arc<TaskContext>,
+    pub(crate) schema: SchemaRef,
+}
+
+impl Input<'_> {
+    pub(crate) fn execute(&self) -> Result<SendableRecordBatchStream> {
+        self.plan.execute(self.partition, self.context.clone())
     }
 }
 
@@ -51,13 +59,6 @@ impl<O: Operator> Above<O> {
     pub(crate) fn new(operator: O, input: Arc<dyn ExecutionPlan>) -> Above<O> {
         let properties = operator.properties(&*input);
         Above { operator, input, properties }
-    }
-
-    fn above(&self, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(Above::new(self.operator.clone(), input))),
-            Err(children) => internal_err!("{} has one input, not {}", O::NAME, children.len()),
-        }
     }
 }
 
@@ -87,20 +88,15 @@ impl<O: Operator> ExecutionPlan for Above<O> {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
-    }
-
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.above(children)
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(Above::new(self.operator.clone(), input))),
+            Err(children) => internal_err!("{} has one input, not {}", O::NAME, children.len()),
+        }
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.operator.execute(&self.input, self.schema(), partition, context)
+        self.operator.execute(Input { plan: &self.input, partition, context, schema: self.schema() })
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -143,14 +139,6 @@ macro_rules! leaf {
             Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
         }
 
-        fn replace_children(
-            self: std::sync::Arc<Self>,
-            children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
-            _: datafusion::physical_plan::execution_plan::ReplaceChildrenOptions,
-        ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
-            $crate::query::operator::without_inputs(self, &children)
-        }
-
         fn with_new_children(
             self: std::sync::Arc<Self>,
             children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
@@ -165,7 +153,7 @@ pub(crate) use leaf;
 mod tests {
     use arrow::datatypes::Schema;
     use datafusion::physical_plan::empty::EmptyExec;
-    use datafusion::physical_plan::execution_plan::ChildrenPropertiesMode;
+    use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
     use super::*;
 
@@ -175,14 +163,8 @@ mod tests {
     impl Operator for Same {
         const NAME: &'static str = "Same";
 
-        fn execute(
-            &self,
-            input: &Arc<dyn ExecutionPlan>,
-            _: SchemaRef,
-            partition: usize,
-            context: Arc<TaskContext>,
-        ) -> Result<SendableRecordBatchStream> {
-            input.execute(partition, context)
+        fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream> {
+            input.execute()
         }
     }
 

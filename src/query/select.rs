@@ -23,7 +23,7 @@ use crate::query::explain::{DistributedRun, Explained, Observer};
 use crate::query::fetch::selection::{Selection, SelectionBuilder};
 use crate::query::kept::{self, ReadOff};
 use crate::query::plan::planner::Plans;
-use crate::query::plan::spilling::spilling;
+use crate::query::plan::sorts::spilling;
 use crate::storage::reader::VersionReader;
 
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{SchemaRef, UInt64Type};
+use arrow::datatypes::UInt64Type;
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
@@ -17,7 +17,7 @@ use futures::StreamExt;
 
 use super::ending::Ending;
 use crate::query::distribute::{NodeUse, Parts};
-use crate::query::operator::Operator;
+use crate::query::operator::{Input, Operator};
 
 /// How far the task of a node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,17 +114,13 @@ impl Operator for Gather {
         write!(formatter, "GatherTasks: nodes=[{}]", nodes.join(", "))
     }
 
-    fn execute(
-        &self,
-        input: &Arc<dyn ExecutionPlan>,
-        schema: SchemaRef,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream> {
+        let Input { partition, schema, .. } = &input;
+        let partition = *partition;
         if partition >= self.tasks.0.len() {
             return internal_err!("there is no task {partition}");
         }
-        let batches = input.execute(partition, context)?;
+        let batches = input.execute()?;
         let measured = Arc::new(BaselineMetrics::new(&self.metrics, partition));
         let ending = Ending::new(schema.clone(), self.tasks.0[partition].given.node.clone());
         let given = Given { batches, ending, ascending: self.ascending, last: None };
@@ -145,7 +141,7 @@ impl Operator for Gather {
                 Ok(batch?.map(|batch| (batch.record_output(&measured), given)))
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(input.schema, checked)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

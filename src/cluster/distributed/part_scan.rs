@@ -59,9 +59,9 @@ impl Described {
             reader.map_err(|error| DataFusionError::External(Box::new(error)))
         };
         Ok(match self {
-            Described::Entities(scan) => Arc::new(scan.open(open(scan.file()).await?, threads)?),
+            Described::Entities(scan) => Arc::new(scan.open(open(&scan.file).await?, threads)?),
             Described::Fields(scan) => {
-                let [one, other] = scan.files();
+                let [one, other] = &scan.files;
                 Arc::new(scan.open(&[open(one).await?, open(other).await?], threads)?)
             }
         })

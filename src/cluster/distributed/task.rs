@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
 use datafusion::common::{exec_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -19,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::ending;
 use super::permits::TaskPermits;
 use crate::metrics::metrics;
-use crate::query::operator::{Above, Operator};
+use crate::query::operator::{Above, Input, Operator};
 use crate::query::{Engine, Tenant};
 
 /// Batches that are ready before they are asked for.
@@ -61,18 +60,13 @@ impl Operator for Task {
         ))
     }
 
-    fn execute(
-        &self,
-        input: &Arc<dyn ExecutionPlan>,
-        schema: SchemaRef,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream> {
+        let Input { plan, partition, context, schema } = input;
         if partition != 0 {
             return internal_err!("the task of a node has one partition");
         }
         let (sender, receiver) = mpsc::channel(AHEAD);
-        let (input, runner) = (input.clone(), self.runner.clone());
+        let (input, runner) = (plan.clone(), self.runner.clone());
         let running = self.runner.engine.spawn(async move {
             let mut counted = runner.permits.is_some().then(|| Counted("stopped"));
             let outcome = runner.run(input, context, sender).await;

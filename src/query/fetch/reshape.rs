@@ -4,17 +4,35 @@
 //! run ([`Reshape::sees`] tells which paths are left; what `denull` takes away is known of each scalar), and documents
 //! are reshaped when they are returned, or where nothing else tells.
 
+use serde::{Deserialize, Serialize};
+
 use crate::document::{self, Columns, Projection};
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "ReshapeFields")]
 pub struct Reshape {
+    pub include_source: bool,
+    pub denull: bool,
+    pub keep: Vec<Path>,
+    pub drop: Vec<Path>,
+    #[serde(skip)]
+    projection: Projection,
+}
+
+#[derive(Deserialize)]
+struct ReshapeFields {
     include_source: bool,
     denull: bool,
     keep: Vec<Path>,
     drop: Vec<Path>,
-    projection: Projection,
+}
+
+impl From<ReshapeFields> for Reshape {
+    fn from(fields: ReshapeFields) -> Reshape {
+        Reshape::new(fields.include_source, fields.denull, fields.keep, fields.drop)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -31,22 +49,6 @@ impl Reshape {
     pub fn new(include_source: bool, denull: bool, keep: Vec<Path>, drop: Vec<Path>) -> Reshape {
         let projection = Projection::new(include_source, &keep, &drop);
         Reshape { include_source, denull, keep, drop, projection }
-    }
-
-    pub fn include_source(&self) -> bool {
-        self.include_source
-    }
-
-    pub fn denull(&self) -> bool {
-        self.denull
-    }
-
-    pub fn keep(&self) -> &[Path] {
-        &self.keep
-    }
-
-    pub fn drop(&self) -> &[Path] {
-        &self.drop
     }
 
     /// Whether every entity stays as it is.

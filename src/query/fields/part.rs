@@ -20,7 +20,7 @@ use crate::storage::reader::{FileDescription, VersionReader};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FieldScanDescription {
-    files: [FileDescription; 2],
+    pub(crate) files: [FileDescription; 2],
     units: Vec<usize>,
     /// How often each of their rows counts.
     chosen: String,
@@ -108,10 +108,6 @@ impl FieldScanDescription {
             WantedDescription::Values => Wanted::Values.schema(),
             WantedDescription::Features(_) => Wanted::Features(Arc::default()).schema(),
         }
-    }
-
-    pub(crate) fn files(&self) -> &[FileDescription; 2] {
-        &self.files
     }
 
     /// The scan of opened files, on so many row groups at once.

@@ -2,17 +2,15 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `pipeline` | the steps of a read as one logical plan, one step per file |
+//! | `pipeline` | the steps of a read as one logical plan |
 //! | `functions` | the functions that plans call |
 //! | `table` | a version as a DataFusion table |
-//! | `limit_pushdown`, `compact` | the physical rules that these plans need besides DataFusion's |
+//! | `limit_pushdown`, `sorts` | the physical rules that these plans need besides DataFusion's |
 //! | `planner` | DataFusion's planner with these rules |
-//! | `spilling` | a physical plan whose sorts all spill |
 
-mod compact;
 mod functions;
 mod limit_pushdown;
 mod pipeline;
 pub(in crate::query) mod planner;
-pub(in crate::query) mod spilling;
+pub(in crate::query) mod sorts;
 mod table;

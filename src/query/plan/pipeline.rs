@@ -1,98 +1,86 @@
-//! The steps of a read as one logical plan, in the order of docs/semantics.md, Steps.
-//!
-//! Each step takes the plan so far and the request, and gives the plan with its own part on top. A step that
-//! the request does not ask for adds nothing. The plan gives the positions of the selected entities, in the
-//! order of the answer, or their count.
+//! The steps of a read as one logical plan, in the order of docs/semantics.md, Steps. It gives the positions of the
+//! selected entities, in the order of the answer, or their count. A step that a request does not ask for adds nothing.
 //!
 //! Steps 2 to 5 (`include_source`, `denull`, `keep_field`, `drop_field`) are no nodes of the plan: the steps after them
 //! look at entities through [`Reshape`], and the documents that are returned are reshaped then.
-
-mod dedup;
-mod filter;
-mod filter_contains;
-mod filter_range;
-mod keywords;
-mod offset_limit;
-mod sample;
-mod sort;
 
 use std::sync::Arc;
 
 use datafusion::datasource::{TableProvider, provider_as_source};
 use datafusion::error::Result;
-use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::functions_aggregate::expr_fn::{count, min};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{col, lit};
 
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
-use crate::query::plan::functions::position;
+use crate::query::plan::functions::{compare, keywords, position, random, seeded};
 use crate::query::plan::table::VersionTable;
 use crate::query::scan::dedup_key::GroupSpec;
-use crate::query::scan::schema::{ORDER, POSITION};
+use crate::query::scan::predicate::Comparison;
+use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
 use crate::query::scan::sort_key::OrderSpec;
+use crate::storage::reader::VersionReader;
 
-struct Pipeline<'a> {
-    plan: LogicalPlanBuilder,
-    request: &'a ReadRequest,
-    reshape: Reshape,
-    /// The column that holds the order of entities, which every step that forgets it restores.
-    order: &'static str,
-    /// Conditions that [`select`] puts into the plan, all at once.
-    conditions: Vec<Expr>,
-    /// Whether no entity meets some other condition.
-    nothing: bool,
-}
+/// The column that a counting plan gives.
+const COUNT: &str = "count";
 
-type Step = fn(Pipeline<'_>) -> Result<Pipeline<'_>>;
-
-/// The steps, in the order of docs/semantics.md, Steps.
-const STEPS: &[Step] = &[
-    filter::apply,
-    filter_contains::apply,
-    filter_range::apply,
-    keywords::apply,
-    // After all conditions, which become one operator, however many they are.
-    select,
-    // Before dedup, which keeps the first of each group in the order so far.
-    sort::apply,
-    dedup::apply,
-    sample::apply,
-    // After everything that selects: they cut what is left, in its order.
-    offset_limit::apply,
-];
-
-pub(super) const COUNT: &str = "count";
+const SHUFFLE: &str = "shuffle";
 
 const TABLE: &str = "entities";
 
-/// The plan of a request over a version.
-pub(super) fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
+/// The plan of a request over a version, whose scan works on so many row groups at once. DataFusion refuses none.
+pub(super) fn plan(reader: VersionReader, threads: usize, request: &ReadRequest) -> Result<LogicalPlan> {
     let reshape = Reshape::of(request);
-    let order_spec = OrderSpec::of(request, &reshape);
-    let order = if order_spec.is_some() { ORDER } else { POSITION };
-    let table = table.with_order(order_spec).with_group(GroupSpec::of(request, &reshape));
-    let table: Arc<dyn TableProvider> = Arc::new(table);
-    let plan = LogicalPlanBuilder::scan(TABLE, provider_as_source(table), None)?;
-    let mut pipeline = Pipeline { plan, request, reshape, order, conditions: Vec::new(), nothing: false };
-    for step in STEPS {
-        pipeline = step(pipeline)?;
+    let computed = Computed { order: OrderSpec::of(request, &reshape), group: GroupSpec::of(request, &reshape) };
+    // The column that holds the order of entities, which every step that forgets it restores.
+    let mut order = if computed.order.is_some() { ORDER } else { POSITION };
+    let table: Arc<dyn TableProvider> = Arc::new(VersionTable { reader, threads, computed });
+    let mut plan = LogicalPlanBuilder::scan(TABLE, provider_as_source(table), None)?;
+    plan = select(plan, request, &reshape)?;
+    if request.dedup {
+        // Aggregation forgets the order of arrival: the first is the minimum, and the order is restored by it.
+        plan = plan.aggregate([col(GROUP)], [min(col(order)).alias(order)])?.project([col(order)])?;
+        if !request.count {
+            plan = plan.sort([col(order).sort(true, false)])?;
+        }
+    } else if order == ORDER {
+        // The key holds the direction, what comes last, and the position, so that it makes a stable sort.
+        plan = plan.sort([col(ORDER).sort(true, false)])?;
+    }
+    if let Some(sample) = request.sample {
+        if !request.count {
+            plan = shuffle(plan, position_by(order), request.seed)?;
+            order = POSITION;
+        }
+        plan = plan.limit(0, Some(bounded(sample)))?;
+    }
+    // After everything that selects: they cut what is left, in its order.
+    if request.offset > 0 || request.limit.is_some() {
+        plan = plan.limit(bounded(request.offset), request.limit.map(bounded))?;
     }
     if request.count {
-        return pipeline.plan.aggregate(Vec::<Expr>::new(), [count(lit(1_i64)).alias(COUNT)])?.build();
+        return plan.aggregate(Vec::<Expr>::new(), [count(lit(1_i64)).alias(COUNT)])?.build();
     }
-    let position = pipeline.position();
-    pipeline.plan.project([position])?.build()
+    plan.project([position_by(order)])?.build()
 }
 
-/// The entities that meet all conditions so far.
-fn select(mut pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
-    if pipeline.nothing {
-        return pipeline.with(|plan| plan.limit(0, Some(0)));
+/// The entities that meet all conditions, which are one operator, however many they are.
+fn select(plan: LogicalPlanBuilder, request: &ReadRequest, reshape: &Reshape) -> Result<LogicalPlanBuilder> {
+    let mut conditions = Vec::new();
+    for (comparison, condition) in Comparison::of(request) {
+        if !reshape.sees(condition.path.keys()) {
+            // No entity meets it.
+            return plan.limit(0, Some(0));
+        }
+        conditions.push(compare(comparison, &condition.path, &condition.value, reshape.denull));
     }
-    match conjunction(std::mem::take(&mut pipeline.conditions)) {
-        Some(all) => pipeline.with(|plan| plan.filter(all)),
-        None => Ok(pipeline),
+    if !request.keywords.is_empty() {
+        conditions.push(keywords(&request.keywords, request.keywords_mode, reshape));
+    }
+    match conjunction(conditions) {
+        Some(all) => plan.filter(all),
+        None => Ok(plan),
     }
 }
 
@@ -113,22 +101,25 @@ fn conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
     conditions.pop()
 }
 
-impl Pipeline<'_> {
-    fn with(self, change: impl FnOnce(LogicalPlanBuilder) -> Result<LogicalPlanBuilder>) -> Result<Self> {
-        Ok(Pipeline { plan: change(self.plan)?, ..self })
-    }
+/// Entities in random order, or in that of a rank that position and seed determine. The order so far is forgotten, so
+/// only positions are carried through it.
+fn shuffle(plan: LogicalPlanBuilder, position: Expr, seed: Option<u64>) -> Result<LogicalPlanBuilder> {
+    let by_rank = col(SHUFFLE).sort(true, false);
+    let (rank, order) = match seed {
+        // Of equal ranks, the first position comes first.
+        Some(seed) => (seeded(position.clone().unalias(), seed), vec![by_rank, col(POSITION).sort(true, false)]),
+        None => (random(), vec![by_rank]),
+    };
+    plan.project([position, rank.alias(SHUFFLE)])?.sort(order)
+}
 
-    /// The position of an entity, from whichever column holds it.
-    fn position(&self) -> Expr {
-        if self.order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) }
-    }
+/// The position of an entity, from the column that holds the order.
+fn position_by(order: &str) -> Expr {
+    if order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) }
+}
 
-    fn matching(mut self, condition: Expr) -> Self {
-        self.conditions.push(condition);
-        self
-    }
-
-    fn matching_nothing(self) -> Self {
-        Pipeline { nothing: true, ..self }
-    }
+/// DataFusion adds offset and limit and keeps them as i64; no version has so many entities.
+fn bounded(number: u64) -> usize {
+    const MOST: usize = (i64::MAX / 4) as usize;
+    usize::try_from(number).unwrap_or(usize::MAX).min(MOST)
 }

@@ -5,20 +5,17 @@ use std::sync::{Arc, LazyLock};
 use datafusion::error::Result;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::OptimizerRule;
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::push_down_limit::PushDownLimit;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::model::request::ReadRequest;
 use crate::query::engine;
-use crate::query::plan::compact::CompactBeforeSort;
 use crate::query::plan::limit_pushdown::LimitPushdown;
 use crate::query::plan::pipeline;
-use crate::query::plan::table::VersionTable;
+use crate::query::plan::sorts::CompactBeforeSort;
 use crate::storage::reader::VersionReader;
 
 /// The plans of a request, each made of the one before.
@@ -30,41 +27,33 @@ pub(in crate::query) struct Plans {
 }
 
 /// Plans are made here, and executed in the context of an engine: what this session holds besides its rules is unused.
+/// The rules are those that these plans need, out of DataFusion's two dozen: each costs time in every request.
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     SessionStateBuilder::new()
         .with_config(engine::session_config())
         .with_analyzer_rules(Vec::new())
-        .with_optimizer_rules(logical_rules())
-        .with_physical_optimizer_rules(physical_rules())
+        .with_optimizer_rules(vec![
+            Arc::new(PushDownLimit::new()),
+            // After limits, which filters cannot pass.
+            Arc::new(PushDownFilter::new()),
+            // Last: what the filters that were pushed down needed is not read any more.
+            Arc::new(OptimizeProjections::new()),
+        ])
+        .with_physical_optimizer_rules(vec![
+            Arc::new(LimitPushdown),
+            Arc::new(CompactBeforeSort),
+            // After limits: a count over a scan without predicates is known then.
+            Arc::new(AggregateStatistics::new()),
+        ])
         .build()
 });
 
 impl Plans {
     /// The plans of a request over a version, whose scan works on so many row groups at once.
     pub(in crate::query) async fn of(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
-        let logical = pipeline::plan(VersionTable::new(reader, threads), request)?;
+        let logical = pipeline::plan(reader, threads, request)?;
         let optimized = PLANNER.optimize(&logical)?;
         let physical = PLANNER.query_planner().create_physical_plan(&optimized, &*PLANNER).await?;
         Ok(Plans { logical, optimized, physical })
     }
-}
-
-/// The logical rules that these plans need, out of DataFusion's two dozen: each costs time in every request.
-fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    vec![
-        Arc::new(PushDownLimit::new()),
-        // After limits, which filters cannot pass.
-        Arc::new(PushDownFilter::new()),
-        // Last: what the filters that were pushed down needed is not read any more.
-        Arc::new(OptimizeProjections::new()),
-    ]
-}
-
-fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    vec![
-        Arc::new(LimitPushdown),
-        Arc::new(CompactBeforeSort),
-        // After limits: a count over a scan without predicates is known then.
-        Arc::new(AggregateStatistics::new()),
-    ]
 }

@@ -1,30 +1,35 @@
-//! A plan node and a physical rule: batches that are slices of larger ones are copied before they are sorted.
+//! Changes of a physical plan that let its sorts spill.
 //!
-//! An aggregate gives its groups as slices of one batch. A sort charges every slice to the memory pool with all that it
-//! keeps alive, which is that whole batch each time, and gives up although little is held. A copy keeps itself alone.
+//! [`CompactBeforeSort`]: an aggregate gives its groups as slices of one batch. A sort charges every slice to the memory
+//! pool with all that it keeps alive, which is that whole batch each time, and gives up although little is held. So they
+//! are copied before: a copy keeps itself alone.
+//!
+//! [`spilling`]: the operator for the first `k` of an order is fast, and cannot spill. It keeps `k` keys, and the batches
+//! that they came in. Keys of megabytes may need more memory than there is, where a sort of all of them gets by with
+//! that of a few batches.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
-use crate::query::operator::{Above, Operator};
+use crate::query::operator::{Above, Input, Operator};
 use crate::query::scan::version_scan::VersionScan;
 
 /// The rule: below every sort whose input is not the scan itself, which gives batches of their own.
 #[derive(Debug, Default)]
-pub(in crate::query) struct CompactBeforeSort;
+pub(super) struct CompactBeforeSort;
 
 impl PhysicalOptimizerRule for CompactBeforeSort {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
@@ -54,8 +59,20 @@ fn is_compact(input: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// What a sort that spills has below it, for this input.
-pub(super) fn before_sort(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+fn before_sort(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     if is_compact(input) { input.clone() } else { Arc::new(CompactBatches::new(Compact::default(), input.clone())) }
+}
+
+/// The plan with sorts that spill; `None` where all of them do.
+pub(in crate::query) fn spilling(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let changed = plan.transform_up(|plan| {
+        let Some((sort, k)) = plan.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?))) else {
+            return Ok(Transformed::no(plan));
+        };
+        let all = Arc::new(SortExec::new(sort.expr().clone(), before_sort(sort.input())));
+        Ok(Transformed::yes(Arc::new(GlobalLimitExec::new(all, 0, Some(k))) as Arc<dyn ExecutionPlan>))
+    })?;
+    Ok(changed.transformed.then_some(changed.data))
 }
 
 /// The node. Order, partitions and rows are those of its input.
@@ -77,19 +94,13 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
 impl Operator for Compact {
     const NAME: &'static str = "CompactBatches";
 
-    fn execute(
-        &self,
-        input: &Arc<dyn ExecutionPlan>,
-        schema: SchemaRef,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        let measured = BaselineMetrics::new(&self.metrics, partition);
-        let batches = input.execute(partition, context)?.map(move |batch| {
+    fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream> {
+        let measured = BaselineMetrics::new(&self.metrics, input.partition);
+        let batches = input.execute()?.map(move |batch| {
             let _timer = measured.elapsed_compute().timer();
             compact(&batch?).record_output(&measured)
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(input.schema, batches)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -11,37 +11,17 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::query::plan::functions::predicate_of;
-use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
-use crate::query::scan::sort_key::OrderSpec;
 use crate::query::scan::version_scan::VersionScan;
 use crate::storage::reader::VersionReader;
 
 /// A version as a table of [`POSITION`], [`DOCUMENT`], and the computed columns of a query.
 #[derive(Debug)]
 pub(super) struct VersionTable {
-    reader: VersionReader,
-    threads: usize,
-    computed: Computed,
-}
-
-impl VersionTable {
-    /// A table over a version file whose scan works on this many row groups at once.
-    pub(super) fn new(reader: VersionReader, threads: usize) -> VersionTable {
-        VersionTable { reader, threads, computed: Computed::default() }
-    }
-
-    /// The same with the column [`ORDER`].
-    pub(super) fn with_order(mut self, order: Option<OrderSpec>) -> VersionTable {
-        self.computed.order = order;
-        self
-    }
-
-    /// The same with the column [`GROUP`].
-    pub(super) fn with_group(mut self, group: Option<GroupSpec>) -> VersionTable {
-        self.computed.group = group;
-        self
-    }
+    pub(super) reader: VersionReader,
+    /// How many row groups the scan works on at once.
+    pub(super) threads: usize,
+    pub(super) computed: Computed,
 }
 
 #[async_trait]

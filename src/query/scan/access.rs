@@ -32,7 +32,7 @@ pub fn choose(reader: &VersionReader, predicate: &Predicate) -> Access {
         Predicate::Keywords(keywords) if keywords.sees_everything() => Access::Search,
         Predicate::Keywords(_) if has_shapes => Access::Shapes,
         Predicate::Keywords(_) => Access::SearchThenDocuments,
-        Predicate::Compare(compare) => match reader.layout().shredded(compare.path().keys()) {
+        Predicate::Compare(compare) => match reader.layout().shredded(compare.path.keys()) {
             Some(shredded) => Access::ShreddedColumn(shredded),
             None if has_shapes => Access::Shapes,
             None if needle(compare).is_some() => Access::SearchThenDocuments,
@@ -43,8 +43,8 @@ pub fn choose(reader: &VersionReader, predicate: &Predicate) -> Access {
 
 /// What the search text of every entity that matches holds, if there is such a text.
 pub fn needle(compare: &Compare) -> Option<Vec<u8>> {
-    let folded = compare.folded();
-    match compare.comparison() {
+    let folded = &compare.folded;
+    match compare.comparison {
         Comparison::Contains if folded.is_empty() => None,
         Comparison::Contains => Some(folded.to_vec()),
         // A number may be written in many ways, and a null has no text.
@@ -113,7 +113,7 @@ pub async fn pruned(
     let (Access::ShreddedColumn(shredded), Predicate::Compare(predicate)) = (access, predicate) else {
         return Ok(None);
     };
-    match predicate.comparison() {
+    match predicate.comparison {
         Comparison::Equal => {}
         Comparison::Contains => return Ok(None),
         Comparison::Range(_) => {
@@ -133,5 +133,5 @@ pub async fn pruned(
         }
         by = PrunedBy::Numbers;
     }
-    Ok((!reader.may_hold_text(row_group, shredded, predicate.folded()).await?).then_some(by))
+    Ok((!reader.may_hold_text(row_group, shredded, &predicate.folded).await?).then_some(by))
 }

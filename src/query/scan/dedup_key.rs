@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::document::{CanonicalForm, PathTree};
@@ -42,7 +43,7 @@ const CODED_PATHS: usize = 8;
 /// Codes are made from documents for so many paths of a key: each reads all of them.
 const DOCUMENT_PATHS: usize = 2;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GroupSpec {
     /// The paths of `dedup_key`, of which none is below another; none is the whole entity.
     pub paths: Vec<Path>,
@@ -74,16 +75,16 @@ impl GroupSpec {
         let (reshape, compared) = (&self.reshape, self.compared());
         let is_whole = |path: &Path| {
             let keys = path.keys();
-            let is_cut = reshape.drop().iter().any(|drop| drop.keys().starts_with(keys));
+            let is_cut = reshape.drop.iter().any(|drop| drop.keys().starts_with(keys));
             reshape.sees(keys) && !is_cut
         };
-        let denull = reshape.denull();
+        let denull = reshape.denull;
         match compared.as_deref() {
             Some(paths) if paths.iter().all(is_whole) => format!("{denull} {:?}", texts(paths)),
             _ => {
                 let compared = compared.as_deref().map(texts);
-                let (keep, drop) = (texts(reshape.keep()), texts(reshape.drop()));
-                format!("{denull} {compared:?} {keep:?} {drop:?} {}", reshape.include_source())
+                let (keep, drop) = (texts(&reshape.keep), texts(&reshape.drop));
+                format!("{denull} {compared:?} {keep:?} {drop:?} {}", reshape.include_source)
             }
         }
     }
@@ -97,7 +98,7 @@ impl GroupSpec {
         if !self.paths.is_empty() {
             return Some(self.paths.clone());
         }
-        let keep = self.reshape.keep();
+        let keep = &self.reshape.keep;
         if keep.is_empty() || keep.iter().any(|path| path.keys().len() > 1) {
             return None;
         }
@@ -215,8 +216,8 @@ fn access(layout: &Layout, index: Option<&PathIndex>, path: &Path, reshape: &Res
         facts.is_some_and(|facts| (facts.has_object, facts.has_array) == (Some(false), Some(false)));
     let is_above = |other: &Path| keys.starts_with(other.keys());
     let is_below = |other: &Path| other.keys().starts_with(keys);
-    let is_dropped = reshape.drop().iter().any(is_above) || (!reshape.include_source() && keys[0] == "_source");
-    let keep = reshape.keep();
+    let is_dropped = reshape.drop.iter().any(is_above) || (!reshape.include_source && keys[0] == "_source");
+    let keep = &reshape.keep;
     let is_kept = keep.is_empty() || keep.iter().any(is_above);
     // Above a kept path objects and arrays are left, without what is not kept in them.
     let is_partly_kept = !is_kept && keep.iter().any(is_below);
@@ -303,17 +304,17 @@ impl KeyPath {
         // Codes are those of entities as they are stored.
         let is_below = |other: &Path| other.keys().starts_with(path.keys());
         let is_above = |other: &Path| path.keys().starts_with(other.keys());
-        let is_untouched = !reshape.denull() && !reshape.drop().iter().any(is_below);
-        let is_whole = reshape.keep().is_empty() || reshape.keep().iter().any(is_above);
+        let is_untouched = !reshape.denull && !reshape.drop.iter().any(is_below);
+        let is_whole = reshape.keep.is_empty() || reshape.keep.iter().any(is_above);
         let column = match access {
             PathAccess::Nothing => return Ok(KeyPath { path, access, codes: None }),
             PathAccess::Column(column) if is_untouched => Some(column),
-            PathAccess::Column(column) if column.is_complete && !(reshape.denull() && fans_out(column)) => Some(column),
+            PathAccess::Column(column) if column.is_complete && !(reshape.denull && fans_out(column)) => Some(column),
             PathAccess::Documents if is_untouched && is_whole => None,
             PathAccess::Column(_) | PathAccess::Documents => return Ok(KeyPath { path, access, codes: None }),
         };
         let codes = path_codes(reader, &path, column, may_read).await?;
-        let codes = codes.and_then(|codes| Codes::of(codes, reshape.denull()));
+        let codes = codes.and_then(|codes| Codes::of(codes, reshape.denull));
         Ok(KeyPath { path, access, codes })
     }
 }
@@ -597,7 +598,7 @@ impl<'a> GroupKeys<'a> {
             part.clear();
             match (column, node) {
                 (Some((column, is_complete)), _) if *is_complete || column.holds(row) => {
-                    if !column.write_row(row, source.reshape.denull(), part) {
+                    if !column.write_row(row, source.reshape.denull, part) {
                         return Err(StorageError::Layout(format!("the column of {} has unknown kinds", path.path)));
                     }
                 }

@@ -6,16 +6,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanBufferBuilder, RecordBatch};
-use arrow::datatypes::{SchemaRef, UInt64Type};
+use arrow::datatypes::UInt64Type;
 use datafusion::error::Result as EngineResult;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use foldhash::fast::RandomState;
 use futures::{Stream, StreamExt, TryStreamExt};
 
-use crate::query::operator::Operator;
+use crate::query::operator::{Input, Operator};
 use crate::query::scan::dedup_key::{GroupCodes, GroupSpec};
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived, Firsts};
@@ -126,16 +125,10 @@ pub(crate) struct KeepFirsts {
 impl Operator for KeepFirsts {
     const NAME: &'static str = "KeepFirsts";
 
-    fn execute(
-        &self,
-        input: &Arc<dyn ExecutionPlan>,
-        schema: SchemaRef,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
-        let memory = MemoryConsumer::new("first of groups").register(context.memory_pool());
+    fn execute(&self, input: Input<'_>) -> EngineResult<SendableRecordBatchStream> {
+        let memory = MemoryConsumer::new("first of groups").register(input.context.memory_pool());
         let keeping = Keeping { keep: self.clone(), bits: self.room(&memory), _memory: memory };
-        let batches = input.execute(partition, context)?;
+        let batches = input.execute()?;
         let batches = futures::stream::try_unfold((batches, keeping), |(mut batches, mut keeping)| async move {
             match batches.next().await.transpose()? {
                 Some(batch) => {
@@ -148,7 +141,7 @@ impl Operator for KeepFirsts {
                 }
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(input.schema, batches)))
     }
 }
 

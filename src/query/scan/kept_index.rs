@@ -41,7 +41,7 @@ static MAKING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::n
 
 /// Whether an index of its column answers a comparison: it knows texts and numbers.
 fn is_served(compare: &Compare) -> bool {
-    compare.comparison() == Comparison::Equal && !compare.matches_null()
+    compare.comparison == Comparison::Equal && !compare.matches_null()
 }
 
 /// The index of a shredded column, if it is kept.
@@ -139,7 +139,7 @@ fn ascending(texts: Listed<'_>, numbers: Listed<'_>) -> Vec<u32> {
 
 /// What an index lists for a value as a text and as a number. `None` where they are many.
 fn lists<'i>(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) -> Option<(Listed<'i>, Listed<'i>)> {
-    let texts = index.candidates(IndexedValue::Text(compare.folded()));
+    let texts = index.candidates(IndexedValue::Text(&compare.folded));
     let number = compare.number().and_then(|number| Some(IndexedValue::Number(number.double(), number.remainder()?)));
     let none = Listed { positions: &[], are_of_one_value: true };
     let numbers = number.map_or(none, |number| index.candidates(number));
@@ -380,8 +380,8 @@ impl EqualColumn {
     }
 
     fn texts_that_equal<'c>(&self, texts: &'c Elements<'c>, compare: &'c Compare) -> impl Fn(usize) -> bool + use<'c> {
-        let folded = compare.folded();
-        let has_text = !(folded.is_empty() && compare.ignores_empty());
+        let folded = &compare.folded;
+        let has_text = !(folded.is_empty() && compare.denull);
         move |element| has_text && texts.bytes_at(element) == Some(folded)
     }
 

@@ -147,10 +147,10 @@ impl Question {
     fn of(access: Access, predicate: &Predicate) -> Option<Question> {
         let (plans, mode) = match (access, predicate) {
             (Access::Search | Access::Shapes | Access::SearchThenDocuments, Predicate::Keywords(keywords)) => {
-                let mut words: Vec<&Vec<u8>> = keywords.folded().iter().collect();
+                let mut words: Vec<&Vec<u8>> = keywords.folded.iter().collect();
                 // Long words are rare: where one of all is missing, the others need not be looked for.
                 words.sort_by_key(|word| std::cmp::Reverse(word.len()));
-                (words.into_iter().map(|word| Plan::of(word)).collect(), keywords.mode())
+                (words.into_iter().map(|word| Plan::of(word)).collect(), keywords.mode)
             }
             (Access::Shapes | Access::SearchThenDocuments, Predicate::Compare(compare)) => {
                 (vec![Plan::of(&access::needle(compare)?)], KeywordsMode::And)

@@ -13,7 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use serde::{Deserialize, Serialize};
 
 use crate::model::path::Path;
-use crate::model::request::{KeywordsMode, RangeBound};
+use crate::model::request::KeywordsMode;
 use crate::query::distribute::{Divisible, RowGroupToRead};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::Access;
@@ -32,56 +32,24 @@ use crate::storage::reader::{FileDescription, VersionReader, Wanted};
 const VERIFIED_DIVISOR: u64 = 16;
 
 /// A part of a scan as text. The program that reads it must be of the same version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ScanDescription {
-    file: FileDescription,
+    pub(crate) file: FileDescription,
     row_groups: Vec<usize>,
     range: Range<u64>,
     columns: Vec<String>,
     predicates: Vec<PredicateDescription>,
-    order: Option<OrderDescription>,
-    group: Option<GroupDescription>,
+    order: Option<OrderSpec>,
+    group: Option<GroupSpec>,
     fetch: Option<usize>,
     /// How many of the first of the order are wanted.
     first: Option<usize>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum PredicateDescription {
-    Compare {
-        /// The parameter of the comparison.
-        parameter: String,
-        path: Vec<String>,
-        value: String,
-        denull: bool,
-    },
-    Keywords {
-        words: Vec<String>,
-        all: bool,
-        reshape: ReshapeDescription,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct ReshapeDescription {
-    include_source: bool,
-    denull: bool,
-    keep: Vec<Vec<String>>,
-    drop: Vec<Vec<String>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct OrderDescription {
-    field: String,
-    descending: bool,
-    denull: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct GroupDescription {
-    /// None is the whole entity.
-    paths: Vec<Vec<String>>,
-    reshape: ReshapeDescription,
+    Compare { comparison: Comparison, path: Path, value: String, denull: bool },
+    Keywords { words: Vec<String>, mode: KeywordsMode, reshape: Reshape },
 }
 
 impl VersionScan {
@@ -110,15 +78,8 @@ impl VersionScan {
             range: spec.range.clone(),
             columns: spec.schema.fields().iter().map(|field| field.name().clone()).collect(),
             predicates: spec.predicates.iter().map(|(_, predicate)| PredicateDescription::of(predicate)).collect(),
-            order: spec.computed.order.as_ref().map(|order| OrderDescription {
-                field: order.field.clone(),
-                descending: order.descending,
-                denull: order.denull,
-            }),
-            group: spec.computed.group.as_ref().map(|group| GroupDescription {
-                paths: keys_of(&group.paths),
-                reshape: ReshapeDescription::of(&group.reshape),
-            }),
+            order: spec.computed.order.clone(),
+            group: spec.computed.group.clone(),
             fetch: spec.fetch,
             first: spec.threshold.as_ref().map(|threshold| threshold.k()),
         })
@@ -229,10 +190,6 @@ impl ScanDescription {
         Ok(Arc::new(Schema::new(self.columns.iter().map(field).collect::<Result<Vec<Field>>>()?)))
     }
 
-    pub(crate) fn file(&self) -> &FileDescription {
-        &self.file
-    }
-
     /// The scan of an opened file, on so many row groups at once.
     pub(crate) fn open(&self, reader: VersionReader, threads: usize) -> Result<VersionScan> {
         let schema = self.schema()?;
@@ -241,17 +198,8 @@ impl ScanDescription {
         if !is_ascending || self.row_groups.last().is_some_and(|last| *last >= groups) || self.range.end > entities {
             return Err(exec_datafusion_err!("the file has other row groups than the part of its scan"));
         }
-        let order = self.order.as_ref().map(|order| OrderSpec {
-            field: order.field.clone(),
-            descending: order.descending,
-            denull: order.denull,
-        });
         let predicates = self.predicates.iter().map(PredicateDescription::predicate).collect::<Result<Vec<_>>>()?;
-        let group = match &self.group {
-            Some(group) => Some(GroupSpec { paths: paths(&group.paths)?, reshape: group.reshape.reshape()? }),
-            None => None,
-        };
-        let computed = Computed { order, group };
+        let computed = Computed { order: self.order.clone(), group: self.group.clone() };
         let scan = VersionScan::new(reader, schema, computed, predicates, self.fetch, threads);
         let scan = match self.first {
             Some(k) => scan.with_top_k(k),
@@ -263,65 +211,28 @@ impl ScanDescription {
 
 impl PredicateDescription {
     fn of(predicate: &Predicate) -> PredicateDescription {
-        match predicate {
-            Predicate::Compare(compare) => PredicateDescription::Compare {
-                parameter: compare.comparison().parameter().to_owned(),
-                path: compare.path().keys().to_vec(),
-                value: compare.value().to_owned(),
-                denull: compare.ignores_empty(),
-            },
-            Predicate::Keywords(keywords) => PredicateDescription::Keywords {
-                words: keywords.words().to_vec(),
-                all: keywords.mode() == KeywordsMode::And,
-                reshape: ReshapeDescription::of(keywords.reshape()),
-            },
+        match predicate.clone() {
+            Predicate::Compare(compare) => {
+                let Compare { comparison, path, value, denull, .. } = *compare;
+                PredicateDescription::Compare { comparison, path, value, denull }
+            }
+            Predicate::Keywords(Keywords { words, mode, reshape, .. }) => {
+                PredicateDescription::Keywords { words, mode, reshape }
+            }
         }
     }
 
     fn predicate(&self) -> Result<Predicate> {
-        match self {
-            PredicateDescription::Compare { parameter, path: keys, value, denull } => {
-                let all = [Comparison::Equal, Comparison::Contains];
-                let mut all = all.into_iter().chain(RangeBound::ALL.map(Comparison::Range));
-                let comparison = all.find(|comparison| comparison.parameter() == parameter);
-                let comparison = comparison.ok_or_else(|| exec_datafusion_err!("no comparison is {parameter}"))?;
-                Ok(Predicate::Compare(Box::new(Compare::new(comparison, path(keys)?, value, *denull))))
+        match self.clone() {
+            PredicateDescription::Compare { comparison, path, value, denull } => {
+                Ok(Predicate::Compare(Box::new(Compare::new(comparison, path, &value, denull))))
             }
-            PredicateDescription::Keywords { words, all, reshape } => {
+            PredicateDescription::Keywords { words, mode, reshape } => {
                 if words.is_empty() || words.iter().any(String::is_empty) {
                     return Err(exec_datafusion_err!("a part of a scan looks for no word"));
                 }
-                let mode = if *all { KeywordsMode::And } else { KeywordsMode::Or };
-                Ok(Predicate::Keywords(Keywords::new(words.clone(), mode, reshape.reshape()?)))
+                Ok(Predicate::Keywords(Keywords::new(words, mode, reshape)))
             }
         }
     }
-}
-
-impl ReshapeDescription {
-    fn of(reshape: &Reshape) -> ReshapeDescription {
-        ReshapeDescription {
-            include_source: reshape.include_source(),
-            denull: reshape.denull(),
-            keep: keys_of(reshape.keep()),
-            drop: keys_of(reshape.drop()),
-        }
-    }
-
-    fn reshape(&self) -> Result<Reshape> {
-        let ReshapeDescription { include_source, denull, keep, drop } = self;
-        Ok(Reshape::new(*include_source, *denull, paths(keep)?, paths(drop)?))
-    }
-}
-
-fn keys_of(paths: &[Path]) -> Vec<Vec<String>> {
-    paths.iter().map(|path| path.keys().to_vec()).collect()
-}
-
-fn paths(all_keys: &[Vec<String>]) -> Result<Vec<Path>> {
-    all_keys.iter().map(|keys| path(keys)).collect()
-}
-
-fn path(keys: &[String]) -> Result<Path> {
-    Path::from_keys(keys.iter().cloned()).map_err(|error| exec_datafusion_err!("a path of a part: {error}"))
 }

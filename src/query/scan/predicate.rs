@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
+
 use crate::document::{self, ContainsNeedle, EqualNeedle, NumericValue, RangeLimit, RangeNeedle, Scalar};
 use crate::model::path::Path;
 use crate::model::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
@@ -28,7 +30,7 @@ impl Predicate {
 }
 
 /// How a path's scalars are compared with the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Comparison {
     /// `filter`: docs/semantics.md, filter.
     Equal,
@@ -59,73 +61,55 @@ impl Comparison {
 
 #[derive(Clone, Debug)]
 pub struct Compare {
-    comparison: Comparison,
-    path: Path,
-    value: String,
-    denull: bool,
-    folded: Vec<u8>,
-    number: Option<NumericValue>,
-    equal: EqualNeedle,
-    contains: ContainsNeedle,
-    range: Option<RangeNeedle>,
+    pub(crate) comparison: Comparison,
+    pub(crate) path: Path,
+    /// As it came.
+    pub(crate) value: String,
+    /// Whether nulls and empty strings are not there.
+    pub(crate) denull: bool,
+    pub(crate) folded: Vec<u8>,
+    needle: Needle,
+}
+
+/// The value, prepared for its comparison.
+#[derive(Clone, Debug)]
+enum Needle {
+    Equal(EqualNeedle),
+    Contains(ContainsNeedle),
+    Range(RangeNeedle),
 }
 
 impl Compare {
-    /// Prepares a comparison of what `path` reaches with `value`. With `denull`, nulls and empty strings are not there.
+    /// Prepares a comparison of what `path` reaches with `value`.
     pub fn new(comparison: Comparison, path: Path, value: &str, denull: bool) -> Compare {
-        Compare {
-            comparison,
-            path,
-            denull,
-            folded: document::fold(value).into_bytes(),
-            number: NumericValue::parse(value),
-            equal: EqualNeedle::new(value),
-            contains: ContainsNeedle::new(value),
-            range: match comparison {
-                Comparison::Range(bound) => Some(RangeNeedle::new(bound, value)),
-                Comparison::Equal | Comparison::Contains => None,
-            },
-            value: value.to_owned(),
-        }
-    }
-
-    pub fn comparison(&self) -> Comparison {
-        self.comparison
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub fn value(&self) -> &str {
-        &self.value
-    }
-
-    pub fn folded(&self) -> &[u8] {
-        &self.folded
-    }
-
-    /// Whether an empty string is as good as missing.
-    pub fn ignores_empty(&self) -> bool {
-        self.denull
+        let folded = document::fold(value).into_bytes();
+        let needle = match comparison {
+            Comparison::Equal => Needle::Equal(EqualNeedle::new(value)),
+            Comparison::Contains => Needle::Contains(ContainsNeedle::new(value)),
+            Comparison::Range(bound) => Needle::Range(RangeNeedle::new(bound, value)),
+        };
+        Compare { comparison, path, value: value.to_owned(), denull, folded, needle }
     }
 
     /// The value as a number, where `filter` compares numbers.
     pub fn number(&self) -> Option<&NumericValue> {
-        match self.comparison {
-            Comparison::Equal => self.number.as_ref(),
-            Comparison::Contains | Comparison::Range(_) => None,
+        match &self.needle {
+            Needle::Equal(needle) => needle.number(),
+            Needle::Contains(_) | Needle::Range(_) => None,
         }
     }
 
     /// What a range filter looks for; `None` where it is none.
     pub fn range(&self) -> Option<&RangeNeedle> {
-        self.range.as_ref()
+        match &self.needle {
+            Needle::Range(needle) => Some(needle),
+            Needle::Equal(_) | Needle::Contains(_) => None,
+        }
     }
 
     /// Whether strings are compared by their exact text, which no folded text tells.
     pub fn needs_exact_text(&self) -> bool {
-        self.range.as_ref().is_some_and(|range| matches!(range.limit(), RangeLimit::Text(_)))
+        self.range().is_some_and(|range| matches!(range.limit(), RangeLimit::Text(_)))
     }
 
     pub fn matches_null(&self) -> bool {
@@ -149,11 +133,10 @@ impl Compare {
             _ => false,
         };
         !(self.denull && gone)
-            && match (self.comparison, &self.range) {
-                (Comparison::Equal, _) => document::matches_equal(scalar, &self.equal),
-                (Comparison::Contains, _) => document::matches_contains(scalar, &self.contains),
-                (Comparison::Range(_), Some(range)) => document::matches_range(scalar, range),
-                (Comparison::Range(_), None) => false,
+            && match &self.needle {
+                Needle::Equal(needle) => document::matches_equal(scalar, needle),
+                Needle::Contains(needle) => document::matches_contains(scalar, needle),
+                Needle::Range(needle) => document::matches_range(scalar, needle),
             }
     }
 }
@@ -161,11 +144,12 @@ impl Compare {
 /// A search for words in every scalar of what a reshaping leaves (docs/semantics.md, keywords).
 #[derive(Clone, Debug)]
 pub struct Keywords {
-    words: Vec<String>,
-    folded: Vec<Vec<u8>>,
+    /// As they came.
+    pub(crate) words: Vec<String>,
+    pub(crate) folded: Vec<Vec<u8>>,
     needles: Vec<ContainsNeedle>,
-    mode: KeywordsMode,
-    reshape: Reshape,
+    pub(crate) mode: KeywordsMode,
+    pub(crate) reshape: Reshape,
 }
 
 impl Keywords {
@@ -180,22 +164,6 @@ impl Keywords {
             mode,
             reshape,
         }
-    }
-
-    pub fn words(&self) -> &[String] {
-        &self.words
-    }
-
-    pub fn folded(&self) -> &[Vec<u8>] {
-        &self.folded
-    }
-
-    pub fn mode(&self) -> KeywordsMode {
-        self.mode
-    }
-
-    pub fn reshape(&self) -> &Reshape {
-        &self.reshape
     }
 
     /// Whether the search text decides: no field is hidden. What `denull` takes away holds no word.
@@ -245,8 +213,8 @@ mod tests {
     fn equal_words_are_searched_for_once() {
         let words = ["Straße", "a", "STRASSE", "b", "A", "a"].map(str::to_owned).to_vec();
         let keywords = Keywords::new(words, KeywordsMode::And, Reshape::of(&ReadRequest::default()));
-        let once: HashSet<String> = keywords.words().iter().map(|word| document::fold(word)).collect();
-        assert_eq!((keywords.words().len(), keywords.folded().len()), (once.len(), once.len()));
-        assert!(keywords.words().starts_with(&["Straße".to_owned(), "a".to_owned()]));
+        let once: HashSet<String> = keywords.words.iter().map(|word| document::fold(word)).collect();
+        assert_eq!((keywords.words.len(), keywords.folded.len()), (once.len(), once.len()));
+        assert!(keywords.words.starts_with(&["Straße".to_owned(), "a".to_owned()]));
     }
 }

@@ -47,7 +47,7 @@ impl ScanSpec {
             RangeLimit::Number(_) => numbers_within(&self.reader, row_group, shredded, range).await,
             RangeLimit::Text(limit) => {
                 let fits = |text: &[u8]| {
-                    !(text.is_empty() && compare.ignores_empty()) && range.bound().admits(text.cmp(limit.as_bytes()))
+                    !(text.is_empty() && compare.denull) && range.bound().admits(text.cmp(limit.as_bytes()))
                 };
                 self.strings_that_fit(row_group, shredded, &fits).await
             }

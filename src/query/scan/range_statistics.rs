@@ -51,7 +51,7 @@ pub(super) fn told(reader: &VersionReader, row_group: usize, shredded: usize, co
         RangeLimit::Text(_) if greatest_kind < STRING || least_kind > STRING => Told::NoRow,
         RangeLimit::Text(limit) => {
             let Some(bounds) = reader.string_bounds(row_group, shredded) else { return Told::Nothing };
-            let may_be_gone = compare.ignores_empty() && bounds.0.is_empty();
+            let may_be_gone = compare.denull && bounds.0.is_empty();
             let (best, worst) = best_and_worst(bound, bounds);
             if !bound.admits(best.cmp(limit.as_bytes())) {
                 return Told::NoRow;

@@ -261,7 +261,7 @@ impl ScanSpec {
                 None => unsure,
             },
             Predicate::Keywords(keywords) => {
-                self.rows_by_search(row_group, &unsure, keywords.folded(), keywords.mode()).await?
+                self.rows_by_search(row_group, &unsure, &keywords.folded, keywords.mode).await?
             }
             Predicate::Compare(compare) => match access::needle(compare) {
                 Some(needle) => self.rows_by_search(row_group, &unsure, &[needle], KeywordsMode::And).await?,
@@ -295,14 +295,14 @@ impl ScanSpec {
         match predicate {
             Predicate::Compare(compare) => Ok(access::needle(compare).map(|needle| kernels::contains(texts, &needle))),
             Predicate::Keywords(keywords) => {
-                let rows = kernels::contains_words(texts, keywords.folded(), keywords.mode());
+                let rows = kernels::contains_words(texts, &keywords.folded, keywords.mode);
                 let hidden = self.hidden_columns(row_group, keywords).await?;
                 // Counting costs more, and most words are in few rows.
                 if hidden.is_empty() || rows.count_set_bits() == 0 {
                     return Ok(Some(rows));
                 }
-                let elsewhere = keywords.folded().iter().map(|word| kernels::contains_besides(texts, &hidden, word));
-                Ok(elsewhere.reduce(|one, other| match keywords.mode() {
+                let elsewhere = keywords.folded.iter().map(|word| kernels::contains_besides(texts, &hidden, word));
+                Ok(elsewhere.reduce(|one, other| match keywords.mode {
                     KeywordsMode::Or => &one | &other,
                     KeywordsMode::And => &one & &other,
                 }))
@@ -316,7 +316,7 @@ impl ScanSpec {
         const FEW: usize = 4;
         let shredded_columns = self.reader.layout().shredded_columns.iter().enumerate();
         let numbers: Vec<usize> = shredded_columns
-            .filter(|(_, shredded)| !keywords.reshape().sees(&shredded.keys))
+            .filter(|(_, shredded)| !keywords.reshape.sees(&shredded.keys))
             .map(|(number, _)| number)
             .collect();
         let mut hidden = Vec::new();
@@ -341,7 +341,7 @@ impl ScanSpec {
         let rows = self.reader.row_groups()[row_group].rows;
         if let RowSelection::List(list) = &selected
             && list.len() <= rows / ONE_IN
-            && compare.comparison() == Comparison::Equal
+            && compare.comparison == Comparison::Equal
             && !compare.matches_null()
         {
             let column = EqualColumn::open(&self.reader, row_group, shredded, compare.number().is_some()).await?;
@@ -363,9 +363,9 @@ impl ScanSpec {
         let missing = || StorageError::Layout(format!("shredded column {shredded} has no text"));
         let text = self.reader.shredded(row_group, shredded, ShreddedPart::Text).await?.ok_or_else(missing)?;
         let text = Elements::of(&text);
-        let folded = compare.folded();
-        let without_empty = folded.is_empty() && compare.ignores_empty();
-        if compare.comparison() == Comparison::Contains {
+        let folded = &compare.folded;
+        let without_empty = folded.is_empty() && compare.denull;
+        if compare.comparison == Comparison::Contains {
             let mut elements = text.text_contains(folded);
             if without_empty {
                 elements = &elements & &!&text.text_equals(b"");

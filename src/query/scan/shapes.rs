@@ -182,7 +182,7 @@ impl ScanSpec {
     ) -> Result<Settled, StorageError> {
         let Some(shapes) = self.sound_shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
         let mut pace = Pace::default();
-        let counts = shapes.places_of(compare.path().keys());
+        let counts = shapes.places_of(compare.path.keys());
         if !counts.contains(&true) {
             return Ok(Settled::Rows(RowSelection::Range(0..0)));
         }
@@ -309,17 +309,17 @@ impl<'p> Question<'p> {
     fn of(predicate: &'p Predicate) -> Option<Question<'p>> {
         match predicate {
             Predicate::Keywords(keywords) => {
-                let mut needles = keywords.folded().to_vec();
+                let mut needles = keywords.folded.to_vec();
                 // Long words are rare: where one of all is missing, the others need not be looked for.
                 needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
                 let is_word = !needles.is_empty() && needles.iter().all(|needle| !needle.is_empty());
-                is_word.then_some(Question::Words(Words { needles, mode: keywords.mode(), whole: false }))
+                is_word.then_some(Question::Words(Words { needles, mode: keywords.mode, whole: false }))
             }
             Predicate::Compare(compare) => Some(match access::needle(compare) {
                 // An empty string is not there.
-                Some(_) if compare.folded().is_empty() && compare.ignores_empty() => Question::Nothing,
+                Some(_) if compare.folded.is_empty() && compare.denull => Question::Nothing,
                 Some(needle) => {
-                    let whole = compare.comparison() == Comparison::Equal;
+                    let whole = compare.comparison == Comparison::Equal;
                     Question::Words(Words { needles: vec![needle], mode: KeywordsMode::And, whole })
                 }
                 None => Question::Scalars(compare),
@@ -331,14 +331,14 @@ impl<'p> Question<'p> {
 /// By place, whether its scalars count for a predicate.
 fn places(shapes: &Shapes, predicate: &Predicate) -> Vec<bool> {
     match predicate {
-        Predicate::Compare(compare) => shapes.places_of(compare.path().keys()),
+        Predicate::Compare(compare) => shapes.places_of(compare.path.keys()),
         Predicate::Keywords(keywords) => {
-            let reshape = keywords.reshape();
-            let (kept, mut dropped) = (Listed::new(reshape.keep()), Listed::new(reshape.drop()));
-            if !reshape.include_source() {
+            let reshape = &keywords.reshape;
+            let (kept, mut dropped) = (Listed::new(&reshape.keep), Listed::new(&reshape.drop));
+            if !reshape.include_source {
                 dropped.insert(&["_source".to_owned()]);
             }
-            let keeps_all = reshape.keep().is_empty();
+            let keeps_all = reshape.keep.is_empty();
             let found = shapes.places_by((Reached::At(0), Reached::At(0)), |(keep, drop), key| {
                 (kept.below(keep, key), dropped.below(drop, key))
             });
@@ -414,11 +414,11 @@ impl Verdict {
             if !counts.get(run.place as usize).is_some_and(|counts| *counts) {
                 continue;
             }
-            let undecided = match (compare.comparison(), run.kind) {
+            let undecided = match (compare.comparison, run.kind) {
                 (Comparison::Equal, ScalarKind::Null) if compare.matches_null() => return Verdict::Matches,
                 (Comparison::Equal, ScalarKind::Text) => true,
                 (Comparison::Equal, ScalarKind::Number) => compare.number().is_some(),
-                (Comparison::Contains, ScalarKind::Text) if compare.ignores_empty() => true,
+                (Comparison::Contains, ScalarKind::Text) if compare.denull => true,
                 // The text that is looked for is empty, and in any.
                 (Comparison::Contains, ScalarKind::Text | ScalarKind::Number) => return Verdict::Matches,
                 (Comparison::Range(_), ScalarKind::Text) => compare.needs_exact_text(),
@@ -435,17 +435,17 @@ impl Verdict {
 
 /// Whether a scalar fits a comparison that has no text to look for: its kind and its folded text.
 fn fits(compare: &Compare, kind: ScalarKind, text: &[u8]) -> bool {
-    if compare.ignores_empty() && text.is_empty() {
+    if compare.denull && text.is_empty() {
         return false;
     }
-    match compare.comparison() {
+    match compare.comparison {
         Comparison::Contains => true,
         // A text would have to be the exact one, so documents tell.
         Comparison::Range(_) => match (kind, compare.range(), std::str::from_utf8(text)) {
             (ScalarKind::Number, Some(range), Ok(text)) => range.admits_number(text),
             _ => false,
         },
-        Comparison::Equal if text == compare.folded() => true,
+        Comparison::Equal if text == compare.folded => true,
         // Folding changes the letter of an exponent, and no value.
         Comparison::Equal => match (kind, compare.number()) {
             (ScalarKind::Number, Some(number)) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+use serde::{Deserialize, Serialize};
 
 use crate::document;
 use crate::model::request::ReadRequest;
@@ -15,7 +16,7 @@ use crate::storage::StorageError;
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
 use crate::storage::reader::VersionReader;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OrderSpec {
     pub field: String,
     pub descending: bool,
@@ -32,7 +33,7 @@ impl OrderSpec {
         (!request.count && !shuffled && reshape.sees(std::slice::from_ref(&sort.field))).then(|| OrderSpec {
             field: sort.field.clone(),
             descending: sort.descending,
-            denull: reshape.denull(),
+            denull: reshape.denull,
         })
     }
 }

@@ -99,7 +99,7 @@ impl<'p> Verifier<'p> {
 
 impl<'p> Group<'p> {
     fn new(compares: Vec<(&'p Unverified<'p>, &'p Compare)>) -> Group<'p> {
-        let (tree, ends) = PathTree::of(compares.iter().map(|(_, compare)| compare.path()));
+        let (tree, ends) = PathTree::of(compares.iter().map(|(_, compare)| &compare.path));
         let mut at = vec![Vec::new(); tree.len()];
         for (number, end) in ends.into_iter().enumerate() {
             at[end].push(number);

@@ -57,7 +57,7 @@ impl ScanSpec {
             let is_first = wanted.columns.is_empty();
             add(&mut wanted, columns, is_first);
             let is_rare = !reader.layout().shredded_columns[*shredded].dictionary;
-            if compare.comparison() == Comparison::Equal {
+            if compare.comparison == Comparison::Equal {
                 wanted.bloom_columns.extend(reader.columns_of(*shredded, &[ShreddedPart::Text]));
                 let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { FEW_BLOOM_BYTES };
                 wanted.bloom_bytes = wanted.bloom_bytes.max(bytes);

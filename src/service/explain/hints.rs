@@ -113,7 +113,7 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         ),
     ];
     // What is left of an object is compared.
-    let is_partly_kept = |path: &Path| reshape.keep().iter().any(|kept| kept.keys().starts_with(path.keys()));
+    let is_partly_kept = |path: &Path| reshape.keep.iter().any(|kept| kept.keys().starts_with(path.keys()));
     let there: Option<HashSet<&str>> =
         profile.map(|profile| profile.paths.iter().map(|record| record.path.as_str()).collect());
     let mut absent = Vec::new();
@@ -225,8 +225,8 @@ fn predicates(
                 continue;
             }
         };
-        let name = compare.comparison().parameter();
-        let path = compare.path();
+        let name = compare.comparison.parameter();
+        let path = &compare.path;
         if is_pointless(path) {
             continue;
         }

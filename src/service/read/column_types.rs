@@ -52,7 +52,7 @@ pub(in crate::service) async fn column_types(
 async fn proven(source: &Source, columns: &Columns) -> Vec<Option<ColumnType>> {
     let unknown = || vec![None; columns.len()];
     // What `denull` takes away, the profile does not tell.
-    if !source.documents().are_all() || source.reshape().denull() {
+    if !source.documents().are_all() || source.reshape().denull {
         return unknown();
     }
     // One that cannot be read has been reported. The documents tell, too.

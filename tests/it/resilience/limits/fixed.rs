@@ -137,7 +137,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("encode/parquet/mod.rs", "MOST_ROWS"),
     ("encode/tag.rs", "LONGEST_REMEMBERED"),
     ("encode/tag.rs", "MOST_REMEMBERED"),
-    ("query/plan/pipeline/offset_limit.rs", "MOST"),
+    ("query/plan/pipeline.rs", "MOST"),
     ("storage/disk_cache/folder.rs", "MOST_FOLDERS"),
     ("storage/disk_cache/index.rs", "MOST_RANGES"),
     ("storage/disk_cache/index.rs", "MOST_SEGMENTS"),
