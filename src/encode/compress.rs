@@ -46,9 +46,7 @@ impl ContentCoding {
             ContentCoding::Zstd => "-zstd",
         }
     }
-}
 
-impl ContentCoding {
     /// Most bytes that a [`Compressor`] holds: the encoder's memory, a piece of the body, and its coded form.
     pub fn memory_bytes(self) -> usize {
         let encoder_bytes = match self {
@@ -103,9 +101,12 @@ impl Compressor {
     pub fn try_new(coding: ContentCoding) -> io::Result<Compressor> {
         let encoder = match coding {
             ContentCoding::Identity => Encoder::Identity(Vec::new()),
-            ContentCoding::Gzip => Encoder::Gzip(gzip()),
-            ContentCoding::Brotli => Encoder::Brotli(Box::new(brotli())),
-            ContentCoding::Zstd => Encoder::Zstd(zstd()?),
+            ContentCoding::Gzip => Encoder::Gzip(GzEncoder::new(Vec::new(), flate2::Compression::new(GZIP_LEVEL))),
+            ContentCoding::Brotli => {
+                let encoder = BrotliEncoder::new(Vec::new(), BROTLI_BUFFER_BYTES, BROTLI_LEVEL, BROTLI_WINDOW_BITS);
+                Encoder::Brotli(Box::new(encoder))
+            }
+            ContentCoding::Zstd => Encoder::Zstd(ZstdEncoder::new(Vec::new(), ZSTD_LEVEL)?),
         };
         Ok(Compressor { encoder, piece: Vec::new(), piece_bytes: FIRST_FLUSH_BYTES })
     }
@@ -143,18 +144,15 @@ impl Encoder {
                 made
             }
             Encoder::Gzip(encoder) => {
-                encoder.write_all(piece)?;
-                encoder.flush()?;
+                flush(encoder, piece)?;
                 encoder.get_mut()
             }
             Encoder::Brotli(encoder) => {
-                encoder.write_all(piece)?;
-                encoder.flush()?;
+                flush(encoder, piece)?;
                 encoder.get_mut()
             }
             Encoder::Zstd(encoder) => {
-                encoder.write_all(piece)?;
-                encoder.flush()?;
+                flush(encoder, piece)?;
                 encoder.get_mut()
             }
         })
@@ -190,16 +188,9 @@ pub fn compress(coding: ContentCoding, body: &[u8]) -> io::Result<Bytes> {
     Ok(coded.into())
 }
 
-fn gzip() -> GzEncoder<Vec<u8>> {
-    GzEncoder::new(Vec::new(), flate2::Compression::new(GZIP_LEVEL))
-}
-
-fn brotli() -> BrotliEncoder<Vec<u8>> {
-    BrotliEncoder::new(Vec::new(), BROTLI_BUFFER_BYTES, BROTLI_LEVEL, BROTLI_WINDOW_BITS)
-}
-
-fn zstd() -> io::Result<ZstdEncoder<'static, Vec<u8>>> {
-    ZstdEncoder::new(Vec::new(), ZSTD_LEVEL)
+fn flush(encoder: &mut impl Write, piece: &[u8]) -> io::Result<()> {
+    encoder.write_all(piece)?;
+    encoder.flush()
 }
 
 #[cfg(test)]

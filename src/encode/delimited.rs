@@ -18,12 +18,8 @@ pub(super) struct Delimited {
 }
 
 impl Delimited {
-    pub(super) fn csv(columns: Arc<Columns>) -> Delimited {
-        Delimited { delimiter: b',', columns, rows: Pool::default() }
-    }
-
-    pub(super) fn tsv(columns: Arc<Columns>) -> Delimited {
-        Delimited { delimiter: b'\t', columns, rows: Pool::default() }
+    pub(super) fn new(delimiter: u8, columns: Arc<Columns>) -> Delimited {
+        Delimited { delimiter, columns, rows: Pool::default() }
     }
 
     fn end_record(&self, start: usize, out: &mut Vec<u8>) {
@@ -128,6 +124,4 @@ impl Encode for Delimited {
         self.end_record(start, out);
         Ok(())
     }
-
-    fn end(&self, _: bool, _: &mut Vec<u8>) {}
 }

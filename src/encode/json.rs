@@ -1,7 +1,10 @@
-//! `format=json`: one array, indented or compact (docs/semantics.md, json and jsonl).
+//! `format=json`: one array, indented or compact; `format=jsonl`: a compact entity on every line, each line ended
+//! (docs/semantics.md, json and jsonl). With `count=true`, one object in place of the entities.
 
 use super::{Encode, EntityBound, EntityTooLarge};
 use crate::document;
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionNumber;
 
 /// `pretty=true`: two spaces per level, no final line feed.
 pub(super) struct Pretty(pub EntityBound);
@@ -52,5 +55,26 @@ impl Encode for Compact {
 
     fn end(&self, _: bool, out: &mut Vec<u8>) {
         out.push(b']');
+    }
+}
+
+pub(super) struct Jsonl;
+
+impl Encode for Jsonl {
+    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+        out.extend_from_slice(document);
+        out.push(b'\n');
+        Ok(())
+    }
+}
+
+/// `{"count":…,"dataset_id":…,"version":N,"alt":…}`, indented when `pretty`.
+pub fn count(count: u64, dataset: DatasetId, version: VersionNumber, alt: bool, pretty: bool) -> String {
+    if pretty {
+        format!(
+            "{{\n  \"count\": {count},\n  \"dataset_id\": {dataset},\n  \"version\": {version},\n  \"alt\": {alt}\n}}"
+        )
+    } else {
+        format!("{{\"count\":{count},\"dataset_id\":{dataset},\"version\":{version},\"alt\":{alt}}}")
     }
 }

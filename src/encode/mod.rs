@@ -13,12 +13,9 @@
 
 mod bound;
 mod compress;
-mod count;
 mod delimited;
-mod error;
 mod flattened;
 mod json;
-mod jsonl;
 mod parquet;
 mod pool;
 mod row;
@@ -28,9 +25,7 @@ mod xml_names;
 
 pub use bound::{EntityBound, EntityTooLarge};
 pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
-pub use count::count;
-pub use error::EncodeError;
-pub use json::indented_entity;
+pub use json::{count, indented_entity};
 pub use parquet::{
     Batch, BatchBuilder, Batches, ColumnChunk, ColumnEncoder, ColumnType, ParquetStream, RowGroup, TypesBuilder, Typing,
 };
@@ -43,7 +38,7 @@ use crate::model::request::{Format, ReadRequest};
 /// Writes the entities of an answer.
 pub trait Encode: Send + Sync {
     /// Writes what comes before the first entity; `empty` when there is none.
-    fn begin(&self, empty: bool, out: &mut Vec<u8>);
+    fn begin(&self, _empty: bool, _out: &mut Vec<u8>) {}
 
     /// Writes one entity, a canonical document, with what separates it from the one before.
     ///
@@ -52,7 +47,19 @@ pub trait Encode: Send + Sync {
     fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge>;
 
     /// Writes what comes after the last entity; `empty` when there is none.
-    fn end(&self, empty: bool, out: &mut Vec<u8>);
+    fn end(&self, _empty: bool, _out: &mut Vec<u8>) {}
+}
+
+/// An answer could not be encoded. The text formats cannot fail.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    #[error("parquet: {0}")]
+    Parquet(#[from] ::parquet::errors::ParquetError),
+    #[error("compression: {0}")]
+    Compression(std::io::Error),
+    /// A page is larger than Parquet's sizes are.
+    #[error("parquet: a page is larger than 2 GiB")]
+    PageTooLarge,
 }
 
 /// The encoder of a request's format; `None` for Parquet, which is not text.
@@ -67,10 +74,10 @@ pub fn text_encoder(
     Some(match request.format {
         Format::Json if request.pretty => flattened_if(request.flatten, json::Pretty(bound), bound),
         Format::Json => flattened_if(request.flatten, json::Compact, bound),
-        Format::Jsonl => flattened_if(request.flatten, jsonl::Jsonl, bound),
+        Format::Jsonl => flattened_if(request.flatten, json::Jsonl, bound),
         Format::Xml => flattened_if(request.flatten, xml::Xml::new(bound), bound),
-        Format::Csv => Box::new(delimited::Delimited::csv(columns.unwrap_or_default())),
-        Format::Tsv => Box::new(delimited::Delimited::tsv(columns.unwrap_or_default())),
+        Format::Csv => Box::new(delimited::Delimited::new(b',', columns.unwrap_or_default())),
+        Format::Tsv => Box::new(delimited::Delimited::new(b'\t', columns.unwrap_or_default())),
         Format::Parquet => return None,
     })
 }

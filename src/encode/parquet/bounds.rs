@@ -74,18 +74,11 @@ impl<'c> Bounds<'c> {
     /// The minimum and the maximum as the index of pages has them, two empty ones without values. `None` where there
     /// is no text above the maximum.
     pub(super) fn indexed(&self) -> Option<(Vec<u8>, Vec<u8>)> {
-        let Some((min, max)) = self.extremes else { return Some((Vec::new(), Vec::new())) };
-        Some(match self.column_type {
-            ColumnType::Text => {
-                let above = if max.len() <= BOUND_BYTES { max.to_vec() } else { after(cut(max))? };
-                (cut(min).to_vec(), above)
-            }
-            ColumnType::Boolean | ColumnType::Int64 => (min.to_vec(), max.to_vec()),
-            ColumnType::Double => {
-                let (min, max) = doubles((min, max));
-                (min.to_le_bytes().to_vec(), max.to_le_bytes().to_vec())
-            }
-        })
+        if self.is_empty() {
+            return Some((Vec::new(), Vec::new()));
+        }
+        let statistics = self.statistics(0);
+        Some((statistics.min_bytes_opt()?.to_vec(), statistics.max_bytes_opt()?.to_vec()))
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -35,7 +35,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
-use super::error::EncodeError;
+use super::EncodeError;
 use crate::document::Columns;
 
 /// Memory of the cells of a row group, besides [`COLUMN_BYTES`] for each column: enough that a table of many columns is
