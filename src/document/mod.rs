@@ -48,9 +48,7 @@ pub use error::DocumentError;
 pub use fold::{fold, fold_into, fold_text_into};
 pub use nearest_double::nearest_double;
 pub use number::{NumericValue, is_number};
-pub use order::{
-    ordered_bits, write_order, write_order_boolean, write_order_double, write_order_number, write_order_string,
-};
+pub use order::{ordered_bits, write_order, write_order_boolean, write_order_double, write_order_string};
 pub use path_tree::{PathTree, Visitor};
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
 pub use pretty::pretty_within;

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::hash::Hash;
+use std::io::Write;
 
 use super::canonicalize::number_end;
 use super::nearest_double::nearest_double;
@@ -150,23 +151,8 @@ impl NumericValue {
     pub(super) fn write_canonical(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Form::Integer(integer) => {
-                // 19 digits and a sign, from the last to the first.
-                let mut digits = [0; 20];
-                let mut at = digits.len();
-                let mut rest = integer.unsigned_abs();
-                loop {
-                    at -= 1;
-                    digits[at] = b'0' + (rest % 10) as u8;
-                    rest /= 10;
-                    if rest == 0 {
-                        break;
-                    }
-                }
-                if *integer < 0 {
-                    at -= 1;
-                    digits[at] = b'-';
-                }
-                out.extend_from_slice(&digits[at..]);
+                // Writing to memory does not fail.
+                let _ = write!(out, "{integer}");
             }
             Form::Double(double) => {
                 out.push(b'd');

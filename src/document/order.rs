@@ -54,7 +54,7 @@ pub fn write_order_string(text: &[u8], descending: bool, out: &mut Vec<u8>) {
     direct(descending, &mut out[start..]);
 }
 
-pub fn write_order_number(number: &NumericValue, descending: bool, out: &mut Vec<u8>) {
+fn write_order_number(number: &NumericValue, descending: bool, out: &mut Vec<u8>) {
     match number.remainder() {
         Some(remainder) => write_order_double(number.double(), remainder, descending, out),
         None => {

@@ -20,22 +20,24 @@ pub(super) const LANE_BYTES: usize = 16;
 
 /// The first position from `at` on that holds a quote, a backslash or a control character; the length if none does.
 #[inline]
-pub(super) fn string_stop(text: &[u8], mut at: usize) -> usize {
+pub(super) fn string_stop(text: &[u8], at: usize) -> usize {
+    let stops = |lane: Lane| lane.equal(b'"') | lane.equal(b'\\') | lane.at_most(0x1f);
+    find(text, at, stops, |byte| byte == b'"' || byte == b'\\' || byte <= 0x1f)
+}
+
+/// The first position from `at` on that a search for single bytes stops at, 16 bytes at a time and then one by one; the
+/// length if it does nowhere.
+#[inline(always)]
+fn find(text: &[u8], mut at: usize, stops: impl Fn(Lane) -> u16, is_stop: impl Fn(u8) -> bool) -> usize {
     while let Some(bytes) = lane_at(text, at) {
-        let lane = Lane::load(bytes);
-        let stops = lane.equal(b'"') | lane.equal(b'\\') | lane.at_most(0x1f);
+        let stops = stops(Lane::load(bytes));
         if stops != 0 {
             return at + stops.trailing_zeros() as usize;
         }
         at += LANE_BYTES;
     }
-    while let Some(&byte) = text.get(at) {
-        if byte == b'"' || byte == b'\\' || byte <= 0x1f {
-            return at;
-        }
-        at += 1;
-    }
-    text.len()
+    let rest = text.get(at..).unwrap_or_default();
+    rest.iter().position(|byte| is_stop(*byte)).map_or(text.len(), |found| at + found)
 }
 
 /// The position of the quote that closes the string whose inside starts at `at`, or the length if it is not closed.
@@ -57,22 +59,8 @@ pub(super) fn string_end(text: &[u8], mut at: usize) -> (usize, bool) {
 }
 
 #[inline]
-fn quote_or_backslash(text: &[u8], mut at: usize) -> usize {
-    while let Some(bytes) = lane_at(text, at) {
-        let lane = Lane::load(bytes);
-        let stops = lane.equal(b'"') | lane.equal(b'\\');
-        if stops != 0 {
-            return at + stops.trailing_zeros() as usize;
-        }
-        at += LANE_BYTES;
-    }
-    while let Some(&byte) = text.get(at) {
-        if byte == b'"' || byte == b'\\' {
-            return at;
-        }
-        at += 1;
-    }
-    text.len()
+fn quote_or_backslash(text: &[u8], at: usize) -> usize {
+    find(text, at, |lane| lane.equal(b'"') | lane.equal(b'\\'), |byte| byte == b'"' || byte == b'\\')
 }
 
 /// The first position from `at` on that holds one of two bytes; `end` if none before it does. Strings are short: that a
@@ -97,35 +85,16 @@ pub fn find_either(text: &[u8], mut at: usize, end: usize, [one, other]: [u8; 2]
 /// The first position from `at` on that holds a byte that text in XML may not have: `&`, `<`, `>`, a control character,
 /// or the first byte of U+FFFE and U+FFFF, which others have, too. The length if none does.
 #[inline]
-pub fn find_markup(text: &[u8], mut at: usize) -> usize {
-    while let Some(bytes) = lane_at(text, at) {
-        let lane = Lane::load(bytes);
-        let stops = lane.equal(b'&') | lane.equal(b'<') | lane.equal(b'>') | lane.equal(0xef) | lane.at_most(0x1f);
-        if stops != 0 {
-            return at + stops.trailing_zeros() as usize;
-        }
-        at += LANE_BYTES;
-    }
-    let rest = text.get(at..).unwrap_or_default();
-    let is_stop = |byte: &u8| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f);
-    rest.iter().position(is_stop).map_or(text.len(), |found| at + found)
+pub fn find_markup(text: &[u8], at: usize) -> usize {
+    let stops =
+        |lane: Lane| lane.equal(b'&') | lane.equal(b'<') | lane.equal(b'>') | lane.equal(0xef) | lane.at_most(0x1f);
+    find(text, at, stops, |byte| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f))
 }
 
 /// The length of the ASCII text at the start of `text`.
 #[inline]
 pub(super) fn ascii_length(text: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(bytes) = lane_at(text, at) {
-        let others = Lane::load(bytes).not_ascii();
-        if others != 0 {
-            return at + others.trailing_zeros() as usize;
-        }
-        at += LANE_BYTES;
-    }
-    while text.get(at).is_some_and(u8::is_ascii) {
-        at += 1;
-    }
-    at
+    find(text, 0, Lane::not_ascii, |byte| !byte.is_ascii())
 }
 
 /// The position after the bracket that closes the outermost of `depth` open brackets, given that `at` is outside of
