@@ -19,7 +19,8 @@
 
 use crate::model::request::{Format, ReadRequest};
 use crate::query::fetch::reshape::Reshape;
-use crate::query::kept::{self, ReadOff};
+use crate::query::fetch::selection::Outcome;
+use crate::query::kept;
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::kept_groups::kept_firsts;
@@ -53,13 +54,12 @@ const DEAR_DIVISOR: u64 = 128;
 
 /// The work of a request before its answer begins, in bytes. Costs a few look-ups in the cache.
 pub async fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
-    if is_read_by_position(request) { 0 } else { Box::pin(finding_bytes(reader, request)).await }
-}
-
-/// Whether `offset` and `limit` alone say which entities are read, and nothing is to be found out about them.
-fn is_read_by_position(request: &ReadRequest) -> bool {
+    // Nothing is to be found out about the entities, nor about columns.
     let finds_columns = request.format.is_table() && !request.count;
-    kept::is_of_all(request) && request.sort.is_none() && !request.dedup && !finds_columns
+    if kept::is_by_position(request) && !finds_columns {
+        return 0;
+    }
+    Box::pin(finding_bytes(reader, request)).await
 }
 
 async fn finding_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
@@ -74,8 +74,8 @@ async fn finding_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
 async fn answering_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let layout = reader.layout();
     let selecting = match kept::read_off(reader, request).await {
-        Some(ReadOff::Count(_)) => VALUE_BYTES,
-        Some(ReadOff::List(positions)) => VALUE_BYTES.saturating_mul(positions.len() as u64),
+        Some(Outcome::Count(_)) => VALUE_BYTES,
+        Some(Outcome::Selection(selection)) => VALUE_BYTES.saturating_mul(selection.len()),
         None => selecting_bytes(reader, request).await,
     };
     if !(request.format.is_table() || request.sort.is_some()) || request.count {

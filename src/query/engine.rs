@@ -69,25 +69,19 @@ impl WeakEngine {
     /// The engine, for queries of all and short work; `None` where it has ended.
     pub(crate) fn upgrade(&self) -> Option<Engine> {
         let shared = self.0.upgrade()?;
-        Some(Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short, spent: Duration::ZERO })
+        Some(Engine::new(shared))
     }
 }
 
 struct Shared {
+    options: EngineOptions,
     environment: Arc<RuntimeEnv>,
     config: SessionConfig,
-    memory_bytes: u64,
     memory: Arc<Budget>,
-    spill_bytes: u64,
     spilled: Arc<Budget>,
-    disk_reserve: Option<DiskReserve>,
     company: Company,
-    threads: usize,
-    timeout: Duration,
-    diff_timeout: Duration,
     /// The same number of threads for each of [`Priority::ALL`].
     runtimes: [QueryRuntime; 4],
-    /// Who has parts of large queries run by other nodes, if anyone does.
     distribution: OnceLock<Arc<dyn Distribution>>,
 }
 
@@ -96,7 +90,7 @@ impl Shared {
         let all = &self.environment;
         let Some(tenant) = tenant else { return all.clone() };
         let pool = TenantPool { all: all.memory_pool.clone(), budget: self.memory.clone(), tenant };
-        let share = DiskShare { budget: self.spilled.clone(), tenant, reserve: self.disk_reserve.clone() };
+        let share = DiskShare { budget: self.spilled.clone(), tenant, reserve: self.options.disk_reserve.clone() };
         let files = TenantFiles { all: all.disk_manager.clone(), share };
         let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
         Arc::new(RuntimeEnv {
@@ -152,7 +146,7 @@ impl Drop for QueryRuntime {
 pub(super) const BATCH_ROWS: usize = 2_048;
 
 /// The stack of a thread that works on queries. Entities nest 128 levels, and so deep do the encoders recurse; plans
-/// nest as deep as their operators are many, which no request can raise (`plan/pipeline`), and DataFusion's own
+/// nest as deep as their operators are many, which no request can raise (`plan/pipeline.rs`), and DataFusion's own
 /// recursion guard takes over before the end. Given here, so that no setting of the system or its environment makes it
 /// smaller.
 const STACK_BYTES: usize = 4 << 20;
@@ -180,32 +174,22 @@ impl Engine {
             .with_extension(Arc::new(SharedMemory(environment.memory_pool.clone())));
         let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
         let runtimes = [short?, medium?, heavy?, long?];
-        let EngineOptions { spill_bytes, timeout, diff_timeout, .. } = *options;
-        let memory_bytes = options.memory_bytes as u64;
-        let memory = Arc::new(Budget::new(memory_bytes, MIN_MEMORY_BYTES, options.shares));
-        let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
         let shared = Shared {
             environment,
             config,
-            memory_bytes,
-            memory,
-            spill_bytes,
-            spilled,
-            disk_reserve: options.disk_reserve.clone(),
+            memory: Arc::new(Budget::new(options.memory_bytes as u64, MIN_MEMORY_BYTES, options.shares)),
+            spilled: Arc::new(Budget::new(options.spill_bytes, 0, options.shares)),
             company: Company::default(),
-            threads,
-            timeout,
-            diff_timeout,
             runtimes,
             distribution: OnceLock::new(),
+            options: EngineOptions { threads, ..options.clone() },
         };
-        Ok(Engine {
-            shared: Arc::new(shared),
-            tenant: None,
-            context: Arc::default(),
-            priority: Priority::Short,
-            spent: Duration::ZERO,
-        })
+        Ok(Engine::new(Arc::new(shared)))
+    }
+
+    /// The engine, for queries of all and short work.
+    fn new(shared: Arc<Shared>) -> Engine {
+        Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short, spent: Duration::ZERO }
     }
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
@@ -254,7 +238,7 @@ impl Engine {
     }
 
     pub fn threads(&self) -> usize {
-        self.shared.threads
+        self.shared.options.threads
     }
 
     /// What queries run in: the memory pool and where they spill.
@@ -264,11 +248,11 @@ impl Engine {
     }
 
     pub fn timeout(&self) -> Duration {
-        self.shared.timeout.saturating_sub(self.spent)
+        self.shared.options.timeout.saturating_sub(self.spent)
     }
 
     pub(crate) fn diff_timeout(&self) -> Duration {
-        self.shared.diff_timeout
+        self.shared.options.diff_timeout
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -276,12 +260,12 @@ impl Engine {
     }
 
     pub fn all_memory_bytes(&self) -> u64 {
-        self.shared.memory_bytes
+        self.shared.options.memory_bytes as u64
     }
 
     /// What its queries may hold together when no others hold any, in bytes.
     pub fn most_memory_bytes(&self) -> u64 {
-        self.tenant.map_or(self.shared.memory_bytes, |tenant| self.shared.memory.most(tenant))
+        self.tenant.map_or(self.all_memory_bytes(), |tenant| self.shared.memory.most(tenant))
     }
 
     fn spilled_bytes(&self) -> u64 {
@@ -290,8 +274,7 @@ impl Engine {
 
     /// What its queries may spill together when no others have spilled any, in bytes.
     pub fn most_spilled_bytes(&self) -> u64 {
-        let Shared { spilled, spill_bytes, .. } = &*self.shared;
-        self.tenant.map_or(*spill_bytes, |tenant| spilled.most(tenant))
+        self.tenant.map_or(self.shared.options.spill_bytes, |tenant| self.shared.spilled.most(tenant))
     }
 
     /// Takes memory for something that is no query, until the reservation is dropped.

@@ -2,7 +2,7 @@
 //! that ran, after it did, from the counters that its operators keep anyway: looking costs no second run, and a read
 //! that nobody looks at pays nothing more. Rows are entities, times are those in which threads were busy.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::physical_plan::metrics::MetricValue;
@@ -59,32 +59,24 @@ pub(super) struct DistributedRun {
     pub(super) fallback: Option<String>,
 }
 
-#[derive(Default)]
-pub(super) struct Observer {
-    planned: OnceLock<(Plans, Duration, Option<DistributedRun>)>,
-    selecting: OnceLock<Duration>,
+/// A query that ran.
+pub(super) struct Run {
+    pub(super) plans: Plans,
+    pub(super) planning: Duration,
+    pub(super) selecting: Duration,
+    pub(super) distributed: Option<DistributedRun>,
 }
 
-impl Observer {
-    /// The query was planned, which took so long, and run, perhaps with the help of other nodes.
-    pub(super) fn planned(&self, plans: Plans, planning: Duration, distributed: Option<DistributedRun>) {
-        let _ = self.planned.set((plans, planning, distributed));
-    }
-
-    /// The entities are selected, so long after the query was planned.
-    pub(super) fn selected(&self, selecting: Duration) {
-        let _ = self.selecting.set(selecting);
-    }
-
-    pub(super) fn explained(&self) -> Option<Explained> {
-        let (Plans { logical, optimized, physical }, planning, distributed) = self.planned.get()?;
+impl Run {
+    pub(super) fn explained(&self) -> Explained {
+        let Run { plans: Plans { logical, optimized, physical }, distributed, .. } = self;
         let (mut operators, mut scan) = (Vec::new(), None);
         let physical = match distributed {
             Some(DistributedRun { plan, fallback: None }) => &plan.plan,
             _ => physical,
         };
         walk(physical, 0, &mut operators, &mut scan);
-        Some(Explained {
+        Explained {
             logical: logical.display_indent().to_string(),
             optimized: optimized.display_indent().to_string(),
             operators,
@@ -93,9 +85,9 @@ impl Observer {
                 nodes: plan.parts.used(),
                 fallback: fallback.clone(),
             }),
-            planning: *planning,
-            selecting: self.selecting.get().copied().unwrap_or_default(),
-        })
+            planning: self.planning,
+            selecting: self.selecting,
+        }
     }
 }
 

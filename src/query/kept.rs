@@ -2,10 +2,9 @@
 //! are kept, and what one exact filter finds by a hash index that is kept. A plan would give the same, and cost more
 //! than such a page.
 
-use std::fmt;
-
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
+use crate::query::fetch::selection::{Outcome, Selection};
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::kept_groups::kept_firsts;
 use crate::query::scan::kept_index::{self, EqualColumn, Named};
@@ -22,20 +21,19 @@ const POSITIONS: usize = 4_096;
 /// Values of candidates that are looked at before other tasks have their turn.
 const STRETCH_ELEMENTS: usize = 1_024;
 
-pub(super) enum ReadOff {
-    /// `count=true`: how many entities the request would return.
-    Count(u64),
-    List(Vec<u64>),
-}
-
 /// Whether a request has no condition and no sample: it is about all entities of a version.
 pub(super) fn is_of_all(request: &ReadRequest) -> bool {
     !request.has_conditions() && request.sample.is_none()
 }
 
+/// Whether `offset` and `limit` alone say which entities a request selects.
+pub(super) fn is_by_position(request: &ReadRequest) -> bool {
+    is_of_all(request) && request.sort.is_none() && !request.dedup
+}
+
 /// What a request finds, if that can be read off. Costs some look-ups in the cache, and `offset` and `limit`, which are
 /// bounded here.
-pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> Option<ReadOff> {
+pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> Option<Outcome> {
     if !is_of_all(request) || !(request.dedup || request.sort.is_some()) {
         return None;
     }
@@ -47,7 +45,7 @@ pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> O
             let firsts = kept_firsts(reader, &groups).await?;
             let found = firsts.len().saturating_sub(offset).min(limit);
             if request.count {
-                return Some(ReadOff::Count(found as u64));
+                return Some(Outcome::Count(found as u64));
             }
             if found > POSITIONS {
                 return None;
@@ -60,7 +58,7 @@ pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> O
         }
         _ => return None,
     };
-    Some(ReadOff::List(positions))
+    Some(Outcome::Selection(Selection::of_few(positions)))
 }
 
 /// What a request finds whose only condition is one exact filter, by the hash index of its column. `None` where none is
@@ -68,7 +66,7 @@ pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> O
 pub(super) async fn found_by_index(
     reader: &VersionReader,
     request: &ReadRequest,
-) -> Result<Option<ReadOff>, StorageError> {
+) -> Result<Option<Outcome>, StorageError> {
     let ReadRequest { filters, filters_contain, ranges, keywords, sort, dedup, sample, .. } = request;
     let [filter] = filters.as_slice() else { return Ok(None) };
     if !(filters_contain.is_empty() && ranges.iter().all(Vec::is_empty) && keywords.is_empty())
@@ -92,7 +90,10 @@ pub(super) async fn found_by_index(
     let offset = found.len().min(usize::try_from(request.offset).unwrap_or(usize::MAX));
     let limit = usize::try_from(request.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let window: Vec<u64> = found[offset..].iter().copied().take(limit).collect();
-    Ok(Some(if request.count { ReadOff::Count(window.len() as u64) } else { ReadOff::List(window) }))
+    Ok(Some(match request.count {
+        true => Outcome::Count(window.len() as u64),
+        false => Outcome::Selection(Selection::of_few(window)),
+    }))
 }
 
 /// Those of some entities that match a comparison, ascending, as many as a request wants: by their values. `None` where
@@ -135,13 +136,4 @@ async fn equal(
         left = &left[here..];
     }
     Ok(Some(found))
-}
-
-impl fmt::Display for ReadOff {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadOff::Count(count) => write!(formatter, "kept: a count of {count}"),
-            ReadOff::List(positions) => write!(formatter, "kept: {} positions", positions.len()),
-        }
-    }
 }

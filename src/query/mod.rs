@@ -26,7 +26,6 @@
 //! | `kept` | requests whose answer the cache holds already |
 //! | [`plan`] | requests as plans |
 //! | [`select`] | the run of a plan |
-//! | `spread` | how the numbers of a path are spread |
 //! | [`explain`] | what a query did |
 //! | [`cost`] | how much work a request is, before it runs |
 //!
@@ -47,11 +46,10 @@ mod pace;
 pub mod plan;
 pub mod scan;
 pub mod select;
-mod spread;
 pub(crate) mod tasks;
 pub mod tenants;
 
 pub use engine::{Engine, EngineOptions};
 pub use error::QueryError;
-pub use select::Outcome;
+pub use fetch::selection::Outcome;
 pub use tenants::{Tenant, TenantShares};

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
-use datafusion::common::internal_datafusion_err;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
@@ -19,32 +18,12 @@ use crate::model::request::ReadRequest;
 use crate::query::distribute::{self, DistributedPlan, Distribution};
 use crate::query::engine::{Engine, Measured, Spilled};
 use crate::query::error::QueryError;
-use crate::query::explain::{DistributedRun, Explained, Observer};
-use crate::query::fetch::selection::{Selection, SelectionBuilder};
-use crate::query::kept::{self, ReadOff};
+use crate::query::explain::{DistributedRun, Explained, Run};
+use crate::query::fetch::selection::{Outcome, Selection, SelectionBuilder};
+use crate::query::kept;
 use crate::query::plan::planner::Plans;
 use crate::query::plan::sorts::spilling;
 use crate::storage::reader::VersionReader;
-
-#[derive(Debug)]
-pub enum Outcome {
-    /// `count=true`: how many entities the request would return.
-    Count(u64),
-    Selection(Selection),
-}
-
-impl Outcome {
-    pub fn len(&self) -> u64 {
-        match self {
-            Outcome::Count(count) => *count,
-            Outcome::Selection(selection) => selection.len(),
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 impl Engine {
     /// Selects the entities of a version that a request asks for. Dropping the future stops the query.
@@ -54,28 +33,24 @@ impl Engine {
     /// others when the version cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
         if let Some(positions) = by_position(&request, reader.entity_count()) {
-            return settled(ByPosition(positions.clone()), found(positions, &request));
+            let Range { start, end } = positions;
+            let plan = fmt::from_fn(move |formatter| write!(formatter, "positions={start}..{end}"));
+            return settled(plan, found(positions, &request));
         }
         Box::pin(self.find(reader, request)).await
     }
 
     /// Finds the entities of a request that does not name them by their positions.
     async fn find(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
-        let read_off = match kept::read_off(&reader, &request).await {
+        let kept = match kept::read_off(&reader, &request).await {
             None => Box::pin(kept::found_by_index(&reader, &request)).await?,
-            read_off => read_off,
+            kept => kept,
         };
-        if let Some(read_off) = read_off {
-            let plan = read_off.to_string();
-            return settled(
-                plan,
-                match read_off {
-                    ReadOff::Count(count) => Outcome::Count(count),
-                    ReadOff::List(positions) => Outcome::Selection(Selection::of_few(positions)),
-                },
-            );
+        match kept {
+            Some(Outcome::Count(count)) => settled(format!("kept: a count of {count}"), Outcome::Count(count)),
+            Some(outcome) => settled(format!("kept: {} positions", outcome.len()), outcome),
+            None => Ok(self.execute(reader, request).await?.0),
         }
-        self.execute(reader, request, None).await
     }
 
     /// As [`Engine::select`], and tells what the query did: the same plan, seen while it ran.
@@ -84,22 +59,19 @@ impl Engine {
         reader: VersionReader,
         request: Arc<ReadRequest>,
     ) -> Result<(Outcome, Explained), QueryError> {
-        let observer = Arc::new(Observer::default());
-        let outcome = self.execute(reader, request, Some(observer.clone())).await?;
-        let unplanned = || QueryError::Engine(internal_datafusion_err!("a query was executed without a plan"));
-        Ok((outcome, observer.explained().ok_or_else(unplanned)?))
+        let (outcome, run) = self.execute(reader, request).await?;
+        Ok((outcome, run.explained()))
     }
 
     async fn execute(
         &self,
         reader: VersionReader,
         request: Arc<ReadRequest>,
-        observer: Option<Arc<Observer>>,
-    ) -> Result<Outcome, QueryError> {
+    ) -> Result<(Outcome, Box<Run>), QueryError> {
         let engine = self.clone();
         let log_context = request_log::current();
         // In a box: it is handed on from function to function, and holds kilobytes.
-        let query = Box::pin(async move { engine.run(reader, &request, log_context, observer).await });
+        let query = Box::pin(async move { engine.run(reader, &request, log_context).await });
         self.run_query_within(self.timeout(), query).await
     }
 
@@ -108,14 +80,13 @@ impl Engine {
         reader: VersionReader,
         request: &ReadRequest,
         log_context: Option<Arc<RequestLogContext>>,
-        observer: Option<Arc<Observer>>,
-    ) -> Result<Outcome, QueryError> {
+    ) -> Result<(Outcome, Box<Run>), QueryError> {
         let started = Instant::now();
         let mut plans = Box::pin(Plans::of(reader.clone(), request, self.threads())).await?;
         let planning = started.elapsed();
         let log_plan = |plan: &Arc<dyn ExecutionPlan>| {
             if let Some(log_context) = &log_context {
-                log_context.set_plan(OneLine(plan.clone()));
+                log_context.set_plan(one_line(plan.clone()));
             }
         };
         let distributed = match self.distribution() {
@@ -151,11 +122,8 @@ impl Engine {
                 (tried.map(|(run, _)| run), outcome)
             }
         };
-        if let Some(observer) = &observer {
-            observer.planned(plans, planning, distributed);
-            observer.selected(started.elapsed().saturating_sub(planning));
-        }
-        outcome
+        let selecting = started.elapsed().saturating_sub(planning);
+        Ok((outcome?, Box::new(Run { plans, planning, selecting, distributed })))
     }
 
     /// What a plan gives that other nodes help with; `None` where that fails in whatever way.
@@ -201,12 +169,9 @@ impl Engine {
 /// The positions that a request selects, where `offset` and `limit` alone say which: without a condition, an order, a
 /// dedup or a sample. A plan would give the same ([`crate::query::plan`]), and cost more than such a page.
 fn by_position(request: &ReadRequest, entity_count: u64) -> Option<Range<u64>> {
-    let ReadRequest { sort, dedup, sample, offset, limit, .. } = request;
-    if request.has_conditions() || sort.is_some() || *dedup || sample.is_some() {
-        return None;
-    }
-    let start = entity_count.min(*offset);
-    Some(start..limit.map_or(entity_count, |limit| start.saturating_add(limit).min(entity_count)))
+    let start = entity_count.min(request.offset);
+    let end = request.limit.map_or(entity_count, |limit| start.saturating_add(limit).min(entity_count));
+    kept::is_by_position(request).then_some(start..end)
 }
 
 fn found(positions: Range<u64>, request: &ReadRequest) -> Outcome {
@@ -229,26 +194,16 @@ fn settled(plan: impl fmt::Display + Send + Sync + 'static, outcome: Outcome) ->
     outcome
 }
 
-/// Displays positions that no plan had to find, as a plan would.
-struct ByPosition(Range<u64>);
-
-impl fmt::Display for ByPosition {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "positions={}..{}", self.0.start, self.0.end)
-    }
-}
-
 /// Displays a plan on one line, each operator before its input.
-struct OneLine(Arc<dyn ExecutionPlan>);
-
-impl fmt::Display for OneLine {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = displayable(&*self.0).indent(false).to_string();
+fn one_line(plan: Arc<dyn ExecutionPlan>) -> impl fmt::Display + Send + Sync + 'static {
+    fmt::from_fn(move |formatter| {
+        let text = displayable(&*plan).indent(false).to_string();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         formatter.write_str(lines.next().unwrap_or_default())?;
         lines.try_for_each(|line| write!(formatter, " <- {line}"))
-    }
+    })
 }
+
 /// Rows that a `dedup_key` leaves, at least, where nearly all of them would be sent.
 const MANY_ROWS: u64 = 1 << 16;
 

@@ -16,6 +16,26 @@ pub struct Selection {
     _reservation: Option<MemoryReservation>,
 }
 
+#[derive(Debug)]
+pub enum Outcome {
+    /// `count=true`: how many entities the request would return.
+    Count(u64),
+    Selection(Selection),
+}
+
+impl Outcome {
+    pub fn len(&self) -> u64 {
+        match self {
+            Outcome::Count(count) => *count,
+            Outcome::Selection(selection) => selection.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 pub(in crate::query) struct SelectionBuilder {
     positions: Positions,
     reservation: MemoryReservation,

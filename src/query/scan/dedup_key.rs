@@ -17,8 +17,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryArray};
-use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::array::{ArrayRef, AsArray, BinaryBuilder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -334,21 +333,12 @@ enum Keys {
 }
 
 impl GroupSource {
-    /// For the keys of a scan, which may read so much for codes.
+    /// For the keys of a scan, which may read so much for codes, or of a part of one, which has none.
     pub(super) async fn open(
         reader: &VersionReader,
         spec: &GroupSpec,
-        may_read: MayRead,
+        codes: Option<MayRead>,
     ) -> Result<GroupSource, StorageError> {
-        GroupSource::of(reader, spec, Some(may_read)).await
-    }
-
-    pub(super) async fn of_part(reader: &VersionReader, spec: &GroupSpec) -> Result<GroupSource, StorageError> {
-        GroupSource::of(reader, spec, None).await
-    }
-
-    /// With codes, for which so much may be read, or for a part, without.
-    async fn of(reader: &VersionReader, spec: &GroupSpec, codes: Option<MayRead>) -> Result<GroupSource, StorageError> {
         let (reshape, is_part) = (spec.reshape.clone(), codes.is_none());
         if spec.is_stored() {
             return Ok(GroupSource { reshape, keys: Keys::StoredHashes, is_part });
@@ -411,14 +401,11 @@ impl GroupSource {
 
 pub(super) struct GroupCodes<'a> {
     paths: Vec<&'a Codes>,
-    space: u64,
+    /// Every key is below this.
+    pub(super) space: u64,
 }
 
 impl GroupCodes<'_> {
-    pub(super) fn space(&self) -> u64 {
-        self.space
-    }
-
     /// Calls `visit` with the place and the key of each of these positions, in their order.
     #[inline]
     pub(super) fn each(&self, positions: impl Iterator<Item = usize>, mut visit: impl FnMut(usize, u64)) {
@@ -542,38 +529,34 @@ impl<'a> GroupKeys<'a> {
     /// The keys of these rows, which come after those asked for before.
     pub(super) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let source = self.source;
+        // DataFusion groups binary keys faster than those of fixed size.
+        let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 32);
         match &source.keys {
             Keys::StoredHashes => {
                 let missing = || StorageError::Layout("it has no hashes".to_owned());
-                let hashes = self.hashes.as_ref().ok_or_else(missing)?;
-                let hashes = hashes.as_fixed_size_binary();
-                keys_of(rows.iter().map(|row| hashes.value(*row)), rows.len())
+                let hashes = self.hashes.as_ref().ok_or_else(missing)?.as_fixed_size_binary();
+                rows.iter().for_each(|row| keys.append_value(hashes.value(*row)));
             }
             Keys::Entities => {
-                let mut keys = Vec::with_capacity(rows.len());
                 for row in rows {
                     let entity = source.reshape.apply(self.pages.document(*row).await?, &mut self.scratch);
                     self.pace.worked(entity.len()).await;
-                    keys.push(self.canonical.hash(entity));
+                    keys.append_value(self.canonical.hash(entity));
                 }
-                keys_of(keys.iter().map(|key| key.as_slice()), rows.len())
             }
             Keys::Paths(paths) => match source.codes() {
                 Some(codes) => {
-                    let mut keys = Vec::with_capacity(rows.len());
                     let positions = rows.iter().map(|row| self.first as usize + row);
-                    codes.each(positions, |_, key| keys.push(key.to_be_bytes()));
-                    keys_of(keys.iter().map(|key| key.as_slice()), rows.len())
+                    codes.each(positions, |_, key| keys.append_value(key.to_be_bytes()));
                 }
                 None => {
-                    let mut keys = Vec::with_capacity(rows.len());
                     for row in rows {
-                        keys.push(self.key(paths, *row).await?);
+                        keys.append_value(self.key(paths, *row).await?);
                     }
-                    keys_of(keys.iter().map(|key| key.as_slice()), rows.len())
                 }
             },
         }
+        Ok(Arc::new(keys.finish()))
     }
 
     async fn key(&mut self, key_paths: &KeyPaths, row: usize) -> Result<[u8; 32], StorageError> {
@@ -617,18 +600,6 @@ impl<'a> GroupKeys<'a> {
     pub(super) fn pages_used(&self) -> usize {
         self.pages.used()
     }
-}
-
-/// Keys as a binary array, which DataFusion groups faster than one of fixed size.
-fn keys_of<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<ArrayRef, StorageError> {
-    let mut bytes = Vec::with_capacity(count * 32);
-    let mut offsets = Vec::with_capacity(count + 1);
-    offsets.push(0);
-    for value in values {
-        bytes.extend_from_slice(value);
-        offsets.push(bytes.len() as i32);
-    }
-    Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
 }
 
 #[cfg(test)]

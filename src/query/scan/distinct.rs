@@ -31,7 +31,7 @@ pub(super) struct RowOrder<'a> {
 impl DistinctFilter {
     /// A filter for these keys; its memory is taken from the reservation, as far as there is any.
     pub(super) fn new(codes: &GroupCodes<'_>, reserved: MemoryReservation) -> DistinctFilter {
-        let keys = if codes.space() <= TABLE_KEYS { codes.space() as usize } else { 0 };
+        let keys = if codes.space <= TABLE_KEYS { codes.space as usize } else { 0 };
         let keys = if reserved.try_grow(keys * size_of::<AtomicU64>()).is_ok() { keys } else { 0 };
         DistinctFilter { best: (0..keys).map(|_| AtomicU64::new(u64::MAX)).collect(), _reserved: reserved }
     }

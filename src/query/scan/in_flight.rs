@@ -250,7 +250,14 @@ mod tests {
     fn as_many_are_begun_as_are_likely_to_be_needed() {
         for (wanted, done, found, most) in [
             (1_000, 0, 0, 2),
+            (1_000, 1, 0, 4),
             (1_000, 3, 0, 12),
+            (1_000, 10, 0, 40),
+            (1_000, 1_000, 0, ROW_GROUPS),
+            (1_000, 1, 990, 2),
+            (1_000, 5, 500, 6),
+            (1_000, 20, 10, 80),
+            (1_000, 20, 2_000, 2),
             (1_000, 10, 500, 11),
             (1_000, 10, 1_000, 2),
             (usize::MAX, 3, 1, 12),
@@ -278,18 +285,5 @@ mod tests {
         let (outcomes, begun) = run(100, 1, bounds(2, true), true, 1).await;
         assert_eq!(outcomes, [0]);
         assert!((2..60).contains(&begun), "{begun}");
-    }
-
-    #[test]
-    fn no_more_are_begun_than_are_likely_to_be_needed() {
-        let most = |done: usize, found: usize| {
-            let shared = Shared::new(bounds(2, true));
-            shared.done.store(done, Ordering::Relaxed);
-            shared.found.store(found, Ordering::Relaxed);
-            shared.most()
-        };
-        assert_eq!([most(0, 0), most(1, 0), most(10, 0), most(1_000, 0)], [2, 4, 40, ROW_GROUPS]);
-        // Of 1,000 that are wanted.
-        assert_eq!([most(1, 990), most(5, 500), most(20, 10), most(20, 2_000)], [2, 6, 80, 2]);
     }
 }

@@ -54,8 +54,8 @@ pub(super) async fn found_firsts(
     }
     let entities = reader.entity_count();
     let seen_bytes = match &codes {
-        Some(codes) if codes.space() <= BITMAP_CODES => codes.space() / 8,
-        Some(codes) => codes.space().min(entities).saturating_mul(CODE_BYTES),
+        Some(codes) if codes.space <= BITMAP_CODES => codes.space / 8,
+        Some(codes) => codes.space.min(entities).saturating_mul(CODE_BYTES),
         None => entities.saturating_mul(KEY_BYTES),
     };
     let finding = memory.new_empty();
@@ -77,7 +77,7 @@ pub(super) async fn found_firsts(
 
 async fn by_codes(codes: &GroupCodes<'_>, entities: usize) -> BooleanBufferBuilder {
     let mut bits = BooleanBufferBuilder::new(entities);
-    let mut bitmap = vec![0_u64; if codes.space() <= BITMAP_CODES { codes.space() as usize / 64 + 1 } else { 0 }];
+    let mut bitmap = vec![0_u64; if codes.space <= BITMAP_CODES { codes.space as usize / 64 + 1 } else { 0 }];
     let mut table: HashSet<u64, RandomState> = HashSet::default();
     for start in (0..entities).step_by(STRETCH) {
         tokio::task::yield_now().await;

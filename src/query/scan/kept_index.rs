@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::query::scan::access::Access;
 use crate::query::scan::kernels::Elements;
+use crate::query::scan::key_column::{misfit, remainder_at};
 use crate::query::scan::predicate::{Compare, Comparison, Predicate};
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived};
@@ -122,11 +123,6 @@ pub(in crate::query) async fn candidate_count(
     Some((texts.positions.len() + numbers.positions.len()) as u64)
 }
 
-fn named(reader: &VersionReader, index: &HashIndex, compare: &Compare) -> Option<Vec<u32>> {
-    let (texts, numbers) = lists(reader, index, compare)?;
-    Some(ascending(texts, numbers))
-}
-
 /// What is in either of two lists, once.
 fn ascending(texts: Listed<'_>, numbers: Listed<'_>) -> Vec<u32> {
     let mut positions = [texts.positions, numbers.positions].concat();
@@ -199,7 +195,7 @@ impl Indexes {
             });
         for (number, shredded, compare) in served.take(FILTERS) {
             let named = match kept(reader, shredded).await {
-                Kept::Index(index) => named(reader, &index, compare),
+                Kept::Index(index) => lists(reader, &index, compare).map(|(texts, numbers)| ascending(texts, numbers)),
                 Kept::NotYet => {
                     looked_through[number] = missed(reader, shredded, shared_memory).await;
                     None
@@ -270,7 +266,7 @@ async fn make(
     for (number, group) in reader.row_groups().iter().enumerate() {
         tokio::task::yield_now().await;
         let column = EqualColumn::open(reader, number, shredded, true).await?;
-        let more = column.element_count() as u64;
+        let more = Elements::of(&column.text).len() as u64;
         if !reader
             .keeps((entries.len() as u64 + more).div_ceil(reader.entity_count().max(1)) * hash_index::ELEMENT_BYTES)
         {
@@ -318,11 +314,7 @@ impl EqualColumn {
             array.len() == rows && own.len() == other.len() && own.offsets() == other.offsets()
         };
         let fit = column.numbers.iter().all(|(one, other)| fits(one) && fits(other));
-        if fit && column.text.len() == rows {
-            Ok(column)
-        } else {
-            Err(StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together")))
-        }
+        if fit && column.text.len() == rows { Ok(column) } else { Err(misfit(shredded)) }
     }
 
     /// Whether the cache holds it, with its numbers or without.
@@ -336,18 +328,8 @@ impl EqualColumn {
         reader.caches_columns(row_group, &reader.columns_of(shredded, &parts[..if with_numbers { 3 } else { 1 }]))
     }
 
-    fn element_count(&self) -> usize {
-        Elements::of(&self.text).len()
-    }
-
-    /// Those of some rows with an element that is equal to a value: what the columns themselves say of all rows
-    /// ([`Elements::text_equals`], [`Elements::number_equals`]).
-    pub(in crate::query) fn equal_rows(&self, rows: impl Iterator<Item = usize>, compare: &Compare) -> Vec<usize> {
-        let mut all = usize::MAX;
-        self.next_equal_rows(rows, &mut all, compare)
-    }
-
-    /// The same of the next rows, until `left` elements have been looked at.
+    /// Those of some rows with an element that is equal to a value, until `left` elements have been looked at: what the
+    /// columns themselves say of all rows ([`Elements::text_equals`], [`Elements::number_equals`]).
     pub(in crate::query) fn next_equal_rows(
         &self,
         mut rows: impl Iterator<Item = usize>,
@@ -426,6 +408,5 @@ impl EqualColumn {
 fn number_at(doubles: &Elements<'_>, remainders: &Elements<'_>, element: usize) -> Option<(f64, i64)> {
     let doubles = doubles.values().as_primitive_opt::<Float64Type>()?;
     let remainders = remainders.values().as_primitive_opt::<Int64Type>()?;
-    let remainder = if remainders.is_null(element) { 0 } else { remainders.value(element) };
-    doubles.is_valid(element).then(|| (doubles.value(element), remainder))
+    doubles.is_valid(element).then(|| (doubles.value(element), remainder_at(remainders, element)))
 }

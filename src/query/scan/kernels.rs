@@ -13,7 +13,7 @@ use memchr::memmem;
 
 use crate::document::NumericValue;
 use crate::model::request::{KeywordsMode, RangeBound};
-use crate::query::scan::key_column::bytes_at;
+use crate::query::scan::key_column::{bytes_at, remainder_at};
 use crate::storage::layout::ShreddedKind;
 
 /// The elements of a shredded column: the array itself, or what a list array holds, and how to get back to rows.
@@ -86,8 +86,8 @@ impl<'a> Elements<'a> {
         if remainder == 0 && remainders.null_count() == remainders.len() {
             return equal;
         }
-        let rest = |index| if remainders.is_null(index) { 0 } else { remainders.value(index) };
-        BooleanBuffer::collect_bool(values.len(), |index| equal.value(index) && rest(index) == remainder)
+        let fits = |index| equal.value(index) && remainder_at(remainders, index) == remainder;
+        BooleanBuffer::collect_bool(values.len(), fits)
     }
 
     /// Elements whose number lies on one side of a limit, of which the double and the side are given
@@ -102,7 +102,7 @@ impl<'a> Elements<'a> {
         let values = doubles.values();
         let remainders = remainders.values.as_primitive::<Int64Type>();
         let fitting = if remainders.null_count() < remainders.len() {
-            let rest = |index| if remainders.is_null(index) { 0 } else { i128::from(remainders.value(index)) };
+            let rest = |index| i128::from(remainder_at(remainders, index));
             BooleanBuffer::collect_bool(values.len(), |index| match values[index].partial_cmp(&limit) {
                 Some(Ordering::Equal) => bound.admits(rest(index).cmp(&side)),
                 Some(ordering) => bound.admits(ordering),

@@ -13,8 +13,8 @@
 
 use std::ops::{ControlFlow, Range};
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::{Float64Type, Int32Type, UInt8Type};
 
 use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 use crate::model::path::Path;
@@ -90,7 +90,7 @@ impl KeyColumn {
         row_group: usize,
         shredded: usize,
     ) -> Result<KeyColumn, StorageError> {
-        let damaged = || StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together"));
+        let damaged = || misfit(shredded);
         let mut offsets = None;
         let mut part = async |part: ShreddedPart| -> Result<Option<ArrayRef>, StorageError> {
             let Some(column) = reader.shredded(row_group, shredded, part).await? else { return Ok(None) };
@@ -179,10 +179,8 @@ impl KeyColumn {
             },
             KIND_NUMBER => {
                 let Some((numbers, remainders)) = &self.numbers else { return false };
-                let (numbers, remainders) =
-                    (numbers.as_primitive::<Float64Type>(), remainders.as_primitive::<Int64Type>());
-                let remainder = if remainders.is_null(element) { 0 } else { remainders.value(element) };
-                write_number(numbers.value(element), remainder, out);
+                let remainder = remainder_at(remainders.as_primitive(), element);
+                write_number(numbers.as_primitive::<Float64Type>().value(element), remainder, out);
             }
             KIND_LONG => match bytes_at(&self.texts, element) {
                 Some(text) => write_sized(LONG_INTEGER, out, |out| out.extend_from_slice(text)),
@@ -204,7 +202,18 @@ impl KeyColumn {
     }
 }
 
+pub(super) fn misfit(shredded: usize) -> StorageError {
+    StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together"))
+}
+
+/// What a number has besides its double.
+#[inline]
+pub(super) fn remainder_at(remainders: &Int64Array, element: usize) -> i64 {
+    if remainders.is_null(element) { 0 } else { remainders.value(element) }
+}
+
 /// The bytes of an element; `None` where it is null.
+#[inline]
 pub(super) fn bytes_at(array: &ArrayRef, element: usize) -> Option<&[u8]> {
     match array.as_dictionary_opt::<Int32Type>() {
         Some(dictionary) => {

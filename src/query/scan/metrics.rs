@@ -61,6 +61,19 @@ pub(super) struct ShapeCounts {
     pub(super) documents: Counter,
 }
 
+/// What became of a predicate.
+#[derive(Debug, Default)]
+pub(super) struct PredicateMetrics {
+    /// What shredded columns and search texts have left.
+    pub(super) rows: Narrowed,
+    pub(super) indexed: IndexedCounts,
+    /// Whether a hash index named the entities that may match.
+    pub(super) hash_indexed: OnceLock<()>,
+    pub(super) shapes: ShapeCounts,
+    /// Row groups in which the statistics of a shredded column say that every row matches.
+    pub(super) settled_by_statistics: Counter,
+}
+
 /// Where the keys of an order or of groups came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeySource {
@@ -85,16 +98,8 @@ pub(super) struct ScanMetrics {
     /// Row groups that were not pruned, and their rows.
     pub(super) scanned: Counter,
     pub(super) tested: Counter,
-    /// As the scan's predicates: what shredded columns and search texts have left.
-    pub(super) predicates: Box<[Narrowed]>,
-    /// As the scan's predicates: what the keyword index said of them.
-    pub(super) indexed: Box<[IndexedCounts]>,
-    /// As the scan's predicates: whether a hash index named the entities that may match.
-    pub(super) hash_indexed: Box<[OnceLock<()>]>,
-    /// As the scan's predicates: what shapes did for them.
-    pub(super) shapes: Box<[ShapeCounts]>,
-    /// As the scan's predicates: row groups in which the statistics of a shredded column say that every row matches.
-    pub(super) settled_by_statistics: Box<[Counter]>,
+    /// As the scan's predicates.
+    pub(super) predicates: Box<[PredicateMetrics]>,
     pub(super) verified: Narrowed,
     /// What the top-k threshold has left.
     pub(super) top_k: Narrowed,
@@ -112,11 +117,7 @@ pub(super) struct ScanMetrics {
 impl ScanMetrics {
     pub(super) fn of(predicates: usize) -> ScanMetrics {
         ScanMetrics {
-            predicates: (0..predicates).map(|_| Narrowed::default()).collect(),
-            indexed: (0..predicates).map(|_| IndexedCounts::default()).collect(),
-            hash_indexed: (0..predicates).map(|_| OnceLock::new()).collect(),
-            shapes: (0..predicates).map(|_| ShapeCounts::default()).collect(),
-            settled_by_statistics: (0..predicates).map(|_| Counter::default()).collect(),
+            predicates: (0..predicates).map(|_| PredicateMetrics::default()).collect(),
             ..ScanMetrics::default()
         }
     }

@@ -59,7 +59,7 @@ pub(crate) mod schema;
 mod shapes;
 pub(crate) mod sort_key;
 mod spec;
-pub(in crate::query) mod spread;
+mod spread;
 pub(in crate::query) mod tightest;
 mod top_k;
 mod verify;

@@ -55,7 +55,7 @@ enum PredicateDescription {
 impl VersionScan {
     /// Whether other nodes can look at parts of it. Documents are fetched by who answers.
     pub(crate) fn is_divisible(&self) -> bool {
-        let spec = self.spec();
+        let spec = &self.spec;
         let is_known = |field: &Arc<Field>| matches!(field.name().as_str(), POSITION | ORDER | GROUP);
         spec.part.is_none() && spec.schema.fields().iter().all(is_known)
     }
@@ -63,14 +63,14 @@ impl VersionScan {
     /// What keeps the first entities of all groups, where this scan is for them, as parts of it find them: above who
     /// gives them, with their positions in this column.
     pub(crate) fn keeping(&self, positions: usize) -> Option<KeepFirsts> {
-        let spec = self.spec();
+        let spec = &self.spec;
         let groups = spec.computed.group.clone().filter(|_| spec.finds_all_firsts())?;
         Some(KeepFirsts { reader: spec.reader.clone(), groups, positions })
     }
 
     /// A part as text; `None` where it is none that another process could open.
     pub(crate) fn describe(&self) -> Option<ScanDescription> {
-        let spec = self.spec();
+        let spec = &self.spec;
         let part = spec.part.as_ref()?;
         Some(ScanDescription {
             file: spec.reader.description(),
@@ -81,7 +81,7 @@ impl VersionScan {
             order: spec.computed.order.clone(),
             group: spec.computed.group.clone(),
             fetch: spec.fetch,
-            first: spec.threshold.as_ref().map(|threshold| threshold.k()),
+            first: spec.threshold.as_ref().map(|threshold| threshold.k),
         })
     }
 }
@@ -93,12 +93,12 @@ impl Divisible for VersionScan {
     }
 
     fn most_bytes(&self) -> u64 {
-        self.spec().reader.size_bytes_with_base()
+        self.spec.reader.size_bytes_with_base()
     }
 
     /// The order, the first of all groups, or a hash index.
     async fn is_kept(&self) -> bool {
-        let spec = self.spec();
+        let spec = &self.spec;
         if let (Some(_), Some(order)) = (&spec.threshold, &spec.computed.order)
             && matches!(kept_order::kept_order(&spec.reader, order).await, Kept::Order(_))
         {
@@ -119,7 +119,7 @@ impl Divisible for VersionScan {
     }
 
     async fn row_groups_to_read(&self) -> Vec<RowGroupToRead> {
-        let spec = self.spec();
+        let spec = &self.spec;
         let keys = match spec.computed.group.as_ref().filter(|_| spec.gives(GROUP)) {
             Some(group) => group.reads(&spec.reader).await,
             None => KeyReads::default(),
@@ -135,12 +135,12 @@ impl Divisible for VersionScan {
 
     /// Nothing that is kept of the whole version is used.
     fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan> {
-        let spec = self.spec();
+        let spec = &self.spec;
         let predicates = spec.predicates.iter().map(|(_, predicate)| predicate.clone()).collect();
         let (schema, computed) = (spec.schema.clone(), spec.computed.clone());
-        let scan = VersionScan::new(spec.reader.clone(), schema, computed, predicates, spec.fetch, self.threads());
+        let scan = VersionScan::new(spec.reader.clone(), schema, computed, predicates, spec.fetch, self.threads);
         let scan = match &spec.threshold {
-            Some(threshold) => scan.with_top_k(threshold.k()),
+            Some(threshold) => scan.with_top_k(threshold.k),
             None => scan,
         };
         let scan = if spec.distinct { scan.with_distinct() } else { scan };

@@ -6,6 +6,7 @@ use arrow::buffer::BooleanBuffer;
 use crate::document::{RangeLimit, RangeNeedle};
 use crate::query::pace::Pace;
 use crate::query::scan::kernels::Elements;
+use crate::query::scan::key_column::misfit;
 use crate::query::scan::predicate::Compare;
 use crate::query::scan::range_statistics::{NUMBER, STRING};
 use crate::query::scan::spec::ScanSpec;
@@ -133,8 +134,4 @@ async fn part(
     part: ShreddedPart,
 ) -> Result<ArrayRef, StorageError> {
     reader.shredded(row_group, shredded, part).await?.ok_or_else(|| misfit(shredded))
-}
-
-fn misfit(shredded: usize) -> StorageError {
-    StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together"))
 }

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::model::path::Path;
 use crate::query::scan::access::Access;
-use crate::query::scan::metrics::{Counter, KeySource, Narrowed};
+use crate::query::scan::metrics::{KeySource, PredicateMetrics};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::schema::{GROUP, ORDER};
 use crate::query::scan::sort_key;
@@ -172,6 +172,7 @@ impl ScanSpec {
         let by_order = metrics.pruned_by_order.get();
         let scanned = metrics.scanned.get();
         let predicates = self.predicates.iter().zip(&metrics.predicates).enumerate();
+        let predicates = predicates.map(|(number, (predicate, counts))| self.predicate(number, predicate, counts));
         let verifies =
             metrics.verified.before.get() > 0 || self.predicates.iter().any(|(access, _)| access.reads_documents());
         ScanUse {
@@ -192,14 +193,7 @@ impl ScanSpec {
             },
             rows_tested: metrics.tested.get(),
             rows_selected,
-            predicates: predicates
-                .map(|(number, ((access, predicate), rows))| PredicateUse {
-                    keyword_index: self.keyword_index(number),
-                    shapes: self.shapes(number, *access),
-                    settled_by_statistics: self.settled_by_statistics(number),
-                    ..self.predicate(number, *access, predicate, rows)
-                })
-                .collect(),
+            predicates: predicates.collect(),
             verification: verifies.then(|| VerificationUse {
                 rows_in: metrics.verified.before.get(),
                 rows_out: metrics.verified.after.get(),
@@ -212,54 +206,44 @@ impl ScanSpec {
         }
     }
 
-    fn predicate(&self, number: usize, access: Access, predicate: &Predicate, rows: &Narrowed) -> PredicateUse {
-        let is_indexed = self.metrics.hash_indexed[number].get().is_some();
-        let (access, shredded) = match access {
-            Access::ShreddedColumn(shredded) if is_indexed => {
-                (AccessName::HashIndex, Some(self.shredded_path(shredded)))
+    fn predicate(
+        &self,
+        number: usize,
+        (access, predicate): &(Access, Predicate),
+        counts: &PredicateMetrics,
+    ) -> PredicateUse {
+        let is_indexed = counts.hash_indexed.get().is_some();
+        let is_asked = self.keywords.as_ref().is_some_and(|keywords| keywords.asks(number));
+        let (name, column) = match *access {
+            Access::ShreddedColumn(shredded) => {
+                let name = if is_indexed { AccessName::HashIndex } else { AccessName::ShreddedColumn };
+                (name, Some(self.shredded_path(shredded)))
             }
-            Access::ShreddedColumn(shredded) => (AccessName::ShreddedColumn, Some(self.shredded_path(shredded))),
             Access::Search => (AccessName::SearchText, None),
             Access::Shapes => (AccessName::SearchTextAndShapes, None),
             Access::SearchThenDocuments => (AccessName::SearchTextThenDocuments, None),
             Access::Documents => (AccessName::Documents, None),
         };
-        let counted = access != AccessName::Documents;
+        let is_counted = name != AccessName::Documents;
+        let is_range = matches!(predicate, Predicate::Compare(compare) if compare.range().is_some());
         PredicateUse {
             predicate: predicate.to_string(),
-            access,
-            column: shredded,
-            rows_in: counted.then(|| rows.before.get()),
-            rows_out: counted.then(|| rows.after.get()),
-            keyword_index: None,
-            shapes: None,
-            settled_by_statistics: None,
+            access: name,
+            rows_in: is_counted.then(|| counts.rows.before.get()),
+            rows_out: is_counted.then(|| counts.rows.after.get()),
+            keyword_index: is_asked.then(|| KeywordIndexUse {
+                exact: counts.indexed.exact.get(),
+                candidates: counts.indexed.candidates.get(),
+                left_to_scan: counts.indexed.scan.get(),
+                rows: counts.indexed.rows.get(),
+            }),
+            shapes: (*access == Access::Shapes).then(|| ShapeUse {
+                settled: counts.shapes.settled.get(),
+                left_to_documents: counts.shapes.documents.get(),
+            }),
+            settled_by_statistics: (is_range && column.is_some()).then(|| counts.settled_by_statistics.get()),
+            column,
         }
-    }
-
-    fn settled_by_statistics(&self, predicate: usize) -> Option<u64> {
-        match self.predicates.get(predicate)? {
-            (Access::ShreddedColumn(_), Predicate::Compare(compare)) if compare.range().is_some() => {
-                self.metrics.settled_by_statistics.get(predicate).map(Counter::get)
-            }
-            _ => None,
-        }
-    }
-
-    fn shapes(&self, predicate: usize, access: Access) -> Option<ShapeUse> {
-        let counts = self.metrics.shapes.get(predicate).filter(|_| access == Access::Shapes)?;
-        Some(ShapeUse { settled: counts.settled.get(), left_to_documents: counts.documents.get() })
-    }
-
-    fn keyword_index(&self, predicate: usize) -> Option<KeywordIndexUse> {
-        let counts = self.metrics.indexed.get(predicate)?;
-        self.keywords.as_ref().filter(|keywords| keywords.asks(predicate))?;
-        Some(KeywordIndexUse {
-            exact: counts.exact.get(),
-            candidates: counts.candidates.get(),
-            left_to_scan: counts.scan.get(),
-            rows: counts.rows.get(),
-        })
     }
 
     fn sort(&self) -> Option<KeyUse> {
@@ -270,12 +254,11 @@ impl ScanSpec {
             _ if shredded.is_some() => AccessName::ShreddedColumn,
             _ => AccessName::Documents,
         };
-        let pages = self.metrics.order_pages.get();
         Some(KeyUse {
             by: order.field.clone(),
             access,
             column: shredded.map(|shredded| self.shredded_path(shredded)),
-            pages,
+            pages: self.metrics.order_pages.get(),
         })
     }
 

@@ -139,7 +139,8 @@ impl ScanSpec {
     ) -> Result<RowSelection, StorageError> {
         let mut left = selected.len();
         let mut unverified: Vec<Unverified<'_>> = Vec::new();
-        for (number, ((access, predicate), rows)) in self.predicates.iter().zip(&self.metrics.predicates).enumerate() {
+        for (number, ((access, predicate), counts)) in self.predicates.iter().zip(&self.metrics.predicates).enumerate()
+        {
             if left == 0 {
                 return Ok(selected);
             }
@@ -148,7 +149,7 @@ impl ScanSpec {
             match (access, predicate) {
                 (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) => {
                     if range_statistics::told(&self.reader, row_group, *shredded, compare) == Told::EveryRow {
-                        self.metrics.settled_by_statistics[number].add(1);
+                        counts.settled_by_statistics.add(1);
                     } else {
                         selected = self.by_shredded(row_group, (number, *shredded), compare, selected).await?;
                     }
@@ -183,7 +184,7 @@ impl ScanSpec {
                 _ => unverified.push(Unverified { predicate, sure: None }),
             }
             let before = std::mem::replace(&mut left, selected.len());
-            rows.add(before, left);
+            counts.rows.add(before, left);
         }
         if unverified.is_empty() {
             return Ok(selected.truncated(self.fetch));
@@ -193,12 +194,11 @@ impl ScanSpec {
 
     fn prune(&self, row_group: usize, rows: &RowSelection, by: PrunedBy) -> RowSelection {
         self.metrics.pruned(by);
-        metrics().pruned_rows.increment(rows.len() as u64);
-        metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
+        self.count_pruned(row_group, rows.len());
         if by == PrunedBy::KeywordIndex {
             for number in 0..self.predicates.len() {
                 if self.keywords.as_ref().is_some_and(|keywords| keywords.asks(number)) {
-                    self.metrics.indexed[number].exact.add(1);
+                    self.metrics.predicates[number].indexed.exact.add(1);
                     metrics().keyword_index.of(["exact".into()]).increment(1);
                 }
             }
@@ -211,7 +211,7 @@ impl ScanSpec {
         if !self.keywords.as_ref().is_some_and(|keywords| keywords.asks(predicate)) {
             return;
         }
-        let counts = &self.metrics.indexed[predicate];
+        let counts = &self.metrics.predicates[predicate].indexed;
         let (counter, outcome) = match indexed {
             Some(IndexedRows { sure: Sure::All, .. }) => (&counts.exact, "exact"),
             Some(_) => (&counts.candidates, "candidates"),
@@ -345,7 +345,8 @@ impl ScanSpec {
             && !compare.matches_null()
         {
             let column = EqualColumn::open(&self.reader, row_group, shredded, compare.number().is_some()).await?;
-            return Ok(RowSelection::List(column.equal_rows(list.iter().copied(), compare)));
+            let mut all = usize::MAX;
+            return Ok(RowSelection::List(column.next_equal_rows(list.iter().copied(), &mut all, compare)));
         }
         self.indexes.looked_through(predicate, rows as u64);
         Ok(selected.and(self.all_by_shredded(row_group, shredded, compare).await?))

@@ -75,7 +75,7 @@ impl ScanSpec {
             }
             None => Settled::Open(selected, None),
         };
-        let counts = &self.metrics.shapes[predicate_number];
+        let counts = &self.metrics.predicates[predicate_number].shapes;
         let (counter, outcome) = match settled {
             Settled::Rows(_) => (&counts.settled, "settled"),
             Settled::Open(..) => (&counts.documents, "documents"),

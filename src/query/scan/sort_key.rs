@@ -4,13 +4,14 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
-use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+use arrow::datatypes::{Float64Type, Int32Type, UInt8Type};
 use serde::{Deserialize, Serialize};
 
 use crate::document;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::Reshape;
+use crate::query::scan::key_column::{bytes_at, remainder_at};
 use crate::query::scan::row_selection::RowSelection;
 use crate::storage::StorageError;
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
@@ -162,10 +163,7 @@ impl SortColumn {
         if kind == ShreddedKind::Null as u8 || kind == ShreddedKind::Nothing as u8 {
             document::write_order(None, spec.descending, key);
         } else if kind == ShreddedKind::Number as u8 {
-            let Some((number, remainder)) = &self.number else { return false };
-            let remainders = remainder.as_primitive::<Int64Type>();
-            let remainder = if remainders.is_null(row) { 0 } else { remainders.value(row) };
-            let double = number.as_primitive::<Float64Type>().value(row);
+            let Some((double, remainder)) = self.number(row) else { return false };
             document::write_order_double(double, remainder, spec.descending, key);
         } else if kind == ShreddedKind::Boolean as u8 {
             document::write_order_boolean(self.is_true(row), spec.descending, key);
@@ -190,13 +188,13 @@ impl SortColumn {
     fn string(&self, row: usize) -> &[u8] {
         let Some(Texts { folded, exact }) = &self.texts else { return b"" };
         match exact {
-            Some(exact) if exact.is_valid(row) => bytes_at(exact, row),
-            _ => bytes_at(folded, row),
+            Some(exact) if exact.is_valid(row) => bytes_at(exact, row).unwrap_or_default(),
+            _ => bytes_at(folded, row).unwrap_or_default(),
         }
     }
 
     fn is_true(&self, row: usize) -> bool {
-        self.texts.as_ref().is_some_and(|texts| bytes_at(&texts.folded, row) == b"true")
+        self.texts.as_ref().is_some_and(|texts| bytes_at(&texts.folded, row) == Some(b"true"))
     }
 
     /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
@@ -209,7 +207,11 @@ impl SortColumn {
     pub(super) fn compare_values(&self, one: usize, that: &SortColumn, other: usize) -> Ordering {
         let kind = self.kind.as_primitive::<UInt8Type>().value(one);
         if kind == ShreddedKind::Number as u8 {
-            self.number(one).zip(that.number(other)).map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
+            let bits = |(double, remainder)| (document::ordered_bits(double), remainder);
+            self.number(one)
+                .map(bits)
+                .zip(that.number(other).map(bits))
+                .map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
         } else if kind == ShreddedKind::String as u8 {
             self.string(one).cmp(that.string(other))
         } else {
@@ -217,12 +219,12 @@ impl SortColumn {
         }
     }
 
-    /// A number as its double, in bits that order, and its remainder.
-    fn number(&self, row: usize) -> Option<(u64, i64)> {
+    /// A number as its double and its remainder.
+    #[inline]
+    fn number(&self, row: usize) -> Option<(f64, i64)> {
         let (doubles, remainders) = self.number.as_ref()?;
-        let remainders = remainders.as_primitive::<Int64Type>();
-        let remainder = if remainders.is_null(row) { 0 } else { remainders.value(row) };
-        Some((document::ordered_bits(doubles.as_primitive::<Float64Type>().value(row)), remainder))
+        let remainder = remainder_at(remainders.as_primitive(), row);
+        Some((doubles.as_primitive::<Float64Type>().value(row), remainder))
     }
 
     /// A number for every selected row that orders no worse than its key: rows of a lower rank come first, rows of one
@@ -352,15 +354,4 @@ pub(super) struct Ranks {
     pub(super) ranks: Vec<u64>,
     /// Whether some selected row's document has to tell.
     pub(super) undecided: bool,
-}
-
-fn bytes_at(array: &ArrayRef, row: usize) -> &[u8] {
-    match array.as_dictionary_opt::<Int32Type>() {
-        Some(dictionary) if dictionary.is_valid(row) => {
-            let key = usize::try_from(dictionary.keys().value(row)).unwrap_or_default();
-            dictionary.values().as_binary::<i32>().value(key)
-        }
-        Some(_) => b"",
-        None => array.as_binary::<i32>().value(row),
-    }
 }

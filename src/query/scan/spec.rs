@@ -77,11 +77,13 @@ impl ScanSpec {
         let (left, out): (Vec<usize>, Vec<usize>) =
             row_groups.partition(|row_group| self.looked_at(*row_group).len() > 0);
         self.metrics.pruned_by_hash_index.add(out.len());
-        for row_group in out {
-            metrics().pruned_rows.increment(self.rows(row_group).len() as u64);
-            metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
-        }
+        out.into_iter().for_each(|row_group| self.count_pruned(row_group, self.rows(row_group).len()));
         left
+    }
+
+    pub(super) fn count_pruned(&self, row_group: usize, rows: usize) {
+        metrics().pruned_rows.increment(rows as u64);
+        metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
     }
 
     /// The rows of a row group that predicates are tested on: those in the range that hash indexes leave.
@@ -120,8 +122,7 @@ impl ScanSpec {
         let is_beyond = self.threshold.as_ref().is_some_and(|threshold| !threshold.may_hold(least_rank));
         if is_beyond {
             self.metrics.pruned_by_order.add(1);
-            metrics().pruned_rows.increment(self.rows(row_group).len() as u64);
-            metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
+            self.count_pruned(row_group, self.rows(row_group).len());
         }
         is_beyond
     }

@@ -5,6 +5,8 @@ use crate::document::RangeLimit;
 use crate::metrics::metrics;
 use crate::model::path::Path;
 use crate::model::request::RangeBound;
+use crate::query::engine::Engine;
+use crate::query::error::QueryError;
 use crate::query::pace::Pace;
 use crate::query::scan::predicate::{Compare, Comparison};
 use crate::query::scan::range::numbers_within;
@@ -15,13 +17,23 @@ use crate::storage::reader::VersionReader;
 /// About the bytes that a value counts as work for a limit.
 const VALUE_BYTES: usize = 16;
 
+impl Engine {
+    /// For each limit, how many entities of a version have a number at a path that is not below it; `None` where the
+    /// path has no shredded column, or a limit is no number. Looks at the column once. Dropping the future stops it.
+    pub async fn numbers_not_below(
+        &self,
+        reader: VersionReader,
+        path: Path,
+        limits: Vec<String>,
+    ) -> Result<Option<Vec<u64>>, QueryError> {
+        let query = async move { Ok(not_below(&reader, &path, &limits).await?) };
+        self.run_within(self.timeout(), query).await
+    }
+}
+
 /// For each limit, the entities with a number at the path that is not below it, exactly as `filter_gte` counts them;
 /// `None` where the path has no shredded column, or a limit is no number.
-pub(in crate::query) async fn not_below(
-    reader: &VersionReader,
-    path: &Path,
-    limits: &[String],
-) -> Result<Option<Vec<u64>>, StorageError> {
+async fn not_below(reader: &VersionReader, path: &Path, limits: &[String]) -> Result<Option<Vec<u64>>, StorageError> {
     let Some(shredded) = reader.layout().shredded(path.keys()) else { return Ok(None) };
     let bound = Comparison::Range(RangeBound::GreaterOrEqual);
     let compares: Vec<Compare> = limits.iter().map(|limit| Compare::new(bound, path.clone(), limit, false)).collect();

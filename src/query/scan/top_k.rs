@@ -6,17 +6,14 @@ use crate::query::scan::row_selection::RowSelection;
 
 /// The worst rank that may still be among the first `k` of an order, over all row groups. It is lowered as ranks come.
 pub(super) struct TopKThreshold {
-    k: usize,
+    pub(super) k: usize,
+    /// Rows of a higher rank are out.
     rank: AtomicU64,
 }
 
 impl TopKThreshold {
     pub(super) fn new(k: usize) -> TopKThreshold {
         TopKThreshold { k, rank: AtomicU64::new(u64::MAX) }
-    }
-
-    pub(super) fn k(&self) -> usize {
-        self.k
     }
 
     pub(super) fn may_hold(&self, rank: u64) -> bool {

@@ -62,8 +62,8 @@ const STRETCH: usize = 1 << 16;
 /// A scan of one version. One partition, in order of position.
 #[derive(Clone)]
 pub(crate) struct VersionScan {
-    spec: ScanSpec,
-    threads: usize,
+    pub(super) spec: ScanSpec,
+    pub(super) threads: usize,
     properties: Arc<PlanProperties>,
     /// Rows, bytes and time; what only a scan does is in those of its spec.
     metrics: ExecutionPlanMetricsSet,
@@ -107,39 +107,30 @@ impl VersionScan {
         VersionScan { spec, threads: threads.max(1), properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
+    fn changed(&self, change: impl FnOnce(&mut ScanSpec)) -> VersionScan {
+        let mut scan = self.clone();
+        change(&mut scan.spec);
+        scan
+    }
+
     /// The same scan without rows that cannot be among the first `k` of the order; others may be there, too.
     pub(crate) fn with_top_k(&self, k: usize) -> VersionScan {
-        let mut scan = self.clone();
-        scan.spec.threshold = self.spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k)));
-        scan
+        self.changed(|spec| spec.threshold = spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k))))
+    }
+
+    /// The same scan without rows that are not the first of their group; others may be there, too.
+    pub(crate) fn with_distinct(&self) -> VersionScan {
+        self.changed(|spec| spec.distinct = spec.computed.group.is_some())
     }
 
     /// The same scan of these positions in these row groups, ascending.
     pub(super) fn looking_at(&self, range: Range<u64>, part: Arc<[usize]>) -> VersionScan {
-        let mut scan = self.clone();
-        scan.spec.range = range;
-        scan.spec.part = Some(part);
-        scan
-    }
-
-    pub(super) fn spec(&self) -> &ScanSpec {
-        &self.spec
+        self.changed(|spec| (spec.range, spec.part) = (range, Some(part)))
     }
 
     /// Most entities that it gives, where it ends early.
     pub(crate) fn most(&self) -> Option<usize> {
         self.spec.fetch
-    }
-
-    pub(super) fn threads(&self) -> usize {
-        self.threads
-    }
-
-    /// The same scan without rows that are not the first of their group; others may be there, too.
-    pub(crate) fn with_distinct(&self) -> VersionScan {
-        let mut scan = self.clone();
-        scan.spec.distinct = self.spec.computed.group.is_some();
-        scan
     }
 
     /// The plan that gives the rows of this scan from the `skip`-th on, `fetch` at most.
@@ -190,7 +181,7 @@ impl DisplayAs for VersionScan {
             write!(formatter, ", fetch={fetch}")?;
         }
         if let Some(threshold) = threshold {
-            write!(formatter, ", first={}", threshold.k())?;
+            write!(formatter, ", first={}", threshold.k)?;
         }
         if *distinct {
             write!(formatter, ", distinct")?;
@@ -293,7 +284,7 @@ impl Running {
                 return Ok(batches);
             }
         } else if let Some(groups) = self.spec.computed.group.as_ref().filter(|_| self.spec.gives(GROUP)) {
-            let source = GroupSource::of_part(&self.spec.reader, groups).await.map_err(through_engine)?;
+            let source = GroupSource::open(&self.spec.reader, groups, None).await.map_err(through_engine)?;
             let _ = self.spec.metrics.group_source.set(source.source());
             self.spec.group_source = Some(Arc::new(source));
         }
@@ -312,10 +303,9 @@ impl Running {
         let spec = &mut self.spec;
         spec.indexes = Indexes::ask(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
         if let Some(candidates) = &spec.indexes.candidates {
-            for (_, indexed) in
-                spec.metrics.hash_indexed.iter().enumerate().filter(|(number, _)| candidates.are_of(*number))
-            {
-                let _ = indexed.set(());
+            let counts = spec.metrics.predicates.iter().enumerate();
+            for (_, counts) in counts.filter(|(number, _)| candidates.are_of(*number)) {
+                let _ = counts.hash_indexed.set(());
             }
         }
     }
@@ -332,7 +322,7 @@ impl Running {
         }
         let open = async {
             let may_read = self.spec.may_read_for_codes().await?;
-            GroupSource::open(&self.spec.reader, &groups, may_read).await
+            GroupSource::open(&self.spec.reader, &groups, Some(may_read)).await
         };
         let source = Arc::new(timed(&self.time, Box::pin(open)).await.map_err(through_engine)?);
         let _ = self.spec.metrics.group_source.set(source.source());
@@ -382,7 +372,7 @@ impl Running {
         if spec.fetch.is_some() || spec.gives(GROUP) {
             return Ok(None);
         }
-        let k = threshold.k();
+        let k = threshold.k;
         if spec.is_whole() {
             let Kept::Order(kept) = Box::pin(self.made_order(order)).await? else { return Ok(None) };
             spec.metrics.top_k.add(kept.len(), k.min(kept.len()));
@@ -488,7 +478,7 @@ impl Running {
         let threads = if alone { 1 } else { self.threads };
         // Of an order, the best row groups rule out the others; with predicates, nobody knows how many it takes.
         let threshold = self.spec.threshold.as_ref().filter(|_| self.spec.predicates.is_empty());
-        let most = self.spec.fetch.or(threshold.map(|threshold| threshold.k()));
+        let most = self.spec.fetch.or(threshold.map(|threshold| threshold.k));
         let shared = in_flight::Shared::new(Bounds { threads, wanted: most });
         let (spec, time) = (Arc::new(self.spec.clone()), self.time.clone());
         let (sizes, wanted) = (spec.clone(), self.wanted.clone());
