@@ -75,7 +75,6 @@ impl fmt::Display for Change {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DiffPage {
     pub change_type: Option<ChangeType>,
-    /// How many of these are left out at the front.
     pub offset: u64,
     pub limit: Option<u64>,
 }
@@ -92,7 +91,6 @@ pub struct Diff {
     pub(super) modified: u64,
     /// Positions in v1, ascending, each with its position in v2 or [`NONE`].
     pub(super) ones: Vec<(u64, u64)>,
-    /// Positions in v2, ascending.
     pub(super) added: Vec<u64>,
     /// Their account in the memory pool.
     #[expect(dead_code, reason = "held until the diff is dropped")]
@@ -196,7 +194,6 @@ impl Diff {
     }
 }
 
-/// The rest of a page of a [`Diff`].
 #[derive(Clone, Debug)]
 pub struct Cursor {
     change_type: Option<ChangeType>,

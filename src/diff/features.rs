@@ -40,7 +40,7 @@ impl Features {
         order.extend(positions.iter().copied().enumerate().map(|(place, position)| (position, place)))?;
         order.items_mut().sort_unstable();
         let order = Arc::new(order);
-        let (chosen, wanted) = (Chosen::Positions(version, order.clone()), Wanted::Features(weights.ranks().clone()));
+        let (chosen, wanted) = (Chosen::Positions(version, order.clone()), Wanted::Features(weights.ranks.clone()));
         match session.helped(chosen, wanted, |batches| Features::collect(session, &order, batches)).await {
             Some(features) => Ok(features),
             None => Features::read_here(session, version, &order, weights).await,
@@ -93,7 +93,7 @@ impl Features {
         }
         let mut all = Features::none(session, order.len())?;
         let works = {
-            let (session, order, ranks) = (session.clone(), order.clone(), weights.ranks().clone());
+            let (session, order, ranks) = (session.clone(), order.clone(), weights.ranks.clone());
             jobs.clone().into_iter().map(move |(row_group, places)| {
                 let (session, order, ranks) = (session.clone(), order.clone(), ranks.clone());
                 async move {

@@ -44,7 +44,6 @@ const FEW_PAIRS: usize = 64;
 
 const KEPT: usize = 4;
 
-/// Pairs after which other tasks may use the thread.
 const PAIRS_AT_ONCE: usize = 1 << 16;
 
 /// The entities of one source in one version: some of those that were read, by position.
@@ -260,7 +259,6 @@ impl Candidates<'_> {
     }
 }
 
-/// Which entities of v2 have a value that some of v1 have, too.
 struct Index {
     numbers: HashMap<Feature, u32, foldhash::fast::RandomState>,
     groups: Accounted<Group>,
@@ -276,7 +274,6 @@ struct Group {
     /// How many in v1, and in v2.
     ones: u32,
     others: u32,
-    /// Where those of v2 start.
     start: u64,
 }
 

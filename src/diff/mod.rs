@@ -168,7 +168,7 @@ async fn match_chunk(
             partners.items_mut()[one] = v2[other];
             taken.items_mut()[other] = true;
         };
-        matching::match_source(session, bounds, weights.by_rank(), sides, matched).await?;
+        matching::match_source(session, bounds, &weights.by_rank, sides, matched).await?;
         ones.extend(v1.iter().copied().zip(partners.iter().copied()))?;
         for (position, taken) in v2.iter().zip(taken.iter()) {
             if !taken {

@@ -102,7 +102,6 @@ impl Documents {
     }
 }
 
-/// Writes records, with working memory kept from one to the next.
 #[derive(Default)]
 struct RecordWriter {
     canonical: CanonicalForm,

@@ -26,22 +26,11 @@ const FIELD_BYTES: usize = 64;
 
 /// The fields of two versions. A field's rank is its place in the code point order of the names.
 pub(super) struct Weights {
-    ranks: Arc<Ranks>,
-    weights: Vec<f64>,
+    pub(super) ranks: Arc<Ranks>,
+    pub(super) by_rank: Vec<f64>,
     _reservation: MemoryReservation,
 }
 
-impl Weights {
-    pub(super) fn ranks(&self) -> &Arc<Ranks> {
-        &self.ranks
-    }
-
-    pub(super) fn by_rank(&self) -> &[f64] {
-        &self.weights
-    }
-}
-
-/// Weighs every field but `_source`.
 pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]) -> Result<Weights, QueryError> {
     let multiplicities = Arc::new(multiplicities);
     let chosen = Chosen::Counts(multiplicities.clone());
@@ -153,6 +142,6 @@ impl Fields {
         }
         let mut numbers = self.numbers;
         numbers.values_mut().for_each(|number| *number = ranks[*number as usize]);
-        Weights { ranks: Arc::new(Ranks(numbers)), weights, _reservation: self.reservation }
+        Weights { ranks: Arc::new(Ranks(numbers)), by_rank: weights, _reservation: self.reservation }
     }
 }

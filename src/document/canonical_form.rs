@@ -142,7 +142,6 @@ impl CanonicalForm {
     }
 }
 
-/// Appends a number in the one form of its value.
 fn write_number(text: &[u8], out: &mut Vec<u8>) {
     // Up to 18 digits are an integer of 64 bits. Its form is its digits. Only zero has two spellings.
     if text.len() <= 18 && text != b"-0" && text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {

@@ -170,7 +170,6 @@ impl Parser<'_> {
         }
     }
 
-    /// A value inside an object or array of level `depth`.
     #[inline]
     fn value(&mut self, depth: usize) -> Result<(), DocumentError> {
         match self.input.get(self.at) {

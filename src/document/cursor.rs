@@ -6,14 +6,12 @@
 use super::scan;
 use super::text::Text;
 
-/// One step through canonical text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
     ObjectStart,
     ObjectEnd,
     ArrayStart,
     ArrayEnd,
-    /// The key of a member; its value follows.
     Key(Text<'a>),
     Scalar(Scalar<'a>),
 }

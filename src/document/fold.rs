@@ -25,7 +25,6 @@ pub fn fold_text_into(text: Text<'_>, out: &mut Vec<u8>) {
     });
 }
 
-/// Appends UTF-8, folded. Bytes that are not UTF-8 are copied.
 fn fold_bytes(mut rest: &[u8], out: &mut Vec<u8>) {
     out.reserve(rest.len());
     let two_bytes: &[[u8; 2]] = &TWO_BYTES;

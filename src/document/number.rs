@@ -243,12 +243,10 @@ fn integer_digits(double: f64) -> String {
     format!("{:.0}", double.abs())
 }
 
-/// Compares two integers by their digits, which have no leading zeros.
 fn compare_digits(left: &str, right: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| left.cmp(right))
 }
 
-/// `left - right`, if it fits.
 fn difference(left: &str, right: &str) -> Option<i64> {
     if compare_digits(left, right).is_lt() {
         return difference(right, left).map(|difference| -difference);

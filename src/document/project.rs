@@ -17,7 +17,6 @@ use crate::model::path::Path;
 /// [`apply`](Projection::apply). The reverse order differs, because keeping may empty an array.
 #[derive(Clone, Debug)]
 pub struct Projection {
-    /// The fields to keep; `None` is everything.
     keep: Option<Node>,
     drop: Node,
 }

@@ -10,8 +10,9 @@ use crate::model::request::RangeBound;
 
 #[derive(Clone, Debug)]
 pub struct RangeNeedle {
-    bound: RangeBound,
-    limit: RangeLimit,
+    /// On which side of its limit it looks.
+    pub bound: RangeBound,
+    pub limit: RangeLimit,
 }
 
 /// What scalars are compared with: those of its own type alone.
@@ -35,14 +36,6 @@ impl RangeLimit {
 impl RangeNeedle {
     pub fn new(bound: RangeBound, value: &str) -> RangeNeedle {
         RangeNeedle { bound, limit: RangeLimit::of(value) }
-    }
-
-    pub fn bound(&self) -> RangeBound {
-        self.bound
-    }
-
-    pub fn limit(&self) -> &RangeLimit {
-        &self.limit
     }
 
     /// Whether every scalar that fits this one fits the other one, too, which looks on the same side and compares with
@@ -174,7 +167,7 @@ mod tests {
                 let needle = RangeNeedle::new(bound, value);
                 assert!(!matches_range(Scalar::Null, &needle));
                 assert!(!matches_range(Scalar::Bool(true), &needle));
-                let is_number = matches!(needle.limit(), RangeLimit::Number(_));
+                let is_number = matches!(&needle.limit, RangeLimit::Number(_));
                 assert!(is_number || !matches_range(Scalar::Number("0"), &needle));
                 assert!(!is_number || !matches_range(Scalar::String(Text::new(b"0")), &needle));
             }

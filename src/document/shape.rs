@@ -48,7 +48,6 @@ pub struct Shape {
     nodes: Vec<Node>,
     /// The keys of all members, in canonical escapes, one after the other, each with its quotes and a colon.
     keys: Vec<u8>,
-    /// The members, by parent and key.
     members: HashTable<u32>,
     /// A new seed each time, because anybody can choose the keys.
     hasher: RandomState,
@@ -67,7 +66,6 @@ struct Node {
     first_element: u32,
 }
 
-/// How a place is reached from its parent.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Root,

@@ -31,7 +31,6 @@ where
         .boxed()
 }
 
-/// A stream of what jobs give, as DataFusion takes it.
 pub(crate) fn for_engine<T>(
     results: impl Stream<Item = Result<T, QueryError>>,
 ) -> impl Stream<Item = Result<T, DataFusionError>> {

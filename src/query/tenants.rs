@@ -97,7 +97,6 @@ impl Budget {
         self.taken().all
     }
 
-    /// What a tenant may have when nobody else has anything.
     pub(super) fn most(&self, tenant: Tenant) -> u64 {
         let of_anonymous = percent(self.limit, self.shares.anonymous_percent);
         let left = if tenant.anonymous { of_anonymous } else { self.limit };

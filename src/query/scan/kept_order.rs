@@ -54,7 +54,6 @@ pub(in crate::query) async fn kept_order(reader: &VersionReader, spec: &OrderSpe
 pub(in crate::query) enum Kept {
     Order(Arc<ColumnOrder>),
     NotYet,
-    /// None, nor will there be one.
     Never,
 }
 
@@ -267,7 +266,6 @@ async fn merge<T: Copy>(mut one: &[T], mut other: &[T], compare: &impl Fn(&T, &T
 mod tests {
     use super::*;
 
-    /// A rank and a position.
     type Entry = (u64, u32);
 
     #[test]

@@ -125,7 +125,6 @@ impl<'a> Elements<'a> {
         self.values.len()
     }
 
-    /// Elements that are null; `None` where none is.
     pub(super) fn nulls(&self) -> Option<BooleanBuffer> {
         self.values.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| !nulls.inner())
     }

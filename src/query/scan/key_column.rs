@@ -34,7 +34,6 @@ pub(super) const ONE_NULL: &[u8] = &[NULL];
 
 pub(super) const ONE_EMPTY: &[u8] = &[STRING, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Appends the values that a path reaches in an entity.
 pub(super) fn write_reached(entity: &[u8], path: &Path, canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
     document::reach_values(entity, path, |value| {
         write_value(value, canonical, out);
@@ -84,7 +83,6 @@ pub(super) struct KeyColumn {
 }
 
 impl KeyColumn {
-    /// The shredded column of this number in a row group.
     pub(super) async fn open(
         reader: &VersionReader,
         row_group: usize,
@@ -206,13 +204,11 @@ pub(super) fn misfit(shredded: usize) -> StorageError {
     StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together"))
 }
 
-/// What a number has besides its double.
 #[inline]
 pub(super) fn remainder_at(remainders: &Int64Array, element: usize) -> i64 {
     if remainders.is_null(element) { 0 } else { remainders.value(element) }
 }
 
-/// The bytes of an element; `None` where it is null.
 #[inline]
 pub(super) fn bytes_at(array: &ArrayRef, element: usize) -> Option<&[u8]> {
     match array.as_dictionary_opt::<Int32Type>() {

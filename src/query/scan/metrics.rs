@@ -61,7 +61,6 @@ pub(super) struct ShapeCounts {
     pub(super) documents: Counter,
 }
 
-/// What became of a predicate.
 #[derive(Debug, Default)]
 pub(super) struct PredicateMetrics {
     /// What shredded columns and search texts have left.
@@ -81,7 +80,6 @@ pub(super) enum KeySource {
     Codes,
     ShreddedColumns,
     Documents,
-    /// The order of a column, as it was kept.
     KeptOrder,
     /// The first entities of all groups, as they were kept.
     KeptSet,

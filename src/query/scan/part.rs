@@ -190,7 +190,6 @@ impl ScanDescription {
         Ok(Arc::new(Schema::new(self.columns.iter().map(field).collect::<Result<Vec<Field>>>()?)))
     }
 
-    /// The scan of an opened file, on so many row groups at once.
     pub(crate) fn open(&self, reader: VersionReader, threads: usize) -> Result<VersionScan> {
         let schema = self.schema()?;
         let (groups, entities) = (reader.row_groups().len(), reader.entity_count());

@@ -30,7 +30,6 @@ pub(super) enum MayRead {
     Documents,
 }
 
-/// A shredded column of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PathColumn {
     pub(super) shredded: usize,

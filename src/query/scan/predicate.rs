@@ -14,7 +14,6 @@ use crate::query::scan::tightest::tightest;
 
 #[derive(Clone, Debug)]
 pub enum Predicate {
-    /// `filter`, `filter_contains`, or a range filter.
     Compare(Box<Compare>),
     Keywords(Keywords),
 }
@@ -71,21 +70,19 @@ pub struct Compare {
     needle: Needle,
 }
 
-/// The value, prepared for its comparison.
 #[derive(Clone, Debug)]
 enum Needle {
     Equal(EqualNeedle),
-    Contains(ContainsNeedle),
+    Contains(Box<ContainsNeedle>),
     Range(RangeNeedle),
 }
 
 impl Compare {
-    /// Prepares a comparison of what `path` reaches with `value`.
     pub fn new(comparison: Comparison, path: Path, value: &str, denull: bool) -> Compare {
         let folded = document::fold(value).into_bytes();
         let needle = match comparison {
             Comparison::Equal => Needle::Equal(EqualNeedle::new(value)),
-            Comparison::Contains => Needle::Contains(ContainsNeedle::new(value)),
+            Comparison::Contains => Needle::Contains(Box::new(ContainsNeedle::new(value))),
             Comparison::Range(bound) => Needle::Range(RangeNeedle::new(bound, value)),
         };
         Compare { comparison, path, value: value.to_owned(), denull, folded, needle }
@@ -99,7 +96,6 @@ impl Compare {
         }
     }
 
-    /// What a range filter looks for; `None` where it is none.
     pub fn range(&self) -> Option<&RangeNeedle> {
         match &self.needle {
             Needle::Range(needle) => Some(needle),
@@ -109,14 +105,13 @@ impl Compare {
 
     /// Whether strings are compared by their exact text, which no folded text tells.
     pub fn needs_exact_text(&self) -> bool {
-        self.range().is_some_and(|range| matches!(range.limit(), RangeLimit::Text(_)))
+        self.range().is_some_and(|range| matches!(&range.limit, RangeLimit::Text(_)))
     }
 
     pub fn matches_null(&self) -> bool {
         self.comparison == Comparison::Equal && self.folded == b"null" && !self.denull
     }
 
-    /// Whether one of the scalars that the path reaches fits.
     pub fn matches(&self, document: &[u8]) -> bool {
         let mut found = false;
         document::reach(document, &self.path, |scalar: Scalar<'_>| {

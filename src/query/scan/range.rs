@@ -24,7 +24,7 @@ pub(super) fn parts(
     shredded: usize,
     range: &RangeNeedle,
 ) -> Vec<ShreddedPart> {
-    match range.limit() {
+    match &range.limit {
         RangeLimit::Number(_) => vec![ShreddedPart::Number, ShreddedPart::Remainder],
         RangeLimit::Text(_) => {
             let mut parts = vec![ShreddedPart::Text, ShreddedPart::Exact];
@@ -44,11 +44,11 @@ impl ScanSpec {
         compare: &Compare,
         range: &RangeNeedle,
     ) -> Result<BooleanBuffer, StorageError> {
-        match range.limit() {
+        match &range.limit {
             RangeLimit::Number(_) => numbers_within(&self.reader, row_group, shredded, range).await,
             RangeLimit::Text(limit) => {
                 let fits = |text: &[u8]| {
-                    !(text.is_empty() && compare.denull) && range.bound().admits(text.cmp(limit.as_bytes()))
+                    !(text.is_empty() && compare.denull) && range.bound.admits(text.cmp(limit.as_bytes()))
                 };
                 self.strings_that_fit(row_group, shredded, &fits).await
             }
@@ -96,7 +96,7 @@ pub(super) async fn numbers_within(
     shredded: usize,
     range: &RangeNeedle,
 ) -> Result<BooleanBuffer, StorageError> {
-    let RangeLimit::Number(limit) = range.limit() else { return Err(misfit(shredded)) };
+    let RangeLimit::Number(limit) = &range.limit else { return Err(misfit(shredded)) };
     let doubles = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
     let remainders = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
     // A column without these parts holds no number.
@@ -107,7 +107,7 @@ pub(super) async fn numbers_within(
     if doubles.len() != remainders.len() {
         return Err(misfit(shredded));
     }
-    let mut fitting = doubles.number_within(&remainders, range.bound(), limit.double_and_side());
+    let mut fitting = doubles.number_within(&remainders, range.bound, limit.double_and_side());
     if reader.kind_range(row_group, shredded).is_none_or(|(_, greatest)| greatest > NUMBER) {
         let kinds = part(reader, row_group, shredded, ShreddedPart::Kind).await?;
         let texts = part(reader, row_group, shredded, ShreddedPart::Text).await?;

@@ -16,7 +16,6 @@ const INEXACT: f64 = 9_007_199_254_740_992.0;
 pub(super) const STRING: i32 = ShreddedKind::String as i32;
 pub(super) const NUMBER: i32 = ShreddedKind::Number as i32;
 
-/// What the statistics of a row group say of a range filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     NoRow,
@@ -31,8 +30,8 @@ pub(super) fn told(reader: &VersionReader, row_group: usize, shredded: usize, co
     };
     let (least_kind, greatest_kind) = kinds;
     let has_one_in_each_row = !reader.layout().shredded_columns[shredded].fans_out;
-    let bound = range.bound();
-    match range.limit() {
+    let bound = range.bound;
+    match &range.limit {
         RangeLimit::Number(_) if greatest_kind < NUMBER => Told::NoRow,
         RangeLimit::Number(limit) => {
             let Some((best, worst)) =

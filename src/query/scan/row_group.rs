@@ -206,7 +206,6 @@ impl ScanSpec {
         RowSelection::Range(0..0)
     }
 
-    /// Counts what the index said of a predicate in a row group.
     fn count_indexed(&self, predicate: usize, indexed: Option<&IndexedRows>) {
         if !self.keywords.as_ref().is_some_and(|keywords| keywords.asks(predicate)) {
             return;

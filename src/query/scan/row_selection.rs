@@ -5,7 +5,6 @@ use std::ops::Range;
 use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 
-/// Selected rows of a row group, ascending.
 #[derive(Clone)]
 pub(super) enum RowSelection {
     Range(Range<usize>),

@@ -397,11 +397,9 @@ impl Listed {
     }
 }
 
-/// What a shape alone says of a comparison.
 #[derive(Clone, Copy)]
 enum Verdict {
     Matches,
-    /// None does.
     Differs,
     /// Their texts tell: those of so many runs.
     Texts(u32),

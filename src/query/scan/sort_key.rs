@@ -219,7 +219,6 @@ impl SortColumn {
         }
     }
 
-    /// A number as its double and its remainder.
     #[inline]
     fn number(&self, row: usize) -> Option<(f64, i64)> {
         let (doubles, remainders) = self.number.as_ref()?;

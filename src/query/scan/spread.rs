@@ -41,7 +41,7 @@ async fn not_below(reader: &VersionReader, path: &Path, limits: &[String]) -> Re
     let mut pace = Pace::default();
     for (row_group, group) in reader.row_groups().iter().enumerate() {
         for (compare, count) in compares.iter().zip(&mut counts) {
-            let Some(range) = compare.range().filter(|range| matches!(range.limit(), RangeLimit::Number(_))) else {
+            let Some(range) = compare.range().filter(|range| matches!(&range.limit, RangeLimit::Number(_))) else {
                 return Ok(None);
             };
             *count += match told(reader, row_group, shredded, compare) {

@@ -20,7 +20,7 @@ pub(in crate::query) fn tightest(request: &ReadRequest) -> Vec<(RangeBound, &Pat
     let all: Vec<(RangeBound, &PathValue)> = request.ranges().collect();
     for (number, (bound, condition)) in all.iter().enumerate() {
         let needle = RangeNeedle::new(*bound, &condition.value);
-        let is_number = matches!(needle.limit(), RangeLimit::Number(_));
+        let is_number = matches!(&needle.limit, RangeLimit::Number(_));
         match left.entry((&condition.path, bound.is_lower(), is_number)) {
             Entry::Vacant(entry) => {
                 entry.insert((number, needle));

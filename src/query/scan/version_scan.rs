@@ -298,7 +298,6 @@ impl Running {
         Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), |given| given.entities, work))
     }
 
-    /// Asks the hash indexes of columns which entities may match.
     async fn ask_indexes(&mut self) {
         let spec = &mut self.spec;
         spec.indexes = Indexes::ask(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
@@ -365,7 +364,6 @@ impl Running {
         batches.boxed()
     }
 
-    /// The first of an order that is kept.
     async fn first_of_order(&self) -> Result<Option<Batches>> {
         let spec = &self.spec;
         let (Some(threshold), Some(order)) = (&spec.threshold, &spec.computed.order) else { return Ok(None) };
@@ -512,7 +510,6 @@ impl Running {
     }
 }
 
-/// The error of reading that came through DataFusion.
 fn out_of_engine(error: DataFusionError) -> StorageError {
     match QueryError::from(error) {
         QueryError::Storage(error) => error,

@@ -84,7 +84,6 @@ impl ScanSpec {
         wanted
     }
 
-    /// About the bytes that work on a row group takes in memory.
     pub(super) fn row_group_bytes(&self, row_group: usize, wanted: &Wanted) -> u64 {
         let reader = &self.reader;
         let rows = self.rows(row_group).len() as u64;
