@@ -1,12 +1,12 @@
 //! Changes of a physical plan that let its sorts spill.
 //!
-//! [`CompactBeforeSort`]: an aggregate gives its groups as slices of one batch. A sort charges every slice to the memory
-//! pool with all that it keeps alive, which is that whole batch each time, and gives up although little is held. So they
-//! are copied before: a copy keeps itself alone.
+//! [`CompactBeforeSort`]: an aggregate gives its groups as slices of one batch. A sort charges every slice to the
+//! memory pool with all that it keeps alive, which is that whole batch each time, and gives up although little is held.
+//! So they are copied before: a copy keeps itself alone.
 //!
-//! [`spilling`]: the operator for the first `k` of an order is fast, and cannot spill. It keeps `k` keys, and the batches
-//! that they came in. Keys of megabytes may need more memory than there is, where a sort of all of them gets by with
-//! that of a few batches.
+//! [`spilling`]: the operator for the first `k` of an order is fast, and cannot spill. It keeps `k` keys, and the
+//! batches that they came in. Keys of megabytes may need more memory than there is, where a sort of all of them gets by
+//! with that of a few batches.
 
 use std::sync::Arc;
 
