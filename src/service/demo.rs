@@ -187,9 +187,6 @@ impl Demo {
 
     /// The example queries for datasets of the demo among these: each with its place in the list. One look-up, and none
     /// where no dataset has the name of one of the demo's.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [DemoExample])>, ManageError> {
         let of = |slug: &str| DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map(|(_, queries)| *queries);
         let named = datasets.iter().enumerate().filter_map(|(at, dataset)| Some((at, of(dataset.name.slug())?)));
@@ -202,9 +199,6 @@ impl Demo {
     }
 
     /// Whether the demo may be loaded here: where there are no datasets, or where the demo was loaded before.
-    ///
-    /// # Errors
-    /// [`DemoError::Occupied`].
     pub async fn check(&self) -> Result<(), DemoError> {
         if self.catalog.user_by_email(DEMO_OWNER).await?.is_none() && self.catalog.has_datasets().await? {
             return Err(DemoError::Occupied);
@@ -214,9 +208,6 @@ impl Demo {
 
     /// Loads what `fixtures/manifest.toml` lists, in its order. Datasets that are there already stay as they are,
     /// so that a second start changes nothing.
-    ///
-    /// # Errors
-    /// [`DemoError`] names the dataset or file.
     pub async fn load(&self, fixtures: &Path) -> Result<Vec<DemoDataset>, DemoError> {
         let manifest = fixtures.join("manifest.toml");
         let wrong =
@@ -236,9 +227,6 @@ impl Demo {
     }
 
     /// Gives the demo's owner, who must be there, another password and another API token.
-    ///
-    /// # Errors
-    /// [`DemoError`].
     pub async fn credentials(&self) -> Result<DemoCredentials, DemoError> {
         let password = hex::encode(rand::random::<[u8; 12]>());
         self.accounts.set_password(DEMO_OWNER, &password).await?;

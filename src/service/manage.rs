@@ -180,9 +180,6 @@ impl OwnerWrites {
     }
 
     /// Runs a write of an owner, in the owner's permit, and makes it seen at once by the reads of this process.
-    ///
-    /// # Errors
-    /// Those of the write, as [`ManageError`]; [`ManageError::Refused`].
     pub(in crate::service) async fn run<T, E>(
         &self,
         owner: UserId,

@@ -186,9 +186,6 @@ impl Logins {
     }
 
     /// Begins a session for the user with this address and password, from `origin`; the session `before`, if any, ends.
-    ///
-    /// # Errors
-    /// [`ManageError::TooManyLogins`], [`ManageError::LoginsBusy`], [`ManageError::WrongCredentials`].
     pub async fn log_in(
         &self,
         client: Client,
@@ -222,10 +219,6 @@ impl Logins {
 
     /// Replaces the password of a user who knows it, and ends the user's sessions but `current`, the id of the session
     /// of the call. API tokens stay. A wrong old password counts as one at a log-in, and costs as much.
-    ///
-    /// # Errors
-    /// [`ManageError::Invalid`], [`ManageError::TooManyLogins`], [`ManageError::LoginsBusy`],
-    /// [`ManageError::WrongPassword`].
     pub async fn change_password(
         &self,
         client: Client,

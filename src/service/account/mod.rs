@@ -76,9 +76,7 @@ impl Accounts {
     }
 
     /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
-    ///
-    /// # Errors
-    /// [`AccountError`]; nothing is added then.
+    /// On an error nothing is added.
     pub async fn add_user(
         &self,
         email: &str,
@@ -106,9 +104,6 @@ impl Accounts {
     }
 
     /// Replaces a user's password and ends all of the user's sessions; API tokens stay.
-    ///
-    /// # Errors
-    /// [`AccountError`]; nothing has changed then.
     pub async fn set_password(&self, email: &str, password: &str) -> Result<(), AccountError> {
         check_password(password)?;
         let user = self.user_by_email(email).await?;
@@ -117,9 +112,6 @@ impl Accounts {
     }
 
     /// Removes a user without datasets, with the user's tokens and sessions.
-    ///
-    /// # Errors
-    /// [`AccountError`]; nothing has changed then.
     pub async fn remove_user(&self, email: &str) -> Result<(), AccountError> {
         let user = self.user_by_email(email).await?;
         self.catalog.remove_user(user.id).await.map_err(|error| match error {
@@ -130,34 +122,22 @@ impl Accounts {
     }
 
     /// Changes a user's plan. What the user has beyond the new plan's limits stays.
-    ///
-    /// # Errors
-    /// [`AccountError`]; nothing has changed then.
     pub async fn set_plan(&self, email: &str, plan: Plan) -> Result<(), AccountError> {
         let user = self.user_by_email(email).await?;
         self.catalog.set_plan(user.id, plan).await.map_err(AccountError::Catalog)
     }
 
     /// The users with ids greater than `after`, by id, at most `limit`.
-    ///
-    /// # Errors
-    /// [`AccountError::Catalog`].
     pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>, AccountError> {
         self.catalog.users(after, limit).await.map_err(AccountError::Catalog)
     }
 
     /// The user with this id.
-    ///
-    /// # Errors
-    /// [`AccountError::Catalog`].
     pub async fn user(&self, id: UserId) -> Result<Option<User>, AccountError> {
         self.catalog.user(id).await.map_err(AccountError::Catalog)
     }
 
     /// The user of this e-mail address.
-    ///
-    /// # Errors
-    /// [`AccountError::NoUser`], [`AccountError::Catalog`].
     pub async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
         let user = self.catalog.user_by_email(email).await.map_err(AccountError::Catalog)?;
         user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
@@ -165,9 +145,6 @@ impl Accounts {
 
     /// Makes an API token of a user, and says what it allows. It is kept hashed and cannot be shown again. Without
     /// `expires_in_s`, seconds from now, it does not expire.
-    ///
-    /// # Errors
-    /// [`ManageError::Invalid`], [`ManageError::TooManyTokens`], [`ManageError::TokenNameTaken`].
     pub async fn create_token(
         &self,
         user: &User,
@@ -199,9 +176,6 @@ impl Accounts {
     }
 
     /// Deletes an API token, which opens nothing from then on.
-    ///
-    /// # Errors
-    /// [`ManageError::TokenNotFound`].
     pub async fn delete_token(&self, user: &User, name: &str) -> Result<(), ManageError> {
         self.writes.run(user.id, self.catalog.delete_token(user.id, name)).await.map_err(|error| match error {
             ManageError::DatasetNotFound => ManageError::TokenNotFound,
@@ -210,9 +184,6 @@ impl Accounts {
     }
 
     /// A user's API tokens, by name.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn tokens(&self, user: &User) -> Result<Vec<ApiToken>, ManageError> {
         Ok(self.catalog.tokens(user.id).await?)
     }
@@ -226,8 +197,6 @@ fn is_email(text: &str) -> bool {
         && text.split_once('@').is_some_and(shape)
 }
 
-/// # Errors
-/// [`AccountError::Password`] for a password that no user may have.
 fn check_password(password: &str) -> Result<(), AccountError> {
     if PASSWORD_BYTES.contains(&password.len()) { Ok(()) } else { Err(AccountError::Password) }
 }

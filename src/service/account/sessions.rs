@@ -78,9 +78,6 @@ impl Sessions {
     }
 
     /// Whose API token this is and what it allows, for who sends it; `None` if it is none or has expired. One look-up.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`], [`ManageError::Refused`].
     pub async fn user_of_token(&self, client: Client, token: &str) -> Result<Option<TokenUser>, ManageError> {
         if !token.starts_with(Secret::API_TOKEN_PREFIX) {
             return Ok(None);
@@ -92,9 +89,6 @@ impl Sessions {
 
     /// Whose session has this id, for who sends it; `None` when it is none or has ended. Two look-ups; moves the
     /// session's end if that can be recorded.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`], [`ManageError::Refused`].
     pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
         let Some(id_hash) = session_hash(id) else { return Ok(None) };
         let _permit = self.gates.look_up(client).await?;
@@ -118,9 +112,7 @@ impl Sessions {
     /// Begins a session for a user and gives its id, which was never used before; the one of before ends, if any, so
     /// that nobody can know the id beforehand. Also removes sessions that have expired. A user has at most
     /// [`limits::SESSIONS`]: more end those that were not used the longest.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`]; [`ManageError::WrongCredentials`] if the user has another password by now.
+    /// [`ManageError::WrongCredentials`] if the user has another password by now.
     pub(in crate::service) async fn begin(
         &self,
         user: &User,
@@ -155,9 +147,6 @@ impl Sessions {
     }
 
     /// The sessions of a user, the newest first. `current` is the id of the session of the call.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn list(&self, user: &User, current: Option<&str>) -> Result<Vec<OwnedSession>, ManageError> {
         let current = current.and_then(session_hash);
         let sessions = self.catalog.sessions_of(user.id).await.map_err(ManageError::Catalog)?;
@@ -174,9 +163,6 @@ impl Sessions {
     }
 
     /// Ends the session of a user that [`Sessions::list`] gives this id.
-    ///
-    /// # Errors
-    /// [`ManageError::SessionNotFound`], [`ManageError::Catalog`].
     pub async fn end_listed(&self, user: &User, id: &str) -> Result<(), ManageError> {
         let sessions = self.catalog.sessions_of(user.id).await.map_err(ManageError::Catalog)?;
         let named = sessions.iter().find(|session| shown_id(&session.id_hash) == id);
@@ -189,9 +175,6 @@ impl Sessions {
     }
 
     /// Ends a session. One that has ended already, and what is no session's id, is no error.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn end(&self, id: &str) -> Result<(), ManageError> {
         match session_hash(id) {
             Some(id_hash) => self.catalog.delete_session(&id_hash).await.map_err(ManageError::Catalog),

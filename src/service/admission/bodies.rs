@@ -42,9 +42,6 @@ impl LargeBodies {
     }
 
     /// Room for a large body. Waits for that of others, as heavy queries do.
-    ///
-    /// # Errors
-    /// [`Refused`], at once or after waiting.
     pub async fn room(&self, holder: Holder, size_bytes: u64) -> Result<BodyRoom, Refused> {
         Ok(BodyRoom { _permit: self.gate.acquire(holder, size_bytes.min(self.most_units)).await? })
     }

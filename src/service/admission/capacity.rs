@@ -58,9 +58,6 @@ impl Capacity {
 
     /// A whole body, which is accounted to what it has become unless that is small: small ones are shared and kept.
     /// `foreseen` is the room that it had while it was made.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`].
     pub(in crate::service) fn whole_body(
         &self,
         bytes: impl Into<Bytes>,
@@ -75,9 +72,6 @@ impl Capacity {
     }
 
     /// A part of a streamed body that no room was taken for: it takes what there is. Small ones go on without.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`].
     pub(in crate::service) fn part(&self, bytes: Bytes) -> Result<Bytes, QueryError> {
         let room = self.admission.ahead(bytes.len() as u64);
         let memory = if room.is_none() { self.beyond(bytes.len() as u64)? } else { None };
@@ -85,9 +79,6 @@ impl Capacity {
     }
 
     /// Accounts for a whole body of so many bytes: as bytes ahead of their reader, or else as memory of queries.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`].
     pub(in crate::service) fn account(&self, size_bytes: u64) -> Result<Arc<Account>, QueryError> {
         let room = self.admission.ahead(size_bytes);
         let memory = match room {
@@ -98,9 +89,6 @@ impl Capacity {
     }
 
     /// Memory for what is beyond the room of a part, if that is worth accounting.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`].
     pub(in crate::service) fn beyond(&self, size_bytes: u64) -> Result<Option<MemoryReservation>, QueryError> {
         if size_bytes <= LARGE_BYTES {
             return Ok(None);

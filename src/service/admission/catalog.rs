@@ -30,17 +30,11 @@ impl CatalogGates {
     }
 
     /// Waits until a user may change something.
-    ///
-    /// # Errors
-    /// [`Refused`].
     pub(in crate::service) async fn write(&self, owner: UserId) -> Result<Permit, Refused> {
         self.writes.acquire(Holder::User(owner), 1).await
     }
 
     /// Waits until it may be looked up who a client is.
-    ///
-    /// # Errors
-    /// [`Refused`].
     pub(in crate::service) async fn look_up(&self, client: Client) -> Result<Permit, Refused> {
         self.look_ups.acquire(Holder::Anonymous(client), 1).await
     }

@@ -58,9 +58,6 @@ impl LargeResponses {
 
     /// Reserves 8 MiB, or all that the principal can ever have if that is less. Waits for up to
     /// `query.heavy_wait_s`. Cancel safe.
-    ///
-    /// # Errors
-    /// [`Refused`] if too many wait, or after the wait.
     pub async fn reserve(&self, principal: Holder) -> Result<ResponseReservation, Refused> {
         let capacity = self.capacity.of(principal);
         let permit = capacity.admission().large(BUILD_BYTES).await?;
@@ -68,9 +65,6 @@ impl LargeResponses {
     }
 
     /// Charges a complete body to the principal until the connection has sent it. Never waits.
-    ///
-    /// # Errors
-    /// [`Refused`] if the principal holds too much.
     pub fn charge(&self, principal: Holder, body: Bytes) -> Result<Bytes, Refused> {
         match body.len() as u64 {
             small if small <= UNCHARGED_BYTES => Ok(body),
@@ -83,9 +77,6 @@ impl ResponseReservation {
     /// Builds a response on a thread of its own, which has a lower priority than the threads that serve connections.
     /// Its input and output stay with the calling runtime. If the future is dropped, the work ends at its next await
     /// and keeps the reservation until then.
-    ///
-    /// # Errors
-    /// [`QueryError::Storage`] if the system starts no thread.
     pub async fn build<T: Send + 'static>(
         self,
         work: impl Future<Output = T> + Send + 'static,
@@ -102,8 +93,6 @@ impl ResponseReservation {
 
     /// Reduces the reservation to the size of a complete body, which keeps it until the connection has sent it. A body
     /// larger than all that the principal can ever have is charged as that much.
-    ///
-    /// # Errors
     /// [`Refused`] if the body is larger than what is reserved and the principal may not hold more.
     pub fn charge(mut self, body: Bytes) -> Result<Bytes, Refused> {
         let size_bytes = body.len() as u64;

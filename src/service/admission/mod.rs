@@ -240,9 +240,6 @@ impl Admission {
     }
 
     /// A permit to execute a query of this weight.
-    ///
-    /// # Errors
-    /// [`Refused`], at once or after waiting.
     pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, Refused> {
         self.gate(weight).acquire(self.holder, 1).await
     }
@@ -261,17 +258,11 @@ impl Admission {
     }
 
     /// A permit to compare two versions.
-    ///
-    /// # Errors
-    /// As [`Admission::query`].
     pub(in crate::service) async fn diff(&self) -> Result<Permit, Refused> {
         self.shared.diffs.acquire(self.holder, 1).await
     }
 
     /// A place among the streamed bodies.
-    ///
-    /// # Errors
-    /// As [`Admission::query`].
     pub(in crate::service) async fn stream(&self) -> Result<Permit, Refused> {
         self.shared.streams.acquire(self.holder, 1).await
     }
@@ -280,9 +271,6 @@ impl Admission {
     /// charged for as long as the body is sent, to a limit of its own: a large response that is being built may read a
     /// stream. An entity that is larger than was foreseen is charged to the memory of queries when it is encoded
     /// ([`Capacity::beyond`](capacity::Capacity::beyond)).
-    ///
-    /// # Errors
-    /// As [`Admission::query`].
     pub(in crate::service) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Refused> {
         let unit = match unit_bytes.saturating_sub(WHOLE_BYTES) {
             0 => None,
@@ -292,17 +280,11 @@ impl Admission {
     }
 
     /// Bytes of large responses; as many as the holder may have when more are requested.
-    ///
-    /// # Errors
-    /// As [`Admission::query`].
     pub(in crate::service) async fn large(&self, size_bytes: u64) -> Result<Permit, Refused> {
         self.shared.large.acquire(self.holder, size_bytes).await
     }
 
     /// As [`Admission::large`], at once or not at all.
-    ///
-    /// # Errors
-    /// [`Refused`] if the holder has too many.
     pub(in crate::service) fn try_large(&self, size_bytes: u64) -> Result<Permit, Refused> {
         let refused = || Refused { gate: self.shared.large.gate(), waited: None };
         let size_bytes = self.shared.large.at_most(self.holder, size_bytes);
@@ -310,9 +292,6 @@ impl Admission {
     }
 
     /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
-    ///
-    /// # Errors
-    /// As [`Admission::query`].
     pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Refused> {
         self.shared.parquet.acquire(self.holder, size_bytes).await
     }
@@ -347,9 +326,6 @@ impl Admission {
 
     /// A permit to encode the first unit of a streamed body, or a large whole one, on a thread of its own. Waits for
     /// other units, which need nobody to go on.
-    ///
-    /// # Errors
-    /// As [`Admission::query`].
     pub(in crate::service) async fn unit(&self) -> Result<Permit, Refused> {
         self.shared.units.acquire(self.holder, 1).await
     }

@@ -118,9 +118,6 @@ impl FairSemaphore {
     }
 
     /// Waits for so many units: for as many as the holder can ever have, when that is less. Cancel safe.
-    ///
-    /// # Errors
-    /// [`Refused`], at once when too many wait, or after waiting.
     pub(in crate::service) async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
         let mut measured = Measured::start(&self.shared);
         let entered = match self.try_enter(holder, units) {

@@ -90,9 +90,6 @@ impl App {
     }
 
     /// Reads the whole catalog once, where it is an SQLite file, and looks for damage that could make it answer wrong.
-    ///
-    /// # Errors
-    /// [`OpenError::Damaged`], [`OpenError::Catalog`].
     pub async fn verify_catalog(&self) -> Result<(), OpenError> {
         match self.rooms.catalog.first_damage().await? {
             None => Ok(()),

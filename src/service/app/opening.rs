@@ -115,17 +115,11 @@ const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 impl App {
     /// Opens the catalog (and brings its tables up to date), the store and the query engine. Listens nowhere.
-    ///
-    /// # Errors
-    /// [`OpenError`] names the part that does not open.
     pub async fn open(config: &Config) -> Result<App, OpenError> {
         App::open_for(config, None, Purpose::Work).await
     }
 
     /// As [`App::open`], for work on what is there: makes no catalog where there is none.
-    ///
-    /// # Errors
-    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
     pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
         App::open_for(config, None, Purpose::Maintenance).await
@@ -133,27 +127,18 @@ impl App {
 
     /// As [`App::open_existing`], for work on records of the catalog alone, such as users: the store may be away. No
     /// file is there for what this opens.
-    ///
-    /// # Errors
-    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
     pub async fn open_records(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
         App::open_parts(config, None, || Ok(Store::nowhere()), Purpose::Records).await
     }
 
     /// As [`App::open`], for who can do nothing without an owner, so that there must be a catalog: makes none.
-    ///
-    /// # Errors
-    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
     pub async fn open_to_import(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
         App::open(config).await
     }
 
     /// As [`App::open`], with another counter of requests than that of the configuration.
-    ///
-    /// # Errors
-    /// [`OpenError`] names the part that does not open.
     pub async fn open_with(config: &Config, rate_limiter: Arc<dyn RateLimiter>) -> Result<App, OpenError> {
         App::open_for(config, Some(rate_limiter), Purpose::Work).await
     }
@@ -167,9 +152,6 @@ impl App {
     }
 
     /// As [`App::open_with`], on a store that the caller opens.
-    ///
-    /// # Errors
-    /// [`OpenError`] names the part that does not open.
     pub async fn open_on(
         config: &Config,
         rate_limiter: Arc<dyn RateLimiter>,

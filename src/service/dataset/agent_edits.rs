@@ -57,9 +57,6 @@ impl AgentEdits {
     /// The entities of a version of the owner's dataset, or those of its alternate, from an offset on and at most so
     /// many; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
     /// body, stops the work.
-    ///
-    /// # Errors
-    /// [`PullError`]: a missing dataset, version or alternate, and those of a read.
     pub async fn pull(
         &self,
         owner: &User,

@@ -151,9 +151,6 @@ pub(super) struct Current {
 
 impl Current {
     /// That the version is as it is now.
-    ///
-    /// # Errors
-    /// [`ManageError::Stale`] if the etag is another one.
     pub(super) fn base(&self, etag: &str) -> Result<AlternateBase, ManageError> {
         match names(etag, &self.version) {
             true => Ok(AlternateBase::of(&self.version)),
@@ -175,9 +172,6 @@ impl Alternates {
     }
 
     /// A version of the owner's dataset.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`ManageError::NoVersionOf`].
     pub(super) async fn current(
         &self,
         owner: &User,
@@ -192,10 +186,8 @@ impl Alternates {
 
     /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
     /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
-    ///
-    /// # Errors
-    /// [`AlternateError`]: a missing dataset or version, and a stale etag, before anything is written;
-    /// [`ManageError::Stale`] also when another save or delete came first.
+    /// A missing dataset or version and a stale etag are refused before anything is written; [`ManageError::Stale`] is also
+    /// the error if another save or delete came first.
     pub async fn save(
         self: &Arc<Self>,
         owner: &User,
@@ -246,9 +238,6 @@ impl Alternates {
     }
 
     /// Takes the alternate of a version of the owner's dataset away.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`ManageError::VersionNotFound`], [`ManageError::AltNotFound`].
     pub async fn delete(
         &self,
         owner: &User,

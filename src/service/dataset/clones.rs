@@ -15,11 +15,7 @@ use crate::service::manage::ManageError;
 impl Datasets {
     /// Makes a dataset of the user's whose version 1 is the latest version of a public dataset, or one of the user's
     /// own, with its alternate. The clone of a private dataset is private, with a key of its own.
-    ///
-    /// # Errors
-    /// [`ManageError::CloneNotFound`], also for another's private dataset; [`ManageError::Frozen`],
-    /// [`ManageError::NothingToClone`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`], all of them before a
-    /// file is read; [`ManageError::SourceChanged`], [`ManageError::Refused`].
+    /// [`ManageError::CloneNotFound`] also for another's private dataset. Refusals of the request come before a file is read.
     pub async fn clone_dataset(
         &self,
         user: &User,

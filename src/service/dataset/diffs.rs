@@ -188,9 +188,6 @@ impl VersionDiff {
     }
 
     /// A page as an answer, compressed as `coding` says if that is worth it.
-    ///
-    /// # Errors
-    /// [`ReadError::Busy`] when too many answers are being sent, others when a version cannot be read.
     pub async fn answer(&self, page: &DiffPage, form: DiffForm, coding: ContentCoding) -> Result<Answer, ReadError> {
         let (total, content_type) = (self.page_count(page), form.content_type());
         let body = self.body(page, form).await?;
@@ -313,19 +310,12 @@ impl Diffs {
     /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Costs nothing but
     /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others
     /// wait for the same.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `AltNotFound`, `Busy`,
-    /// `Timeout` by `query.diff_timeout_s`, `OutOfMemory`, `QueryTooLarge` and `Unreadable`.
     pub async fn compare(&self, owner: &User, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
         self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, sides).await
     }
 
     /// As [`Diffs::compare`], for the operator, who may compare anybody's versions.
-    ///
-    /// # Errors
-    /// As of [`Diffs::compare`].
     pub async fn compare_any(&self, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog.dataset(dataset).await.map_err(ManageError::from)?;
         let dataset = dataset.ok_or(ManageError::DatasetNotFound)?;

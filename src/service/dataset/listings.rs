@@ -21,9 +21,6 @@ impl Listings {
     }
 
     /// Whether a query can be asked.
-    ///
-    /// # Errors
-    /// [`ManageError::Invalid`] for one that is too long.
     pub fn check(&self, query: Option<&str>) -> Result<(), ManageError> {
         const MOST: usize = limits::LISTINGS_QUERY_CHARACTERS;
         let invalid = |problem| Err(ManageError::Invalid { field: "q", problem });
@@ -37,9 +34,6 @@ impl Listings {
 
     /// The listed datasets with ids greater than `after`, by id, at most `limit`; with `query` those whose name or
     /// description holds it, case-insensitively. One statement, in the client's turn.
-    ///
-    /// # Errors
-    /// [`ManageError::Invalid`] for a query that is too long, [`ManageError::Refused`], [`ManageError::Catalog`].
     pub async fn find(
         &self,
         client: Client,

@@ -92,17 +92,11 @@ impl Datasets {
     }
 
     /// The datasets of all owners with ids greater than `after`, by id, at most `limit`: for who operates the service.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn all(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>, ManageError> {
         Ok(self.catalog.datasets(after, limit).await?)
     }
 
     /// The size of the file of a dataset's active version; `None` where there is none, or its record is damaged.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn active_file_bytes(&self, dataset: &Dataset) -> Result<Option<u64>, ManageError> {
         let Some(number) = dataset.active_version() else { return Ok(None) };
         match self.catalog.version(dataset.id, number).await {
@@ -114,9 +108,6 @@ impl Datasets {
     }
 
     /// Creates a dataset: unless said otherwise public, pushed by its owner, and on the nightly schedule.
-    ///
-    /// # Errors
-    /// [`ManageError::Invalid`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`].
     pub async fn create(
         &self,
         owner: &User,
@@ -154,9 +145,6 @@ impl Datasets {
     }
 
     /// Changes what is said and nothing else.
-    ///
-    /// # Errors
-    /// [`ManageError::Invalid`], [`ManageError::DatasetNotFound`], [`ManageError::NameTaken`].
     pub async fn update(
         &self,
         owner: &User,
@@ -185,18 +173,12 @@ impl Datasets {
     }
 
     /// Deletes a dataset that has no versions.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`ManageError::HasVersions`], [`ManageError::Busy`].
     pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
         self.catalog.owned_dataset(owner.id, id).await?;
         self.writes.run(owner.id, self.catalog.delete_dataset(id)).await
     }
 
     /// The owner's datasets with ids greater than `after`, by id, at most `limit`. A look-up for each of them.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn list(
         &self,
         owner: &User,
@@ -211,9 +193,6 @@ impl Datasets {
     }
 
     /// The same without their attempts. One look-up.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn list_bare(
         &self,
         owner: &User,
@@ -224,25 +203,16 @@ impl Datasets {
     }
 
     /// How many datasets a user has, and how many of them are not frozen. One look-up.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     pub async fn count(&self, owner: &User) -> Result<(u64, u64), ManageError> {
         Ok(self.catalog.count_datasets(owner.id).await?)
     }
 
     /// A dataset of a user, without its versions. One look-up.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn owned(&self, owner: &User, id: DatasetId) -> Result<Dataset, ManageError> {
         Ok(self.catalog.owned_dataset(owner.id, id).await?)
     }
 
     /// A dataset with its versions and its last attempts, as of one moment.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn view(&self, owner: &User, id: DatasetId) -> Result<DatasetView, ManageError> {
         // First: the time that its versions take would tell others that it is there.
         self.catalog.owned_dataset(owner.id, id).await?;
@@ -251,9 +221,6 @@ impl Datasets {
 
     /// A dataset for whoever may see it: everybody if it is public, frozen or not, and its owner. One look-up, in the
     /// client's turn, which takes as long where there is none.
-    ///
-    /// # Errors
-    /// [`ManageError::Refused`], [`ManageError::Catalog`].
     pub async fn visible(
         &self,
         user: Option<&User>,
@@ -267,9 +234,6 @@ impl Datasets {
 
     /// A dataset that was visible a moment ago, with its versions, and for its owner alone with the attempts. `None`
     /// where it is no longer. In the client's turn.
-    ///
-    /// # Errors
-    /// [`ManageError::Refused`], [`ManageError::Catalog`].
     pub async fn with_versions(
         &self,
         user: Option<&User>,
@@ -286,9 +250,6 @@ impl Datasets {
     }
 
     /// The newest attempts to refresh a dataset, those before one, at most `limit`.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn attempts(
         &self,
         owner: &User,
@@ -301,9 +262,6 @@ impl Datasets {
     }
 
     /// Replaces the key of a private dataset. The old one opens nothing from then on.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`ManageError::Public`].
     pub async fn rotate_key(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         let new_key = Secret::private_key(rand::random());
         let rotated = self.change(owner, id, self.catalog.rotate_key(id, &new_key)).await;
@@ -314,18 +272,12 @@ impl Datasets {
     }
 
     /// Replaces the token of the ping URL. The old URL finds nothing from then on.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn rotate_ping(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         let new_token = Secret::ping_token(rand::random());
         self.change(owner, id, self.catalog.rotate_ping_token(id, &new_token)).await
     }
 
     /// Makes a version the active one for good, and with `freeze` freezes the dataset there.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`ManageError::VersionNotFound`].
     pub async fn rollback(
         &self,
         owner: &User,
@@ -340,17 +292,11 @@ impl Datasets {
     }
 
     /// Lets active follow the newest version again.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn unpin(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         self.change(owner, id, self.catalog.unpin(id)).await
     }
 
     /// Lets the dataset be refreshed and read again. A pin stays.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`ManageError::NotFrozen`], [`ManageError::PlanLimit`].
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         let limit = self.config.plans.active_datasets(owner.plan);
         self.change(owner, id, self.catalog.unfreeze(id, limit)).await
@@ -369,9 +315,6 @@ impl Datasets {
     }
 
     /// A dataset as its owner sees it. One look-up.
-    ///
-    /// # Errors
-    /// [`ManageError::Catalog`].
     async fn with_attempts(&self, dataset: Dataset) -> Result<OwnedDataset, ManageError> {
         let last_attempts = self.catalog.last_attempts(dataset.id, SHOWN_ATTEMPTS).await?;
         Ok(OwnedDataset { dataset, last_attempts })

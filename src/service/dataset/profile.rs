@@ -93,9 +93,6 @@ impl Profiles {
 
     /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
     /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
-    ///
-    /// # Errors
-    /// [`ProfileError`].
     pub async fn find(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
         let OpenedProfile { reader, dataset, version, size_bytes, _permit } = self.open(request).await?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
@@ -109,9 +106,6 @@ impl Profiles {
     }
 
     /// As [`Profiles::find`], for the beginning of the profile, which stays in memory.
-    ///
-    /// # Errors
-    /// [`ProfileError`].
     pub async fn summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
         let OpenedProfile { reader, _permit, .. } = self.open(request).await?;
         Ok(reader.profile_summary().await.map_err(ReadError::from)?)

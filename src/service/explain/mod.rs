@@ -74,9 +74,6 @@ impl Explains {
     /// Makes the answer to a read of the owner's dataset, frozen or not, and tells what that took. Costs what the read
     /// costs when no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would
     /// ignore.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], then what the read fails with, after its first byte, too.
     pub async fn explain(
         &self,
         owner: &User,
@@ -93,9 +90,6 @@ impl Explains {
 
     /// As [`Explains::explain`], of any dataset: for the operator's command, which answers no reads, and so does not
     /// tell where an answer is kept.
-    ///
-    /// # Errors
-    /// As of [`Explains::explain`].
     pub async fn explain_any(
         &self,
         dataset: DatasetId,

@@ -128,9 +128,7 @@ impl Exports {
 
     /// The export of this key, made by `make` on the engine's threads unless it is there or being made. Waits
     /// until its first bytes are there. `None` if it does not fit.
-    ///
-    /// # Errors
-    /// What `make` fails with before the first byte.
+    /// The error is what `make` fails with before the first byte.
     pub(in crate::service) async fn get(
         &self,
         capacity: &Capacity,

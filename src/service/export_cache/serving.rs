@@ -68,9 +68,6 @@ impl Export {
     }
 
     /// Waits until its length in bytes is known; `None` if it turns out not to be kept.
-    ///
-    /// # Errors
-    /// What its making fails with.
     pub async fn bytes(&mut self) -> Result<Option<u64>, ReadError> {
         let known = |progress: &Progress| match progress {
             Progress::Started => false,

@@ -70,9 +70,6 @@ impl Lookups {
     }
 
     /// What the catalog says of the target of a read, or said less than a second ago.
-    ///
-    /// # Errors
-    /// [`ReadError::Unreadable`] when the catalog does not answer.
     pub async fn find(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
         let Lookup { resolved, version } = self.find_by_id(target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
@@ -80,26 +77,17 @@ impl Lookups {
     }
 
     /// As [`Lookups::find`], holding a permit of a client whose request has not been counted yet.
-    ///
-    /// # Errors
-    /// As there, and [`ReadError::Busy`].
     pub async fn find_in_turn(&self, client: Client, target: &ReadTarget) -> Result<Lookup, ReadError> {
         let _permit = self.gates.look_up(client).await?;
         self.find(target).await
     }
 
     /// As [`Lookups::find`], of a dataset whose slug does not matter.
-    ///
-    /// # Errors
-    /// [`ReadError::Unreadable`] when the catalog does not answer.
     pub async fn find_by_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<Lookup, ReadError> {
         Ok(Lookup { resolved: self.resolve(dataset, version).await?, version })
     }
 
     /// A dataset and the version that a selector means, whoever may read it.
-    ///
-    /// # Errors
-    /// As of [`Lookups::find`].
     pub(in crate::service) async fn resolve(
         &self,
         dataset: DatasetId,
@@ -198,10 +186,7 @@ impl Lookup {
     }
 
     /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's
-    /// owner, otherwise for the client.
-    ///
-    /// # Errors
-    /// [`ReadError`], in the order of docs/semantics.md, Order of checks.
+    /// owner, otherwise for the client. Refuses in the order of docs/semantics.md, Order of checks.
     pub fn admit(self, authorization: Authorization<'_>, client: Client, alt: bool) -> Result<Admitted, ReadError> {
         let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
         let holder = authorize(&resolved.dataset, authorization, client)?;
@@ -209,9 +194,7 @@ impl Lookup {
     }
 
     /// What a user may read without a key: public datasets, and the user's own; `alt` asks for the version's alternate.
-    ///
-    /// # Errors
-    /// [`ReadError`]; of another's private dataset that there is none.
+    /// Another's private dataset is [`ReadError::NotReadable`], as a missing one.
     pub fn admit_user(self, user: &User, alt: bool) -> Result<Admitted, ReadError> {
         let readable = |resolved: &Arc<Resolved>| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
         let resolved = self.resolved.filter(readable).ok_or(ReadError::NotReadable)?;
@@ -220,9 +203,6 @@ impl Lookup {
 }
 
 /// The checks after those of who reads.
-///
-/// # Errors
-/// [`ReadError`] for what cannot be read.
 pub(in crate::service) fn admit(
     Resolved { dataset, version }: &Resolved,
     selector: VersionSelector,
@@ -253,9 +233,6 @@ pub struct Admitted {
 
 impl Admitted {
     /// A version of a dataset, or its alternate.
-    ///
-    /// # Errors
-    /// [`ReadError::AltNotFound`].
     pub(in crate::service) fn of(
         dataset: &Dataset,
         version: &Version,

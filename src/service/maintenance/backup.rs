@@ -125,10 +125,7 @@ pub struct UnusableFile {
 
 impl Maintenance {
     /// Copies the catalog, as of one moment, and all files that it names into a new or empty directory, while others
-    /// read and write. `tell` learns the files done so far.
-    ///
-    /// # Errors
-    /// [`BackupError`]; the directory stays marked as not complete then.
+    /// read and write. `tell` learns the files done so far. On an error the directory stays marked as not complete.
     pub async fn backup(
         &self,
         directory: &Path,

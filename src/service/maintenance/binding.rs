@@ -73,9 +73,6 @@ impl BindingError {
 }
 
 /// The store of a configuration.
-///
-/// # Errors
-/// When it cannot be opened.
 pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageError> {
     let s3 = S3Options {
         endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
@@ -166,9 +163,6 @@ impl StoreBinding {
 
     /// Makes sure that the store is there, and the catalog's own: before a version is recorded, and before files are
     /// removed. One small request.
-    ///
-    /// # Errors
-    /// [`StorageError::Gone`], and what the store answers.
     pub(in crate::service) async fn verify(&self) -> Result<(), StorageError> {
         if self.store.expects_identity() {
             return self.store.verify().await;

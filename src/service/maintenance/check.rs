@@ -133,10 +133,7 @@ impl Damage {
         is_gone && versions.is_some_and(<[FileReference]>::is_empty)
     }
 
-    /// This, if it says something of the file.
-    ///
-    /// # Errors
-    /// When the store, or this process, cannot read at the moment.
+    /// This, if it says something of the file. The error is that the store, or this process, cannot read at the moment.
     pub(in crate::service) fn lasting(self) -> Result<Damage, StorageError> {
         use Shortage::{Credentials, Descriptors, Gone, Memory, NoDirectory, NoTemporaryFiles, Threads, Unreachable};
         match self {
@@ -163,10 +160,7 @@ impl Damage {
 }
 
 impl Maintenance {
-    /// Checks every recorded file and tells of each finding as it comes.
-    ///
-    /// # Errors
-    /// [`CheckError`]. A damaged file is no error, it is a finding.
+    /// Checks every recorded file and tells of each finding as it comes. A damaged file is no error, it is a finding.
     pub async fn check(
         &self,
         depth: CheckDepth,

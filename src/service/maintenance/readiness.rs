@@ -87,9 +87,6 @@ impl Readiness {
     }
 
     /// Whether catalog and store can be written.
-    ///
-    /// # Errors
-    /// [`NotReady`] names the part that cannot.
     pub async fn check(&self) -> Result<(), NotReady> {
         if self.draining.load(Ordering::Relaxed) {
             return Err(NotReady::Draining);

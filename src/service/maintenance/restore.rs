@@ -106,9 +106,6 @@ pub enum RestoreError {
 
 /// Puts a backup into the catalog and the store of a configuration, which must be empty. `tell` learns the files done
 /// so far.
-///
-/// # Errors
-/// [`RestoreError`].
 pub async fn restore(
     config: &Config,
     directory: &Path,

@@ -43,9 +43,6 @@ pub(in crate::service) struct Scratch {
 
 impl Scratch {
     /// A new directory in `parent`, which is made when missing. Removes those of processes that are no more.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub(in crate::service) fn create(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch::named(parent);
         scratch.restore()?;
@@ -72,9 +69,6 @@ impl Scratch {
 
     /// Makes the directory if it is not there: somebody may have removed it. One system call when it is. Where the data
     /// directory itself is gone, nothing is made.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub(in crate::service) fn restore(&self) -> io::Result<()> {
         let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = self.path.join(LOCK);

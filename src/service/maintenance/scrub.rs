@@ -107,9 +107,7 @@ enum Begin {
 impl Maintenance {
     /// Reads every recorded file at `bytes_per_s` (0 is no bound), and tells of each that is damaged. Begins at the
     /// first file, whatever other scrubs did, and leaves one that another process is at alone.
-    ///
-    /// # Errors
-    /// [`CheckError`]. A damaged file, or a damaged record of one, is no error.
+    /// A damaged file, or a damaged record of one, is no error.
     pub async fn scrub(
         &self,
         bytes_per_s: u64,
@@ -256,9 +254,7 @@ impl Maintenance {
 }
 
 /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
-///
-/// # Errors
-/// When the store, or this process, cannot read at the moment, which says nothing of the file.
+/// An error says nothing of the file: the store, or this process, cannot read at the moment.
 pub(in crate::service) async fn is_sound(store: &Store, file: &VersionFile) -> Result<bool, StorageError> {
     match verify_apart(store, file, &mut BytesPerSecond::new(0)).await? {
         Ok(()) => Ok(true),
@@ -270,9 +266,7 @@ pub(in crate::service) async fn is_sound(store: &Store, file: &VersionFile) -> R
 }
 
 /// [`verify_file`] on a task of its own: what panics there says that the file is damaged, and ends nothing else.
-///
-/// # Errors
-/// When the file cannot be read at the moment, which says nothing of it.
+/// An error says nothing of the file: it cannot be read at the moment.
 async fn verify_apart(
     store: &Store,
     file: &VersionFile,

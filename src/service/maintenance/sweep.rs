@@ -108,9 +108,7 @@ impl Maintenance {
     ///
     /// A read that is still at work when `older_than` has passed since it began loses its file: give at least
     /// [`crate::config::Config::longest_read`] while anything reads.
-    ///
-    /// # Errors
-    /// [`SweepError`]. A file that cannot be removed is no error, it is told of.
+    /// A file that cannot be removed is no error, it is told of.
     pub async fn sweep(
         &self,
         older_than: Duration,

@@ -48,9 +48,6 @@ pub(in crate::service) struct BodyMaker<'a> {
 impl BodyMaker<'_> {
     /// The body of an answer that holds the selected entities. Returns the permit of the query when the columns are
     /// known if it is heavy, otherwise when the body is complete or before it waits for a place among streams.
-    ///
-    /// # Errors
-    /// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
     pub(in crate::service) async fn body(
         &self,
         reader: VersionReader,
@@ -233,9 +230,7 @@ async fn text(
 
 /// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that
 /// pages wait for nothing, else as a unit of a streamed body, which others do not wait for.
-///
-/// # Errors
-/// [`ReadError::Busy`] where there is no unit for too long; [`ReadError`] of the engine.
+/// [`ReadError::Busy`] if there is no unit for too long.
 pub(in crate::service) async fn encoded<T: Send + 'static>(
     capacity: &Capacity,
     size_bytes: u64,

@@ -38,9 +38,6 @@ impl Reads {
     /// What became of the entity at a position of a version in the version's alternate. `None` where nothing tells:
     /// there is no alternate, it was saved as a whole, or the version has no such position. Opens the alternate, and
     /// reads hashes of both where the entity does not stay in the version's file.
-    ///
-    /// # Errors
-    /// [`ReadError`], of both files.
     pub async fn place_in_alternate(&self, version: &Version, position: u64) -> Result<Option<InAlternate>, ReadError> {
         let Some(alternate) = &version.alt else { return Ok(None) };
         let alternate = VersionReader::open_recorded(&self.store, alternate, &self.cache).await?;

@@ -59,9 +59,6 @@ impl Reads {
     /// The paths that a request names and that are not there, each once, in the order of the steps; those that only the
     /// documents would tell are left out. Reads the paths of the profile at most, and nothing where all paths have
     /// shredded columns. Waits for nobody: a hint is not worth it.
-    ///
-    /// # Errors
-    /// [`ReadError`], of the file and of the permit to read it.
     pub async fn unknown_fields(
         &self,
         admitted: &Admitted,
@@ -72,9 +69,6 @@ impl Reads {
     }
 
     /// As [`Reads::unknown_fields`], with the nearest paths that exist.
-    ///
-    /// # Errors
-    /// As of [`Reads::unknown_fields`].
     pub async fn explained_unknown_fields(
         &self,
         admitted: &Admitted,
@@ -87,9 +81,6 @@ impl Reads {
     }
 
     /// Refuses a request that names paths that are not there. Reads all documents where nothing else tells.
-    ///
-    /// # Errors
-    /// [`ReadError::UnknownFields`]; as of [`Reads::unknown_fields`]; as of any query where documents are read.
     pub async fn check_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<(), ReadError> {
         let Some(Fields { reader, index, mut unknown, undecided }) = self.look_for_fields(admitted, request).await?
         else {

@@ -238,27 +238,18 @@ fn shorten(value: &str) -> String {
 impl Reads {
     /// What is to be said of the conditions of a read that finds nothing. Nothing of types where the profile does not
     /// tell them. Reads the paths of the profile for filters and sorts. Waits for nobody: a hint is not worth it.
-    ///
-    /// # Errors
-    /// [`ReadError`], of the file.
     pub async fn hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<String>, ReadError> {
         let paths = self.paths_for_types(admitted, request).await?;
         Ok(of_conditions(request, true, |path| comparable(paths.as_deref()?, path)))
     }
 
     /// What is to be said of the filters of a read, whatever it finds. As [`Reads::hints`] otherwise.
-    ///
-    /// # Errors
-    /// [`ReadError`], of the file.
     pub async fn filter_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<FilterHint>, ReadError> {
         let paths = self.paths_for_types(admitted, request).await?;
         Ok(filters(request, |path| comparable(paths.as_deref()?, path)))
     }
 
     /// What is to be said of the sort of a read by a field that is there. As [`Reads::hints`] otherwise.
-    ///
-    /// # Errors
-    /// [`ReadError`], of the file.
     pub async fn sort_hint(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Option<String>, ReadError> {
         let paths = self.paths_for_types(admitted, request).await?;
         Ok(sort_hint(request, |path| comparable(paths.as_deref()?, path)))

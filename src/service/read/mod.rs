@@ -89,9 +89,6 @@ impl Reads {
 
     /// Answers a read, compressed as `coding` says if that is worth it. Dropping the future, or a streamed body, stops
     /// its work, unless others wait for the same.
-    ///
-    /// # Errors
-    /// [`ReadError`] of the query and of the file.
     pub async fn answer(
         self: &Arc<Self>,
         admitted: &Admitted,
@@ -102,9 +99,6 @@ impl Reads {
     }
 
     /// Like [`Reads::answer`], with a precomputed cache key.
-    ///
-    /// # Errors
-    /// The errors of [`Reads::answer`].
     pub async fn answer_with_key(
         self: &Arc<Self>,
         key: Option<CacheKey>,
@@ -142,9 +136,6 @@ impl Reads {
 
     /// As [`Reads::answer`] for who takes it uncompressed, with the positions in the file of the entities that it
     /// holds, in its order; none of a count. The query runs once. No cached answer is taken: those know no positions.
-    ///
-    /// # Errors
-    /// [`ReadError`] of the query and of the file.
     pub async fn locate(
         &self,
         admitted: &Admitted,
@@ -157,9 +148,6 @@ impl Reads {
     }
 
     /// The weight of counting what matches a request: none of a count that is kept.
-    ///
-    /// # Errors
-    /// [`ReadError`] of the file.
     pub async fn count_weight(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Weight, ReadError> {
         let Matching { key, request } = Matching::of(admitted, request);
         if self.responses.kept_count(key).await.is_some() {
@@ -171,9 +159,6 @@ impl Reads {
 
     /// How many entities match a request, whatever page of them it asks for. The count is kept, as of the call that
     /// asks for it.
-    ///
-    /// # Errors
-    /// As of [`Reads::answer`].
     pub async fn count(self: &Arc<Self>, admitted: &Admitted, request: &ReadRequest) -> Result<u64, ReadError> {
         let counting = Arc::new(request.matching());
         Ok(self.answer(admitted, counting, ContentCoding::Identity).await?.total)
@@ -181,9 +166,6 @@ impl Reads {
 
     /// The positions in the file of the entities that a read returns, in its order; not of a count or a sample. Runs
     /// the query once more, in its own turn.
-    ///
-    /// # Errors
-    /// [`ReadError`] of the query and of the file.
     pub async fn positions(&self, admitted: &Admitted, request: Arc<ReadRequest>) -> Result<Vec<u64>, ReadError> {
         let (reader, work_bytes) = self.weighed(&admitted.file, &request, &self.cache).await?;
         let weight = Weight::of(work_bytes, &self.config.query);
@@ -292,9 +274,6 @@ impl Reads {
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`Reads::answer`]); what it takes is told to
     /// the observer. Dropping the future, or a streamed body, stops its work.
-    ///
-    /// # Errors
-    /// [`ReadError`] of the query and of the file.
     pub(in crate::service) async fn make_answer(
         &self,
         capacity: &Capacity,
@@ -308,9 +287,6 @@ impl Reads {
 
     /// The file of a read, opened, and how much work the read is. A store that hangs is waited for as long as a query
     /// may take.
-    ///
-    /// # Errors
-    /// [`ReadError::Timeout`], and those of the file.
     async fn weighed(
         &self,
         file: &VersionFile,
@@ -326,9 +302,6 @@ impl Reads {
     }
 
     /// What is found out about a read before it runs, in no more time than a query may take.
-    ///
-    /// # Errors
-    /// [`ReadError::Timeout`], and what it fails with.
     async fn in_time<T>(&self, finding: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
         let limit = self.capacity.engine().timeout();
         let found = tokio::time::timeout(limit, finding).await;

@@ -12,9 +12,6 @@ use crate::storage::reader::VersionReader;
 impl Reads {
     /// For each end of a range, how many entities have a number at a path that is not below it, as a count with
     /// `filter_gte` gives it; `None` where the path has no shredded column, or an end is no number.
-    ///
-    /// # Errors
-    /// [`ReadError`] of the query and of the file.
     pub async fn numbers_not_below(
         &self,
         admitted: &Admitted,

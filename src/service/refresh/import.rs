@@ -135,9 +135,7 @@ impl Imports {
 
     /// Makes a new version of the owner's dataset of that name from a source, creating the dataset when needed.
     /// Dropping it cancels nothing; [`Refreshes::finish`] does.
-    ///
-    /// # Errors
-    /// [`ImportError`]. A failed refresh of an existing dataset is recorded with its reason.
+    /// A failed refresh of an existing dataset is recorded with its reason.
     pub async fn import(
         self: &Arc<Self>,
         request: ImportRequest,

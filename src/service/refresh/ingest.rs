@@ -97,9 +97,6 @@ impl Ingest {
     }
 
     /// Waits for a permit.
-    ///
-    /// # Errors
-    /// [`Refused`].
     pub(in crate::service) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
         Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
     }
@@ -110,9 +107,6 @@ impl Ingest {
     }
 
     /// Waits for a place among what is received.
-    ///
-    /// # Errors
-    /// [`RefreshError::Refused`].
     pub(in crate::service) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
         Ok(self.receiving.acquire(Holder::User(user), 1).await?)
     }
@@ -123,9 +117,6 @@ impl Ingest {
     }
 
     /// An empty spool, charged to a user.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub(in crate::service) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
         Spool::create(self.scratch.restored_path(), self.budget.charge(user.get()))
     }
@@ -172,9 +163,6 @@ impl Receiving {
     }
 
     /// Receives the rest of the document.
-    ///
-    /// # Errors
-    /// [`RefreshError::Source`], [`RefreshError::Full`], [`RefreshError::Storage`].
     pub(in crate::service) async fn receive(self) -> Result<Document, RefreshError> {
         let received = self.receiver.receive().await?;
         drop(self.place);
@@ -182,9 +170,6 @@ impl Receiving {
     }
 
     /// The members of a pushed body that stand in its beginning, and whether all of it has come. Cancel safe.
-    ///
-    /// # Errors
-    /// As [`Receiving::receive`].
     pub(in crate::service) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
         let ended = self.receiver.receive_head(HEAD_BYTES).await?;
         let members = self.document.envelope.unwrap_or_default();
@@ -208,10 +193,6 @@ impl Ingest {
     /// Receives a JSON object with the member `entities` and these others, `dataset_id` among them, of any size within
     /// `sources.max_bytes`. Dropping it ends the work. What begins with a dataset that is not the owner's is refused at
     /// once.
-    ///
-    /// # Errors
-    /// [`RefreshError::NotFound`], [`RefreshError::Source`] for the body, [`RefreshError::Full`] and
-    /// [`RefreshError::Refused`] when there is no room for it.
     pub async fn receive<S, E>(
         &self,
         owner: UserId,
@@ -243,9 +224,6 @@ impl Ingest {
     }
 
     /// Begins to receive a document for a user, in a place that the caller has or that is waited for.
-    ///
-    /// # Errors
-    /// [`RefreshError::Refused`].
     pub(in crate::service) async fn begin_receiving(
         &self,
         user: UserId,
@@ -276,18 +254,12 @@ impl Ingest {
     }
 
     /// Whether a dataset is the user's.
-    ///
-    /// # Errors
-    /// [`RefreshError::NotFound`].
     pub async fn check_owned(&self, user: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
         Ok(self.catalog.owned_dataset(user, dataset).await.map(drop)?)
     }
 
     /// Whether the beginning of a pushed body names a dataset that is not the user's, or cannot name one of the user's,
     /// who has none: then no more of it need come.
-    ///
-    /// # Errors
-    /// [`RefreshError::NotFound`].
     pub(in crate::service) async fn check_head(
         &self,
         user: UserId,

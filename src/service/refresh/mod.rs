@@ -132,17 +132,12 @@ impl Refreshes {
         Refreshes { catalog, ingest, files, attempts, tasks, running, has_role }
     }
 
-    /// # Errors
-    /// [`RefreshError::NotHere`] without the role.
     fn check_role(&self) -> Result<(), RefreshError> {
         if self.has_role { Ok(()) } else { Err(RefreshError::NotHere) }
     }
 
     /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels
-    /// nothing.
-    ///
-    /// # Errors
-    /// [`RefreshError`]; the dataset is as it was then, and the reason is recorded for the owner.
+    /// nothing. On an error the dataset is as it was, and the reason is recorded for the owner.
     pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<Refreshed, RefreshError> {
         self.check_role()?;
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
@@ -150,9 +145,7 @@ impl Refreshes {
     }
 
     /// [`Refreshes::fetch`], asked for by whoever has the dataset's ping URL.
-    ///
-    /// # Errors
-    /// As there; [`RefreshError::NotFound`] for an unknown token.
+    /// An unknown token is [`RefreshError::NotFound`].
     pub async fn ping(self: &Arc<Self>, token: &str) -> Result<Refreshed, RefreshError> {
         self.check_role()?;
         let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;

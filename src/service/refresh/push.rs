@@ -36,10 +36,7 @@ pub struct Push<S> {
 impl Refreshes {
     /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on
     /// it cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body
-    /// names it, after its beginning.
-    ///
-    /// # Errors
-    /// As [`Refreshes::fetch`]. A body that does not say which dataset it is for leaves no record.
+    /// names it, after its beginning. A body that does not say which dataset it is for leaves no record.
     pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<Refreshed, RefreshError>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,

@@ -90,9 +90,6 @@ impl Schedules {
     /// Ends the refreshes and the file reservations of killed processes, so that a sweep removes their files at once.
     /// Call it only in a process that creates no versions. If strata cannot tell whether a process lives, its refreshes
     /// and reservations expire within minutes.
-    ///
-    /// # Errors
-    /// When the catalog fails.
     pub async fn end_writes_of_the_dead(&self) -> Result<(), CatalogError> {
         let refreshes = self.former.end_refreshes(self.catalog.now()).await?;
         let reservations = self.former.end_reservations().await?;
@@ -141,10 +138,7 @@ impl Schedules {
     }
 
     /// Begins the refreshes that are due at the moment, and tells how many this process has claimed. Waits for
-    /// none of them.
-    ///
-    /// # Errors
-    /// When the catalog fails; what was not claimed stays due.
+    /// none of them. On an error what was not claimed stays due.
     pub async fn run_due(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut claimed = 0;
         loop {
@@ -169,10 +163,7 @@ impl Schedules {
     }
 
     /// Computes the next run of every schedule from the present time, and stores those that are earlier than the
-    /// stored ones. Returns how many.
-    ///
-    /// # Errors
-    /// When the catalog fails; the other times stay as they are.
+    /// stored ones. Returns how many. On an error the other times stay as they are.
     pub async fn advance_late_runs(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut advanced = 0;
         let mut last = DatasetId::new(0);

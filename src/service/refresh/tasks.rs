@@ -24,9 +24,7 @@ impl RefreshTasks {
     }
 
     /// Runs a refresh, whoever waits for it.
-    ///
-    /// # Errors
-    /// [`RefreshError::Stopping`] when no more are begun; [`RefreshError::Worker`] when it panics; its own.
+    /// [`RefreshError::Stopping`] if no more are begun, [`RefreshError::Worker`] if it panics.
     pub(in crate::service) async fn run<T: Send + 'static>(
         &self,
         refresh: impl Future<Output = Result<T, RefreshError>> + Send + 'static,

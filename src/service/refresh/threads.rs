@@ -7,9 +7,7 @@ use crate::service::refresh::error::RefreshError;
 use crate::storage::StorageError;
 
 /// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.
-///
-/// # Errors
-/// [`RefreshError::Worker`] when the work panics; [`RefreshError::Storage`] when there can be no further thread.
+/// [`RefreshError::Worker`] if the work panics.
 pub(in crate::service) fn on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -64,25 +64,17 @@ impl VersionFiles {
     }
 
     /// Makes sure that the store is there, and the catalog's own.
-    ///
-    /// # Errors
-    /// [`StorageError::Gone`], and what the store answers.
     pub(in crate::service) async fn verify_store(&self) -> Result<(), StorageError> {
         self.binding.verify().await
     }
 
     /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
-    ///
-    /// # Errors
-    /// When the store, or this process, cannot read at the moment, which says nothing of the file.
+    /// An error says nothing of the file: the store, or this process, cannot read at the moment.
     pub(in crate::service) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
         is_sound(&self.store, file).await
     }
 
     /// A file that the catalog records, ready to be read.
-    ///
-    /// # Errors
-    /// When it is not there, or is damaged.
     pub(in crate::service) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
     }
@@ -110,9 +102,6 @@ impl VersionFiles {
     }
 
     /// Reserves a path for a file that no refresh holds: of an alternate, or of a dataset that is not there yet.
-    ///
-    /// # Errors
-    /// [`RefreshError::Catalog`].
     pub(in crate::service) async fn reserve(self: &Arc<Self>) -> Result<ReservedFile, RefreshError> {
         let path = new_path();
         self.catalog.reserve_file(path.as_ref(), RESERVED).await?;
@@ -203,9 +192,7 @@ impl ReservedFile {
     }
 
     /// Writes a spool to the path, holding the permit, with the shredded columns that its profile and the index choose.
-    ///
-    /// # Errors
-    /// [`RefreshError`]; the file is abandoned then.
+    /// On an error the file is abandoned.
     pub(in crate::service) async fn write(
         self,
         spooled: Spooled,
@@ -227,10 +214,7 @@ impl ReservedFile {
     }
 
     /// Writes the file of an edited list to the path, holding the permit: its own entities, which are spooled, and what
-    /// is told of the list.
-    ///
-    /// # Errors
-    /// [`RefreshError`]; the file is abandoned then.
+    /// is told of the list. On an error the file is abandoned.
     pub(in crate::service) async fn write_edited(
         self,
         spooled: Spooled,
@@ -324,9 +308,7 @@ impl Drop for ReservedFile {
 
 impl WrittenFile {
     /// Records the file. From here on a record may name it, whatever becomes of this future.
-    ///
-    /// # Errors
-    /// Those of the record; the file is abandoned then, unless it is recorded after all.
+    /// On an error the file is abandoned, unless it is recorded after all.
     pub(in crate::service) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.reserved.stage = Stage::Left;
         let recorded = record.await;

@@ -115,9 +115,6 @@ impl Usage {
 
     /// How much a dataset was read on the last `days` days, today among them, the newest first; days without a read are
     /// left out. What this process has counted and not yet added is part of it.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn days(&self, owner: &User, id: DatasetId, days: u64) -> Result<Vec<DayUsage>, ManageError> {
         let dataset = self.catalog.owned_dataset(owner.id, id).await?;
         let first = self.first(days);
@@ -136,9 +133,6 @@ impl Usage {
 
     /// How much each of an owner's datasets was read on the last `days` days, today among them, as of [`Usage::days`].
     /// Datasets without a read may be left out. One look-up in the catalog.
-    ///
-    /// # Errors
-    /// What the catalog failed with.
     pub async fn totals(
         &self,
         owner: &User,
@@ -181,9 +175,7 @@ impl Usage {
     }
 
     /// Adds what was counted to the catalog: at most `BATCHES` batches, each a transaction.
-    ///
-    /// # Errors
-    /// What the catalog failed with. Nothing is lost then: the next call goes on.
+    /// On an error nothing is lost: the next call continues.
     pub async fn flush(&self) -> Result<(), CatalogError> {
         let mut unwritten = self.unwritten.lock().await;
         self.move_to(&mut unwritten);

@@ -81,9 +81,7 @@ impl Deliveries {
     }
 
     /// Sends all that is due at the moment, and waits until every receiver has answered or its time is over.
-    ///
-    /// # Errors
-    /// [`DeliveryError`]; what was not claimed stays due.
+    /// On an error what was not claimed stays due.
     pub async fn send_due(self: &Arc<Self>) -> Result<(), DeliveryError> {
         let sent = self.claim_and_send().await;
         self.tasks.wait().await;

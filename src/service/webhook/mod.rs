@@ -46,9 +46,6 @@ impl Webhooks {
     }
 
     /// The newest deliveries of a dataset, of versions before one, at most `limit`.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn deliveries(
         &self,
         owner: &User,
@@ -71,9 +68,7 @@ impl Webhooks {
 
     /// The payload of a version of a dataset, or of its newest one, as receivers get it now: with the dataset's present
     /// name. Beside it the version; `None` before the first version.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], also where there is no such version.
+    /// [`ManageError::DatasetNotFound`] also if there is no such version.
     pub async fn payload(
         &self,
         owner: &User,
@@ -94,9 +89,6 @@ impl Webhooks {
     }
 
     /// Registers the webhook of a dataset, in place of the one that is there.
-    ///
-    /// # Errors
-    /// [`ManageError::Invalid`], [`ManageError::DatasetNotFound`], [`ManageError::PlanWebhooks`].
     pub async fn register(
         &self,
         owner: &User,
@@ -124,18 +116,12 @@ impl Webhooks {
     }
 
     /// Deletes the webhook of a dataset; what is due is not sent.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`], [`ManageError::WebhookNotFound`].
     pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
         self.catalog.owned_dataset(owner.id, id).await?;
         self.writes.run(owner.id, self.catalog.delete_webhook(id)).await
     }
 
     /// The webhook of a dataset, if there is one.
-    ///
-    /// # Errors
-    /// [`ManageError::DatasetNotFound`].
     pub async fn find(&self, owner: &User, id: DatasetId) -> Result<Option<Webhook>, ManageError> {
         self.catalog.owned_dataset(owner.id, id).await?;
         Ok(self.catalog.webhook(id).await?)

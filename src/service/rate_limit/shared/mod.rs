@@ -39,10 +39,7 @@ static BEGIN_LOGIN: LazyLock<Script> = script!("begin_login.lua");
 static END_LOGIN: LazyLock<Script> = script!("end_login.lua");
 
 /// Connects to a Redis, and waits a moment for the first attempt. The service is told from others that use the same
-/// Redis by the identity of its catalog.
-///
-/// # Errors
-/// The URL is none of Redis's. That nothing answers there is no error.
+/// Redis by the identity of its catalog. Fails if the URL is none of Redis's. That nothing answers there is no error.
 pub async fn connect(url: &RedisUrl, timeout_ms: u64, identity: &str) -> Result<Redis, RedisError> {
     let scripts = [&WINDOW_SCRIPT, &BEGIN_DOWNLOAD, &CONTINUE_DOWNLOAD, &HAS_DOWNLOADS, &BEGIN_LOGIN, &END_LOGIN];
     let redis = Redis::start(RedisOptions {
