@@ -43,7 +43,6 @@ pub(in crate::service) struct Loops {
     pub nodes: Arc<Nodes>,
     /// Whether the others run at all (`server.background`).
     pub run: bool,
-    /// Those of the roles that this process has.
     pub roles: Roles,
 }
 
@@ -57,7 +56,6 @@ pub struct Background {
 }
 
 impl Loops {
-    /// Whether the loops run that need the role for versions.
     fn makes_versions(&self) -> bool {
         self.run && self.roles.include(Role::Refresh)
     }

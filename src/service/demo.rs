@@ -24,7 +24,6 @@ pub const DEMO_OWNER: &str = "demo@strata.test";
 
 #[derive(Clone, Copy, Debug)]
 pub struct DemoExample {
-    /// What it answers, for people.
     pub answers: &'static str,
     /// Its query string, with the question mark. Blanks are written `+`, so it is one word.
     pub query: &'static str,
@@ -100,42 +99,32 @@ pub const DEMO_EXAMPLES: &[(&str, &[DemoExample])] = &[
     ),
 ];
 
-/// The API token of the demo's owner.
 const DEMO_TOKEN: &str = "demo";
 
-/// With what one acts as the demo's owner.
 #[derive(Clone, Debug)]
 pub struct DemoCredentials {
     pub password: Secret,
     pub token: Secret,
 }
 
-/// A dataset of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoDataset {
     pub dataset_id: DatasetId,
     pub name_slug: String,
     pub version: VersionNumber,
-    /// The key for reading it, where it is private.
     pub private_key: Option<Secret>,
 }
 
-/// The demo cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The manifest cannot be read.
     #[error("{}", path.display())]
     Manifest { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-    /// There are datasets, and none of them is the demo's.
     #[error("this catalog has datasets other than the demo's; leave out --demo, or name another directory with --data")]
     Occupied,
-    /// The owner cannot be added.
     #[error("the demo owner")]
     Owner(#[from] AccountError),
-    /// A dataset cannot be loaded.
     #[error("the dataset {name}")]
     Import { name: String, source: ImportError },
-    /// The owner's token cannot be made.
     #[error("the demo owner's token")]
     Token(#[from] ManageError),
     #[error("the catalog")]
@@ -163,7 +152,6 @@ struct Entry {
     listed: bool,
 }
 
-/// What in an entry cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum EntryError {
     #[error(transparent)]

@@ -25,7 +25,6 @@ use crate::service::rate_limit::Client;
 /// How many times the log-ins that are free for one e-mail address a client may try in a minute in all.
 pub(in crate::service) const CLIENT_FACTOR: u64 = 3;
 
-/// The longest pause.
 pub(in crate::service) const PAUSE_MAX: Duration = Duration::from_secs(900);
 
 /// After how long without another one wrong passwords are forgotten.
@@ -51,7 +50,6 @@ pub(in crate::service) struct LoginLimits {
     known: Cache<Pair, ()>,
 }
 
-/// Wrong passwords in a row.
 #[derive(Clone, Copy, Default)]
 struct Failures {
     count: u64,

@@ -31,13 +31,11 @@ use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateL
 /// How long a log-in waits for its permit.
 const TURN: Duration = Duration::from_secs(10);
 
-/// Log-ins that may wait for theirs.
 const QUEUE: u64 = 1_024;
 
 #[derive(Clone, Debug)]
 pub struct LoggedIn {
     pub user: User,
-    /// The id of the session that began.
     pub session_id: Secret,
 }
 
@@ -156,7 +154,6 @@ impl PasswordChecks {
     }
 }
 
-/// Why there is no hash of a password.
 fn unhashed(error: AccountError) -> ManageError {
     match error {
         AccountError::Threads(error) => ManageError::Storage(error.into()),

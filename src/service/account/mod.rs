@@ -26,22 +26,16 @@ pub struct AddedUser {
     pub token: Option<Secret>,
 }
 
-/// A user cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// Not an e-mail address.
     #[error("`{0}` is not an e-mail address, such as ada@example.org")]
     Email(String),
-    /// The password is empty or too long.
     #[error("the password must have {} to {} bytes", PASSWORD_BYTES.start(), PASSWORD_BYTES.end())]
     Password,
-    /// The token's name is empty or too long.
     #[error("a token's name must have 1 to {TOKEN_NAME_BYTES} bytes")]
     TokenName,
-    /// There is no user of that address.
     #[error("there is no user {0}; `strata user list` lists them, and `strata user add` adds one")]
     NoUser(String),
-    /// There is a user of that address.
     #[error("there is already a user {0}")]
     EmailTaken(String),
     #[error(
@@ -49,10 +43,8 @@ pub enum AccountError {
         if *count == 1 { "" } else { "s" }
     )]
     HasDatasets { email: String, count: u64 },
-    /// The password cannot be hashed.
     #[error("the password cannot be hashed: {0}")]
     Hash(String),
-    /// There is no thread to hash it on.
     #[error("the password cannot be hashed: the system starts no further thread")]
     Threads(#[source] io::Error),
     #[error("the catalog")]
@@ -64,7 +56,6 @@ const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYT
 const TOKEN_NAME_BYTES: usize = limits::TOKEN_NAME_BYTES;
 const EMAIL_BYTES: usize = limits::EMAIL_BYTES;
 
-/// Keeps users and their API tokens.
 pub struct Accounts {
     catalog: Catalog,
     writes: Arc<OwnerWrites>,
@@ -132,12 +123,10 @@ impl Accounts {
         self.catalog.users(after, limit).await.map_err(AccountError::Catalog)
     }
 
-    /// The user with this id.
     pub async fn user(&self, id: UserId) -> Result<Option<User>, AccountError> {
         self.catalog.user(id).await.map_err(AccountError::Catalog)
     }
 
-    /// The user of this e-mail address.
     pub async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
         let user = self.catalog.user_by_email(email).await.map_err(AccountError::Catalog)?;
         user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
@@ -183,7 +172,6 @@ impl Accounts {
         })
     }
 
-    /// A user's API tokens, by name.
     pub async fn tokens(&self, user: &User) -> Result<Vec<ApiToken>, ManageError> {
         Ok(self.catalog.tokens(user.id).await?)
     }

@@ -18,7 +18,6 @@ pub struct SessionOrigin {
 }
 
 impl SessionOrigin {
-    /// Of what a client says of itself.
     pub fn new(address: Option<IpAddr>, program: Option<&str>) -> SessionOrigin {
         let visible = |program: &str| -> String {
             program.chars().filter(|char| *char == ' ' || char.is_ascii_graphic()).take(PROGRAM_BYTES).collect()
@@ -27,13 +26,11 @@ impl SessionOrigin {
         SessionOrigin { address: address.map(|address| address.to_canonical()), program }
     }
 
-    /// The content of the session's record.
     pub(super) fn to_data(&self) -> String {
         // Addresses and texts are always JSON.
         serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
     }
 
-    /// What the content of a session's record says.
     pub(super) fn from_data(data: &str) -> SessionOrigin {
         serde_json::from_str(data).unwrap_or_default()
     }

@@ -30,7 +30,6 @@ const USE_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 /// Digits of the id by which its owner names a session.
 const SHOWN_DIGITS: usize = 32;
 
-/// A session as its owner sees it.
 #[derive(Clone, Debug)]
 pub struct OwnedSession {
     /// What names it. It opens nothing: it is a hash of what the catalog keeps, which is a hash of the cookie.
@@ -38,7 +37,6 @@ pub struct OwnedSession {
     pub created_at: DateTime<Utc>,
     /// When it was last used, to the minute.
     pub last_used_at: DateTime<Utc>,
-    /// Whether it is the session of the call.
     pub is_current: bool,
     pub origin: SessionOrigin,
 }
@@ -49,7 +47,6 @@ pub(crate) fn session_hash(id: &str) -> Option<String> {
     Secret::is_session_id(id).then(|| Secret::from_stored(id.to_owned()).hash())
 }
 
-/// What its owner knows a session by.
 fn shown_id(id_hash: &str) -> String {
     let mut id = Secret::from_stored(id_hash.to_owned()).hash();
     id.truncate(SHOWN_DIGITS);
@@ -65,7 +62,6 @@ fn end(sessions: &config::Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) ->
     after(now, sessions.idle_s).min(after(begun, sessions.absolute_s))
 }
 
-/// Tells who a request is from.
 pub struct Sessions {
     config: Arc<Config>,
     catalog: Catalog,

@@ -14,7 +14,6 @@ const LEAST_BYTES: u64 = 16 << 20;
 /// How many of the largest bodies there is room for, at least: one caller may have as many as half of them.
 const LARGEST: u64 = 4;
 
-/// Gives large bodies their room.
 pub struct LargeBodies {
     gate: FairSemaphore,
     /// What one body takes at most: there is always room for that of another caller. Forms are larger than bodies of
@@ -46,7 +45,6 @@ impl LargeBodies {
         Ok(BodyRoom { _permit: self.gate.acquire(holder, size_bytes.min(self.most_units)).await? })
     }
 
-    /// Brings the metrics that show the state of the gate up to date.
     pub(in crate::service) fn update_metrics(&self) {
         self.gate.update_metrics();
     }

@@ -33,7 +33,6 @@ impl Capacity {
         Capacity { engine, admission: self.admission.of(holder), ..self.clone() }
     }
 
-    /// The same on the threads of this priority.
     pub(in crate::service) fn at(&self, priority: Priority) -> Capacity {
         Capacity { engine: self.engine.at(priority), ..self.clone() }
     }
@@ -43,7 +42,6 @@ impl Capacity {
         Capacity { in_background: true, ..self.at(Priority::Long) }
     }
 
-    /// The engine for a query of this weight.
     pub(in crate::service) fn engine_for(&self, weight: Weight) -> Engine {
         self.engine.at(if self.in_background { Priority::Long } else { weight.priority() })
     }

@@ -29,17 +29,14 @@ impl CatalogGates {
         }
     }
 
-    /// Waits until a user may change something.
     pub(in crate::service) async fn write(&self, owner: UserId) -> Result<Permit, Refused> {
         self.writes.acquire(Holder::User(owner), 1).await
     }
 
-    /// Waits until it may be looked up who a client is.
     pub(in crate::service) async fn look_up(&self, client: Client) -> Result<Permit, Refused> {
         self.look_ups.acquire(Holder::Anonymous(client), 1).await
     }
 
-    /// Brings the metrics that show the state of the gates up to date.
     pub(in crate::service) fn update_metrics(&self) {
         self.writes.update_metrics();
         self.look_ups.update_metrics();

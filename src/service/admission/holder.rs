@@ -31,7 +31,6 @@ impl HolderKind {
 }
 
 impl Holder {
-    /// Whether it is nobody known.
     pub(in crate::service) fn is_anonymous(self) -> bool {
         self.kind() == HolderKind::Anonymous
     }

@@ -30,14 +30,12 @@ use crate::service::admission::capacity::Capacity;
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Permit, Refused};
 
-/// Bytes of a body that is not charged.
 pub const UNCHARGED_BYTES: u64 = WHOLE_BYTES;
 
 /// Bytes that are reserved while a response is built: about what the largest page takes. It also limits how many are
 /// built at the same time.
 const BUILD_BYTES: u64 = 8 << 20;
 
-/// The limit. Clones share it.
 #[derive(Clone)]
 pub struct LargeResponses {
     capacity: Capacity,
@@ -46,7 +44,6 @@ pub struct LargeResponses {
 /// Bytes that a principal may hold for one response, until dropped.
 #[must_use = "dropping it releases the bytes"]
 pub struct ResponseReservation {
-    /// The capacity of the principal.
     capacity: Capacity,
     permit: Permit,
 }

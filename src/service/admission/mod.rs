@@ -101,7 +101,6 @@ struct Shared {
     large: FairSemaphore,
     large_units: FairSemaphore,
     buffered_bytes: Arc<AtomicU64>,
-    /// Bodies that have begun and wait for memory.
     parquet_waiting: Arc<AtomicUsize>,
 }
 
@@ -123,22 +122,15 @@ impl Shared {
     }
 }
 
-/// How loaded a service is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Heavy queries that have a permit.
     pub heavy_running: usize,
-    /// Heavy queries that wait for one.
     pub heavy_waiting: usize,
-    /// Medium queries that have one of theirs.
     pub medium_running: usize,
     /// Other queries that select, and tables whose columns are looked for.
     pub light_running: usize,
-    /// Comparisons of versions.
     pub diffs_running: usize,
-    /// Streamed bodies that have not ended.
     pub streams: usize,
-    /// Units of streamed bodies that are being encoded.
     pub units: usize,
     /// Bytes of bodies that are encoded and not yet sent.
     pub buffered_bytes: u64,
@@ -159,7 +151,6 @@ pub enum Weight {
 }
 
 impl Weight {
-    /// On which threads it is executed.
     pub(in crate::service) fn priority(self) -> Priority {
         match self {
             Weight::Light => Priority::Short,
@@ -234,12 +225,10 @@ impl Admission {
         Admission { shared: self.shared.clone(), holder }
     }
 
-    /// For whom permits are taken.
     pub(in crate::service) fn holder(&self) -> Holder {
         self.holder
     }
 
-    /// A permit to execute a query of this weight.
     pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, Refused> {
         self.gate(weight).acquire(self.holder, 1).await
     }
@@ -257,12 +246,10 @@ impl Admission {
         }
     }
 
-    /// A permit to compare two versions.
     pub(in crate::service) async fn diff(&self) -> Result<Permit, Refused> {
         self.shared.diffs.acquire(self.holder, 1).await
     }
 
-    /// A place among the streamed bodies.
     pub(in crate::service) async fn stream(&self) -> Result<Permit, Refused> {
         self.shared.streams.acquire(self.holder, 1).await
     }
@@ -303,7 +290,6 @@ impl Admission {
         WaitsForMemory(waiting)
     }
 
-    /// Whether a body does.
     pub(in crate::service) fn is_memory_waited_for(&self) -> bool {
         self.shared.parquet_waiting.load(Ordering::Relaxed) > 0
     }
@@ -370,14 +356,12 @@ impl Admission {
         accounted(bytes, Arc::new(account))
     }
 
-    /// An account of so many bytes that keeps `room` and `memory`.
     fn account_of(&self, size_bytes: u64, room: Option<Permit>, memory: Option<MemoryReservation>) -> Account {
         let total = self.shared.buffered_bytes.clone();
         total.fetch_add(size_bytes, Ordering::Relaxed);
         Account { size_bytes, total, _room: room, _memory: memory }
     }
 
-    /// How loaded the service is. The parts are read one after the other.
     pub(in crate::service) fn load(&self) -> Load {
         let shared = &self.shared;
         let held = |gate: &FairSemaphore| usize::try_from(gate.held()).unwrap_or(usize::MAX);
@@ -394,7 +378,6 @@ impl Admission {
         }
     }
 
-    /// Brings the metrics that show the state of the gates up to date.
     pub(in crate::service) fn update_metrics(&self) {
         self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
     }
@@ -407,7 +390,6 @@ pub(in crate::service) struct StreamPermit {
 }
 
 impl StreamPermit {
-    /// Bytes of a unit that are charged.
     pub(in crate::service) fn unit_bytes(&self) -> u64 {
         self.unit.as_ref().map_or(0, Permit::units)
     }
@@ -432,7 +414,6 @@ pub(in crate::service) fn accounted(bytes: Bytes, account: Arc<Account>) -> Byte
     Bytes::from_owner(Held { bytes, _account: account })
 }
 
-/// Bytes of a body until they are sent.
 struct Held {
     bytes: Bytes,
     _account: Arc<Account>,

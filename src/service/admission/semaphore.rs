@@ -53,7 +53,6 @@ pub(in crate::service) struct Bounds {
     pub units: u64,
     /// What one holder may have of the units that no other has, in percent.
     pub share_percent: u64,
-    /// Units that are kept for users, in percent.
     pub user_percent: u64,
     /// Those who may wait, all together.
     pub queue: u64,
@@ -167,17 +166,14 @@ impl FairSemaphore {
         told.try_recv().ok()
     }
 
-    /// As many of these units as the holder can ever have.
     pub(in crate::service) fn at_most(&self, holder: Holder, units: u64) -> u64 {
         self.shared.queue().at_most(holder, units)
     }
 
-    /// Units that are held now.
     pub(in crate::service) fn held(&self) -> u64 {
         self.shared.queue().held()
     }
 
-    /// The name and the description of the semaphore, for metrics and errors.
     pub(in crate::service) fn gate(&self) -> Gate {
         self.shared.gate
     }
@@ -191,7 +187,6 @@ impl FairSemaphore {
         self.shared.queue().waiting()
     }
 
-    /// Brings the metrics that show the state of the gate up to date.
     pub(in crate::service) fn update_metrics(&self) {
         let (metrics, name) = (metrics(), self.shared.gate.name);
         let (held, waiting) = {
@@ -266,7 +261,6 @@ impl Permit {
         self.units
     }
 
-    /// Gives all but so many units back.
     pub(in crate::service) fn shrink(&mut self, units: u64) {
         let surplus = self.units.saturating_sub(units);
         if surplus > 0 {
@@ -284,7 +278,6 @@ impl Drop for Permit {
     }
 }
 
-/// One that waits, until dropped.
 struct Waiting<'a> {
     shared: &'a Arc<Shared>,
     holder: Holder,
@@ -302,7 +295,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What became of one that asked.
 #[derive(Clone, Copy)]
 enum Outcome {
     Entered,

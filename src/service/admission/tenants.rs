@@ -13,7 +13,6 @@ use crate::query::Tenant;
 use crate::service::admission::holder::Holder;
 use crate::service::rate_limit::Client;
 
-/// What the numbers are made with.
 #[derive(Clone)]
 pub(in crate::service) struct TenantNumbers {
     keyed: SipHasher13,
@@ -26,7 +25,6 @@ impl TenantNumbers {
         TenantNumbers { keyed: SipHasher13::new_with_key(&key) }
     }
 
-    /// As whom the engine knows a holder.
     pub(in crate::service) fn tenant(&self, holder: Holder) -> Tenant {
         // Not by `Hash`, whose bytes may be others on another machine.
         let (kind, bytes): (u8, &[u8]) = match &holder {

@@ -80,7 +80,6 @@ impl App {
         let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
     }
 
-    /// The configuration that it was opened with.
     pub fn config(&self) -> &Config {
         &self.rooms.config
     }
@@ -97,7 +96,6 @@ impl App {
         }
     }
 
-    /// How loaded the service is.
     pub fn load(&self) -> Load {
         self.rooms.capacity.admission().load()
     }
@@ -148,7 +146,6 @@ impl App {
         &self.rooms.reads
     }
 
-    /// Exports that are made before they are asked for.
     pub fn exports_ahead(&self) -> &Arc<ExportsAhead> {
         &self.rooms.exports_ahead
     }
@@ -157,7 +154,6 @@ impl App {
         &self.rooms.explains
     }
 
-    /// The way in of entities.
     pub fn ingest(&self) -> &Arc<Ingest> {
         &self.rooms.ingest
     }
@@ -182,12 +178,10 @@ impl App {
         &self.rooms.alternates
     }
 
-    /// Entities for agents that edit them.
     pub fn agent_edits(&self) -> &Arc<AgentEdits> {
         &self.rooms.agent_edits
     }
 
-    /// The datasets that everybody may find.
     pub fn listings(&self) -> &Arc<Listings> {
         &self.rooms.listings
     }
@@ -212,7 +206,6 @@ impl App {
         &self.rooms.accounts
     }
 
-    /// Who a request is from.
     pub fn sessions(&self) -> &Arc<Sessions> {
         &self.rooms.sessions
     }
@@ -221,17 +214,14 @@ impl App {
         &self.rooms.logins
     }
 
-    /// How much datasets are read.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.rooms.usage
     }
 
-    /// Sweeps, scrubs, checks and backups.
     pub fn maintenance(&self) -> &Arc<Maintenance> {
         &self.rooms.maintenance
     }
 
-    /// Whether the service can do its work.
     pub fn readiness(&self) -> &Arc<Readiness> {
         &self.rooms.readiness
     }
@@ -240,12 +230,10 @@ impl App {
         &self.rooms.bodies
     }
 
-    /// The memory limit of large responses.
     pub fn large_responses(&self) -> &LargeResponses {
         &self.rooms.large_responses
     }
 
-    /// The servers of the service.
     pub fn nodes(&self) -> &Arc<Nodes> {
         &self.rooms.nodes
     }

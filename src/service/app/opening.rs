@@ -37,45 +37,28 @@ use crate::storage::free_space::DiskReserve;
 use crate::storage::store::Store;
 use crate::storage::{StorageError, durable};
 
-/// The service cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The data directory cannot be made or written.
     #[error("the data directory {}", path.display())]
     Directory { path: PathBuf, source: std::io::Error },
-    /// A file is in the place of the data directory.
     #[error("the data directory {} is not a directory", .0.display())]
     NotADirectory(PathBuf),
-    /// The data directory is a backup that was not finished.
     #[error("{} is an incomplete backup; make another one", .0.display())]
     Incomplete(PathBuf),
-    /// There is no catalog where the configuration says, and none is to be made.
     #[error("there is no catalog {}: give the service's data directory with --data", .0.display())]
     NoCatalog(PathBuf),
-    /// There is no catalog where the configuration says, and the store was one's.
     #[error(
         "there is no catalog {}, and the store {store} belongs to one: its strata.id holds {found}; restore the catalog \
          from a backup, correct data.directory, catalog.url or store.url, or give an empty store",
         catalog.display()
     )]
-    CatalogGone {
-        /// Where the catalog should be.
-        catalog: PathBuf,
-        store: String,
-        /// The identity that the store holds.
-        found: String,
-    },
+    CatalogGone { catalog: PathBuf, store: String, found: String },
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     #[error("the catalog is damaged ({reason}); `strata check` says where; restore it from a backup")]
-    Damaged {
-        /// What was noticed first.
-        reason: String,
-    },
-    /// The server has no name among those of the service.
+    Damaged { reason: String },
     #[error(transparent)]
     Node(#[from] NoNodeId),
-    /// The certificates for TLS between servers cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("the store")]
@@ -83,15 +66,12 @@ pub enum OpenError {
     /// `limits.redis_url` is no URL of a Redis. That Redis does not answer is no error.
     #[error("limits.redis_url")]
     Redis(#[source] redis::RedisError),
-    /// Catalog and store do not belong together.
     #[error(transparent)]
     Binding(BindingError),
-    /// The query engine does not start.
     #[error("the query engine")]
     Engine(#[from] QueryError),
 }
 
-/// What a process opens the service for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// To answer, or to make versions: the disk must take temporary files.

@@ -55,7 +55,6 @@ use crate::storage::cache::PartCache;
 use crate::storage::free_space::DiskReserve;
 use crate::storage::store::Store;
 
-/// The rooms, and what is asked of them all.
 pub(super) struct Rooms {
     pub(super) config: Arc<Config>,
     pub(super) memory: MemoryPlan,
@@ -94,7 +93,6 @@ pub(super) struct Rooms {
     pub(super) coordinator: Option<Arc<Coordinator>>,
 }
 
-/// What rooms are made of.
 pub(super) struct Parts {
     pub(super) config: Arc<Config>,
     pub(super) catalog: Catalog,
@@ -110,9 +108,7 @@ pub(super) struct Parts {
     pub(super) outgoing: Outgoing,
     /// Where requests are counted together with other processes.
     pub(super) redis: Option<Arc<Redis>>,
-    /// The name of this server.
     pub(super) node: Option<String>,
-    /// What it connects to others with, if that is TLS.
     pub(super) tls: Option<Arc<NodeTls>>,
 }
 

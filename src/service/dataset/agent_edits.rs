@@ -18,12 +18,10 @@ use crate::service::lookup::error::ReadError;
 use crate::service::manage::ManageError;
 use crate::service::read::{AnswerBody, Reads};
 
-/// Entities that were pulled, and the etag that belongs to them.
 pub struct Pulled {
     pub version: VersionNumber,
     /// The version's [`alternate_etag`] when the entities were looked up.
     pub etag: String,
-    /// Whether the version has an alternate, whichever of both was pulled.
     pub has_alternate: bool,
     /// Entities of the whole list, of which these are a page.
     pub total_count: u64,
@@ -35,15 +33,12 @@ pub struct Pulled {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    /// The dataset is not the caller's.
     #[error(transparent)]
     Manage(#[from] ManageError),
-    /// There is no such version or alternate, or it cannot be read now.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Gives entities to agents that edit them.
 pub struct AgentEdits {
     catalog: Catalog,
     reads: Arc<Reads>,

@@ -29,47 +29,31 @@ use crate::storage::budget::SpoolFull;
 /// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
 #[derive(Debug, thiserror::Error)]
 pub enum AlternateError {
-    /// The owner's request is refused, or cannot be done.
     #[error(transparent)]
     Manage(#[from] ManageError),
-    /// The body cannot be used.
     #[error(transparent)]
     Body(#[from] SourceError),
-    /// There is no room for it now.
     #[error(transparent)]
     Full(#[from] SpoolFull),
-    /// Too many others are at it.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// An edit of the list cannot be made.
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// The process is about to stop.
     #[error("the service stopped before the alternate was saved")]
     Stopping,
 }
 
-/// Why an edit of a list cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("edits[{index}]: {problem}")]
 pub struct EditError {
     /// Which of the edits, from 0.
     pub index: usize,
-    /// What is wrong with it, and what would be right.
     pub problem: EditProblem,
 }
 
-/// What is wrong with an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditProblem {
-    /// The list ends before its position.
-    PastEnd {
-        position: u64,
-        /// The length of the list.
-        length: u64,
-        inserts: bool,
-    },
-    /// Another edit sets or removes the entity at its position.
+    PastEnd { position: u64, length: u64, inserts: bool },
     Twice { position: u64, other: usize },
 }
 
@@ -143,7 +127,6 @@ pub struct Alternates {
     pub(super) engine: Engine,
 }
 
-/// A version whose alternate is to be saved.
 pub(super) struct Current {
     pub(super) version: Version,
     pub(super) index: IndexSettings,
@@ -171,7 +154,6 @@ impl Alternates {
         Alternates { catalog, writes, ingest, files, tasks, engine }
     }
 
-    /// A version of the owner's dataset.
     pub(super) async fn current(
         &self,
         owner: &User,
@@ -237,7 +219,6 @@ impl Alternates {
         Ok(file.record(saving).await?)
     }
 
-    /// Takes the alternate of a version of the owner's dataset away.
     pub async fn delete(
         &self,
         owner: &User,

@@ -52,7 +52,6 @@ impl Datasets {
     }
 }
 
-/// The meaning of a catalog error for a clone.
 fn refused(error: impl Into<ManageError>) -> ManageError {
     match error.into() {
         ManageError::DatasetNotFound => ManageError::CloneNotFound,

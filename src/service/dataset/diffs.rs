@@ -54,15 +54,12 @@ const RECORD_BYTES: u64 = 100;
 /// The unit in which room is counted, so that any capacity fits a semaphore.
 const PERMIT_BYTES: u64 = 1 << 10;
 
-/// Why two versions are not compared.
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
-    /// The caller has no such dataset, or the catalog failed.
     #[error(transparent)]
     Manage(#[from] ManageError),
     #[error("there is no version {number}; {there_are}")]
     VersionNotFound {
-        /// The one that was asked for.
         number: VersionNumber,
         /// Which there are: `its versions are 1 to 4`.
         there_are: String,
@@ -74,9 +71,7 @@ pub enum DiffError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffSides {
-    /// The version that is compared.
     pub v1: VersionSelector,
-    /// The version that it is compared with.
     pub v2: VersionSelector,
     /// Whether the alternate of v2 stands for v2.
     pub alt: bool,
@@ -91,20 +86,16 @@ pub struct DiffSummary {
     pub subtracted: u64,
     /// Entities in both with other fields.
     pub modified: u64,
-    /// Entities of v1.
     pub total_v1: u64,
-    /// Entities of v2.
     pub total_v2: u64,
 }
 
-/// What is written of a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiffForm {
     /// The result of docs/semantics.md, Diffs: the summary and the records of a page, as compact JSON.
     Result,
     /// The records with commas between them: the inside of a JSON array.
     Records,
-    /// A record on every line.
     Lines,
 }
 
@@ -164,12 +155,10 @@ impl VersionDiff {
         }
     }
 
-    /// How many records there are of a type, or of all.
     pub fn count(&self, change_type: Option<ChangeType>) -> u64 {
         self.diff.count(change_type)
     }
 
-    /// How many records a page has.
     pub fn page_count(&self, page: &DiffPage) -> u64 {
         self.diff.page_count(page)
     }
@@ -195,7 +184,6 @@ impl VersionDiff {
         coded(&self.capacity, plain, coding).await
     }
 
-    /// The bytes of a page: whole when they are few.
     async fn body(&self, page: &DiffPage, form: DiffForm) -> Result<AnswerBody, ReadError> {
         let admission = self.capacity.admission();
         let selected = self.page_count(page);
@@ -264,7 +252,6 @@ impl VersionDiff {
     }
 }
 
-/// Bytes of a document on average.
 fn mean_bytes(reader: &VersionReader) -> u64 {
     let layout = reader.layout();
     layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
@@ -403,7 +390,6 @@ impl Diffs {
     }
 }
 
-/// Counts a look-up in the cache.
 fn count_look_up(hit: bool) {
     static LOOK_UPS: LazyLock<[::metrics::Counter; 2]> = LazyLock::new(|| {
         ["miss", "hit"].map(|outcome: &'static str| metrics().cache_lookups.of(["diffs".into(), outcome.into()]))
@@ -411,7 +397,6 @@ fn count_look_up(hit: bool) {
     LOOK_UPS[usize::from(hit)].increment(1);
 }
 
-/// Which files: v1's and v2's.
 type Key = [FileId; 2];
 
 /// What files differ in, as far as it is kept or being found out.
@@ -438,7 +423,6 @@ impl DiffCache {
         DiffCache { kept, single_flight: SingleFlight::default(), capacity_bytes, room }
     }
 
-    /// Keeps a diff if there is room.
     async fn keep(&self, key: Key, diff: Diff) -> Held {
         let size_bytes = weight_bytes(&diff) as u64;
         let permits = u32::try_from(size_bytes.div_ceil(PERMIT_BYTES)).ok();

@@ -9,7 +9,6 @@ use crate::service::admission::catalog::CatalogGates;
 use crate::service::manage::ManageError;
 use crate::service::rate_limit::Client;
 
-/// Lists the datasets that everybody may find.
 pub struct Listings {
     catalog: Catalog,
     gates: Arc<CatalogGates>,
@@ -20,7 +19,6 @@ impl Listings {
         Listings { catalog, gates }
     }
 
-    /// Whether a query can be asked.
     pub fn check(&self, query: Option<&str>) -> Result<(), ManageError> {
         const MOST: usize = limits::LISTINGS_QUERY_CHARACTERS;
         let invalid = |problem| Err(ManageError::Invalid { field: "q", problem });

@@ -34,11 +34,9 @@ const SHOWN_ATTEMPTS: u32 = 10;
 const SOURCE_BYTES: usize = limits::URL_BYTES;
 const RECORDS_PATH_BYTES: usize = limits::RECORDS_PATH_BYTES;
 
-/// A dataset as its owner sees it.
 #[derive(Clone, Debug)]
 pub struct OwnedDataset {
     pub dataset: Dataset,
-    /// The newest attempts to refresh it, newest first.
     pub last_attempts: Vec<Attempt>,
 }
 
@@ -51,7 +49,6 @@ pub struct DatasetSettings {
     pub licence: Option<Option<String>>,
     /// Whether it is among the datasets that the service lists for everybody.
     pub listed: Option<bool>,
-    /// Whether reading it needs a key.
     pub private: Option<bool>,
     pub source: Option<DatasetSource>,
     pub format: Option<Option<SourceFormat>>,
@@ -70,7 +67,6 @@ fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
     user.is_some_and(|user| user.id == dataset.owner)
 }
 
-/// Keeps the datasets of owners.
 pub struct Datasets {
     config: Arc<Config>,
     catalog: Catalog,
@@ -144,7 +140,6 @@ impl Datasets {
         Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
     }
 
-    /// Changes what is said and nothing else.
     pub async fn update(
         &self,
         owner: &User,
@@ -172,7 +167,6 @@ impl Datasets {
         self.change(owner, id, self.catalog.update_dataset(id, &change)).await
     }
 
-    /// Deletes a dataset that has no versions.
     pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
         self.catalog.owned_dataset(owner.id, id).await?;
         self.writes.run(owner.id, self.catalog.delete_dataset(id)).await
@@ -302,7 +296,6 @@ impl Datasets {
         self.change(owner, id, self.catalog.unfreeze(id, limit)).await
     }
 
-    /// Changes a dataset that is the owner's.
     async fn change(
         &self,
         owner: &User,
@@ -314,7 +307,6 @@ impl Datasets {
         self.with_attempts(dataset).await
     }
 
-    /// A dataset as its owner sees it. One look-up.
     async fn with_attempts(&self, dataset: Dataset) -> Result<OwnedDataset, ManageError> {
         let last_attempts = self.catalog.last_attempts(dataset.id, SHOWN_ATTEMPTS).await?;
         Ok(OwnedDataset { dataset, last_attempts })

@@ -46,28 +46,23 @@ impl VersionProfile {
     }
 }
 
-/// A profile and its reader.
 #[derive(Clone, Copy, Debug)]
 pub struct ProfileRequest<'a> {
-    /// The user, if the request is authenticated.
     pub caller: Option<&'a User>,
     /// The address that a request without a user is charged to.
     pub client: Client,
     pub dataset: DatasetId,
     /// A number, or the active version.
     pub version: VersionSelector,
-    /// Whether to read the alternate of the version.
     pub alt: bool,
 }
 
-/// Why there is no profile to be seen.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Nobody has authenticated, and there is no public dataset of this id. Nothing tells whether there is a private
     /// one.
     #[error("no public dataset, and nobody who may own one")]
     Unauthenticated,
-    /// There is no dataset of this id that is public or the caller's.
     #[error("no such dataset")]
     DatasetNotFound,
     /// As of a read: the dataset is frozen and another's; no such version or alternate; the file cannot be read.
@@ -142,7 +137,6 @@ impl Profiles {
     }
 }
 
-/// The file of a profile that the caller may see.
 struct OpenedProfile {
     reader: VersionReader,
     dataset: DatasetId,

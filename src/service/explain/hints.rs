@@ -24,7 +24,6 @@ const INDEX: &str =
 /// Absent paths for which the nearest one that exists is looked for.
 const SUGGESTED: usize = 5;
 
-/// The hints on a read that has been made.
 pub(super) fn hints(
     explanation: &Explanation,
     request: &ReadRequest,
@@ -155,7 +154,6 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
     absent
 }
 
-/// What is said of conditions that were perhaps meant otherwise.
 fn conditions(explanation: &Explanation, request: &ReadRequest, held: &Held<'_>, absent: &[Path]) -> Vec<String> {
     hints::of_conditions(request, explanation.answer.total == 0, |path| {
         held.of(path).filter(|_| !absent.contains(path))

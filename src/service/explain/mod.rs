@@ -41,10 +41,8 @@ use record::{
 };
 pub use record::{Explanation, IgnoredParameter};
 
-/// Why a read is not explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// The dataset is not there, or not the caller's.
     #[error(transparent)]
     Manage(#[from] ManageError),
     #[error(transparent)]

@@ -286,12 +286,10 @@ fn counted(number_of: u64, one: &str, more: &str) -> String {
     format!("{} {}", number(number_of), if number_of == 1 { one } else { more })
 }
 
-/// A number with its thousands apart.
 fn number(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
-/// Bytes in the unit that fits.
 pub(super) fn size(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
 }

@@ -33,7 +33,6 @@ pub(in crate::service) struct AskedExport {
     pub alt: bool,
     /// What of it, in canonical form.
     pub request: Arc<ReadRequest>,
-    /// Who asked last.
     pub holder: Holder,
     /// The export as it was asked for last, or made.
     pub key: CacheKey,
@@ -72,7 +71,6 @@ impl AskedExports {
         AskedExports { most, known: Mutex::default() }
     }
 
-    /// Whether any are to be known.
     pub(in crate::service) fn is_wanted(&self) -> bool {
         self.most > 0
     }

@@ -40,7 +40,6 @@ pub(super) const LATE: ReadError = ReadError::Timeout { seconds: 1 };
 
 pub(super) const NO_SHARES: config::Fair = config::Fair { share_percent: 100, user_percent: 0, space_percent: 100 };
 
-/// A disk that is never short.
 pub(super) fn boundless() -> DiskReserve {
     DiskReserve::looking(Path::new("/"), 0, |_| None)
 }
@@ -77,7 +76,6 @@ impl Setup {
         self.exports.get(&self.capacity, CacheKey::numbered(number), make.clone()).await
     }
 
-    /// Gets an export and reads it.
     pub(super) async fn read(&self, number: usize, make: &Make) -> Option<Vec<u8>> {
         let export = self.get(number, make).await.expect("no error")?;
         let body = read(export.whole()).await.expect("a body");
@@ -95,7 +93,6 @@ impl Setup {
         Some(body)
     }
 
-    /// The sizes of the files in the cache's directory.
     pub(super) fn files(&self) -> Vec<u64> {
         let entries = std::fs::read_dir(self.exports.files.directory.path()).expect("a directory");
         let files = entries.map(|entry| entry.expect("an entry")).filter(|file| file.file_name() != "lock");
@@ -127,7 +124,6 @@ pub(super) async fn read(stream: BoxStream<'static, Result<Bytes, ReadError>>) -
         .await
 }
 
-/// Makes these chunks, and counts how often.
 pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {
     let chunks: Vec<Bytes> = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk)).collect();
     let made = Arc::new(AtomicUsize::new(0));

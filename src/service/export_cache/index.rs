@@ -17,9 +17,7 @@ use crate::storage::free_space::{DiskReserve, Looks};
 pub(super) struct Files {
     index: Mutex<Index>,
     pub(super) disk: DiskReserve,
-    /// How long a making goes on when nobody waits for it any more.
     pub(super) linger: Duration,
-    /// Reads of blocks at once.
     pub(super) reads: Arc<Semaphore>,
     /// Last, so that the files go before it does.
     pub(super) directory: Scratch,
@@ -30,7 +28,6 @@ pub(super) struct Files {
 /// sent.
 const READS: usize = 8;
 
-/// What is known of them.
 pub(super) struct Index {
     pub(super) entries: HashMap<CacheKey, Entry>,
     /// Exports that turned out not to fit, so that they are not tried again each time.
@@ -87,7 +84,6 @@ impl Index {
         }
     }
 
-    /// What of each holder is being read or made.
     fn in_use(&self) -> HashMap<Holder, u64> {
         let mut idle: HashMap<Holder, u64> = HashMap::new();
         for (_, holder, bytes, _) in self.idle() {
@@ -158,7 +154,6 @@ impl Index {
         }
     }
 
-    /// Drops a file that was made.
     pub(super) fn forget(&mut self, key: &CacheKey) {
         if let Some(Entry::Made { file, holder, .. }) = self.entries.remove(key) {
             self.room.give_back(holder, Space { bytes: file.bytes, files: 1 });

@@ -38,11 +38,8 @@ pub(in crate::service) enum Taker {
 /// Makes an export, from the beginning, for who takes it: the same bytes each time.
 pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
 
-/// An export as it is made.
 pub(in crate::service) struct Content {
-    /// How many entities it is about.
     totals: Totals,
-    /// How many bytes it has, where that is known.
     bytes: Option<u64>,
     pub(super) chunks: BoxStream<'static, Result<Bytes, ReadError>>,
     keep: Option<Keep>,
@@ -57,7 +54,6 @@ impl Content {
         Content { totals, bytes: None, chunks, keep: None }
     }
 
-    /// How many entities it is about, and its bytes.
     pub(in crate::service) fn into_parts(self) -> (Totals, BoxStream<'static, Result<Bytes, ReadError>>) {
         (self.totals, self.chunks)
     }
@@ -79,7 +75,6 @@ impl Content {
 /// A making under way. Dropped before it is over, as by a panic, it leaves nothing behind either.
 pub(super) struct Making {
     files: Arc<Files>,
-    /// Of whom it is made for.
     admission: Admission,
     key: CacheKey,
     partial: Arc<Path>,
@@ -87,12 +82,10 @@ pub(super) struct Making {
     progress: watch::Sender<Progress>,
     bytes: u64,
     sums: Sums,
-    /// How long it goes on when nobody waits for it any more.
     linger: Duration,
     over: bool,
 }
 
-/// Why a making ends early.
 enum Stopped {
     NoRoom,
     Disk(io::Error),

@@ -80,7 +80,6 @@ pub(in crate::service) struct Exports {
 pub(in crate::service) enum ExportState {
     Made,
     BeingMade,
-    /// It was made, and did not fit.
     TooLarge,
 }
 
@@ -89,7 +88,6 @@ pub(in crate::service) enum MadeAhead {
     Made,
     /// There is no room for it, or the disk failed.
     NoRoom,
-    /// It stopped, and left nothing behind.
     GaveWay,
     Failed(ReadError),
 }

@@ -9,7 +9,6 @@ use crate::service::export_cache::checksums::Sums;
 use crate::service::lookup::error::ReadError;
 use crate::storage::StorageError;
 
-/// How far a making has come.
 #[derive(Clone)]
 pub(super) enum Progress {
     Started,

@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use crate::config;
 use crate::service::admission::holder::Holder;
 
-/// Bytes, and a number of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::service) struct Space {
     pub bytes: u64,
@@ -30,7 +29,6 @@ fn percent(all: u64, percent: u64) -> u64 {
 }
 
 impl Room {
-    /// All of it is free.
     pub(in crate::service) fn new(bytes: u64, files: usize, fair: &config::Fair) -> Room {
         Room {
             capacity: Space { bytes, files: files as u64 },
@@ -41,7 +39,6 @@ impl Room {
         }
     }
 
-    /// Bytes that are taken.
     #[cfg(test)]
     pub(in crate::service) fn bytes(&self) -> u64 {
         self.all.bytes

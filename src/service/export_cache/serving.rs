@@ -53,12 +53,10 @@ impl Export {
         Ok(Some(Export { files, key, progress, totals, make, place: None }))
     }
 
-    /// How many entities it is about.
     pub(in crate::service) fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Its length in bytes, if that is known by now.
     pub fn known_bytes(&self) -> Option<u64> {
         match &*self.progress.borrow() {
             Progress::Made(file) => Some(file.bytes),
@@ -82,7 +80,6 @@ impl Export {
         }
     }
 
-    /// All of it, at the reader's pace.
     pub fn whole(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         self.part(0..u64::MAX)
     }
@@ -102,14 +99,12 @@ impl Export {
     }
 }
 
-/// A reader of an export's file.
 struct Reading {
     export: Export,
     at: u64,
     end: u64,
 }
 
-/// The next item for a reader.
 enum Step {
     Chunk(Bytes),
     /// The file is not kept: the rest has to be made once more.
@@ -350,7 +345,6 @@ mod tests {
         assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (2, (1, 5)));
     }
 
-    /// Changes the cache's only file.
     fn damage(setup: &Setup, change: impl Fn(&mut Vec<u8>)) {
         for entry in fs::read_dir(setup.exports.files.directory.path()).expect("a directory") {
             let path = entry.expect("an entry").path();

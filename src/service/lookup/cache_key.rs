@@ -36,7 +36,6 @@ impl CacheKey {
         Some(CacheKey(Sha256::digest(&parts.0).into()))
     }
 
-    /// All of it, as lower-case hex.
     pub(in crate::service) fn whole(&self) -> String {
         hex::encode(self.0)
     }
@@ -106,7 +105,6 @@ impl fmt::Debug for CacheKey {
 
 #[cfg(test)]
 impl CacheKey {
-    /// One for each number, for tests.
     pub(in crate::service) fn numbered(number: usize) -> CacheKey {
         let admitted = Admitted {
             dataset_id: DatasetId::new(1),

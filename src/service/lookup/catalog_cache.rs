@@ -29,7 +29,6 @@ const TARGETS: u64 = 10_000;
 pub(in crate::service) struct CatalogCache {
     kept: Cache<Key, Kept>,
     fresh: Duration,
-    /// How many changes this process has made.
     changes: AtomicU64,
 }
 
@@ -42,7 +41,6 @@ struct Kept {
 }
 
 impl CatalogCache {
-    /// Whose answers are used for so long.
     pub(in crate::service) fn new(fresh: Duration) -> CatalogCache {
         let kept = Cache::builder().max_capacity(TARGETS).time_to_live(fresh).build();
         CatalogCache { kept, fresh, changes: AtomicU64::new(0) }

@@ -19,7 +19,6 @@ pub enum ReadError {
     /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
     #[error("no such dataset")]
     DatasetNotFound,
-    /// The dataset is neither public nor the user's.
     #[error("no dataset that the user may read")]
     NotReadable,
     /// The dataset is private and there was no `Authorization`.
@@ -30,45 +29,32 @@ pub enum ReadError {
     Forbidden,
     #[error("the dataset is frozen")]
     Frozen,
-    /// The dataset has no such version.
     #[error("no version {selector}; {}", there_are(*latest))]
-    VersionNotFound {
-        selector: VersionSelector,
-        /// The newest version that there is.
-        latest: Option<VersionNumber>,
-    },
-    /// The version has no alternate.
+    VersionNotFound { selector: VersionSelector, latest: Option<VersionNumber> },
     #[error("version {0} has no alternate")]
     AltNotFound(VersionNumber),
-    /// The selection took too long.
     #[error("the query took longer than {seconds} s")]
     Timeout { seconds: u64 },
-    /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
-    /// The query needed more disk than it may have.
     #[error("{0}")]
     OutOfDisk(String),
-    /// The query needs more disk than it can ever have.
     #[error("the query needs more disk than the {limit_bytes} bytes that it may have")]
     SpillTooLarge {
         /// What `query.spill_bytes` allows.
         limit_bytes: u64,
     },
-    /// The query needs more memory than it can ever have.
     #[error("the query needs more memory than the {limit_bytes} bytes that it may have")]
     QueryTooLarge {
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
     },
-    /// The answer needs more memory than it can ever have.
     #[error("the answer needs {needed_bytes} bytes of memory, and may have {limit_bytes}")]
     TooMuchMemory {
         needed_bytes: u64,
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
     },
-    /// The answer needs more disk than it can ever have.
     #[error("the answer needs {needed_bytes} bytes of disk, and may have {limit_bytes}")]
     TooMuchDisk {
         needed_bytes: u64,
@@ -81,16 +67,13 @@ pub enum ReadError {
     /// A table of the answer would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
     TooManyColumns { limit: usize },
-    /// A strict request names fields that are not there.
     #[error("the request names {} unknown fields", .0.len())]
     UnknownFields(Arc<[UnknownField]>),
-    /// The catalog cannot be used at the moment.
     #[error("the catalog is not available")]
     CatalogUnavailable { reason: Unavailability, source: Arc<CatalogError> },
     /// An entity of the answer would take more bytes than `limits.encoded_entity_bytes`.
     #[error("an entity would take more than {limit_bytes} bytes")]
     EntityTooLarge { limit_bytes: usize },
-    /// The version cannot be read.
     #[error("the version cannot be read")]
     Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
 }
@@ -178,13 +161,10 @@ impl From<QueryError> for ReadError {
     }
 }
 
-/// A path that a request names and that is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
-    /// The parameter that names it.
     pub parameter: &'static str,
     pub path: Path,
-    /// Why it is not there.
     pub cause: UnknownCause,
 }
 
@@ -200,17 +180,12 @@ impl UnknownField {
     }
 }
 
-/// Why a path is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnknownCause {
-    /// No entity of the version has it.
     Absent {
         /// The path that is most like it, where one is close and was looked for.
         nearest: Option<String>,
     },
     /// This step has taken it from every entity.
-    Taken {
-        /// The parameter of the step.
-        step: &'static str,
-    },
+    Taken { step: &'static str },
 }

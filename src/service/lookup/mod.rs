@@ -34,16 +34,13 @@ use crate::service::rate_limit::Client;
 /// Before changes by other processes are listened for again, at most.
 const HEAR_AGAIN: Duration = Duration::from_secs(2);
 
-/// The target in the path of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTarget {
     pub dataset: DatasetId,
-    /// The slug that the dataset must have.
     pub name_slug: String,
     pub version: VersionSelector,
 }
 
-/// The content of the `Authorization` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization<'a> {
     None,
@@ -57,7 +54,6 @@ pub struct Lookups {
     catalog: Catalog,
     /// Replaced only by tests.
     cache: ArcSwap<CatalogCache>,
-    /// Whether changes by other processes are heard of at the moment.
     hears: AtomicBool,
     gates: Arc<CatalogGates>,
     changed: Notify,
@@ -127,7 +123,6 @@ impl Lookups {
         }
     }
 
-    /// Why nothing is heard any more.
     async fn hear(&self, mut changes: Changes) -> CatalogError {
         self.hears.store(true, Ordering::Relaxed);
         let lost = loop {
@@ -143,7 +138,6 @@ impl Lookups {
         lost
     }
 
-    /// Whether changes by other processes are heard of at the moment.
     pub fn hears_changes(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
@@ -166,7 +160,6 @@ impl Lookup {
         self.resolved.as_ref().map(|resolved| resolved.dataset.id)
     }
 
-    /// Whether there is such a dataset and it is private.
     pub fn is_private(&self) -> bool {
         self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
     }
@@ -179,7 +172,6 @@ impl Lookup {
         (owned || !dataset.is_private()).then_some((dataset, version.as_ref()))
     }
 
-    /// The version, if the dataset is the user's.
     pub fn owned_version(&self, user: &User) -> Option<&Version> {
         let resolved = self.resolved.as_ref().filter(|resolved| resolved.dataset.owner == user.id)?;
         resolved.version.as_ref()
@@ -216,23 +208,18 @@ pub(in crate::service) fn admit(
     Admitted::of(dataset, version, alt, holder)
 }
 
-/// A file of entities that the caller may read.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     pub dataset_id: DatasetId,
     pub name_slug: String,
     pub private: bool,
     pub version: VersionNumber,
-    /// Whether its alternate is served.
     pub alt: bool,
-    /// The file that holds the entities.
     pub file: VersionFile,
-    /// For whom they are read.
     pub holder: Holder,
 }
 
 impl Admitted {
-    /// A version of a dataset, or its alternate.
     pub(in crate::service) fn of(
         dataset: &Dataset,
         version: &Version,
@@ -256,7 +243,6 @@ impl Admitted {
     }
 }
 
-/// For whom the dataset is read, if it may be.
 fn authorize(dataset: &Dataset, authorization: Authorization<'_>, client: Client) -> Result<Holder, ReadError> {
     match (&dataset.private_key, authorization) {
         (None, _) => Ok(Holder::Anonymous(client)),

@@ -32,16 +32,13 @@ pub(in crate::service) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
 
 const INCOMPLETE_TEXT: &str = "This backup is being made, or was interrupted. It is not complete and cannot be used.\n";
 
-/// The catalog's name until all files are there.
 const PARTIAL_CATALOG: &str = "catalog.partial";
 
-/// Files that are listed at a time.
 pub(super) const PAGE: u32 = 500;
 
 /// Most versions that are named with a file.
 const NAMED: u32 = 5;
 
-/// How files come into a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupFiles {
     /// As hard links where the store is a directory on the same file system, else as copies.
@@ -58,7 +55,6 @@ pub enum OnDamage<'a> {
     GoOn(&'a mut (dyn FnMut(&Finding) + Send)),
 }
 
-/// A backup that was made and verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackedUp {
     /// Files in it that were verified.
@@ -72,53 +68,34 @@ pub struct BackedUp {
 /// No backup was made. What there is of it is marked as not complete, and can be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// There is something at the place.
     #[error("{} is not empty: a backup needs a new or empty directory", .0.display())]
     NotEmpty(PathBuf),
-    /// The place lies in what is backed up.
     #[error(
         "{} is inside {}, which is to be backed up; choose another directory, best on another disk",
         directory.display(),
         within.display()
     )]
-    Within {
-        directory: PathBuf,
-        /// The data directory, or the store's.
-        within: PathBuf,
-    },
-    /// The directory cannot be written.
+    Within { directory: PathBuf, within: PathBuf },
     #[error("{}", path.display())]
-    Directory {
-        /// What cannot be written.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Directory { path: PathBuf, source: io::Error },
     /// The catalog failed, or the hold on the files was lost.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
-    /// The directory does not work as a store.
     #[error("the backup's store")]
     Store(#[source] StorageError),
     /// The copy of the catalog is damaged, as the catalog then is.
     #[error("the catalog is damaged: {reason}; `strata check` lists all damage")]
-    Damaged {
-        /// The first thing that is wrong.
-        reason: String,
-    },
-    /// The record of a file cannot be read.
+    Damaged { reason: String },
     #[error("the record {file} of the catalog's files cannot be backed up")]
     Record { file: FileId, source: CatalogError },
-    /// A file cannot be fetched, or is damaged.
     #[error(transparent)]
     File(#[from] UnusableFile),
 }
 
-/// A file cannot be copied, or is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("the file {path} cannot be copied ({versions})")]
 pub struct UnusableFile {
     path: String,
-    /// The versions that name it, for people.
     versions: String,
     source: Box<FileFailure>,
 }
@@ -248,7 +225,6 @@ impl Maintenance {
     }
 }
 
-/// Why one file is not in the backup.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileFailure {
     #[error(transparent)]

@@ -30,7 +30,6 @@ const COMPARED: u32 = 100;
 /// The answer of an S3 server to a missing bucket. The client's error has it only as text.
 const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 
-/// Catalog and store do not belong together, or it cannot be told whether they do.
 #[derive(Debug, thiserror::Error)]
 pub enum BindingError {
     #[error(
@@ -52,10 +51,8 @@ pub enum BindingError {
     Missing { store: String, catalog: String, expected: String },
     #[error("the bucket of the store {store} does not exist; make it, or correct store.url")]
     NoBucket { store: String },
-    /// The catalog cannot be asked.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
-    /// The store cannot be asked.
     #[error("the store")]
     Store(#[from] StorageError),
 }
@@ -72,7 +69,6 @@ impl BindingError {
     }
 }
 
-/// The store of a configuration.
 pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageError> {
     let s3 = S3Options {
         endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
@@ -85,7 +81,6 @@ pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageEr
     store::open(&config.store_url(), &s3)
 }
 
-/// Makes sure that the store is the catalog's.
 pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), BindingError> {
     let Installation { identity, store_marked } = catalog.installation().await?;
     let names = || {
@@ -149,7 +144,6 @@ async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Resu
     }
 }
 
-/// The store of a catalog.
 pub(in crate::service) struct StoreBinding {
     config: Arc<Config>,
     catalog: Catalog,

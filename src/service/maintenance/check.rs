@@ -28,13 +28,11 @@ const HELD: Duration = Duration::from_secs(180);
 /// How often that is given.
 const RENEWED: Duration = Duration::from_secs(45);
 
-/// Files that are listed at a time.
 const PAGE: u32 = 500;
 
 /// Most versions that are told of one damaged file; clones and unchanged sources may share it among more.
 const REFERENCES: u32 = 100;
 
-/// How closely files are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckDepth {
     Footers,
@@ -42,13 +40,11 @@ pub enum CheckDepth {
     Everything,
 }
 
-/// Something that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A recorded file is missing or not what it was.
     Damaged {
         path: String,
-        /// What is wrong with it.
         reason: String,
         /// Versions that name it; none when it only waits for the sweep. `None` when the catalog cannot tell.
         versions: Option<Vec<FileReference>>,
@@ -56,49 +52,36 @@ pub enum Finding {
     /// The store does not say that it is the catalog's: no version can be made.
     Store { reason: String },
     /// The catalog's database is damaged, or its records do not agree.
-    Catalog {
-        /// What is wrong, and where.
-        reason: String,
-    },
+    Catalog { reason: String },
     /// A version names a file of which there is no record.
     Dangling(FileReference),
     /// A recorded file is missing, or without its base, that no version and no alternate names. The next sweep removes
     /// what is left of it.
-    Unneeded {
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Unneeded { path: String, reason: String },
     /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the
     /// next sweep takes it when it is old enough.
     Unnamed { path: String, size_bytes: u64 },
 }
 
-/// The totals of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     pub files: u64,
     pub bytes: u64,
     /// Files, versions and places of the catalog that are damaged, and the store if it does not say whose it is.
     pub damaged: u64,
-    /// Files that the catalog does not know.
     pub unnamed: u64,
 }
 
-/// A check could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// The store cannot be listed.
     #[error("the store cannot be listed")]
     Store(#[from] StorageError),
-    /// The store, or this process, cannot read files at the moment.
     #[error("files cannot be read at the moment")]
     Unavailable(#[source] StorageError),
 }
 
-/// Why a file is not what its record says.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::service) enum Damage {
     #[error("it is missing")]
@@ -327,12 +310,10 @@ pub(in crate::service) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> 
     }
 }
 
-/// The name of a file whose record cannot be read.
 pub(in crate::service) fn record_name(file: FileId) -> String {
     format!("(record {file} of the catalog's files)")
 }
 
-/// Versions in a line of the log.
 pub(in crate::service) fn for_people(versions: Option<&[FileReference]>) -> String {
     match versions {
         None => "not known".to_owned(),
@@ -349,7 +330,6 @@ async fn inspected(store: Store, file: VersionFile, depth: CheckDepth) -> (Versi
     (file, found)
 }
 
-/// Whether a file of the store is what its record says.
 pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), Damage> {
     inspect_size(store, file).await?;
     // What another check has read is no evidence.
@@ -361,7 +341,6 @@ pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth
     Ok(())
 }
 
-/// Whether a file is there, and as long as its record says.
 pub(in crate::service) async fn inspect_size(store: &Store, file: &VersionFile) -> Result<(), Damage> {
     let path = ObjectPath::from(file.path.as_str());
     store.check_regular(&path).await?;

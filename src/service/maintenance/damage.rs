@@ -20,7 +20,6 @@ pub(in crate::service) const WAITING: usize = 64;
 /// How long nothing more is said of a file.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Files that are remembered as said.
 const REMEMBERED: usize = 1_024;
 
 /// Most versions that are named in a line.

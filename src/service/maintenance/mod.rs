@@ -19,7 +19,6 @@ use crate::config::Config;
 use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::store::Store;
 
-/// Looks after the files of catalog and store: sweeps, scrubs, checks and backups.
 pub struct Maintenance {
     config: Arc<Config>,
     catalog: Catalog,

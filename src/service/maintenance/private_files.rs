@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 
-/// A file or directory that others can read or write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::service) struct OpenToOthers {
     pub path: PathBuf,
-    /// Its permission bits.
     pub mode: u32,
 }
 

@@ -25,36 +25,25 @@ const WITHIN: Duration = Duration::from_secs(4);
 /// Why the service is not ready: for the operator's prober, which is anybody, in words that hold no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
-    /// The catalog cannot be written.
     #[error("the catalog cannot be written: {0}")]
     Catalog(String),
-    /// The store cannot be written.
     #[error("the store cannot be written: {0}")]
     Store(String),
     #[error("the store is missing: {0}")]
     StoreMissing(String),
     #[error("neither the catalog ({catalog}) nor the store ({store}) can be written")]
-    Both {
-        /// Why not the catalog.
-        catalog: String,
-        /// Why not the store.
-        store: String,
-    },
-    /// No connection can be accepted for want of file descriptors.
+    Both { catalog: String, store: String },
     #[error("no file descriptors are left for connections")]
     Exhausted,
-    /// The service is about to stop.
     #[error("the service is about to stop")]
     Draining,
 }
 
-/// Tells whether the service is ready.
 pub struct Readiness {
     config: Arc<Config>,
     catalog: Catalog,
     store: Store,
     binding: Arc<StoreBinding>,
-    /// What was found last.
     found: Mutex<Option<Found>>,
     draining: AtomicBool,
     exhausted: AtomicBool,
@@ -86,7 +75,6 @@ impl Readiness {
         self.exhausted.store(exhausted, Ordering::Relaxed);
     }
 
-    /// Whether catalog and store can be written.
     pub async fn check(&self) -> Result<(), NotReady> {
         if self.draining.load(Ordering::Relaxed) {
             return Err(NotReady::Draining);
@@ -113,7 +101,6 @@ impl Readiness {
         outcome
     }
 
-    /// Writes to both, at the same time.
     async fn probe(&self) -> Result<(), NotReady> {
         let catalog = async {
             match tokio::time::timeout(WITHIN, self.catalog.probe()).await {

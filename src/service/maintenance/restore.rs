@@ -33,7 +33,6 @@ use crate::storage::{StorageError, durable};
 /// Bytes of a part of an upload.
 const PART_BYTES: usize = 8 << 20;
 
-/// Parts under way at once.
 const PARTS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,14 +51,8 @@ pub struct Restored {
 pub enum RestoreError {
     #[error("{} is no backup and no data directory: it has no {missing}", directory.display())]
     NoBackup { directory: PathBuf, missing: &'static str },
-    /// The directory, or what is in it, is none that can be read.
     #[error("{} {reason}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        /// What is wrong, and what would be right.
-        reason: &'static str,
-    },
-    /// The backup was not finished.
+    Unreadable { path: PathBuf, reason: &'static str },
     #[error("{} holds a backup that was not finished; make another one", .0.display())]
     Incomplete(PathBuf),
     #[error(
@@ -68,38 +61,23 @@ pub enum RestoreError {
         .0.display()
     )]
     InUse(PathBuf),
-    /// A directory cannot be written.
     #[error("{}", path.display())]
-    Directory {
-        /// What cannot be read or written.
-        path: PathBuf,
-        source: io::Error,
-    },
-    /// The backup's catalog cannot be read.
+    Directory { path: PathBuf, source: io::Error },
     #[error("the catalog of the backup")]
     Original(#[source] CatalogError),
-    /// The backup's catalog is damaged.
     #[error("the catalog of the backup is damaged: {reason}")]
-    Damaged {
-        /// The first thing that is wrong.
-        reason: String,
-    },
-    /// The catalog to fill is not empty, or failed.
+    Damaged { reason: String },
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
-    /// The store is in memory, and ends with this process.
     #[error("the store {0} keeps nothing; give a directory or an S3 URL")]
     Volatile(String),
-    /// The store belongs to another catalog, or failed.
     #[error(transparent)]
     Binding(#[from] BindingError),
-    /// The store, or the backup's, cannot be opened.
     #[error("the store")]
     Store(#[source] StorageError),
     /// The catalog names a file where the service keeps none. It could take the place of something else, or be swept.
     #[error("the catalog of the backup names the file {0}, and the service gives no file such a path")]
     Path(String),
-    /// A file cannot be copied, or is damaged.
     #[error(transparent)]
     File(#[from] UnusableFile),
 }

@@ -12,10 +12,8 @@ use std::time::Duration;
 
 use crate::storage::durable;
 
-/// The prefix of the directories' names.
 const PREFIX: &str = "process-";
 
-/// The name of the lock in a directory.
 const LOCK: &str = "lock";
 
 /// A process has locked its directory within this time, or was killed before it could.
@@ -143,7 +141,6 @@ impl Drop for Scratch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Abandoned {
     pub name: String,
-    /// The bytes of its files.
     pub size_bytes: u64,
     /// Why it is still there; `None` when it was removed.
     pub failure: Option<String>,
@@ -181,7 +178,6 @@ pub(in crate::service) fn is_in_use(parent: &Path) -> bool {
     })
 }
 
-/// Whether the process whose directory it is has ended.
 fn is_abandoned(directory: &Path) -> bool {
     match File::open(directory.join(LOCK)) {
         Ok(lock) => match lock.try_lock() {
@@ -201,7 +197,6 @@ fn is_abandoned(directory: &Path) -> bool {
     }
 }
 
-/// The bytes of the files below a directory, as far as they can be seen.
 fn size_of(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {

@@ -26,7 +26,6 @@ use crate::storage::cache::PartCache;
 use crate::storage::reader::{Pace, VersionReader};
 use crate::storage::store::Store;
 
-/// Files that are listed at a time.
 const PAGE: u32 = 500;
 
 /// Other files of the same entities that are looked at when one is damaged.
@@ -46,7 +45,6 @@ const LOOKED: Duration = Duration::from_secs(600);
 pub struct DamagedFile {
     /// The file; where its record cannot be read, which record that is.
     pub path: String,
-    /// What is wrong with it.
     pub reason: String,
     /// Versions, alternates and clones that need it; none when it only waits for the sweep. `None` when the catalog
     /// cannot tell.
@@ -55,7 +53,6 @@ pub struct DamagedFile {
     pub intact_copy: Option<String>,
 }
 
-/// The totals of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     pub files: u64,

@@ -43,19 +43,16 @@ use crate::storage::StorageError;
 /// Files that are looked up, or whose records are removed, at a time.
 const PAGE: u32 = 100;
 
-/// The result of a sweep for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFile {
     /// Its path in the store; of an abandoned directory, in the data directory.
     pub path: String,
     pub size_bytes: u64,
-    /// Why it was to go.
     pub reason: SweepReason,
     /// Why it is still there; `None` when it was removed.
     pub failure: Option<String>,
 }
 
-/// Why a file is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepReason {
     /// No version and no alternate names it any more.
@@ -81,12 +78,10 @@ impl SweepReason {
     }
 }
 
-/// The totals of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     pub removed: u64,
     pub removed_bytes: u64,
-    /// Files that could not be removed.
     pub failed: u64,
     /// Whether a backup or a check kept the sweep from removing all that it would.
     pub held: bool,
@@ -97,7 +92,6 @@ pub struct Swept {
 pub enum SweepError {
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
-    /// The store cannot be listed, or is not the catalog's.
     #[error("the store cannot be swept")]
     Store(#[from] StorageError),
 }

@@ -21,13 +21,11 @@ use std::time::Duration;
 
 use crate::service::rate_limit::{Bucket, Client, ExportId, ExportPart};
 
-/// How long a download may take.
 pub(super) const LASTING: Duration = Duration::from_secs(15 * 60);
 
 /// Bytes that a download may take beyond twice the export: small files are read in blocks that overlap.
 const SPARE_BYTES: u64 = 1 << 20;
 
-/// Free ranges of an export, however small.
 const SPARE_PARTS: u64 = 64;
 
 /// Free ranges for each MiB: a tool may ask for each column of each row group.
@@ -100,7 +98,6 @@ impl Download {
 }
 
 impl Downloads {
-    /// None yet.
     pub(super) fn new(capacity: DownloadCapacity) -> Downloads {
         let shards = (0..capacity.shards.max(1)).map(|_| Mutex::default()).collect();
         let DownloadCapacity { downloads, of_client, .. } = capacity;

@@ -319,7 +319,6 @@ mod tests {
         assert_eq!(admitted.into_inner(), 1_000);
     }
 
-    /// Requests: milliseconds after the one before, client, bucket.
     fn requests() -> impl Strategy<Value = Vec<(u64, u32, bool)>> {
         vec((prop_oneof![0..50_u64, 0..20_000_u64, Just(60_000)], 0..12_u32, any::<bool>()), 0..300)
     }

@@ -20,7 +20,6 @@ use crate::config::Limits;
 /// How long a window lasts, from its first counted request.
 pub(in crate::service) const WINDOW: Duration = Duration::from_secs(60);
 
-/// Who counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Client {
     /// An IPv4 address; an IPv6 address that stands for one (`::ffff:a.b.c.d`) is that one.
@@ -80,13 +79,10 @@ impl From<&Limits> for RateLimits {
 /// Where a client stands after a request was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitStatus {
-    /// Requests per window.
     pub limit: u64,
-    /// Requests that are left in this window.
     pub remaining: u64,
     /// When the window ends, in Unix seconds, rounded up. The same for all requests of a window.
     pub reset_unix_s: u64,
-    /// Whether the request may go on.
     pub decision: RateLimitDecision,
 }
 
@@ -94,7 +90,6 @@ pub struct RateLimitStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateLimitDecision {
     Within,
-    /// It is one too many.
     Exceeded {
         /// Seconds until the window has ended, rounded up, at least 1.
         retry_after_s: u64,
@@ -105,13 +100,10 @@ pub enum RateLimitDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportId(pub [u8; 16]);
 
-/// A range of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportPart {
     pub export: ExportId,
-    /// The length of the whole.
     pub export_bytes: u64,
-    /// The length of the range.
     pub bytes: u64,
 }
 
@@ -140,7 +132,6 @@ pub trait RateLimiter: Send + Sync + 'static {
     }
 }
 
-/// A moment by two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Since some fixed point; never goes back. Windows are measured by it.

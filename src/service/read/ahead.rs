@@ -79,7 +79,6 @@ impl ExportsAhead {
         self.asked.ask(AskedExport { dataset, version, alt, request, holder, key }, Instant::now());
     }
 
-    /// Makes what is asked for often, until `stop`.
     pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let look = async {
             loop {

@@ -36,12 +36,10 @@ use crate::service::read::source::{Source, in_order};
 use crate::service::read::stream::{EXPANSION, Paced};
 use crate::storage::reader::VersionReader;
 
-/// What the body of an answer is made with.
 pub(in crate::service) struct BodyMaker<'a> {
     pub capacity: &'a Capacity,
     /// The query's engine, for what comes before the first byte.
     pub engine: &'a Engine,
-    /// How large entities and tables may become.
     pub limits: &'a config::Limits,
 }
 
@@ -108,7 +106,6 @@ fn names_memory(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReser
     Ok(if are_few { None } else { Some(engine.reserve("names of columns", size_bytes)?) })
 }
 
-/// The outcome of work that comes before the first byte.
 async fn within_time<T>(engine: &Engine, work: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
     let limit = engine.timeout();
     let done = tokio::time::timeout(limit, work).await;

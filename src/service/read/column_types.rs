@@ -18,7 +18,6 @@ use crate::service::lookup::error::ReadError;
 use crate::service::read::source::{Source, in_order};
 use crate::storage::profile::{PathRecord, StoredProfile};
 
-/// The type of each of an answer's columns.
 pub(in crate::service) async fn column_types(
     engine: &Engine,
     source: &Arc<Source>,
@@ -48,7 +47,6 @@ pub(in crate::service) async fn column_types(
     Ok(types.finish())
 }
 
-/// The types that the profile proves.
 async fn proven(source: &Source, columns: &Columns) -> Vec<Option<ColumnType>> {
     let unknown = || vec![None; columns.len()];
     // What `denull` takes away, the profile does not tell.

@@ -19,13 +19,11 @@ use crate::storage::reader::{BasePlace, VersionReader};
 /// Entities whose hashes are compared, on each side. Where there are more, their numbers alone tell.
 const COMPARED: u64 = 4_096;
 
-/// A hash of an entity.
 type Hash = [u8; 32];
 
 /// What became of an entity of a version in its alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InAlternate {
-    /// It is at this position.
     Kept(u64),
     /// Another one is in its place, at this position.
     Changed(u64),
@@ -58,7 +56,6 @@ impl Reads {
     }
 }
 
-/// The hashes of entities of a list.
 async fn hashes(reader: &VersionReader, positions: Range<u64>) -> Result<Vec<Hash>, StorageError> {
     let mut hashes = Vec::new();
     let mut position = positions.start;

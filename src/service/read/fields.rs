@@ -30,7 +30,6 @@ const EXPLAINED: usize = 3;
 /// The steps that may take a field away, by how many of them have run.
 const TAKERS: [&str; 4] = ["include_source", "denull", "keep_field", "drop_field"];
 
-/// What is known of a path.
 #[derive(Clone, Copy, Debug)]
 enum Knowledge {
     Absent,
@@ -38,7 +37,6 @@ enum Knowledge {
     Nothing,
 }
 
-/// What is decided about a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     There,
@@ -46,7 +44,6 @@ enum Fate {
     Undecided,
 }
 
-/// A path that a request names.
 #[derive(Clone, Debug)]
 struct Named {
     parameter: &'static str,
@@ -214,7 +211,6 @@ impl Reads {
     }
 }
 
-/// What was found out about the paths of a request.
 struct Fields {
     reader: VersionReader,
     index: Option<Arc<PathIndex>>,

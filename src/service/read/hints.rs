@@ -66,7 +66,6 @@ pub struct FilterHint {
     pub reason: String,
     /// What to write, as a sentence.
     pub advice: Option<String>,
-    /// The limit that was perhaps meant.
     pub meant: Option<String>,
 }
 

@@ -50,9 +50,7 @@ pub struct Answer {
     pub total: u64,
     /// Those that the steps before `sample` leave, where the request asks for them.
     pub matches: Option<u64>,
-    /// `Content-Type` of the body.
     pub content_type: &'static str,
-    /// How the body is coded.
     pub coding: ContentCoding,
     pub body: AnswerBody,
 }
@@ -187,7 +185,6 @@ impl Reads {
         }
     }
 
-    /// What makes an export, or fetches it.
     fn export_source(
         self: &Arc<Self>,
         capacity: &Capacity,
@@ -221,7 +218,6 @@ impl Reads {
         })
     }
 
-    /// Makes an export before anybody asks for it ([`Exports::make_ahead`]).
     pub(in crate::service) async fn make_ahead(
         self: &Arc<Self>,
         capacity: &Capacity,
@@ -384,9 +380,7 @@ impl Reads {
     }
 }
 
-/// The count that `total` asks for.
 struct Matching {
-    /// The key of the answer that is this count.
     key: Option<CacheKey>,
     request: Arc<ReadRequest>,
 }

@@ -48,22 +48,18 @@ impl StageName {
     }
 }
 
-/// Sees an answer being made.
 pub(in crate::service) struct Observer {
     /// What opening the file and selecting ask for.
     pub selecting: Arc<ReaderMetrics>,
-    /// What the body asks for.
     pub answering: Arc<ReaderMetrics>,
     /// The stages so far, in their order, with their durations.
     pub stages: Vec<(StageName, Duration)>,
     lap: Instant,
     /// The file, and the estimated work in bytes.
     pub opened: Option<(VersionReader, u64)>,
-    /// The plans.
     pub explained: Option<Explained>,
     /// Bytes of documents that were sorted on disk.
     pub spilled_bytes: Option<u64>,
-    /// Columns of a table.
     pub columns: Option<usize>,
 }
 
@@ -92,7 +88,6 @@ impl Observer {
         self.took(stage, self.lap.elapsed());
     }
 
-    /// The file is open.
     pub(in crate::service) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
         self.over(StageName::Open);
         self.opened = Some((reader.clone(), work_bytes));
@@ -103,14 +98,12 @@ impl Observer {
         self.over(StageName::Wait);
     }
 
-    /// The selection is known.
     pub(in crate::service) fn selected(&mut self, explained: Explained) {
         self.took(StageName::Plan, explained.planning);
         self.took(StageName::Select, explained.selecting);
         self.explained = Some(explained);
     }
 
-    /// What matches has been counted.
     pub(in crate::service) fn counted(&mut self) {
         self.over(StageName::Count);
     }
@@ -121,7 +114,6 @@ impl Observer {
         self.spilled_bytes = Some(spilled_bytes);
     }
 
-    /// The columns of a table are known.
     pub(in crate::service) fn columns_found(&mut self, columns: usize) {
         self.over(StageName::Columns);
         self.columns = Some(columns);

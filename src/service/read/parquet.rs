@@ -74,7 +74,6 @@ struct Held {
     _permit: Permit,
 }
 
-/// The budgets for the memory of a row group.
 struct Memory {
     capacity: Capacity,
     size_bytes: usize,
@@ -162,7 +161,6 @@ impl Workspace {
     }
 }
 
-/// The part of a row group that a reader gets.
 enum Piece {
     Memory(Bytes),
     Disk(SpilledBytes),
@@ -460,13 +458,11 @@ async fn give(
 struct Placing(AbortOnDropHandle<Result<Bytes, ReadError>>);
 
 impl Placing {
-    /// Waits until they are there. Returns them.
     async fn done(self) -> Result<Bytes, ReadError> {
         self.0.await.map_err(QueryError::from)?
     }
 }
 
-/// Where encoded bytes wait for their reader.
 #[derive(Clone)]
 struct Waiting {
     capacity: Capacity,

@@ -43,7 +43,6 @@ const PAGE_BYTES: usize = 256 << 10;
 /// Bytes of an answer in the cache besides its body.
 const OVERHEAD_BYTES: usize = 256;
 
-/// Which answer, and how it is coded.
 type Key = (CacheKey, ContentCoding);
 
 /// Where an answer goes that only one can have.
@@ -53,12 +52,10 @@ type Own = Arc<Mutex<Option<Answer>>>;
 #[derive(Clone)]
 pub(in crate::service) struct Responses {
     kept: Cache<Key, Kept, foldhash::fast::RandomState>,
-    /// What is being made now.
     single_flight: Arc<SingleFlight<Key, Result<Kept, ReadError>>>,
     capacity_bytes: u64,
 }
 
-/// What is known of an answer.
 #[derive(Clone)]
 enum Kept {
     Small(Small),
@@ -68,7 +65,6 @@ enum Kept {
     Once,
 }
 
-/// What to do with an answer that was made.
 #[derive(Debug, PartialEq, Eq)]
 enum Keep {
     Now,

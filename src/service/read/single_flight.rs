@@ -13,7 +13,6 @@ const MOST_ENTRIES: usize = 1_024;
 /// Work that is under way. All who wait for it drive it; it stops when they have all left.
 pub(in crate::service) type Work<T> = Shared<BoxFuture<'static, T>>;
 
-/// The running work, by its key.
 pub(in crate::service) struct SingleFlight<K, T: Clone> {
     works: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
 }
@@ -50,7 +49,6 @@ impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
         self.works.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody waits for anything.
     #[cfg(test)]
     pub(in crate::service) fn is_idle(&self) -> bool {
         self.works().values().all(|work| work.upgrade().is_none())

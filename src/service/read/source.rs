@@ -13,7 +13,6 @@ use crate::query::fetch::selection::Positions;
 use crate::query::{Engine, QueryError};
 use crate::service::lookup::error::ReadError;
 
-/// Where an answer's entities come from.
 pub(in crate::service) struct Source {
     documents: SelectedDocuments,
     reshape: Reshape,
@@ -28,23 +27,19 @@ impl Source {
         &self.documents
     }
 
-    /// What becomes of its entities before they are written.
     pub(in crate::service) fn reshape(&self) -> &Reshape {
         &self.reshape
     }
 
-    /// Bytes of a document on average.
     pub(in crate::service) fn mean_bytes(&self) -> u64 {
         let layout = self.documents.reader().layout();
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
     }
 
-    /// Bytes of all its documents, about.
     pub(in crate::service) fn document_bytes(&self) -> u64 {
         self.mean_bytes().saturating_mul(self.documents.len())
     }
 
-    /// The units to fetch the entities in.
     pub(in crate::service) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
         self.documents.units()
     }

@@ -41,21 +41,17 @@ const MOST_ENTITIES: u64 = 8_192;
 /// A unit that lay for longer was made for a slow reader.
 const LEFT_LYING: Duration = Duration::from_secs(1);
 
-/// The parts of a streamed body.
 pub(in crate::service) struct Paced<F> {
-    /// Where and when units are encoded.
     pub capacity: Capacity,
     /// The body's place among all, until it ends.
     pub place: StreamPermit,
     pub selected: u64,
-    /// Bytes of a document on average.
     pub mean_bytes: u64,
     /// Encodes the first entities of a unit, until they have at least so many bytes or are all; gives the place after
     /// the last one, too. Called for all units in order, and again for what is left of one.
     pub encode: F,
 }
 
-/// A unit in the making.
 struct Making {
     places: Range<u64>,
     room: Option<Permit>,
@@ -79,7 +75,6 @@ struct State<F> {
     making: VecDeque<Making>,
     /// Bytes of documents that the next unit should have.
     unit_bytes: u64,
-    /// Units to be made at once.
     window: usize,
     /// Bytes for each entity: of its document, or of what the last unit became if that was more.
     entity_bytes: u64,
@@ -90,7 +85,6 @@ where
     F: FnMut(Unit, u64) -> W + Send + 'static,
     W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
 {
-    /// The body's parts, in order, up to its first error.
     pub(in crate::service) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         let state = State {
             next: 0,
@@ -129,7 +123,6 @@ where
         Ok(Some(self.paced.capacity.admission().held(bytes, room, memory)))
     }
 
-    /// Begins as many units as may be made now.
     fn begin(&mut self) {
         while self.making.len() < self.window && self.next < self.paced.selected {
             let all = self.next..self.paced.selected;
@@ -222,7 +215,6 @@ mod tests {
     use crate::service::admission::tenants::TenantNumbers;
     use crate::service::rate_limit::Client;
 
-    /// An engine of two threads, and its directory.
     fn engine() -> (Engine, tempfile::TempDir) {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let long = Duration::from_secs(600);

@@ -23,7 +23,6 @@ use crate::service::webhook::deliveries::Deliveries;
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How often it gives one.
 const HEARTBEAT: Duration = Duration::from_secs(20);
 
 /// How often the end of an attempt is tried again to be recorded, at first and at most.
@@ -35,7 +34,6 @@ const UNRECORDED: usize = 1_000;
 /// How many attempts of a dataset are looked through for one that has just ended.
 const ATTEMPTS: u32 = 50;
 
-/// The attempts of this process.
 pub(in crate::service) struct Attempts {
     catalog: Catalog,
     former: Arc<FormerProcesses>,
@@ -68,7 +66,6 @@ impl Attempts {
         self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets an attempt whose end was not recorded.
     fn forget(&self, dataset: DatasetId, attempt: AttemptId) {
         let mut unrecorded = self.unrecorded();
         if unrecorded.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
@@ -188,7 +185,6 @@ impl Attempts {
         }
     }
 
-    /// The version that an attempt ended with.
     async fn published_by(&self, lease: &RefreshLease) -> Result<Option<VersionRecord>, CatalogError> {
         let attempts = self.catalog.last_attempts(lease.dataset.id, ATTEMPTS).await?;
         let outcome =

@@ -18,7 +18,6 @@ const TOLERANCE: TimeDelta = TimeDelta::seconds(2);
 #[derive(Debug, Default)]
 pub(super) struct ClockWatch(Mutex<Option<ClockReading>>);
 
-/// What the clock showed at an instant.
 #[derive(Clone, Copy, Debug)]
 struct ClockReading {
     time: DateTime<Utc>,

@@ -29,7 +29,6 @@ pub struct ImportProgress {
     pub(in crate::service) stage: Stage,
     /// Counts the bytes that have come, where the source has to be received first.
     pub(in crate::service) received: OnceLock<Progress>,
-    /// Bytes read from the source.
     pub bytes_read: AtomicU64,
     /// Bytes of the source; 0 while unknown.
     pub bytes_total: AtomicU64,
@@ -46,10 +45,8 @@ impl ImportProgress {
     }
 }
 
-/// The entities of a document.
 pub(in crate::service) struct Decoded {
     pub spooled: Spooled,
-    /// What whoever sent it should know.
     pub warnings: Vec<String>,
 }
 
@@ -68,7 +65,6 @@ impl Decoding {
         (&mut self.begun).await.ok()
     }
 
-    /// Waits until all is decoded.
     pub(in crate::service) async fn wait(&mut self) -> Result<(), RefreshError> {
         if self.done.is_none() {
             self.done = Some((&mut self.work).await??);
@@ -76,7 +72,6 @@ impl Decoding {
         Ok(())
     }
 
-    /// The entities, once all are decoded.
     pub(in crate::service) async fn finish(mut self) -> Result<Decoded, RefreshError> {
         self.wait().await?;
         self.done.ok_or(RefreshError::Worker)

@@ -11,43 +11,32 @@ use crate::storage::shortage::Shortage;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
-    /// There is no such dataset, or not for this caller.
     #[error("there is no such dataset")]
     NotFound,
     #[error("the dataset is frozen; unfreeze it first")]
     Frozen,
-    /// Another refresh of the dataset is running.
     #[error("another refresh of the dataset is running; try again when it has ended")]
     Busy,
     #[error("the dataset's source is push, so there is nothing to fetch: send the entities, or give it a source URL")]
     NothingToFetch,
-    /// The dataset is made of what its URL gives, not of what is pushed.
     #[error("the dataset has a source URL, so entities cannot be pushed: set its source to push first")]
     NotPushed,
-    /// The source cannot be fetched or used.
     #[error(transparent)]
     Source(SourceError),
-    /// The version file cannot be written.
     #[error("writing the version")]
     Storage(#[source] StorageError),
     #[error("the catalog")]
     Catalog(#[source] CatalogError),
-    /// The dataset's record holds a path that is none.
     #[error("the dataset's records_path")]
     RecordsPath(#[from] PathError),
-    /// There is no room for what is received and decoded.
     #[error(transparent)]
     Full(#[from] SpoolFull),
-    /// Too many others are at it.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The attempt was too slow with a sign of life, and another may have taken the dataset over.
     #[error("the refresh lost its lease: the catalog did not answer in time, or another refresh took over")]
     LeaseLost,
-    /// The process has not the role for it.
     #[error("this server makes no versions (server.roles has no refresh); ask one that does")]
     NotHere,
-    /// The process is about to stop.
     #[error("the service stopped before the refresh ended")]
     Stopping,
     #[error("the refresh's worker ended early")]

@@ -13,11 +13,9 @@ use crate::config::Config;
 use crate::model::ids::DatasetId;
 use crate::service::maintenance::scratch::Scratch;
 
-/// Knows which processes are gone.
 pub(in crate::service) struct FormerProcesses {
     catalog: Catalog,
     scratch: Arc<Scratch>,
-    /// The name of this node.
     node: Option<String>,
     /// Whether all processes that use the catalog have this data directory.
     own_catalog: bool,
@@ -33,7 +31,6 @@ impl FormerProcesses {
         FormerProcesses { catalog, scratch, node, own_catalog: config.catalog.url.is_none() }
     }
 
-    /// Whether the process that holds this is known to have ended.
     fn is_gone(&self, held: &HeldRefresh) -> bool {
         let Some(holder) = &held.holder else { return false };
         let has_this_directory = self.own_catalog || (self.node.is_some() && holder.node == self.node);

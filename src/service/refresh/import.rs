@@ -31,7 +31,6 @@ use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::service::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
 use crate::source::{InferTypes, Opened, SourceError, SourceInput};
 
-/// The source of an import, and the owner.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
     /// A path of a local file, `-` for standard input, or the URL of a source: http, https, s3 or store.
@@ -41,7 +40,6 @@ pub struct ImportRequest {
     pub owner_email: String,
     /// What the dataset is, where that is said, whether it is created or not; nothing unsays it.
     pub about: About,
-    /// Whether a dataset that is created is private.
     pub private: bool,
     /// The source's format; `None` detects it.
     pub format: Option<SourceFormat>,
@@ -55,17 +53,13 @@ pub struct ImportRequest {
     pub infer_types: bool,
 }
 
-/// A version that was imported.
 #[derive(Clone, Debug)]
 pub struct Imported {
     pub dataset_id: DatasetId,
-    /// The dataset's name in URLs.
     pub name_slug: String,
     pub version: VersionNumber,
     pub entity_count: u64,
-    /// The key for reading the dataset, where it is private.
     pub private_key: Option<Secret>,
-    /// What its owner should know of the version.
     pub warnings: Vec<String>,
 }
 
@@ -74,23 +68,14 @@ pub struct Imported {
 pub enum ImportError {
     #[error("there is no user {0}; add one with `strata user add`")]
     NoOwner(String),
-    /// The name cannot be a dataset's.
     #[error("--name: {0}")]
     Name(#[from] InvalidDatasetName),
-    /// The dataset exists and is public, so it cannot become private this way.
     #[error("the dataset exists and is public: --private is for new datasets")]
     NotPrivate,
-    /// What is said of the dataset cannot be said.
     #[error("--{field}: {problem}")]
-    About {
-        field: &'static str,
-        /// What is wrong with it, and what would be right.
-        problem: String,
-    },
-    /// The owner's plan allows no more datasets.
+    About { field: &'static str, problem: String },
     #[error("the owner's plan allows at most {limit} active datasets")]
     PlanLimit { limit: u64 },
-    /// No version was made of the source.
     #[error(transparent)]
     Refresh(#[from] RefreshError),
 }
@@ -266,7 +251,6 @@ impl Ingest {
     }
 }
 
-/// The name of standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// The local file that a source is: a path, a `file:` URL, which no dataset may have as its source, or `-` for

@@ -35,9 +35,7 @@ pub(in crate::service) const HEAD_BYTES: usize = 64 << 10;
 /// The member of a pushed body that names its dataset.
 pub(in crate::service) const DATASET_ID: &str = "dataset_id";
 
-/// The bytes of entities, and what is known about them.
 pub(in crate::service) struct Document {
-    /// The bytes.
     pub input: SourceInput,
     /// The format; `None` detects it.
     pub format: Option<SourceFormat>,
@@ -96,7 +94,6 @@ impl Ingest {
         Ingest { config, catalog, store, outgoing, scratch, receiving, permits, budget }
     }
 
-    /// Waits for a permit.
     pub(in crate::service) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
         Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
     }
@@ -106,7 +103,6 @@ impl Ingest {
         self.permits.held()
     }
 
-    /// Waits for a place among what is received.
     pub(in crate::service) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
         Ok(self.receiving.acquire(Holder::User(user), 1).await?)
     }
@@ -116,17 +112,14 @@ impl Ingest {
         self.receiving.try_acquire(Holder::User(user), 1)
     }
 
-    /// An empty spool, charged to a user.
     pub(in crate::service) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
         Spool::create(self.scratch.restored_path(), self.budget.charge(user.get()))
     }
 
-    /// The disk that spools may take.
     pub(in crate::service) fn budget(&self) -> &SpoolBudget {
         &self.budget
     }
 
-    /// Brings the metrics that show a state up to date.
     pub(in crate::service) fn update_metrics(&self) {
         self.receiving.update_metrics();
         self.permits.update_metrics();
@@ -134,20 +127,16 @@ impl Ingest {
     }
 }
 
-/// Entities that were received whole, and the right to write them.
 pub struct PushedEntities {
     pub(in crate::service) spooled: Spooled,
     pub(in crate::service) permit: RefreshPermit,
 }
 
-/// A pushed JSON body that was received and decoded whole.
 pub struct Pushed {
-    /// Its members beside the entities.
     pub members: EnvelopeFields,
     pub entities: PushedEntities,
 }
 
-/// A document that is being received, and its place.
 pub(in crate::service) struct Receiving {
     receiver: Receiver,
     /// All but the bytes.
@@ -157,12 +146,10 @@ pub(in crate::service) struct Receiving {
 }
 
 impl Receiving {
-    /// Counts the bytes that have come.
     pub(in crate::service) fn progress(&self) -> Progress {
         self.receiver.progress()
     }
 
-    /// Receives the rest of the document.
     pub(in crate::service) async fn receive(self) -> Result<Document, RefreshError> {
         let received = self.receiver.receive().await?;
         drop(self.place);
@@ -253,7 +240,6 @@ impl Ingest {
         LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window }
     }
 
-    /// Whether a dataset is the user's.
     pub async fn check_owned(&self, user: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
         Ok(self.catalog.owned_dataset(user, dataset).await.map(drop)?)
     }

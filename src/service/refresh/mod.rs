@@ -69,14 +69,11 @@ use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{InferTypes, Opened, SourceError};
 use crate::storage::budget::SpoolCharge;
 
-/// Where the entities of a refresh come from.
 pub(in crate::service) enum Entities {
     /// From the dataset's URL, in this place among what is received, or in one that is waited for.
     Fetched(Option<Permit>),
     Imported(Box<ImportRequest>),
-    /// From a body that still comes.
     Pushed {
-        /// What has come of it.
         receiving: Box<Receiving>,
         /// While it comes, tells that its sender has left.
         left: CancellationToken,
@@ -87,15 +84,12 @@ pub(in crate::service) enum Entities {
     Decoded(Box<Decoding>, RefreshPermit),
 }
 
-/// A version that was made.
 #[derive(Debug)]
 pub struct Refreshed {
     pub record: VersionRecord,
-    /// What its owner should know of it.
     pub warnings: Vec<String>,
 }
 
-/// The entities of the version to be.
 enum Content {
     New(WrittenFile),
     Shared(VersionFile),
@@ -239,7 +233,6 @@ impl Refreshes {
         outcome
     }
 
-    /// The next version, before it is published.
     async fn make(
         &self,
         lease: &RefreshLease,
@@ -409,12 +402,10 @@ pub(in crate::service) fn log_warnings(dataset: DatasetId, warnings: &[String]) 
     }
 }
 
-/// What cells of tables become.
 fn infer_types(dataset: &Dataset) -> InferTypes {
     if dataset.infer_types { InferTypes::Tables } else { InferTypes::No }
 }
 
-/// Where in a document the dataset's entities are.
 fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>, RefreshError> {
     Ok(dataset.records_path.as_deref().map(FieldPath::parse).transpose()?)
 }

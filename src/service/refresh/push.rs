@@ -15,13 +15,10 @@ use crate::service::refresh::{Entities, Refreshed, Refreshes};
 use crate::source::{InferTypes, SourceError};
 use crate::storage::budget::SpoolCharge;
 
-/// Entities that an owner sends.
 pub struct Push<S> {
     /// The dataset, where the request names it; otherwise the body does.
     pub dataset: Option<DatasetId>,
-    /// The body as it comes.
     pub body: S,
-    /// What the body is announced as.
     pub content_type: Option<String>,
     /// The name of the file that it is, whose extension may tell the format.
     pub name: Option<String>,

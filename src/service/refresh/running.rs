@@ -12,7 +12,6 @@ use crate::service::refresh::Refreshes;
 use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::stage::RefreshStage;
 
-/// How far a refresh is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {
     pub stage: RefreshStage,
@@ -52,7 +51,6 @@ impl Running {
         Running { refreshes: Mutex::default(), watches: Mutex::default(), most_watches }
     }
 
-    /// Shows how far a refresh is, until the guard is dropped.
     pub(super) fn enter(self: &Arc<Self>, dataset: DatasetId, progress: &Arc<ImportProgress>) -> Entered {
         locked(&self.refreshes).insert(dataset, progress.clone());
         Entered { running: self.clone(), dataset, progress: progress.clone() }

@@ -40,7 +40,6 @@ const CLEAN_UP: Duration = Duration::from_secs(60);
 /// Schedules looked at in one round.
 const AT_ONCE: u32 = 100;
 
-/// The outcome of a schedule that is due.
 enum Due {
     Left,
     /// It has another time now; there was nothing to run, or another process runs it.
@@ -48,7 +47,6 @@ enum Due {
     Begun,
 }
 
-/// Refreshes datasets when their schedules say.
 pub struct Schedules {
     config: Arc<Config>,
     catalog: Catalog,
@@ -185,7 +183,6 @@ impl Schedules {
         Ok(advanced)
     }
 
-    /// When a dataset of this schedule is due next.
     fn due_after(&self, schedule: &Schedule, after: DateTime<Utc>, dataset: DatasetId) -> Option<DateTime<Utc>> {
         schedule.due_after(after, dataset, Duration::from_secs(self.config.sources.schedule_spread_s))
     }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What a refresh does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RefreshStage {
@@ -12,7 +11,6 @@ pub enum RefreshStage {
     /// The source, or the body, comes.
     Receiving,
     Decoding,
-    /// The version file is written.
     Writing,
     Publishing,
 }
@@ -26,7 +24,6 @@ impl RefreshStage {
         RefreshStage::Publishing,
     ];
 
-    /// Its name: `waiting`, `receiving`, `decoding`, `writing`, `publishing`.
     pub fn name(self) -> &'static str {
         match self {
             RefreshStage::Waiting => "waiting",

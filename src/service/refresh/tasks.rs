@@ -35,7 +35,6 @@ impl RefreshTasks {
         self.tasks.spawn(refresh.in_current_span()).await.map_err(|_| RefreshError::Worker)?
     }
 
-    /// Begins a refresh that nobody waits for.
     pub(in crate::service) fn begin(&self, refresh: impl Future<Output = ()> + Send + 'static) {
         if !self.closed.load(Ordering::SeqCst) {
             self.tasks.spawn(refresh);
@@ -47,7 +46,6 @@ impl RefreshTasks {
         self.tasks.spawn(work);
     }
 
-    /// Completes when what runs is to end.
     pub(in crate::service) async fn stopped(&self) {
         self.stop.cancelled().await;
     }

@@ -45,7 +45,6 @@ const RESERVED: Duration = Duration::from_secs(300);
 /// How often a writer gives one.
 const RENEWED: Duration = Duration::from_secs(75);
 
-/// The version files of a catalog in its store.
 pub(in crate::service) struct VersionFiles {
     catalog: Catalog,
     store: Store,
@@ -74,7 +73,6 @@ impl VersionFiles {
         is_sound(&self.store, file).await
     }
 
-    /// A file that the catalog records, ready to be read.
     pub(in crate::service) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
     }
@@ -108,7 +106,6 @@ impl VersionFiles {
         Ok(ReservedFile::new(self.clone(), path, ReservedBy::Itself))
     }
 
-    /// The path that was reserved with a refresh's lease.
     pub(in crate::service) fn reserved_with(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
         ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservedBy::Lease)
     }
@@ -149,7 +146,6 @@ impl VersionFiles {
     }
 }
 
-/// Who keeps a path reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReservedBy {
     /// A reservation of its own, which its writer renews.
@@ -158,7 +154,6 @@ enum ReservedBy {
     Lease,
 }
 
-/// How far a reserved file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Reserved,
@@ -167,7 +162,6 @@ enum Stage {
     Left,
 }
 
-/// Writes a file to its path.
 type WriteFile = Box<dyn FnOnce(&ReservedFile) -> Result<Written, StorageError> + Send>;
 
 /// A path that is reserved for a version file. It is abandoned when dropped.
@@ -181,7 +175,6 @@ pub(in crate::service) struct ReservedFile {
 
 /// A version file that is written and that no record names yet. It is abandoned when dropped.
 pub(in crate::service) struct WrittenFile {
-    /// What is to be recorded of it.
     pub new: NewFile,
     reserved: ReservedFile,
 }

@@ -62,13 +62,10 @@ pub struct Usage {
     tables: ArcSwap<Tables>,
     full: Notify,
     unwritten: Mutex<Unwritten>,
-    /// What this process adds under.
     writer: String,
 }
 
-/// The counts of an interval.
 struct Tables {
-    /// Of datasets that were looked up.
     found: Table,
     named: Table,
 }
@@ -252,17 +249,14 @@ impl Usage {
 }
 
 impl UsageMeter {
-    /// The answer is 304.
     pub fn not_modified(&self) {
         self.add(UsageCounts { not_modified: 1, ..UsageCounts::default() });
     }
 
-    /// The answer is 429.
     pub fn rate_limited(&self) {
         self.add(UsageCounts { rate_limited: 1, ..UsageCounts::default() });
     }
 
-    /// So many bytes of the body are sent.
     pub fn sent(&self, bytes: u64) {
         self.add(UsageCounts { bytes, ..UsageCounts::default() });
     }

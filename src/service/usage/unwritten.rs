@@ -53,7 +53,6 @@ impl Unwritten {
         Some((self.number, &self.batch))
     }
 
-    /// The batch is in the catalog.
     pub(super) fn written(&mut self) {
         self.batch.clear();
     }

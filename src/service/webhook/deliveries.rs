@@ -28,7 +28,6 @@ const AT_ONCE: usize = 32;
 /// How often other processes' versions are looked for.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Deliveries cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
     #[error("the catalog")]
@@ -57,12 +56,10 @@ impl Deliveries {
         Deliveries { config, catalog, outgoing, due, slots, tasks, sender: OnceLock::new() }
     }
 
-    /// Wakes the loop: something may be due.
     pub(in crate::service) fn wake(&self) {
         self.due.notify_one();
     }
 
-    /// Sends what is due until `stop`.
     pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let round = async {
@@ -88,7 +85,6 @@ impl Deliveries {
         sent
     }
 
-    /// Waits for what is being sent.
     pub(in crate::service) async fn sent(&self) {
         self.tasks.wait().await;
     }

@@ -27,7 +27,6 @@ const LOST: &str = "its process ended, or could not reach the catalog, before th
 /// How long after its time is over a delivery is taken for lost.
 const LATE: TimeDelta = TimeDelta::seconds(60);
 
-/// Keeps the webhooks of datasets.
 pub struct Webhooks {
     config: Arc<Config>,
     catalog: Catalog,
@@ -121,7 +120,6 @@ impl Webhooks {
         self.writes.run(owner.id, self.catalog.delete_webhook(id)).await
     }
 
-    /// The webhook of a dataset, if there is one.
     pub async fn find(&self, owner: &User, id: DatasetId) -> Result<Option<Webhook>, ManageError> {
         self.catalog.owned_dataset(owner.id, id).await?;
         Ok(self.catalog.webhook(id).await?)

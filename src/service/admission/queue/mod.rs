@@ -37,7 +37,6 @@ pub(in crate::service) struct Shares {
 }
 
 impl Shares {
-    /// Units that all anonymous holders may have together.
     pub(in crate::service) fn anonymous_units(&self) -> u64 {
         let kept = percent(self.units, self.user_percent).div_ceil(100);
         self.units.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX)).max(1)
@@ -64,7 +63,6 @@ struct Account<W> {
     queue: VecDeque<Waiter<W>>,
 }
 
-/// The state of a gate.
 pub(in crate::service) struct FairQueue<W> {
     shares: Shares,
     accounts: HashMap<Holder, Account<W>, foldhash::fast::RandomState>,
@@ -95,9 +93,7 @@ enum NextInLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Share,
-    /// What is kept for users.
     Reserve,
-    /// Units that are not free.
     Units,
 }
 

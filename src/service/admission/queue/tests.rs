@@ -22,7 +22,6 @@ fn holder(number: u8) -> Holder {
     }
 }
 
-/// A queue, and what should be in it.
 struct Model {
     queue: FairQueue<u32>,
     shares: Shares,
@@ -142,7 +141,6 @@ impl Model {
     }
 }
 
-/// What happens at a gate.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Asks(u8, u64),

@@ -22,7 +22,6 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// A name for who makes an export.
     pub(super) fn new_maker() -> String {
         hex::encode(rand::random::<[u8; 16]>())
     }

@@ -116,7 +116,6 @@ impl SharedExports {
     }
 }
 
-/// An export that somebody needs.
 struct Asked {
     shared: Arc<SharedExports>,
     /// Its key, as the catalog has it.
@@ -181,7 +180,6 @@ impl Asked {
         }
     }
 
-    /// Its blocks, as they come from the store.
     async fn open(
         &self,
         capacity: &Capacity,
@@ -300,7 +298,6 @@ fn is_the_same(first: &SharedExport, made: &MadeFile) -> bool {
     is_same
 }
 
-/// An export on its way from the store.
 struct Reading {
     asked: Asked,
     export: SharedExport,

@@ -35,10 +35,8 @@ const FETCHES: usize = 3;
 /// Bytes that are fetched for a client alone with a request, one at a time.
 const CLIENT_BYTES: u64 = 4 * BLOCK_BYTES;
 
-/// What is wrong with an object.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ObjectError {
-    /// It is not what was written.
     #[error("the object is damaged: {0}")]
     Damaged(&'static str),
     #[error(transparent)]
@@ -46,7 +44,6 @@ pub(super) enum ObjectError {
     /// Others are on their way, and hold all places for too long.
     #[error("the store is too slow with others")]
     Busy,
-    /// The file that it is made of cannot be read.
     #[error("the export's file")]
     File(#[from] std::io::Error),
 }
@@ -69,7 +66,6 @@ impl ObjectError {
     }
 }
 
-/// A path for another object, which nobody can guess.
 pub(super) fn new_path() -> String {
     let name = hex::encode(rand::random::<[u8; 16]>());
     format!("{SHARED_EXPORTS_FOLDER}/{}/{name}.parquet", &name[..2])
@@ -130,7 +126,6 @@ pub(super) async fn remove(store: &Store, path: &str) {
 pub(super) struct Blocks {
     sums: Arc<[u32]>,
     pieces: BoxStream<'static, Result<Bytes, ObjectError>>,
-    /// What is held until the end.
     _held: Option<Box<dyn Any + Send>>,
 }
 
@@ -169,7 +164,6 @@ impl Blocks {
         Blocks { _held: Some(Box::new(held)), ..self }
     }
 
-    /// The checksums of all blocks.
     pub(super) fn sums(&self) -> &Arc<[u32]> {
         &self.sums
     }

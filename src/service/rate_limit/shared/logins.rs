@@ -14,7 +14,6 @@ use crate::service::rate_limit::Client;
 /// For how long a client is known for an e-mail address from its last log-in.
 const KNOWN: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Bounds, as `account::login_limits` has them.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::service) struct LoginBounds {
     /// Wrong passwords in a row that are free. 0 switches the bound off.
@@ -22,9 +21,7 @@ pub(in crate::service) struct LoginBounds {
     /// Wrong passwords for an address in a window. 0 switches the bound off.
     pub per_window: u64,
     pub longest_pause: Duration,
-    /// After how long without another one wrong passwords are forgotten.
     pub forgotten: Duration,
-    /// How long the window of an address lasts.
     pub window: Duration,
 }
 

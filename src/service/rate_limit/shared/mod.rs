@@ -65,7 +65,6 @@ pub(in crate::service) fn limiter(
     }
 }
 
-/// Gives milliseconds since 1970.
 type ServerClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 pub struct SharedRateLimiter {
@@ -180,7 +179,6 @@ impl RateLimiter for SharedRateLimiter {
     }
 }
 
-/// What the script of windows returns.
 struct Window {
     within: bool,
     counted: u64,
@@ -210,7 +208,6 @@ fn name_of_bucket(bucket: Bucket) -> &'static str {
     }
 }
 
-/// A client in the name of a key.
 fn name_of(client: Client) -> String {
     match client {
         Client::V4(octets) => Ipv4Addr::from(octets).to_string(),
