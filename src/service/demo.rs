@@ -163,16 +163,12 @@ enum EntryError {
 }
 
 pub struct Demo {
-    catalog: Catalog,
-    accounts: Arc<Accounts>,
-    imports: Arc<Imports>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) accounts: Arc<Accounts>,
+    pub(in crate::service) imports: Arc<Imports>,
 }
 
 impl Demo {
-    pub(in crate::service) fn new(catalog: Catalog, accounts: Arc<Accounts>, imports: Arc<Imports>) -> Demo {
-        Demo { catalog, accounts, imports }
-    }
-
     /// The example queries for datasets of the demo among these: each with its place in the list. One look-up, and none
     /// where no dataset has the name of one of the demo's.
     pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [DemoExample])>, ManageError> {

@@ -133,15 +133,11 @@ impl Drop for Seen<'_> {
 
 /// The writes of owners in the catalog: all of them go through here.
 pub(in crate::service) struct OwnerWrites {
-    gates: Arc<CatalogGates>,
-    lookups: Arc<Lookups>,
+    pub(in crate::service) gates: Arc<CatalogGates>,
+    pub(in crate::service) lookups: Arc<Lookups>,
 }
 
 impl OwnerWrites {
-    pub(in crate::service) fn new(gates: Arc<CatalogGates>, lookups: Arc<Lookups>) -> OwnerWrites {
-        OwnerWrites { gates, lookups }
-    }
-
     /// Runs a write of an owner, in the owner's permit, and makes it seen at once by the reads of this process.
     pub(in crate::service) async fn run<T, E>(
         &self,

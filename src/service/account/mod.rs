@@ -57,15 +57,11 @@ const TOKEN_NAME_BYTES: usize = limits::TOKEN_NAME_BYTES;
 const EMAIL_BYTES: usize = limits::EMAIL_BYTES;
 
 pub struct Accounts {
-    catalog: Catalog,
-    writes: Arc<OwnerWrites>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) writes: Arc<OwnerWrites>,
 }
 
 impl Accounts {
-    pub(in crate::service) fn new(catalog: Catalog, writes: Arc<OwnerWrites>) -> Accounts {
-        Accounts { catalog, writes }
-    }
-
     /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
     /// On an error nothing is added.
     pub async fn add_user(

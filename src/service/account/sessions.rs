@@ -63,16 +63,12 @@ fn end(sessions: &config::Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) ->
 }
 
 pub struct Sessions {
-    config: Arc<Config>,
-    catalog: Catalog,
-    gates: Arc<CatalogGates>,
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) gates: Arc<CatalogGates>,
 }
 
 impl Sessions {
-    pub(in crate::service) fn new(config: Arc<Config>, catalog: Catalog, gates: Arc<CatalogGates>) -> Sessions {
-        Sessions { config, catalog, gates }
-    }
-
     /// Whose API token this is and what it allows, for who sends it; `None` if it is none or has expired. One look-up.
     pub async fn user_of_token(&self, client: Client, token: &str) -> Result<Option<TokenUser>, ManageError> {
         if !token.starts_with(Secret::API_TOKEN_PREFIX) {

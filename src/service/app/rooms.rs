@@ -1,6 +1,6 @@
 //! The rooms of the service, made of its parts from the bottom to the top.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio_util::task::TaskTracker;
 
@@ -29,6 +29,7 @@ use crate::service::dataset::listings::Listings;
 use crate::service::dataset::profile::Profiles;
 use crate::service::demo::Demo;
 use crate::service::explain::Explains;
+use crate::service::export_cache::asked::AskedExports;
 use crate::service::export_cache::{Exports, SharedExports};
 use crate::service::lookup::Lookups;
 use crate::service::maintenance::Maintenance;
@@ -45,6 +46,7 @@ use crate::service::refresh::attempts::Attempts;
 use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::import::Imports;
 use crate::service::refresh::ingest::Ingest;
+use crate::service::refresh::running::Running;
 use crate::service::refresh::scheduler::Schedules;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::VersionFiles;
@@ -120,80 +122,133 @@ impl Rooms {
         let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
-        let writes = Arc::new(OwnerWrites::new(catalog_gates.clone(), lookups.clone()));
-        let binding = Arc::new(StoreBinding::new(config.clone(), catalog.clone(), store.clone()));
-        let maintenance = Maintenance::new(config.clone(), catalog.clone(), store.clone(), binding.clone());
-        let (probed, probes) = (store.for_probes(), catalog.clone());
-        let probed_binding = Arc::new(StoreBinding::new(config.clone(), probes, probed.clone()));
-        let readiness = Readiness::new(config.clone(), catalog.clone(), probed, probed_binding);
+        let writes = Arc::new(OwnerWrites { gates: catalog_gates.clone(), lookups: lookups.clone() });
+        let binding_of = |store| Arc::new(StoreBinding { config: config.clone(), catalog: catalog.clone(), store });
+        let binding = binding_of(store.clone());
+        let maintenance = Maintenance {
+            config: config.clone(),
+            catalog: catalog.clone(),
+            store: store.clone(),
+            binding: binding.clone(),
+        };
+        let probed = store.for_probes();
+        let readiness = Readiness::new(config.clone(), catalog.clone(), probed.clone(), binding_of(probed));
 
         let responses = Responses::new(config.cache.response_bytes);
-        let kept = (responses.clone(), exports.clone());
-        let exports = (exports, SharedExports::new(&config, catalog.clone(), store.clone()));
         let own = node.clone().map(|node| (node, scratch.process()));
         let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
-        let reads = Arc::new(Reads::new(config.clone(), files(), capacity.clone(), responses, exports));
-        let exports_ahead = {
-            let (most, lookups) = (config.cache.exports_ahead, lookups.clone());
-            Arc::new(ExportsAhead::new(most, lookups, reads.clone(), capacity.clone()))
+        let reads = Arc::new(Reads {
+            config: config.clone(),
+            store: store.clone(),
+            cache: cache.clone(),
+            capacity: capacity.clone(),
+            responses: responses.clone(),
+            exports: exports.clone(),
+            shared: SharedExports::new(&config, catalog.clone(), store.clone()),
+        });
+        let exports_ahead = Arc::new(ExportsAhead {
+            asked: AskedExports::new(usize::try_from(config.cache.exports_ahead).unwrap_or(usize::MAX)),
+            lookups: lookups.clone(),
+            reads: reads.clone(),
+            capacity: capacity.clone(),
+        });
+        let explains = Explains {
+            config: config.clone(),
+            catalog: catalog.clone(),
+            capacity: capacity.clone(),
+            responses,
+            exports,
+            reads: reads.clone(),
         };
-        let explains = Explains::new(config.clone(), catalog.clone(), capacity.clone(), kept, reads.clone());
 
         let deliveries = Arc::new(Deliveries::new(config.clone(), catalog.clone(), outgoing.clone()));
-        let webhooks = Webhooks::new(config.clone(), catalog.clone(), outgoing.clone(), writes.clone());
+        let webhooks = Webhooks {
+            config: config.clone(),
+            catalog: catalog.clone(),
+            outgoing: outgoing.clone(),
+            writes: writes.clone(),
+        };
 
         let tasks = Arc::new(RefreshTasks::new());
-        let former = Arc::new(FormerProcesses::new(&config, catalog.clone(), scratch.clone(), node.clone()));
+        let former = Arc::new(FormerProcesses {
+            catalog: catalog.clone(),
+            scratch: scratch.clone(),
+            node: node.clone(),
+            own_catalog: config.catalog.url.is_none(),
+        });
         let coordinator = coordinator(&config, (node, tls), &nodes, capacity.engine(), files());
         if let Some(coordinator) = &coordinator {
             capacity.engine().distribute_by(coordinator.clone());
         }
         let spools = (scratch.clone(), disk);
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
-        let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
-        let attempts = Arc::new(Attempts::new(
-            catalog.clone(),
-            former.clone(),
-            lookups.clone(),
-            deliveries.clone(),
-            tasks.clone(),
-        ));
-        let has_role = config.server.roles.include(Role::Refresh);
+        let version_files =
+            Arc::new(VersionFiles { catalog: catalog.clone(), store: store.clone(), cache: cache.clone(), binding });
+        let attempts = Arc::new(Attempts {
+            catalog: catalog.clone(),
+            former: former.clone(),
+            lookups: lookups.clone(),
+            deliveries: deliveries.clone(),
+            tasks: tasks.clone(),
+            unrecorded: Mutex::default(),
+        });
         let most_watches = usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX);
-        let refreshes = {
-            let (catalog, ingest, files) = (catalog.clone(), ingest.clone(), version_files.clone());
-            Arc::new(Refreshes::new(catalog, ingest, files, attempts, tasks.clone(), (most_watches, has_role)))
-        };
-        let imports = Arc::new(Imports::new(
-            config.clone(),
-            catalog.clone(),
-            lookups.clone(),
-            ingest.clone(),
-            version_files.clone(),
-            refreshes.clone(),
-            tasks.clone(),
-        ));
+        let refreshes = Arc::new(Refreshes {
+            catalog: catalog.clone(),
+            ingest: ingest.clone(),
+            files: version_files.clone(),
+            attempts,
+            tasks: tasks.clone(),
+            running: Arc::new(Running::new(most_watches)),
+            has_role: config.server.roles.include(Role::Refresh),
+        });
+        let imports = Arc::new(Imports {
+            config: config.clone(),
+            catalog: catalog.clone(),
+            lookups: lookups.clone(),
+            ingest: ingest.clone(),
+            files: version_files.clone(),
+            refreshes: refreshes.clone(),
+            tasks: tasks.clone(),
+        });
         let schedules =
             Schedules::new(config.clone(), catalog.clone(), former, ingest.clone(), refreshes.clone(), tasks.clone());
 
-        let parts = (catalog.clone(), catalog_gates.clone());
-        let datasets = Datasets::new(config.clone(), parts, writes.clone(), ingest.clone(), version_files.clone());
-        let alternates = {
-            let (ingest, engine) = (ingest.clone(), capacity.engine().clone());
-            Alternates::new(catalog.clone(), writes.clone(), ingest, version_files, tasks, engine)
+        let datasets = Datasets {
+            config: config.clone(),
+            catalog: catalog.clone(),
+            gates: catalog_gates.clone(),
+            writes: writes.clone(),
+            ingest: ingest.clone(),
+            files: version_files.clone(),
         };
-        let listings = Listings::new(catalog.clone(), catalog_gates.clone());
-        let profiles = Profiles::new(lookups.clone(), files(), capacity.clone());
+        let engine = capacity.engine().clone();
+        let threads = engine.threads();
+        let alternates = Alternates {
+            catalog: catalog.clone(),
+            writes: writes.clone(),
+            ingest: ingest.clone(),
+            files: version_files,
+            tasks,
+            engine,
+        };
+        let listings = Listings { catalog: catalog.clone(), gates: catalog_gates.clone() };
+        let profiles = Profiles {
+            lookups: lookups.clone(),
+            store: store.clone(),
+            cache: cache.clone(),
+            capacity: capacity.clone(),
+        };
         let diffs = Diffs::new(catalog.clone(), files(), capacity.clone(), config.cache.diff_bytes);
-        let agent_edits = AgentEdits::new(catalog.clone(), reads.clone());
+        let agent_edits = AgentEdits { catalog: catalog.clone(), reads: reads.clone() };
 
-        let accounts = Arc::new(Accounts::new(catalog.clone(), writes.clone()));
-        let sessions = Arc::new(Sessions::new(config.clone(), catalog.clone(), catalog_gates.clone()));
-        let threads = capacity.engine().threads();
+        let accounts = Arc::new(Accounts { catalog: catalog.clone(), writes: writes.clone() });
+        let sessions =
+            Arc::new(Sessions { config: config.clone(), catalog: catalog.clone(), gates: catalog_gates.clone() });
         let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
-        let demo = Demo::new(catalog.clone(), accounts.clone(), imports.clone());
+        let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), imports: imports.clone() };
         let bodies = LargeBodies::new(&config);
         let large_responses = LargeResponses::new(capacity.clone());
         Rooms {

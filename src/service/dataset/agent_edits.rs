@@ -40,15 +40,11 @@ pub enum PullError {
 }
 
 pub struct AgentEdits {
-    catalog: Catalog,
-    reads: Arc<Reads>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) reads: Arc<Reads>,
 }
 
 impl AgentEdits {
-    pub(in crate::service) fn new(catalog: Catalog, reads: Arc<Reads>) -> AgentEdits {
-        AgentEdits { catalog, reads }
-    }
-
     /// The entities of a version of the owner's dataset, or those of its alternate, from an offset on and at most so
     /// many; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
     /// body, stops the work.

@@ -119,12 +119,12 @@ fn names(etag: &str, version: &Version) -> bool {
 }
 
 pub struct Alternates {
-    catalog: Catalog,
-    writes: Arc<OwnerWrites>,
-    pub(super) ingest: Arc<Ingest>,
-    pub(super) files: Arc<VersionFiles>,
-    pub(super) tasks: Arc<RefreshTasks>,
-    pub(super) engine: Engine,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) writes: Arc<OwnerWrites>,
+    pub(in crate::service) ingest: Arc<Ingest>,
+    pub(in crate::service) files: Arc<VersionFiles>,
+    pub(in crate::service) tasks: Arc<RefreshTasks>,
+    pub(in crate::service) engine: Engine,
 }
 
 pub(super) struct Current {
@@ -143,17 +143,6 @@ impl Current {
 }
 
 impl Alternates {
-    pub(in crate::service) fn new(
-        catalog: Catalog,
-        writes: Arc<OwnerWrites>,
-        ingest: Arc<Ingest>,
-        files: Arc<VersionFiles>,
-        tasks: Arc<RefreshTasks>,
-        engine: Engine,
-    ) -> Alternates {
-        Alternates { catalog, writes, ingest, files, tasks, engine }
-    }
-
     pub(super) async fn current(
         &self,
         owner: &User,

@@ -10,15 +10,11 @@ use crate::service::manage::ManageError;
 use crate::service::rate_limit::Client;
 
 pub struct Listings {
-    catalog: Catalog,
-    gates: Arc<CatalogGates>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) gates: Arc<CatalogGates>,
 }
 
 impl Listings {
-    pub(in crate::service) fn new(catalog: Catalog, gates: Arc<CatalogGates>) -> Listings {
-        Listings { catalog, gates }
-    }
-
     pub fn check(&self, query: Option<&str>) -> Result<(), ManageError> {
         const MOST: usize = limits::LISTINGS_QUERY_CHARACTERS;
         let invalid = |problem| Err(ManageError::Invalid { field: "q", problem });

@@ -68,25 +68,15 @@ fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
 }
 
 pub struct Datasets {
-    config: Arc<Config>,
-    catalog: Catalog,
-    gates: Arc<CatalogGates>,
-    writes: Arc<OwnerWrites>,
-    ingest: Arc<Ingest>,
-    files: Arc<VersionFiles>,
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) gates: Arc<CatalogGates>,
+    pub(in crate::service) writes: Arc<OwnerWrites>,
+    pub(in crate::service) ingest: Arc<Ingest>,
+    pub(in crate::service) files: Arc<VersionFiles>,
 }
 
 impl Datasets {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        (catalog, gates): (Catalog, Arc<CatalogGates>),
-        writes: Arc<OwnerWrites>,
-        ingest: Arc<Ingest>,
-        files: Arc<VersionFiles>,
-    ) -> Datasets {
-        Datasets { config, catalog, gates, writes, ingest, files }
-    }
-
     /// The datasets of all owners with ids greater than `after`, by id, at most `limit`: for who operates the service.
     pub async fn all(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>, ManageError> {
         Ok(self.catalog.datasets(after, limit).await?)

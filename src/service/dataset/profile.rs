@@ -71,21 +71,13 @@ pub enum ProfileError {
 }
 
 pub struct Profiles {
-    lookups: Arc<Lookups>,
-    store: Store,
-    cache: PartCache,
-    capacity: Capacity,
+    pub(in crate::service) lookups: Arc<Lookups>,
+    pub(in crate::service) store: Store,
+    pub(in crate::service) cache: PartCache,
+    pub(in crate::service) capacity: Capacity,
 }
 
 impl Profiles {
-    pub(in crate::service) fn new(
-        lookups: Arc<Lookups>,
-        (store, cache): (Store, PartCache),
-        capacity: Capacity,
-    ) -> Profiles {
-        Profiles { lookups, store, cache, capacity }
-    }
-
     /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
     /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
     pub async fn find(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {

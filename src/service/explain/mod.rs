@@ -50,25 +50,15 @@ pub enum ExplainError {
 }
 
 pub struct Explains {
-    config: Arc<Config>,
-    catalog: Catalog,
-    capacity: Capacity,
-    responses: Responses,
-    exports: Exports,
-    reads: Arc<Reads>,
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) capacity: Capacity,
+    pub(in crate::service) responses: Responses,
+    pub(in crate::service) exports: Exports,
+    pub(in crate::service) reads: Arc<Reads>,
 }
 
 impl Explains {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        capacity: Capacity,
-        (responses, exports): (Responses, Exports),
-        reads: Arc<Reads>,
-    ) -> Explains {
-        Explains { config, catalog, capacity, responses, exports, reads }
-    }
-
     /// Makes the answer to a read of the owner's dataset, frozen or not, and tells what that took. Costs what the read
     /// costs when no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would
     /// ignore.

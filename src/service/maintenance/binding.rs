@@ -145,16 +145,12 @@ async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Resu
 }
 
 pub(in crate::service) struct StoreBinding {
-    config: Arc<Config>,
-    catalog: Catalog,
-    store: Store,
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) store: Store,
 }
 
 impl StoreBinding {
-    pub(in crate::service) fn new(config: Arc<Config>, catalog: Catalog, store: Store) -> StoreBinding {
-        StoreBinding { config, catalog, store }
-    }
-
     /// Makes sure that the store is there, and the catalog's own: before a version is recorded, and before files are
     /// removed. One small request.
     pub(in crate::service) async fn verify(&self) -> Result<(), StorageError> {

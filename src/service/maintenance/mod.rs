@@ -20,19 +20,8 @@ use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::store::Store;
 
 pub struct Maintenance {
-    config: Arc<Config>,
-    catalog: Catalog,
-    store: Store,
-    binding: Arc<StoreBinding>,
-}
-
-impl Maintenance {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        store: Store,
-        binding: Arc<StoreBinding>,
-    ) -> Maintenance {
-        Maintenance { config, catalog, store, binding }
-    }
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) store: Store,
+    pub(in crate::service) binding: Arc<StoreBinding>,
 }

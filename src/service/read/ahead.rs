@@ -49,24 +49,13 @@ const MEANWHILE_PERCENT: u64 = 75;
 const QUERY_BYTES: usize = 2 << 10;
 
 pub struct ExportsAhead {
-    asked: AskedExports,
-    lookups: Arc<Lookups>,
-    reads: Arc<Reads>,
-    capacity: Capacity,
+    pub(in crate::service) asked: AskedExports,
+    pub(in crate::service) lookups: Arc<Lookups>,
+    pub(in crate::service) reads: Arc<Reads>,
+    pub(in crate::service) capacity: Capacity,
 }
 
 impl ExportsAhead {
-    /// Knows at most so many exports, none at first.
-    pub(in crate::service) fn new(
-        most: u64,
-        lookups: Arc<Lookups>,
-        reads: Arc<Reads>,
-        capacity: Capacity,
-    ) -> ExportsAhead {
-        let asked = AskedExports::new(usize::try_from(most).unwrap_or(usize::MAX));
-        ExportsAhead { asked, lookups, reads, capacity }
-    }
-
     /// Notes that an export was asked for, by a query string of so many bytes.
     pub fn asked(&self, version: VersionSelector, admitted: &Admitted, request: &ReadRequest, query_bytes: usize) {
         let moves = matches!(version, VersionSelector::Active | VersionSelector::Latest);

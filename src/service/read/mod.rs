@@ -65,26 +65,16 @@ pub enum AnswerBody {
 }
 
 pub struct Reads {
-    config: Arc<Config>,
-    store: Store,
-    cache: PartCache,
-    capacity: Capacity,
-    responses: Responses,
-    exports: Exports,
-    shared: Option<Arc<SharedExports>>,
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) store: Store,
+    pub(in crate::service) cache: PartCache,
+    pub(in crate::service) capacity: Capacity,
+    pub(in crate::service) responses: Responses,
+    pub(in crate::service) exports: Exports,
+    pub(in crate::service) shared: Option<Arc<SharedExports>>,
 }
 
 impl Reads {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        (store, cache): (Store, PartCache),
-        capacity: Capacity,
-        responses: Responses,
-        (exports, shared): (Exports, Option<Arc<SharedExports>>),
-    ) -> Reads {
-        Reads { config, store, cache, capacity, responses, exports, shared }
-    }
-
     /// Answers a read, compressed as `coding` says if that is worth it. Dropping the future, or a streamed body, stops
     /// its work, unless others wait for the same.
     pub async fn answer(

@@ -35,26 +35,16 @@ const UNRECORDED: usize = 1_000;
 const ATTEMPTS: u32 = 50;
 
 pub(in crate::service) struct Attempts {
-    catalog: Catalog,
-    former: Arc<FormerProcesses>,
-    lookups: Arc<Lookups>,
-    deliveries: Arc<Deliveries>,
-    tasks: Arc<RefreshTasks>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) former: Arc<FormerProcesses>,
+    pub(in crate::service) lookups: Arc<Lookups>,
+    pub(in crate::service) deliveries: Arc<Deliveries>,
+    pub(in crate::service) tasks: Arc<RefreshTasks>,
     /// Attempts that have ended, with the reason, and hold their datasets all the same: the catalog did not take it.
-    unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
+    pub(in crate::service) unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
 }
 
 impl Attempts {
-    pub(in crate::service) fn new(
-        catalog: Catalog,
-        former: Arc<FormerProcesses>,
-        lookups: Arc<Lookups>,
-        deliveries: Arc<Deliveries>,
-        tasks: Arc<RefreshTasks>,
-    ) -> Attempts {
-        Attempts { catalog, former, lookups, deliveries, tasks, unrecorded: Mutex::default() }
-    }
-
     /// Makes the end of an attempt seen: by reads, and by whoever sends webhooks.
     pub(super) fn show(&self) {
         self.lookups.catalog_changed();

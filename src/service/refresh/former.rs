@@ -9,28 +9,18 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use crate::catalog::{Catalog, CatalogError, HeldRefresh};
-use crate::config::Config;
 use crate::model::ids::DatasetId;
 use crate::service::maintenance::scratch::Scratch;
 
 pub(in crate::service) struct FormerProcesses {
-    catalog: Catalog,
-    scratch: Arc<Scratch>,
-    node: Option<String>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) scratch: Arc<Scratch>,
+    pub(in crate::service) node: Option<String>,
     /// Whether all processes that use the catalog have this data directory.
-    own_catalog: bool,
+    pub(in crate::service) own_catalog: bool,
 }
 
 impl FormerProcesses {
-    pub(in crate::service) fn new(
-        config: &Config,
-        catalog: Catalog,
-        scratch: Arc<Scratch>,
-        node: Option<String>,
-    ) -> FormerProcesses {
-        FormerProcesses { catalog, scratch, node, own_catalog: config.catalog.url.is_none() }
-    }
-
     fn is_gone(&self, held: &HeldRefresh) -> bool {
         let Some(holder) = &held.holder else { return false };
         let has_this_directory = self.own_catalog || (self.node.is_some() && holder.node == self.node);

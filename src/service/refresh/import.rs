@@ -96,28 +96,16 @@ impl From<SourceError> for ImportError {
 }
 
 pub struct Imports {
-    config: Arc<Config>,
-    catalog: Catalog,
-    lookups: Arc<Lookups>,
-    ingest: Arc<Ingest>,
-    files: Arc<VersionFiles>,
-    refreshes: Arc<Refreshes>,
-    tasks: Arc<RefreshTasks>,
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) lookups: Arc<Lookups>,
+    pub(in crate::service) ingest: Arc<Ingest>,
+    pub(in crate::service) files: Arc<VersionFiles>,
+    pub(in crate::service) refreshes: Arc<Refreshes>,
+    pub(in crate::service) tasks: Arc<RefreshTasks>,
 }
 
 impl Imports {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        lookups: Arc<Lookups>,
-        ingest: Arc<Ingest>,
-        files: Arc<VersionFiles>,
-        refreshes: Arc<Refreshes>,
-        tasks: Arc<RefreshTasks>,
-    ) -> Imports {
-        Imports { config, catalog, lookups, ingest, files, refreshes, tasks }
-    }
-
     /// Makes a new version of the owner's dataset of that name from a source, creating the dataset when needed.
     /// Dropping it cancels nothing; [`Refreshes::finish`] does.
     /// A failed refresh of an existing dataset is recorded with its reason.

@@ -103,29 +103,17 @@ struct Made {
 }
 
 pub struct Refreshes {
-    catalog: Catalog,
-    ingest: Arc<Ingest>,
-    files: Arc<VersionFiles>,
-    attempts: Arc<Attempts>,
-    tasks: Arc<RefreshTasks>,
-    running: Arc<Running>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) ingest: Arc<Ingest>,
+    pub(in crate::service) files: Arc<VersionFiles>,
+    pub(in crate::service) attempts: Arc<Attempts>,
+    pub(in crate::service) tasks: Arc<RefreshTasks>,
+    pub(in crate::service) running: Arc<Running>,
     /// Whether owners and pings may ask this process for versions.
-    has_role: bool,
+    pub(in crate::service) has_role: bool,
 }
 
 impl Refreshes {
-    pub(in crate::service) fn new(
-        catalog: Catalog,
-        ingest: Arc<Ingest>,
-        files: Arc<VersionFiles>,
-        attempts: Arc<Attempts>,
-        tasks: Arc<RefreshTasks>,
-        (most_watches, has_role): (usize, bool),
-    ) -> Refreshes {
-        let running = Arc::new(Running::new(most_watches));
-        Refreshes { catalog, ingest, files, attempts, tasks, running, has_role }
-    }
-
     fn check_role(&self) -> Result<(), RefreshError> {
         if self.has_role { Ok(()) } else { Err(RefreshError::NotHere) }
     }

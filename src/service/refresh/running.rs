@@ -47,7 +47,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Running {
-    pub(super) fn new(most_watches: usize) -> Running {
+    pub(in crate::service) fn new(most_watches: usize) -> Running {
         Running { refreshes: Mutex::default(), watches: Mutex::default(), most_watches }
     }
 

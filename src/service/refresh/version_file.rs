@@ -46,22 +46,13 @@ const RESERVED: Duration = Duration::from_secs(300);
 const RENEWED: Duration = Duration::from_secs(75);
 
 pub(in crate::service) struct VersionFiles {
-    catalog: Catalog,
-    store: Store,
-    cache: PartCache,
-    binding: Arc<StoreBinding>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) store: Store,
+    pub(in crate::service) cache: PartCache,
+    pub(in crate::service) binding: Arc<StoreBinding>,
 }
 
 impl VersionFiles {
-    pub(in crate::service) fn new(
-        catalog: Catalog,
-        store: Store,
-        cache: PartCache,
-        binding: Arc<StoreBinding>,
-    ) -> VersionFiles {
-        VersionFiles { catalog, store, cache, binding }
-    }
-
     /// Makes sure that the store is there, and the catalog's own.
     pub(in crate::service) async fn verify_store(&self) -> Result<(), StorageError> {
         self.binding.verify().await

@@ -28,22 +28,13 @@ const LOST: &str = "its process ended, or could not reach the catalog, before th
 const LATE: TimeDelta = TimeDelta::seconds(60);
 
 pub struct Webhooks {
-    config: Arc<Config>,
-    catalog: Catalog,
-    outgoing: Outgoing,
-    writes: Arc<OwnerWrites>,
+    pub(in crate::service) config: Arc<Config>,
+    pub(in crate::service) catalog: Catalog,
+    pub(in crate::service) outgoing: Outgoing,
+    pub(in crate::service) writes: Arc<OwnerWrites>,
 }
 
 impl Webhooks {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        outgoing: Outgoing,
-        writes: Arc<OwnerWrites>,
-    ) -> Webhooks {
-        Webhooks { config, catalog, outgoing, writes }
-    }
-
     /// The newest deliveries of a dataset, of versions before one, at most `limit`.
     pub async fn deliveries(
         &self,
