@@ -27,7 +27,6 @@ const RESTART: Duration = Duration::from_secs(10);
 #[cfg(test)]
 const RESTART: Duration = Duration::from_millis(10);
 
-/// What has loops, and how long a receiver of webhooks may take.
 pub(in crate::service) struct Loops {
     pub refreshes: Arc<Refreshes>,
     pub schedules: Arc<Schedules>,
@@ -118,8 +117,7 @@ async fn stopped_by(stop: CancellationToken, work: impl Future<Output = ()>) {
     stop.run_until_cancelled(work).await;
 }
 
-/// Runs a loop until it ends. One that panics is begun again after a pause, until `stop`: without it the service would
-/// look well and do less.
+/// Runs a loop until it ends, and begins it again after a panic: without it the service would do less unseen.
 pub(in crate::service) async fn kept_up<F: Future<Output = ()>>(
     name: &'static str,
     stop: CancellationToken,

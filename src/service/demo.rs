@@ -169,8 +169,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// The example queries for datasets of the demo among these: each with its place in the list. One look-up, and none
-    /// where no dataset has the name of one of the demo's.
+    /// The example queries for demo datasets among these, with their places in the list. One look-up at most.
     pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [DemoExample])>, ManageError> {
         let of = |slug: &str| DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map(|(_, queries)| *queries);
         let named = datasets.iter().enumerate().filter_map(|(at, dataset)| Some((at, of(dataset.name.slug())?)));
@@ -190,8 +189,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Loads what `fixtures/manifest.toml` lists, in its order. Datasets that are there already stay as they are,
-    /// so that a second start changes nothing.
+    /// Loads what `fixtures/manifest.toml` lists, in its order. Datasets that are there stay as they are.
     pub async fn load(&self, fixtures: &Path) -> Result<Vec<DemoDataset>, DemoError> {
         let manifest = fixtures.join("manifest.toml");
         let wrong =

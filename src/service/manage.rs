@@ -84,7 +84,6 @@ pub enum ManageError {
 }
 
 impl From<CatalogError> for ManageError {
-    /// The meaning of an error for an owner who named one dataset.
     fn from(error: CatalogError) -> ManageError {
         match error {
             CatalogError::NotFound => ManageError::DatasetNotFound,
@@ -121,8 +120,7 @@ impl ManageError {
     }
 }
 
-/// Makes a change seen when it is dropped: also after a failure, which may have come after the commit, and when the
-/// request was given up half way.
+/// On drop, reads see the change: also after a failure, which may have followed the commit, or a cancelled request.
 struct Seen<'a>(&'a Lookups);
 
 impl Drop for Seen<'_> {
@@ -131,7 +129,6 @@ impl Drop for Seen<'_> {
     }
 }
 
-/// The writes of owners in the catalog: all of them go through here.
 pub(in crate::service) struct OwnerWrites {
     pub(in crate::service) gates: Arc<CatalogGates>,
     pub(in crate::service) lookups: Arc<Lookups>,

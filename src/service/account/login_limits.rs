@@ -46,14 +46,12 @@ pub(in crate::service) struct LoginLimits {
     hasher: RandomState,
     pairs: Cache<Pair, Failures>,
     accounts: Cache<u64, Window>,
-    /// Pairs that have logged in.
     known: Cache<Pair, ()>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Failures {
     count: u64,
-    /// When the last one was begun.
     last: Duration,
 }
 
@@ -70,7 +68,6 @@ pub(in crate::service) struct Attempt {
     account: u64,
 }
 
-/// How long a client has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Refused {
     pub retry_after_s: u64,

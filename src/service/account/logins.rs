@@ -43,7 +43,6 @@ struct PasswordChecks {
     limits: LoginLimits,
     /// The same counts, of all processes together.
     shared: Option<SharedLogins>,
-    /// How many each client tries in all.
     clients: Arc<dyn RateLimiter>,
     clock: SystemClock,
     /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
@@ -52,7 +51,6 @@ struct PasswordChecks {
     nobody: OnceCell<String>,
 }
 
-/// A log-in under way, where it is counted.
 enum Begun {
     Alone(Attempt),
     Shared(SharedAttempt),

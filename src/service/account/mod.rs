@@ -128,8 +128,7 @@ impl Accounts {
         user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
     }
 
-    /// Makes an API token of a user, and says what it allows. It is kept hashed and cannot be shown again. Without
-    /// `expires_in_s`, seconds from now, it does not expire.
+    /// An API token of a user, which cannot be shown again, and what it allows. It never expires without `expires_in_s`.
     pub async fn create_token(
         &self,
         user: &User,

@@ -35,8 +35,7 @@ impl SessionOrigin {
         serde_json::from_str(data).unwrap_or_default()
     }
 
-    /// The program in words: a browser and its system, where the name is one of theirs, else the name up to its first
-    /// blank.
+    /// A browser and its system, where the name is one of theirs, else the name up to its first blank.
     pub fn program_in_words(&self) -> Option<String> {
         let program = self.program.as_deref()?;
         // Each says that it is those after it, too.

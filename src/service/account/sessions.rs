@@ -41,8 +41,7 @@ pub struct OwnedSession {
     pub origin: SessionOrigin,
 }
 
-/// The catalog's key of a session: a reader of the database cannot use it as a cookie. `None` if the text of the
-/// cookie is not the id of a session.
+/// The catalog's key of a session, which is no use as a cookie; `None` if `id` is not that of a session.
 pub(crate) fn session_hash(id: &str) -> Option<String> {
     Secret::is_session_id(id).then(|| Secret::from_stored(id.to_owned()).hash())
 }
@@ -79,8 +78,7 @@ impl Sessions {
         self.catalog.user_by_token(&hash).await.map_err(ManageError::Catalog)
     }
 
-    /// Whose session has this id, for who sends it; `None` when it is none or has ended. Two look-ups; moves the
-    /// session's end if that can be recorded.
+    /// The user of a session that has not ended, in two look-ups. Moves the session's end if that can be recorded.
     pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
         let Some(id_hash) = session_hash(id) else { return Ok(None) };
         let _permit = self.gates.look_up(client).await?;

@@ -16,8 +16,7 @@ const LARGEST: u64 = 4;
 
 pub struct LargeBodies {
     gate: FairSemaphore,
-    /// What one body takes at most: there is always room for that of another caller. Forms are larger than bodies of
-    /// JSON, and become no values.
+    /// What one body takes at most, so that there is always room for that of another caller.
     most_units: u64,
 }
 

@@ -27,7 +27,6 @@ impl Capacity {
         Capacity { engine, admission, tenants, in_background: false }
     }
 
-    /// The same for another one who asks.
     pub(in crate::service) fn of(&self, holder: Holder) -> Capacity {
         let engine = self.engine.of(self.tenants.tenant(holder));
         Capacity { engine, admission: self.admission.of(holder), ..self.clone() }

@@ -32,8 +32,7 @@ use crate::service::admission::semaphore::{Permit, Refused};
 
 pub const UNCHARGED_BYTES: u64 = WHOLE_BYTES;
 
-/// Bytes that are reserved while a response is built: about what the largest page takes. It also limits how many are
-/// built at the same time.
+/// Reserved while a response is built: about what the largest page takes. Limits how many are built at a time.
 const BUILD_BYTES: u64 = 8 << 20;
 
 #[derive(Clone)]
@@ -53,8 +52,7 @@ impl LargeResponses {
         LargeResponses { capacity }
     }
 
-    /// Reserves 8 MiB, or all that the principal can ever have if that is less. Waits for up to
-    /// `query.heavy_wait_s`. Cancel safe.
+    /// Reserves 8 MiB, or all that the principal can have. Waits for up to `query.heavy_wait_s`. Cancel safe.
     pub async fn reserve(&self, principal: Holder) -> Result<ResponseReservation, Refused> {
         let capacity = self.capacity.of(principal);
         let permit = capacity.admission().large(BUILD_BYTES).await?;

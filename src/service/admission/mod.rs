@@ -71,8 +71,7 @@ const LIGHT_PER_THREAD: u64 = 32;
 const MEDIUM_PER_THREAD: u64 = 3;
 const LEAST_MEDIUM: u64 = 6;
 
-/// Heavy queries at the same time, at least, unless it is configured: so that users, and each of several networks, have
-/// one.
+/// At least this many heavy queries at a time by default, so that users and several networks have one each.
 const LEAST_HEAVY: u64 = 4;
 
 /// Bytes of a part beyond what there was room for that are worth accounting.
@@ -220,7 +219,6 @@ impl Admission {
         Admission { shared: Arc::new(shared), holder: Holder::Operator }
     }
 
-    /// The same for another one who asks.
     pub(in crate::service) fn of(&self, holder: Holder) -> Admission {
         Admission { shared: self.shared.clone(), holder }
     }
@@ -294,13 +292,11 @@ impl Admission {
         self.shared.parquet_waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// How long [`Admission::parquet`] waits.
     pub(in crate::service) fn parquet_wait(&self) -> Duration {
         self.shared.parquet.longest_wait()
     }
 
-    /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers,
-    /// but for the row groups that others make.
+    /// As [`Admission::parquet`], for a body that has begun: waits as long as it takes, for row groups of others.
     pub(in crate::service) async fn parquet_again(&self, size_bytes: u64) -> Permit {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
@@ -310,8 +306,7 @@ impl Admission {
         self.shared.parquet.try_acquire(self.holder, size_bytes)
     }
 
-    /// A permit to encode the first unit of a streamed body, or a large whole one, on a thread of its own. Waits for
-    /// other units, which need nobody to go on.
+    /// A permit to encode the first unit of a streamed body, or a large whole one, on a thread of its own.
     pub(in crate::service) async fn unit(&self) -> Result<Permit, Refused> {
         self.shared.units.acquire(self.holder, 1).await
     }
@@ -323,7 +318,6 @@ impl Admission {
         units.acquire_patiently(self.holder, 1).await
     }
 
-    /// Room for bytes ahead of their reader, if there is any.
     pub(in crate::service) fn ahead(&self, size_bytes: u64) -> Option<Permit> {
         // As much as is asked for, or nothing.
         self.shared.ahead.try_acquire(self.holder, size_bytes)
@@ -383,7 +377,6 @@ impl Admission {
     }
 }
 
-/// A place among the streamed bodies, and the bytes of a unit.
 pub(in crate::service) struct StreamPermit {
     _place: Permit,
     unit: Option<Permit>,
@@ -395,7 +388,6 @@ impl StreamPermit {
     }
 }
 
-/// What bytes are accounted to, until dropped.
 pub(in crate::service) struct Account {
     size_bytes: u64,
     total: Arc<AtomicU64>,

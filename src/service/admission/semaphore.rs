@@ -18,7 +18,6 @@ use crate::metrics::metrics;
 use crate::service::admission::holder::Holder;
 use crate::service::admission::queue::{FairQueue, Grant, Shares, Ticket};
 
-/// See the module. Clones share everything.
 #[derive(Clone)]
 pub(in crate::service) struct FairSemaphore {
     shared: Arc<Shared>,
@@ -95,8 +94,7 @@ pub(in crate::service) struct Permit {
 }
 
 impl FairSemaphore {
-    /// A semaphore before this gate. There should be one for each gate of a process, since metrics tell gates by their
-    /// names.
+    /// At most one for each gate of a process, since metrics tell gates by their names.
     pub(in crate::service) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
         let units = bounds.units.max(1);
         let queue = FairQueue::new(Shares {
@@ -178,7 +176,6 @@ impl FairSemaphore {
         self.shared.gate
     }
 
-    /// How long [`FairSemaphore::acquire`] waits.
     pub(in crate::service) fn longest_wait(&self) -> Duration {
         self.shared.wait
     }
@@ -206,7 +203,6 @@ impl FairSemaphore {
         entered.then(|| Permit { shared: self.shared.clone(), holder, units })
     }
 
-    /// Waits in the queue, at most so long.
     async fn wait(&self, holder: Holder, units: u64, limit: Option<Duration>) -> Result<Permit, Refused> {
         let shared = &self.shared;
         let (tell, told) = oneshot::channel();
@@ -307,7 +303,6 @@ impl Outcome {
     const ALL: [&'static str; 4] = ["entered", "full", "late", "left"];
 }
 
-/// The metrics of one gate, looked up once.
 struct GateMetrics {
     outcomes: [Counter; 4],
     wait_seconds: Histogram,

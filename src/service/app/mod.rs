@@ -120,8 +120,7 @@ impl App {
         self.rooms.bodies.update_metrics();
     }
 
-    /// Starts what a server does besides answering; needs a runtime. If `server.background` is false, it only records
-    /// how much datasets are read.
+    /// Starts the loops of a server. If `server.background` is false, it only records how much datasets are read.
     pub fn start_background(&self) -> Background {
         Background::start(Loops {
             refreshes: self.rooms.refreshes.clone(),

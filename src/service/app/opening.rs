@@ -105,8 +105,7 @@ impl App {
         App::open_for(config, None, Purpose::Maintenance).await
     }
 
-    /// As [`App::open_existing`], for work on records of the catalog alone, such as users: the store may be away. No
-    /// file is there for what this opens.
+    /// As [`App::open_existing`], for work on records such as users: the store may be away, and holds no file.
     pub async fn open_records(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
         App::open_parts(config, None, || Ok(Store::nowhere()), Purpose::Records).await
@@ -257,8 +256,7 @@ impl App {
     }
 }
 
-/// Refuses a store that is not the catalog's. One that does not answer may be: nothing is recorded or removed until it
-/// has said so.
+/// Refuses a store of another catalog. One that does not answer is asked again before anything is written.
 async fn bind_now(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), OpenError> {
     let bound = tokio::time::timeout(STORE_ANSWERS_WITHIN, bind(config, catalog, store)).await;
     match bound.map(|bound| bound.map_err(|error| error.named(config))) {

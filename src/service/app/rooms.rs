@@ -108,7 +108,6 @@ pub(super) struct Parts {
     pub(super) exports: Exports,
     pub(super) disk: DiskReserve,
     pub(super) outgoing: Outgoing,
-    /// Where requests are counted together with other processes.
     pub(super) redis: Option<Arc<Redis>>,
     pub(super) node: Option<String>,
     pub(super) tls: Option<Arc<NodeTls>>,
@@ -291,7 +290,6 @@ impl Rooms {
     }
 }
 
-/// Who distributes the large queries of this process, and takes parts of others'.
 fn coordinator(
     config: &Config,
     (own, tls): (Option<String>, Option<Arc<NodeTls>>),

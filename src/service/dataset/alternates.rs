@@ -104,8 +104,7 @@ impl From<RefreshError> for AlternateError {
     }
 }
 
-/// The etag over a version and its alternate, in quotes: another one once the alternate is saved, also with the same
-/// entities, or deleted.
+/// The etag of a version and its alternate, in quotes: another one after each save, and after a deletion.
 pub fn alternate_etag(version: &Version) -> String {
     let base = AlternateBase::of(version);
     let alt = base.alt.map_or("none".to_owned(), |alt| alt.to_string());
@@ -195,7 +194,6 @@ impl Alternates {
         self.save_file(owner, (dataset, version), file, base).await
     }
 
-    /// Makes a file the alternate of a version, if that is as `base` says.
     pub(super) async fn save_file(
         &self,
         owner: UserId,

@@ -239,7 +239,6 @@ impl VersionDiff {
         Ok(AnswerBody::Stream(parts.chain(end).boxed()))
     }
 
-    /// What stands before the records and after them.
     fn frame(&self, form: DiffForm) -> (Vec<u8>, &'static [u8]) {
         if form != DiffForm::Result {
             return (Vec::new(), b"");
@@ -257,8 +256,7 @@ fn mean_bytes(reader: &VersionReader) -> u64 {
     layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
 }
 
-/// Appends the records of some changes, until they are all, or more than so many bytes; `first` says that no record
-/// stands before them. Returns how many there are.
+/// Appends records until they are all, or more than `most_bytes`; `first` if none stands before. Returns how many.
 async fn write(
     readers: &[VersionReader; 2],
     changes: &[Change],
@@ -399,7 +397,6 @@ fn count_look_up(hit: bool) {
 
 type Key = [FileId; 2];
 
-/// What files differ in, as far as it is kept or being found out.
 struct DiffCache {
     kept: Cache<Key, Held, foldhash::fast::RandomState>,
     single_flight: SingleFlight<Key, Result<Held, ReadError>>,
@@ -409,7 +406,6 @@ struct DiffCache {
 }
 
 impl DiffCache {
-    /// A cache of at most `capacity_bytes`; none keeps nothing.
     fn new(capacity_bytes: u64) -> DiffCache {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)

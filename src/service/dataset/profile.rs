@@ -59,8 +59,7 @@ pub struct ProfileRequest<'a> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Nobody has authenticated, and there is no public dataset of this id. Nothing tells whether there is a private
-    /// one.
+    /// Nobody has authenticated, and no public dataset has this id. A private one may or may not.
     #[error("no public dataset, and nobody who may own one")]
     Unauthenticated,
     #[error("no such dataset")]

@@ -76,8 +76,7 @@ impl Explains {
         self.explain_resolved(&capacity, (resolved, version), request, ignored, true).await
     }
 
-    /// As [`Explains::explain`], of any dataset: for the operator's command, which answers no reads, and so does not
-    /// tell where an answer is kept.
+    /// As [`Explains::explain`], of any dataset, for a command: it has no caches, and tells of none.
     pub async fn explain_any(
         &self,
         dataset: DatasetId,
@@ -168,7 +167,6 @@ impl Explains {
         Ok(explanation)
     }
 
-    /// Where the answer lies ready now.
     async fn kept_answer(&self, admitted: &Admitted, request: &ReadRequest) -> KeptAnswer {
         let key = CacheKey::of(admitted, request);
         let cacheable = key.is_some();

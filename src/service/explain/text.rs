@@ -148,7 +148,6 @@ fn lies_ready(kept: &KeptAnswer) -> String {
     }
 }
 
-/// The operators as a tree, with what they gave and took before them.
 fn plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Result {
     writeln!(out, "        rows       bytes        time  operator")?;
     for operator in operators {

@@ -39,7 +39,6 @@ pub(in crate::service) struct AskedExport {
 }
 
 impl AskedExport {
-    /// What tells it from others.
     fn is(&self, other: &AskedExport) -> bool {
         (self.dataset, self.version, self.alt) == (other.dataset, other.version, other.alt)
             && self.request == other.request
@@ -53,7 +52,6 @@ pub(in crate::service) struct AskedExports {
 
 struct Known {
     export: AskedExport,
-    /// The last asks, the newest last.
     asks: Vec<Instant>,
     /// How often the making of another version's gave way.
     tries: u32,
@@ -66,7 +64,6 @@ impl Known {
 }
 
 impl AskedExports {
-    /// None; knows so many at most.
     pub(in crate::service) fn new(most: usize) -> AskedExports {
         AskedExports { most, known: Mutex::default() }
     }

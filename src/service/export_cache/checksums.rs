@@ -9,11 +9,9 @@ pub(super) const BLOCK_BYTES: u64 = 256 << 10;
 /// The checksums of a file as far as it is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
-    /// Bytes that are written.
     pub(super) bytes: u64,
     /// Of the whole blocks, at least as many as have been written.
     whole: Arc<RwLock<Vec<u32>>>,
-    /// Of the block that is not whole.
     last: crc32fast::Hasher,
 }
 

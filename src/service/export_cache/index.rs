@@ -23,9 +23,7 @@ pub(super) struct Files {
     pub(super) directory: Scratch,
 }
 
-/// Blocks that are read at once, for all readers. Each read takes a thread, and an idle thread keeps freed memory for a
-/// while: with a thread for each of 64 readers that was most of a gigabyte. A block is read in far less time than it is
-/// sent.
+/// Reads of blocks at once, for all readers. Each takes a thread, and an idle thread keeps freed memory for a while.
 const READS: usize = 8;
 
 pub(super) struct Index {
@@ -34,12 +32,10 @@ pub(super) struct Index {
     pub(super) too_large: HashSet<CacheKey>,
     /// What all files take, those in the making included.
     pub(super) room: Room,
-    /// Makings that nobody waits for.
     pub(super) lingering: HashSet<Holder>,
     pub(super) looks: Looks,
     /// Counts uses, for the order of last use.
     pub(super) uses: u64,
-    /// Counts files, for their names.
     pub(super) files: u64,
 }
 
@@ -49,7 +45,6 @@ pub(super) enum Entry {
 }
 
 impl Files {
-    /// None, in this directory, on this disk.
     pub(super) fn new(directory: Scratch, disk: DiskReserve, room: Room, linger: Duration) -> Files {
         let index = Index {
             entries: HashMap::new(),
@@ -128,8 +123,7 @@ impl Index {
         self.drop_idle(Space { bytes: 1, files: 0 }, |_, _| true)
     }
 
-    /// Drops a file that nobody reads, of holders like this: of who has most of what is wanted, what was used least
-    /// recently. Its bytes.
+    /// Drops the least recently used idle file of the holder that has most of what is wanted. Returns its bytes.
     fn drop_idle(&mut self, wanted: Space, of: impl Fn(&Room, Holder) -> bool) -> Option<u64> {
         let idle = self.idle().filter(|(_, holder, ..)| of(&self.room, *holder));
         let victim =

@@ -29,9 +29,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Who takes the bytes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::service) enum Taker {
-    /// A client, at whatever pace.
     Client,
-    /// The service itself, at once.
     Service,
 }
 
@@ -118,7 +116,6 @@ impl Making {
         Making { files, admission, key, partial, whole, progress, bytes: 0, sums, linger, over: false }
     }
 
-    /// Makes the file, unless it is abandoned.
     pub(super) async fn run(mut self, make: Make) {
         let (files, progress, key) = (self.files.clone(), self.progress.clone(), self.key);
         let (admission, linger) = (self.admission.clone(), self.linger);
@@ -202,8 +199,7 @@ impl Making {
         Ok(())
     }
 
-    /// Whether files could be dropped for a disk that is full. A look now and then comes too late for some, and no look
-    /// tells of a quota.
+    /// Whether files were dropped for a disk that is full, or over its quota, in spite of the looks at it.
     fn has_made_room(&self, error: &io::Error) -> bool {
         let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         is_full && self.files.index().shrink_by(LOOK_BYTES)

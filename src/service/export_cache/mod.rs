@@ -70,7 +70,6 @@ const MOST_FILES: usize = 4_096;
 /// How long a making goes on when nobody waits for it any more: longer than clients wait before they try again.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// The cache. Clones share everything.
 #[derive(Clone)]
 pub(in crate::service) struct Exports {
     files: Arc<Files>,
@@ -86,14 +85,12 @@ pub(in crate::service) enum ExportState {
 /// What became of the making of an export that nobody had asked for yet.
 pub(in crate::service) enum MadeAhead {
     Made,
-    /// There is no room for it, or the disk failed.
     NoRoom,
     GaveWay,
     Failed(ReadError),
 }
 
 impl Exports {
-    /// An empty cache of at most `capacity_bytes`, in this directory, on this disk.
     pub(in crate::service) fn new(
         directory: Scratch,
         disk: DiskReserve,
@@ -114,12 +111,10 @@ impl Exports {
         Exports { files }
     }
 
-    /// Drops files that nobody reads while the disk is short.
     pub(in crate::service) fn look_at_disk(&self) {
         self.files.disk.keep();
     }
 
-    /// Whether the disk has room for what nobody waits for.
     pub(in crate::service) fn has_ample_disk(&self) -> bool {
         self.files.disk.is_ample()
     }
@@ -193,8 +188,7 @@ impl Exports {
         }
     }
 
-    /// The progress of an export, which is started if need be, and whether it was; `None` if it would not fit.
-    /// Once begun, it goes on for `linger` when nobody waits for it any more.
+    /// The progress of an export, and whether this call started it; `None` if it would not fit.
     fn follow(
         &self,
         capacity: &Capacity,

@@ -12,7 +12,6 @@ use crate::storage::StorageError;
 #[derive(Clone)]
 pub(super) enum Progress {
     Started,
-    /// So many bytes can be read.
     Writing {
         head: Head,
         sums: Sums,
@@ -23,7 +22,6 @@ pub(super) enum Progress {
     Failed(ReadError),
 }
 
-/// How many entities an export is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Totals {
     pub total: u64,
@@ -35,7 +33,6 @@ pub(in crate::service) struct Totals {
 #[derive(Clone)]
 pub(super) struct Head {
     pub(super) totals: Totals,
-    /// Its length, where that is known before its end.
     pub(super) bytes: Option<u64>,
     pub(super) partial: Arc<Path>,
     pub(super) whole: Arc<Path>,

@@ -118,7 +118,6 @@ impl Room {
         }
     }
 
-    /// What a holder has of that which is short.
     pub(in crate::service) fn weight(&self, holder: Holder, wanted: Space) -> u64 {
         let space = self.by_holder.get(&holder).copied().unwrap_or_default();
         if wanted.files > 0 { space.files } else { space.bytes }

@@ -208,7 +208,6 @@ pub(super) async fn read_block(
     directory::ask(name, blocking(read).boxed()).await.map_err(silent)??
 }
 
-/// A range of an export's bytes, made once more.
 pub(super) fn remade(
     make: Make,
     taker: Taker,

@@ -13,12 +13,10 @@ use crate::model::version::{VersionFile, VersionNumber};
 use crate::service::lookup::Admitted;
 use crate::service::rate_limit::ExportId;
 
-/// Raise it when any encoder writes other bytes for the same entities, or a seed draws others: what clients and caches
-/// hold is void then.
+/// Raise it when an encoder writes other bytes for the same entities: it voids what clients and caches hold.
 const ENCODER_VERSION: u32 = 4;
 
-/// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version.
-/// Known before anything is planned or read.
+/// A hash of the file, the dataset and version it is served as, the canonical request and the encoder's version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey([u8; 32]);
 

@@ -46,7 +46,6 @@ pub enum Authorization<'a> {
     None,
     /// The scheme `Bearer` with this token.
     Bearer(&'a str),
-    /// Another scheme, or nothing that can be read.
     Other,
 }
 
@@ -83,7 +82,6 @@ impl Lookups {
         Ok(Lookup { resolved: self.resolve(dataset, version).await?, version })
     }
 
-    /// A dataset and the version that a selector means, whoever may read it.
     pub(in crate::service) async fn resolve(
         &self,
         dataset: DatasetId,
@@ -92,8 +90,7 @@ impl Lookups {
         self.cache.load_full().resolve(&self.catalog, dataset, version).await
     }
 
-    /// Makes a change in the catalog show at once in the reads of this process: to be called after every write that a
-    /// read can see, before whoever asked for it is told.
+    /// Call it after every write that a read can see, before the caller is told: reads of this process see it then.
     pub fn catalog_changed(&self) {
         self.cache.load().changed();
         self.changed.notify_one();
@@ -164,8 +161,7 @@ impl Lookup {
         self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
     }
 
-    /// The dataset and the version, if the dataset is public or the user's. To all others a private dataset is what a
-    /// missing one is.
+    /// The dataset and the version, if the dataset is public or the user's; another's private one is as a missing one.
     pub fn visible_to(&self, user: Option<&User>) -> Option<(&Dataset, Option<&Version>)> {
         let Resolved { dataset, version } = self.resolved.as_deref()?;
         let owned = user.is_some_and(|user| user.id == dataset.owner);
@@ -194,7 +190,6 @@ impl Lookup {
     }
 }
 
-/// The checks after those of who reads.
 pub(in crate::service) fn admit(
     Resolved { dataset, version }: &Resolved,
     selector: VersionSelector,

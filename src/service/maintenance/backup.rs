@@ -48,10 +48,8 @@ pub enum BackupFiles {
 
 /// What a backup or a restore does about a version file that is damaged or missing.
 pub enum OnDamage<'a> {
-    /// It ends, and the file is its error.
     End,
-    /// It tells of the file and goes on. A damaged file is taken as it is, so versions answer, or fail, as they do in
-    /// the original.
+    /// It tells of the file and goes on. A damaged file is taken as it is.
     GoOn(&'a mut (dyn FnMut(&Finding) + Send)),
 }
 
@@ -273,7 +271,6 @@ async fn check_copy(copy: &Catalog) -> Result<(), BackupError> {
     }
 }
 
-/// What is wrong first in a copy of a catalog, if anything is.
 pub(super) async fn first_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {
     let mut first = None;
     copy.check_integrity(true, &mut |reason| first = first.take().or(Some(reason))).await?;

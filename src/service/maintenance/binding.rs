@@ -114,7 +114,6 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
     Ok(())
 }
 
-/// How a store without an identity relates to a catalog.
 enum StoreOwnership {
     /// New, or with files that only this catalog names.
     Free,
@@ -151,8 +150,7 @@ pub(in crate::service) struct StoreBinding {
 }
 
 impl StoreBinding {
-    /// Makes sure that the store is there, and the catalog's own: before a version is recorded, and before files are
-    /// removed. One small request.
+    /// Verifies that the store is there, and is the catalog's. One small request.
     pub(in crate::service) async fn verify(&self) -> Result<(), StorageError> {
         if self.store.expects_identity() {
             return self.store.verify().await;

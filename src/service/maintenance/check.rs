@@ -42,7 +42,6 @@ pub enum CheckDepth {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// A recorded file is missing or not what it was.
     Damaged {
         path: String,
         reason: String,
@@ -55,11 +54,9 @@ pub enum Finding {
     Catalog { reason: String },
     /// A version names a file of which there is no record.
     Dangling(FileReference),
-    /// A recorded file is missing, or without its base, that no version and no alternate names. The next sweep removes
-    /// what is left of it.
+    /// A file that nothing names is missing, or without its base. The next sweep removes what is left of it.
     Unneeded { path: String, reason: String },
-    /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the
-    /// next sweep takes it when it is old enough.
+    /// The catalog does not know the file, or its writer has not finished it. A later sweep removes it.
     Unnamed { path: String, size_bytes: u64 },
 }
 
@@ -94,7 +91,6 @@ pub(in crate::service) enum Damage {
     Unreadable(#[from] StorageError),
 }
 
-/// The damage of a file, for the versions that name it.
 fn without_path(error: &StorageError) -> String {
     match error {
         StorageError::Damaged { part, cause, .. } => format!("{part}: {cause}"),
@@ -162,7 +158,6 @@ impl Maintenance {
         checked.map(|checked| Checked { damaged: checked.damaged + damaged, ..checked })
     }
 
-    /// Checks the database and tells how many findings there were.
     async fn check_catalog(
         &self,
         depth: CheckDepth,

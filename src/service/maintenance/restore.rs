@@ -82,8 +82,7 @@ pub enum RestoreError {
     File(#[from] UnusableFile),
 }
 
-/// Puts a backup into the catalog and the store of a configuration, which must be empty. `tell` learns the files done
-/// so far.
+/// Puts a backup into an empty catalog and store. `tell` learns the files done so far.
 pub async fn restore(
     config: &Config,
     directory: &Path,

@@ -32,7 +32,6 @@ pub(in crate::service) const EXPORTS_FOLDER: &str = "exports";
 /// over ([`crate::storage::disk_cache`]).
 pub(in crate::service) const RANGES_FOLDER: &str = "cache";
 
-/// A directory that is removed with all that is in it.
 pub(in crate::service) struct Scratch {
     path: PathBuf,
     /// The lock; `None` while the directory is not there.
@@ -54,7 +53,6 @@ impl Scratch {
         scratch
     }
 
-    /// One that is not there yet.
     fn named(parent: &Path) -> Scratch {
         for Abandoned { name, failure, .. } in remove_abandoned(parent) {
             if let Some(error) = failure {
@@ -65,8 +63,7 @@ impl Scratch {
         Scratch { path, locked: Mutex::new(None) }
     }
 
-    /// Makes the directory if it is not there: somebody may have removed it. One system call when it is. Where the data
-    /// directory itself is gone, nothing is made.
+    /// Makes the directory if somebody has removed it, but not the data directory. One system call if it is there.
     pub(in crate::service) fn restore(&self) -> io::Result<()> {
         let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = self.path.join(LOCK);
@@ -137,7 +134,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Leftovers of ended processes that were removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Abandoned {
     pub name: String,
@@ -146,8 +142,7 @@ pub(in crate::service) struct Abandoned {
     pub failure: Option<String>,
 }
 
-/// Removes directories whose lock nobody holds, and tells of them; `parent` need not exist. One that cannot be removed
-/// is left for the next time.
+/// Removes directories of ended processes. `parent` need not exist; what cannot be removed is left for later.
 pub(in crate::service) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let mut found = Vec::new();

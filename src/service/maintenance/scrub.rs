@@ -46,8 +46,7 @@ pub struct DamagedFile {
     /// The file; where its record cannot be read, which record that is.
     pub path: String,
     pub reason: String,
-    /// Versions, alternates and clones that need it; none when it only waits for the sweep. `None` when the catalog
-    /// cannot tell.
+    /// Versions that need it; none if it waits for the sweep. `None` if the catalog cannot tell.
     pub versions: Option<Vec<FileReference>>,
     /// Another file of the store that holds the same entities and verifies.
     pub intact_copy: Option<String>,
@@ -66,8 +65,7 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// How far a scrub may catch up after it was slower than its rate.
 const CATCHES_UP: Duration = Duration::from_secs(1);
 
-/// Lets so many bytes pass a second on average; 0 is no bound. What was not used while the store was slow is lost, so
-/// that a stall is not followed by a burst.
+/// Bytes a second on average; 0 is no bound. What a slow store left unused is lost: no burst follows a stall.
 #[derive(Clone, Copy, Debug)]
 struct BytesPerSecond {
     rate: u64,

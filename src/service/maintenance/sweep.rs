@@ -55,9 +55,7 @@ pub struct SweptFile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepReason {
-    /// No version and no alternate names it any more.
     Unreferenced,
-    /// The catalog does not know it.
     Unnamed,
     /// It is an export that nobody has fetched for long, or that there is no room for.
     Unused,
@@ -284,8 +282,7 @@ impl Maintenance {
         swept.count(SweptFile { path: path.to_owned(), size_bytes, reason, failure }, tell);
     }
 
-    /// Sweeps every `sweep.interval_s`, for ever, and logs what it did. The first sweep comes after a random part of
-    /// the interval, so that those of several processes are spread.
+    /// Sweeps every `sweep.interval_s`, for ever, beginning at a random time so that processes are spread.
     pub async fn sweep_periodically(&self) {
         let options = &self.config.sweep;
         if options.interval_s == 0 {

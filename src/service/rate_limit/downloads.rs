@@ -37,7 +37,6 @@ pub(super) fn most_of(export_bytes: u64) -> (u64, u64) {
     (bytes, SPARE_PARTS + PARTS_PER_MIB * (export_bytes >> 20))
 }
 
-/// How much is kept at most.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DownloadCapacity {
     /// Parts that lock apart, at least 1. All downloads of a client lie in one.
@@ -58,7 +57,6 @@ pub(super) struct Downloads {
     of_shard: usize,
     of_client: usize,
     hasher: RandomState,
-    /// In the order of last use.
     shards: Vec<Mutex<Vec<Download>>>,
 }
 
@@ -173,7 +171,6 @@ mod tests {
         ExportPart { export: export(number), export_bytes, bytes }
     }
 
-    /// A few clients, and what each of them may have.
     struct Setup(Downloads);
 
     impl Setup {

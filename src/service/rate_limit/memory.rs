@@ -127,7 +127,6 @@ impl<C: Clock> RateLimiter for MemoryRateLimiter<C> {
 }
 
 impl Shard {
-    /// The live window that a key counts in.
     fn window(&mut self, key: Key, hash: usize, moment: Moment, own_windows: usize) -> &mut Window {
         self.now = self.now.max(moment.elapsed);
         let now = self.now;

@@ -122,8 +122,7 @@ pub trait RateLimiter: Send + Sync + 'static {
     /// Notes that a request for an export was counted and is answered; `sent_bytes` of it, `None` with all of it.
     async fn begin_download(&self, client: Client, bucket: Bucket, export: ExportId, sent_bytes: Option<u64>);
 
-    /// Whether a range belongs to a download that was counted, so that it need not be. It is taken from what that has
-    /// left.
+    /// Whether a range belongs to a counted download, so that it is free. Takes it from what that has left.
     async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool;
 
     /// Whether other processes count with this one at the moment.

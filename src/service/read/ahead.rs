@@ -135,7 +135,6 @@ impl ExportsAhead {
         admit(&resolved, export.version, export.alt, holder).ok()
     }
 
-    /// Completes when somebody waits, or memory or disk is short.
     async fn give_way(&self, capacity: &Capacity) {
         loop {
             tokio::time::sleep(GIVE_WAY).await;

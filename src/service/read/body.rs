@@ -85,7 +85,6 @@ impl BodyMaker<'_> {
         }
     }
 
-    /// The columns of a table, found within the time that a selection may take.
     async fn table_columns(&self, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
         let limit = usize::try_from(self.limits.columns).unwrap_or(usize::MAX);
         let found = async {

@@ -71,7 +71,6 @@ fn types_by_profile(profile: &StoredProfile, columns: &Columns) -> Vec<Option<Co
     columns.names().iter().map(of).collect()
 }
 
-/// The type of a column whose values are the scalars at one path.
 fn type_by_path(record: &PathRecord) -> Option<ColumnType> {
     let types = &record.types;
     if record.fans_out || types.array > 0 {

@@ -25,7 +25,6 @@ type Hash = [u8; 32];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InAlternate {
     Kept(u64),
-    /// Another one is in its place, at this position.
     Changed(u64),
     Removed,
     /// It was changed or removed, and its neighbours were, too. What they became begins at this position.
@@ -74,8 +73,7 @@ async fn hashes(reader: &VersionReader, positions: Range<u64>) -> Result<Vec<Has
     Ok(hashes)
 }
 
-/// What became of the entity at a position, among those of the version in `base`, in whose place are those of the list
-/// in `list`.
+/// What became of the entity at `position`, where `list` has replaced `base`.
 fn narrowed(position: u64, mut base: Range<u64>, mut list: Range<u64>, old: &[Hash], new: &[Hash]) -> InAlternate {
     for (from, to) in pairs(&base, &list, old, new) {
         match from.cmp(&position) {

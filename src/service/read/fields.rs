@@ -48,7 +48,6 @@ enum Fate {
 struct Named {
     parameter: &'static str,
     path: Path,
-    /// How many of [`TAKERS`] have run before.
     steps: usize,
 }
 
@@ -93,7 +92,6 @@ impl Reads {
         Err(ReadError::UnknownFields(self.with_nearest(unknown, index).await?.into()))
     }
 
-    /// Looks for the nearest path that exists, for each of the first fields.
     async fn with_nearest(
         &self,
         mut unknown: Vec<UnknownField>,
@@ -227,7 +225,6 @@ fn footer_knowledge(reader: &VersionReader, path: &Path) -> Knowledge {
     }
 }
 
-/// The paths of a request with what runs before them.
 fn named(request: &ReadRequest) -> Vec<Named> {
     let named = request.named_paths().into_iter();
     named.map(|(parameter, path)| Named { parameter, path, steps: steps_before(parameter) }).collect()
@@ -249,7 +246,6 @@ impl UnknownField {
     }
 }
 
-/// What the steps before leave of a path.
 fn fate(named: &Named, request: &ReadRequest, knowledge: Knowledge) -> Fate {
     let (facts, mut is_decided) = match knowledge {
         Knowledge::Absent => return Fate::Unknown(UnknownCause::Absent { nearest: None }),
@@ -305,8 +301,7 @@ fn reshapes(request: &ReadRequest) -> [Reshape; 5] {
     ]
 }
 
-/// A search for paths in documents, after each of the steps that come before them. Walks a document at most once after
-/// each step, for all paths.
+/// Searches paths in documents after each of the steps. Walks a document once for each step at most.
 struct Search {
     reshapes: [Reshape; 5],
     /// Each path, with how many steps it has survived in some entity; `None` where no entity has it.

@@ -26,7 +26,6 @@ const HINTS: usize = 10;
 /// Characters of a limit that a hint shows.
 const SHOWN_CHARACTERS: usize = 80;
 
-/// Which of the types that filters compare stand at a path.
 #[derive(Clone, Debug, Default)]
 pub(in crate::service) struct Comparable {
     pub numbers: bool,
@@ -112,7 +111,6 @@ pub(in crate::service) fn of_conditions(
     comparisons.take(HINTS).chain(filters.iter().map(FilterHint::to_string)).chain(sort_hint(request, &types)).collect()
 }
 
-/// What is said of a filter whose value looks like a comparison.
 fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
     let (parameter, rest) = if let Some(rest) = value.strip_prefix(">=") {
         ("filter_gte", rest)
@@ -147,7 +145,6 @@ fn filters(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -
     values.chain(ranges).take(HINTS).collect()
 }
 
-/// What is said of a filter whose path ends in objects alone.
 fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -> Option<FilterHint> {
     if !held.is_nested_alone() || may_find_nulls(parameter, filter) {
         return None;
@@ -254,8 +251,7 @@ impl Reads {
         Ok(sort_hint(request, |path| comparable(paths.as_deref()?, path)))
     }
 
-    /// The paths of the profile, where the read has filters or a sort, and they are at hand or there is a permit at
-    /// once.
+    /// The paths of the profile if the read has filters or a sort, and they are cached or a permit is free.
     async fn paths_for_types(
         &self,
         admitted: &Admitted,
@@ -282,7 +278,6 @@ pub(in crate::service) fn asks_for_types(request: &ReadRequest) -> bool {
     has_filters || sort.is_some()
 }
 
-/// What a path holds, where the profile tells it.
 fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
     let text = path.to_string();
     let facts = paths.get(&text)?;

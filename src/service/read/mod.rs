@@ -145,15 +145,13 @@ impl Reads {
         Ok(Weight::of(work_bytes, &self.config.query))
     }
 
-    /// How many entities match a request, whatever page of them it asks for. The count is kept, as of the call that
-    /// asks for it.
+    /// How many entities match a request, whatever its page. The count is cached.
     pub async fn count(self: &Arc<Self>, admitted: &Admitted, request: &ReadRequest) -> Result<u64, ReadError> {
         let counting = Arc::new(request.matching());
         Ok(self.answer(admitted, counting, ContentCoding::Identity).await?.total)
     }
 
-    /// The positions in the file of the entities that a read returns, in its order; not of a count or a sample. Runs
-    /// the query once more, in its own turn.
+    /// The positions in the file of what a read returns, in its order, by another query; not of a count or sample.
     pub async fn positions(&self, admitted: &Admitted, request: Arc<ReadRequest>) -> Result<Vec<u64>, ReadError> {
         let (reader, work_bytes) = self.weighed(&admitted.file, &request, &self.cache).await?;
         let weight = Weight::of(work_bytes, &self.config.query);
@@ -271,8 +269,7 @@ impl Reads {
         self.make(capacity, admitted, request, (taker, observer), None).await
     }
 
-    /// The file of a read, opened, and how much work the read is. A store that hangs is waited for as long as a query
-    /// may take.
+    /// The file of a read, and its work in bytes, within the time that a query may take.
     async fn weighed(
         &self,
         file: &VersionFile,

@@ -77,7 +77,6 @@ impl Observer {
         }
     }
 
-    /// A stage is over that took so long.
     fn took(&mut self, stage: StageName, duration: Duration) {
         self.stages.push((stage, duration));
         self.lap = Instant::now();

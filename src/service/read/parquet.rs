@@ -154,7 +154,6 @@ struct Workspace {
 }
 
 impl Workspace {
-    /// Frees it, while nothing is made.
     fn free(&mut self) {
         self.batches.free_spare();
         self.encoders.clear();
@@ -175,8 +174,7 @@ impl Piece {
     }
 }
 
-/// An answer in Parquet, with typed columns if types are given: batches are built several at once, and written by one
-/// task in order.
+/// A Parquet body, with typed columns if there are types. Several batches are built at a time, and one task writes.
 pub(in crate::service) async fn body(
     capacity: &Capacity,
     source: Arc<Source>,
@@ -319,8 +317,7 @@ fn typed_rows(source: &Source, row_group_bytes: usize) -> usize {
     usize::try_from(units * unit_rows).unwrap_or(usize::MAX)
 }
 
-/// The batches of an answer, in order. A few are made at once, but none for a row group that is full without it: it
-/// would wait as long as the reader of the row group does.
+/// Batches in order, a few built at once, but none beyond a full row group: it would wait as long as the reader.
 struct Parts<U> {
     engine: Engine,
     source: Arc<Source>,
@@ -328,7 +325,6 @@ struct Parts<U> {
     units: U,
     making: VecDeque<Part>,
     most: usize,
-    /// Of the last batch.
     batch_bytes: usize,
 }
 

@@ -31,7 +31,6 @@ use crate::service::read::single_flight::{SingleFlight, Work};
 use crate::service::read::source::sent_by_task;
 use crate::service::read::{Answer, AnswerBody};
 
-/// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
 
 /// Bytes that are compressed before other work has its permit.
@@ -85,8 +84,7 @@ struct Small {
 }
 
 impl Small {
-    /// The answer out of the cache. Bytes that are many are accounted until the last reader has them, also when the
-    /// cache has let go of them.
+    /// The cached answer. Large ones are accounted until the last reader has them, also after their eviction.
     fn sent(self, account: impl Fn(u64) -> Result<Arc<Account>, QueryError>) -> Result<Answer, ReadError> {
         let size_bytes = self.bytes.len() as u64;
         if size_bytes <= WHOLE_BYTES {
@@ -219,7 +217,6 @@ impl Responses {
         }
     }
 
-    /// Keeps a count, as if it had been asked for.
     pub(in crate::service) async fn keep_count(&self, key: Option<CacheKey>, answer: Answer) {
         let Answer { total, matches, content_type, coding, body } = answer;
         if let (Some(key), AnswerBody::Whole(bytes), true) = (key, body, self.capacity_bytes > 0) {
@@ -228,7 +225,6 @@ impl Responses {
         }
     }
 
-    /// The codings in which the answer of this key is kept whole.
     pub(in crate::service) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
@@ -241,8 +237,7 @@ impl Responses {
         codings
     }
 
-    /// The making of an answer, begun unless it is under way; with it, for who has begun it, where a streamed answer
-    /// goes, which only one can have.
+    /// Joins the making of an answer, or begins it: then also returns where a streamed answer goes.
     fn making<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
         key: Key,
@@ -302,8 +297,7 @@ pub(in crate::service) async fn coded(
     Ok(Answer { coding, body, ..answer })
 }
 
-/// The parts of a body as one compressed stream, by a task of its own, which keeps the compressor's memory. An error of
-/// theirs ends it.
+/// The body compressed by a task of its own, which keeps the compressor's memory. An error ends it.
 fn compressed(
     capacity: &Capacity,
     mut parts: BoxStream<'static, Result<Bytes, ReadError>>,

@@ -44,7 +44,6 @@ impl Source {
         self.documents.units()
     }
 
-    /// The columns of its entities as a table, where the file tells: in order of first appearance.
     pub(in crate::service) async fn known_columns(&self) -> Option<Columns> {
         if !self.documents.is_empty() && !self.documents.are_all() {
             return None;

@@ -191,8 +191,7 @@ where
         places.end.min(places.start + entities)
     }
 
-    /// The reader waits: larger units, then more at once. One more than there are threads, so that none is idle until
-    /// the reader has taken the first.
+    /// The reader waits: larger units, then more at once, up to one more than there are threads.
     fn grow(&mut self) {
         if self.unit_bytes < UNIT_BYTES {
             self.unit_bytes *= 2;
@@ -301,8 +300,7 @@ mod tests {
         }
     }
 
-    /// A client that left gave its permit back while its unit was still being encoded, so that it could begin any
-    /// number of them.
+    /// A client that left could begin any number of units: each gave its permit back before it had stopped.
     #[tokio::test]
     async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
         let (engine, _directory) = engine();

@@ -63,8 +63,7 @@ impl Attempts {
         }
     }
 
-    /// Holds the dataset, also where an attempt of this process holds it that has ended, or one of a process that is
-    /// known to be gone.
+    /// Holds the dataset, also if an ended attempt of this process, or a process that is gone, still does.
     pub(super) async fn acquire(
         &self,
         dataset: DatasetId,
@@ -81,8 +80,7 @@ impl Attempts {
         }
     }
 
-    /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has
-    /// expired.
+    /// Tries to record the end of an attempt until the catalog takes it, or the lease has expired.
     fn record_end_later(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
         let (dataset, attempt) = (lease.dataset.id, lease.attempt);
         let mut unrecorded = self.unrecorded();

@@ -50,7 +50,6 @@ pub(in crate::service) struct Decoded {
     pub warnings: Vec<String>,
 }
 
-/// A document that is being decoded. Dropping it ends the decoding.
 pub(in crate::service) struct Decoding {
     work: BoxFuture<'static, Result<Result<Decoded, RefreshError>, RefreshError>>,
     done: Option<Decoded>,
@@ -127,7 +126,6 @@ impl Ingest {
 
 type Begin = (oneshot::Sender<EnvelopeFields>, EnvelopeFields);
 
-/// Appends lines of entities until they make a block; false when there are no more.
 fn fill_block(decoder: &mut dyn Decode, block: &mut Vec<u8>) -> Result<bool, SourceError> {
     while block.len() < BLOCK_BYTES {
         if !decoder.next(block)? {

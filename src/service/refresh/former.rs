@@ -16,7 +16,6 @@ pub(in crate::service) struct FormerProcesses {
     pub(in crate::service) catalog: Catalog,
     pub(in crate::service) scratch: Arc<Scratch>,
     pub(in crate::service) node: Option<String>,
-    /// Whether all processes that use the catalog have this data directory.
     pub(in crate::service) own_catalog: bool,
 }
 
@@ -27,8 +26,7 @@ impl FormerProcesses {
         has_this_directory && self.scratch.has_ended(&holder.process)
     }
 
-    /// Ends the refresh that holds a dataset, if its process is gone. Whether it holds it no more: another call, or the
-    /// start of the server, may end it at the same moment.
+    /// Ends the refresh that holds a dataset if its process is gone. Returns whether nothing holds it any more.
     pub(super) async fn end_refresh_of(&self, dataset: DatasetId) -> Result<bool, CatalogError> {
         match self.catalog.held_refresh(dataset).await? {
             None => Ok(true),

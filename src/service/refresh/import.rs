@@ -165,7 +165,6 @@ impl Imports {
         Ok(imported(dataset, &record.version, warnings))
     }
 
-    /// The source's entities as the file of a dataset that is not there yet.
     async fn new_file(
         &self,
         owner: UserId,
@@ -241,8 +240,7 @@ impl Ingest {
 
 const STANDARD_INPUT: &str = "-";
 
-/// The local file that a source is: a path, a `file:` URL, which no dataset may have as its source, or `-` for
-/// standard input.
+/// The file of a local source: a path, a `file:` URL, which no dataset may have, or `-` for standard input.
 pub fn local_path(source: &str) -> Option<PathBuf> {
     if source == STANDARD_INPUT {
         return Some(PathBuf::from("/dev/stdin"));

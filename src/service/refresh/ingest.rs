@@ -107,7 +107,6 @@ impl Ingest {
         Ok(self.receiving.acquire(Holder::User(user), 1).await?)
     }
 
-    /// A place among what is received, if there is one now.
     pub(in crate::service) fn try_place(&self, user: UserId) -> Option<Permit> {
         self.receiving.try_acquire(Holder::User(user), 1)
     }
@@ -139,9 +138,7 @@ pub struct Pushed {
 
 pub(in crate::service) struct Receiving {
     receiver: Receiver,
-    /// All but the bytes.
     document: Document,
-    /// `None` where nothing has to come.
     place: Option<Permit>,
 }
 
@@ -165,7 +162,6 @@ impl Receiving {
 }
 
 impl Ingest {
-    /// A body of entities, within the bounds of bodies.
     pub(in crate::service) fn pushed_input<S, E>(&self, body: S) -> SourceInput
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -244,8 +240,7 @@ impl Ingest {
         Ok(self.catalog.owned_dataset(user, dataset).await.map(drop)?)
     }
 
-    /// Whether the beginning of a pushed body names a dataset that is not the user's, or cannot name one of the user's,
-    /// who has none: then no more of it need come.
+    /// Refuses a body that names a dataset of another user, or any body of a user without datasets.
     pub(in crate::service) async fn check_head(
         &self,
         user: UserId,

@@ -150,7 +150,6 @@ impl Refreshes {
         self.tasks.run(async move { refreshes.make_version(id, trigger, entities).await }).await
     }
 
-    /// From holding the dataset to its new version, or to the record of a failure.
     pub(in crate::service) async fn make_version(
         &self,
         dataset: DatasetId,
@@ -160,7 +159,6 @@ impl Refreshes {
         self.make_version_reporting(dataset, trigger, entities, &Arc::default()).await
     }
 
-    /// [`Refreshes::make_version`], telling how far it is.
     pub(in crate::service) async fn make_version_reporting(
         &self,
         dataset: DatasetId,
@@ -398,7 +396,6 @@ fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>, RefreshError> {
     Ok(dataset.records_path.as_deref().map(FieldPath::parse).transpose()?)
 }
 
-/// A source that answers a question that was not put.
 pub(in crate::service) fn not_asked() -> SourceError {
     SourceError::Unreachable { reason: "it says that it has not changed, which it was not asked".to_owned() }
 }

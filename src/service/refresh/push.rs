@@ -89,7 +89,6 @@ impl Refreshes {
         }
     }
 
-    /// Makes a version of a body that names its dataset behind its beginning.
     async fn push_unnamed(self: &Arc<Self>, owner: UserId, document: Document) -> Result<Refreshed, RefreshError> {
         let permit = self.ingest.permit(owner).await?;
         let mut decoding = self.ingest.decode(document, &permit, &Arc::default());
@@ -107,7 +106,6 @@ impl Refreshes {
         self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), permit)).await
     }
 
-    /// The dataset, if it takes what this owner pushes.
     async fn pushed_to(&self, owner: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
         match dataset.source {

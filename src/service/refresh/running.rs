@@ -33,7 +33,6 @@ impl From<&ImportProgress> for RefreshProgress {
     }
 }
 
-/// The refreshes that run, and how many of each user's requests watch them.
 pub(in crate::service) struct Running {
     refreshes: Mutex<HashMap<DatasetId, Arc<ImportProgress>>>,
     watches: Mutex<HashMap<UserId, usize>>,

@@ -97,7 +97,6 @@ impl Schedules {
         Ok(())
     }
 
-    /// Runs what is due until `stop`.
     pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut cleaned_up: Option<Instant> = None;
         // Times that other processes stored, perhaps with another clock.

@@ -68,8 +68,7 @@ impl VersionFiles {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
     }
 
-    /// The file of the newest version, if the same entities would be written as they are in it: not if the dataset's
-    /// index was another one, or if the file cannot be read.
+    /// The newest version's file, if the same entities would be written as they are in it.
     pub(in crate::service) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
         let file = match self.catalog.version(dataset.id, latest).await {
@@ -101,7 +100,6 @@ impl VersionFiles {
         ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservedBy::Lease)
     }
 
-    /// Renews a reservation for ever; the error is that it can have been lost.
     async fn keep_reserved(&self, path: &str) -> RefreshError {
         let mut reserved = Instant::now();
         loop {
@@ -118,8 +116,7 @@ impl VersionFiles {
         }
     }
 
-    /// Ends a reservation and removes its file, unless that is recorded after all, as a commit may succeed whose answer
-    /// is lost.
+    /// Ends a reservation and removes its file, unless a commit recorded it whose answer was lost.
     async fn release(&self, path: &ObjectPath) -> Result<(), RefreshError> {
         // Waits for a transaction that records the file, if one is still under way: it holds the reservation's row.
         self.catalog.release_file(path.as_ref()).await?;

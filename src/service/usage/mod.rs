@@ -96,8 +96,7 @@ impl Usage {
         self.begun(dataset, None)
     }
 
-    /// A read that was refused for its client's rate, before what it names was looked up. The request is counted if
-    /// there is such a dataset.
+    /// A read that was refused for its client's rate. The request is counted if there is such a dataset.
     pub fn refused(self: &Arc<Self>, dataset: DatasetId, name_slug: &str) -> UsageMeter {
         let meter = self.begun(dataset, Some(name_slug.into()));
         meter.rate_limited();
@@ -147,14 +146,12 @@ impl Usage {
         Ok(sums)
     }
 
-    /// The first of so many days that end today.
     fn first(&self, days: u64) -> u32 {
         let days = u32::try_from(days.min(limits::USAGE_DAYS as u64)).unwrap_or(u32::MAX);
         (DayUsage::day_of(self.clock.now()) + 1).saturating_sub(days)
     }
 
-    /// What was counted in memory from a day on, of the datasets that are asked for. `waiting` is what of it is not
-    /// written yet.
+    /// What was counted in memory since `first` of the `asked` datasets, with what is `waiting` to be written.
     fn counted<'d>(
         &self,
         waiting: impl Iterator<Item = CountedUsage>,

@@ -22,7 +22,6 @@ pub(super) struct Key {
 
 pub(super) struct Table {
     counts: DashMap<Key, UsageCounts, RandomState>,
-    /// The length of `counts`, without its locks.
     entries: AtomicUsize,
     max_entries: usize,
 }

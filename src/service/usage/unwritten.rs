@@ -8,7 +8,6 @@ use crate::model::ids::DatasetId;
 /// Rows of a batch, which is one transaction.
 const BATCH: usize = 1_000;
 
-/// In the order in which they are written.
 type Key = (u64, u32, Option<Box<str>>);
 
 #[derive(Debug)]
@@ -21,7 +20,6 @@ pub(super) struct Unwritten {
 }
 
 impl Unwritten {
-    /// Nothing, with room for so many entries.
     pub(super) fn new(most: usize) -> Unwritten {
         Unwritten { waiting: BTreeMap::new(), most, batch: Vec::new(), number: 0 }
     }

@@ -89,7 +89,6 @@ impl Deliveries {
         self.tasks.wait().await;
     }
 
-    /// Claims what is due and begins to send it, until nothing is due any more.
     async fn claim_and_send(self: &Arc<Self>) -> Result<(), DeliveryError> {
         let Deliveries { slots, tasks, sender, .. } = &**self;
         let sender = match sender.get() {
@@ -122,7 +121,6 @@ impl Deliveries {
         }
     }
 
-    /// Sends one delivery and records what came of it.
     async fn send(&self, sender: &WebhookSender, delivery: &Delivery) {
         // Webhooks are not on this plan; one may be left over from another (docs/semantics.md, Webhooks).
         if delivery.owner_plan == Plan::Free {

@@ -74,22 +74,18 @@ pub(in crate::service) struct FairQueue<W> {
     tickets: Ticket,
 }
 
-/// A waiter that has its units now.
 pub(in crate::service) struct Grant<W> {
     pub holder: Holder,
     pub units: u64,
     pub tell: W,
 }
 
-/// Whose turn it is at a gate.
 enum NextInLine {
     /// Its units are free; its place among the turns of its kind.
     Granted(Holder, usize),
-    /// It waits until more of them are.
     Waits(Holder, Ticket),
 }
 
-/// What stands against a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Share,
@@ -148,8 +144,7 @@ impl<W> FairQueue<W> {
         self.tickets
     }
 
-    /// Puts one in the queue that does not wait, and takes it out again if its turn is not now. Those that wait no
-    /// longer, perhaps itself among them.
+    /// Joins the queue, and leaves it unless its turn is now. Returns the grants, perhaps its own among them.
     pub(in crate::service) fn try_join(&mut self, holder: Holder, units: u64, tell: W) -> Vec<Grant<W>> {
         let ticket = self.join(holder, units, tell);
         let mut grants: Vec<Grant<W>> = std::iter::from_fn(|| self.grant()).collect();

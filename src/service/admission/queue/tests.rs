@@ -192,8 +192,7 @@ proptest! {
         prop_assert_eq!(model.queue.held(), 0);
     }
 
-    /// However the others behave, and however much they ask for: one that has nothing waits for a bounded number of
-    /// grants.
+    /// Whatever the others do: one that has nothing waits for a bounded number of grants.
     #[test]
     fn nobody_starves(shares in shares(), before in events(25), after in events(25), honest in 0..2_u8, units in 1..25_u64) {
         let mut model = Model::new(Shares { queue: usize::MAX, ..shares });
@@ -234,8 +233,7 @@ fn shares_of(units: u64, queue: usize) -> Shares {
     Shares { units, share_percent: 50, user_percent: 25, queue }
 }
 
-/// How many units each of these holders has when all ask for as many single ones as they can get, one after the
-/// other.
+/// How many units each holder gets, one after the other, by single ones as long as there are any.
 fn taken(units: u64, holders: &[Holder]) -> Vec<u64> {
     let mut queue = FairQueue::<()>::new(shares_of(units, 0));
     let take = |holder: &Holder| (0..).take_while(|_| queue.try_enter(*holder, 1)).count() as u64;

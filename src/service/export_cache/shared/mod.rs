@@ -90,13 +90,11 @@ impl SharedExports {
         self.catalog.shared_export(&key.whole()).await.ok().flatten().map(|export| export.size_bytes)
     }
 
-    /// A place among the transfers; `None` if there is none soon.
     async fn transfer(&self) -> Option<OwnedSemaphorePermit> {
         tokio::time::timeout(TURN, self.transfers.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// What makes an export of a version file of that size: fetches it where it lies in the store, and puts it there
-    /// where it was made here.
+    /// Fetches an export that is in the store; otherwise makes it and puts it there.
     pub(in crate::service) fn maker(
         self: &Arc<Self>,
         capacity: &Capacity,
@@ -118,7 +116,6 @@ impl SharedExports {
 
 struct Asked {
     shared: Arc<SharedExports>,
-    /// Its key, as the catalog has it.
     name: String,
     file: FileId,
     make: Make,
@@ -224,7 +221,6 @@ impl Asked {
         }
     }
 
-    /// What puts it into the store once it is made.
     fn keeper(&self, claim: Option<Claim>) -> Keep {
         let (shared, name, file) = (self.shared.clone(), self.name.clone(), self.file);
         Box::new(move |files, made| {

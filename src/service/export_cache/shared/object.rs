@@ -55,7 +55,6 @@ impl From<object_store::Error> for ObjectError {
 }
 
 impl ObjectError {
-    /// Whether it will be so the next time, too.
     pub(super) fn is_for_good(&self) -> bool {
         match self {
             ObjectError::Damaged(_) | ObjectError::Store(StorageError::Store(object_store::Error::NotFound { .. })) => {
@@ -122,7 +121,6 @@ pub(super) async fn remove(store: &Store, path: &str) {
     }
 }
 
-/// The blocks of an object, in order, as they come.
 pub(super) struct Blocks {
     sums: Arc<[u32]>,
     pieces: BoxStream<'static, Result<Bytes, ObjectError>>,
@@ -168,7 +166,6 @@ impl Blocks {
         &self.sums
     }
 
-    /// The next blocks, verified; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
         self.pieces.try_next().await
     }

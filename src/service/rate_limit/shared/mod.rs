@@ -90,7 +90,6 @@ impl SharedRateLimiter {
         self
     }
 
-    /// The last argument of every script.
     fn now(&self) -> String {
         self.clock.as_ref().map(|clock| clock().to_string()).unwrap_or_default()
     }
