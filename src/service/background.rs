@@ -13,13 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::cluster::nodes::Nodes;
 use crate::metrics::metrics;
 use crate::model::node::{Role, Roles};
-use crate::service::lookup::Lookups;
-use crate::service::maintenance::Maintenance;
-use crate::service::read::ahead::ExportsAhead;
-use crate::service::refresh::Refreshes;
-use crate::service::refresh::scheduler::Schedules;
-use crate::service::usage::Usage;
-use crate::service::webhook::deliveries::Deliveries;
+use crate::service::{Deliveries, ExportsAhead, Lookups, Maintenance, Refreshes, Schedules, Usage};
 
 /// Before a loop that panicked is begun again.
 #[cfg(not(test))]

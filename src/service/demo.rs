@@ -15,9 +15,8 @@ use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
 use crate::service::account::{AccountError, Accounts};
-use crate::service::manage::ManageError;
-use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::import::{ImportError, ImportRequest, Imports};
+use crate::service::{ImportProgress, ManageError};
 
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";

@@ -6,8 +6,7 @@ use crate::catalog::CatalogError;
 use crate::model::ids::UserId;
 use crate::model::version::{VersionNumber, there_are};
 use crate::service::admission::catalog::CatalogGates;
-use crate::service::admission::semaphore::Refused;
-use crate::service::lookup::Lookups;
+use crate::service::{Lookups, Refused};
 use crate::storage::StorageError;
 
 /// Why a management request is not done. Unless a variant says otherwise, nothing has changed.

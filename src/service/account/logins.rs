@@ -20,13 +20,12 @@ use crate::service::account::login_limits::{self, Attempt, CLIENT_FACTOR, LoginL
 use crate::service::account::session_origin::SessionOrigin;
 use crate::service::account::sessions::{Sessions, session_hash};
 use crate::service::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
-use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate};
 use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::rate_limit::memory::RateCapacity;
 use crate::service::rate_limit::shared::limiter;
 use crate::service::rate_limit::shared::logins::{LoginBounds, SharedAttempt, SharedLogins};
 use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
+use crate::service::{Holder, RateCapacity};
 
 /// How long a log-in waits for its permit.
 const TURN: Duration = Duration::from_secs(10);

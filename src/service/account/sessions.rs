@@ -18,8 +18,7 @@ use crate::model::secret::Secret;
 use crate::model::user::User;
 use crate::service::account::session_origin::SessionOrigin;
 use crate::service::admission::catalog::CatalogGates;
-use crate::service::manage::ManageError;
-use crate::service::rate_limit::Client;
+use crate::service::{Client, ManageError};
 
 /// How exactly the end of a session is known.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(3_600);

@@ -16,34 +16,12 @@ use crate::cluster::nodes::Nodes;
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
-use crate::service::account::Accounts;
-use crate::service::account::logins::Logins;
-use crate::service::account::sessions::Sessions;
-use crate::service::admission::Load;
-use crate::service::admission::bodies::LargeBodies;
-use crate::service::admission::large_responses::LargeResponses;
 use crate::service::background::{Background, Loops};
-use crate::service::dataset::Datasets;
-use crate::service::dataset::agent_edits::AgentEdits;
-use crate::service::dataset::alternates::Alternates;
-use crate::service::dataset::diffs::Diffs;
-use crate::service::dataset::listings::Listings;
-use crate::service::dataset::profile::Profiles;
-use crate::service::demo::Demo;
-use crate::service::explain::Explains;
-use crate::service::lookup::Lookups;
-use crate::service::maintenance::Maintenance;
-use crate::service::maintenance::readiness::Readiness;
-use crate::service::rate_limit::RateLimiter;
-use crate::service::read::Reads;
-use crate::service::read::ahead::ExportsAhead;
-use crate::service::refresh::Refreshes;
-use crate::service::refresh::import::Imports;
-use crate::service::refresh::ingest::Ingest;
-use crate::service::refresh::scheduler::Schedules;
-use crate::service::usage::Usage;
-use crate::service::webhook::Webhooks;
-use crate::service::webhook::deliveries::Deliveries;
+use crate::service::{
+    Accounts, AgentEdits, Alternates, Datasets, Deliveries, Demo, Diffs, Explains, ExportsAhead, Imports, Ingest,
+    LargeBodies, LargeResponses, Listings, Load, Logins, Lookups, Maintenance, Profiles, RateLimiter, Readiness, Reads,
+    Refreshes, Schedules, Sessions, Usage, Webhooks,
+};
 use crate::storage::disk_cache::DiskCache;
 
 /// The service: its rooms, each with what it needs of the parts and of the rooms below. Clones share everything.

@@ -11,12 +11,8 @@ use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::user::User;
 use crate::model::version::{VersionNumber, VersionSelector};
-use crate::service::admission::holder::Holder;
-use crate::service::dataset::alternates::alternate_etag;
-use crate::service::lookup::Admitted;
-use crate::service::lookup::error::ReadError;
-use crate::service::manage::ManageError;
 use crate::service::read::{AnswerBody, Reads};
+use crate::service::{Admitted, Holder, ManageError, ReadError, alternate_etag};
 
 pub struct Pulled {
     pub version: VersionNumber,

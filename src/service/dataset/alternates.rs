@@ -17,12 +17,11 @@ use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
 use crate::query::Engine;
-use crate::service::admission::semaphore::Refused;
 use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Ingest, PushedEntities};
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
+use crate::service::{RefreshError, Refused};
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 

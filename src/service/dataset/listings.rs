@@ -6,8 +6,7 @@ use crate::catalog::{Catalog, Listing};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::service::admission::catalog::CatalogGates;
-use crate::service::manage::ManageError;
-use crate::service::rate_limit::Client;
+use crate::service::{Client, ManageError};
 
 pub struct Listings {
     pub(in crate::service) catalog: Catalog,

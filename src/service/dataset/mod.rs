@@ -24,9 +24,8 @@ use crate::model::user::User;
 use crate::model::version::VersionNumber;
 use crate::service::admission::catalog::CatalogGates;
 use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::rate_limit::Client;
-use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::version_file::VersionFiles;
+use crate::service::{Client, Ingest};
 
 const SHOWN_ATTEMPTS: u32 = 10;
 

@@ -23,17 +23,12 @@ use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
-use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::holder::Holder;
 use crate::service::export_cache::{ExportState, Exports, Taker};
-use crate::service::lookup::Admitted;
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
-use crate::service::manage::ManageError;
 use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::Responses;
 use crate::service::read::{Answer, AnswerBody, Reads};
+use crate::service::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
 use crate::storage::reader_metrics::{CacheUse, ReaderMetrics};
 
 use record::{

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
-use crate::service::admission::holder::Holder;
-use crate::service::lookup::cache_key::CacheKey;
+use crate::service::{CacheKey, Holder};
 
 /// Asks that make it often.
 const OFTEN: usize = 3;

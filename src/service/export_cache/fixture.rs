@@ -18,9 +18,8 @@ use crate::service::admission::tenants::TenantNumbers;
 use crate::service::export_cache::index::Entry;
 use crate::service::export_cache::room::Room;
 use crate::service::export_cache::{Content, Export, Exports, MOST_FILES, Make, Totals};
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
 use crate::service::maintenance::scratch::Scratch;
+use crate::service::{CacheKey, ReadError};
 use crate::storage::free_space::DiskReserve;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);

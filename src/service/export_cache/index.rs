@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::service::admission::holder::Holder;
 use crate::service::export_cache::MOST_FILES;
 use crate::service::export_cache::progress::{MadeFile, Progress};
 use crate::service::export_cache::room::{Room, Space};
-use crate::service::lookup::cache_key::CacheKey;
 use crate::service::maintenance::scratch::Scratch;
+use crate::service::{CacheKey, Holder};
 use crate::storage::free_space::{DiskReserve, Looks};
 
 pub(super) struct Files {

@@ -14,13 +14,11 @@ use tokio::sync::watch;
 
 use crate::blocking::{blocking, with_blocking_calls};
 use crate::service::admission::Admission;
-use crate::service::admission::holder::Holder;
 use crate::service::export_cache::checksums::Sums;
 use crate::service::export_cache::index::{Entry, Files};
 use crate::service::export_cache::progress::{Head, MadeFile, Progress, Totals, remove, vanished};
 use crate::service::export_cache::room::Space;
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
+use crate::service::{CacheKey, Holder, ReadError};
 use crate::storage::free_space::LOOK_BYTES;
 
 /// How often a making that nobody waits for looks whether it is in anybody's way.

@@ -18,8 +18,7 @@ use crate::service::export_cache::checksums::Sums;
 use crate::service::export_cache::index::Files;
 use crate::service::export_cache::making::{Make, Taker};
 use crate::service::export_cache::progress::{Head, Progress, Totals, unreadable, vanished};
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
+use crate::service::{CacheKey, ReadError};
 use crate::storage::directory;
 use crate::storage::shortage::Shortage;
 

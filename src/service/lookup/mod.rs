@@ -26,10 +26,9 @@ use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::service::admission::catalog::CatalogGates;
-use crate::service::admission::holder::Holder;
 use crate::service::lookup::catalog_cache::{CatalogCache, FRESH};
 use crate::service::lookup::error::ReadError;
-use crate::service::rate_limit::Client;
+use crate::service::{Client, Holder};
 
 /// Before changes by other processes are listened for again, at most.
 const HEAR_AGAIN: Duration = Duration::from_secs(2);

@@ -25,12 +25,11 @@ use crate::metrics::metrics;
 use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
-use crate::service::admission::holder::Holder;
 use crate::service::export_cache::asked::{AskedExport, AskedExports};
 use crate::service::export_cache::{ExportState, MadeAhead};
-use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::{Admitted, Lookups, admit};
 use crate::service::read::Reads;
+use crate::service::{CacheKey, Holder};
 
 /// How often it looks for changes of other processes.
 const LOOK: Duration = Duration::from_secs(10);

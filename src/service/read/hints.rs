@@ -13,10 +13,8 @@ use std::sync::Arc;
 use crate::document::{NumericValue, RangeLimit};
 use crate::model::path::Path;
 use crate::model::request::{PathValue, RangeBound, ReadRequest};
-use crate::service::admission::Weight;
-use crate::service::lookup::Admitted;
-use crate::service::lookup::error::ReadError;
 use crate::service::read::Reads;
+use crate::service::{Admitted, ReadError, Weight};
 use crate::storage::profile::PathIndex;
 use crate::storage::reader::VersionReader;
 

@@ -29,17 +29,14 @@ use crate::encode::{self, ContentCoding};
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionFile;
 use crate::query::{Outcome, cost};
-use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::{
     Content, Export, ExportState, Exports, MadeAhead, Make, SharedExports, Taker, Totals,
 };
-use crate::service::lookup::Admitted;
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
 use crate::service::read::body::BodyMaker;
 use crate::service::read::observer::Observer;
 use crate::service::read::responses::{Responses, coded};
+use crate::service::{Admitted, CacheKey, ReadError, Weight};
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;

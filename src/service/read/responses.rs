@@ -24,12 +24,11 @@ use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
 use crate::query::QueryError;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Account, WHOLE_BYTES, accounted};
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
 use crate::service::read::body::encoded;
 use crate::service::read::single_flight::{SingleFlight, Work};
 use crate::service::read::source::sent_by_task;
 use crate::service::read::{Answer, AnswerBody};
+use crate::service::{CacheKey, ReadError};
 
 const COMPRESSED_PARTS: usize = 2;
 

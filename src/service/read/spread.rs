@@ -3,10 +3,8 @@
 use crate::model::path::Path;
 use crate::model::request::{PathValue, RangeBound, ReadRequest};
 use crate::query::cost;
-use crate::service::admission::Weight;
-use crate::service::lookup::Admitted;
-use crate::service::lookup::error::ReadError;
 use crate::service::read::Reads;
+use crate::service::{Admitted, ReadError, Weight};
 use crate::storage::reader::VersionReader;
 
 impl Reads {

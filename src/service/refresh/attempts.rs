@@ -12,13 +12,12 @@ use tokio::time::Instant;
 use crate::catalog::{AttemptOutcome, Catalog, CatalogError, RefreshLease, VersionRecord};
 use crate::model::dataset::RefreshTrigger;
 use crate::model::ids::{AttemptId, DatasetId};
-use crate::service::lookup::Lookups;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::WrittenFile;
 use crate::service::version_path::new_path;
-use crate::service::webhook::deliveries::Deliveries;
+use crate::service::{Deliveries, Lookups};
 
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);

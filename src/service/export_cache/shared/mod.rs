@@ -39,8 +39,7 @@ use crate::service::export_cache::index::Files;
 use crate::service::export_cache::making::{Content, Keep, Make, Taker};
 use crate::service::export_cache::progress::{MadeFile, Totals};
 use crate::service::export_cache::serving::remade;
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
+use crate::service::{CacheKey, ReadError};
 use crate::storage::store::Store;
 
 /// How long a server waits for another one that makes the same export.
