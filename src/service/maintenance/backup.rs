@@ -12,6 +12,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
@@ -22,8 +23,8 @@ use crate::catalog::{Catalog, CatalogError, ListedFile};
 use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
-use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::check::{CheckDepth, Damage, Finding, for_people, inspect};
+use crate::service::maintenance::{Maintenance, recorded_files};
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
@@ -33,8 +34,6 @@ pub(in crate::service) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
 const INCOMPLETE_TEXT: &str = "This backup is being made, or was interrupted. It is not complete and cannot be used.\n";
 
 const PARTIAL_CATALOG: &str = "catalog.partial";
-
-pub(super) const PAGE: u32 = 500;
 
 /// Most versions that are named with a file.
 const NAMED: u32 = 5;
@@ -110,7 +109,7 @@ impl Maintenance {
     ) -> Result<BackedUp, BackupError> {
         let mark = directory.join(INCOMPLETE);
         for within in [Some(self.config.data.directory.clone()), self.config.store_directory()].into_iter().flatten() {
-            if is_within(directory, &within) {
+            if is_inside(directory, &within) {
                 return Err(BackupError::Within { directory: directory.to_owned(), within });
             }
         }
@@ -161,26 +160,20 @@ impl Maintenance {
         tokio::fs::create_dir_all(&versions).await.map_err(failed)?;
         let target = store::open(&root.to_string_lossy(), &S3Options::default()).map_err(BackupError::Store)?;
         let mut backed_up = BackedUp::default();
-        let mut last: Option<FileId> = None;
-        loop {
-            let page = copy.files_apart(last, PAGE).await?;
-            let Some(end) = page.last() else { break };
-            last = Some(end.id);
-            for ListedFile { id, file } in page {
-                let recorded = file.map_err(|source| BackupError::Record { file: id, source })?;
-                match self.back_up_file(&recorded.file, &target, files).await {
-                    Ok(linked) => {
-                        backed_up.linked += u64::from(linked);
-                        backed_up.files += 1;
-                        backed_up.bytes += recorded.file.size_bytes;
-                    }
-                    Err(source) => match passed_over(copy, &self.store, &recorded.file, source, damaged).await? {
-                        Ok(passed_over) => backed_up.damaged += passed_over,
-                        Err(unusable) => return Err(unusable.into()),
-                    },
+        let mut listed = pin!(recorded_files(copy, None));
+        while let Some(ListedFile { id, file }) = listed.try_next().await? {
+            let recorded = file.map_err(|source| BackupError::Record { file: id, source })?;
+            match self.back_up_file(&recorded.file, &target, files).await {
+                Ok(linked) => {
+                    backed_up.linked += u64::from(linked);
+                    backed_up.files += 1;
+                    backed_up.bytes += recorded.file.size_bytes;
                 }
-                tell(&backed_up);
+                Err(failure) => {
+                    backed_up.damaged += passed_over(copy, &self.store, &recorded.file, failure, damaged).await??;
+                }
             }
+            tell(&backed_up);
         }
         // The backup is of this catalog.
         target.give_identity(&copy.installation().await?.identity).await.map_err(BackupError::Store)?;
@@ -277,16 +270,11 @@ pub(super) async fn first_damage(copy: &Catalog) -> Result<Option<String>, Catal
     Ok(first)
 }
 
-/// Whether a directory, which need not be there yet, is another one or lies in it, whatever links lead to them.
-fn is_within(directory: &Path, other: &Path) -> bool {
-    let Ok(other) = other.canonicalize() else { return false };
-    let Ok(absolute) = std::path::absolute(directory) else { return false };
-    // What is not there yet will be where the nearest directory is that is.
-    let found = absolute.ancestors().find_map(|ancestor| {
-        let rest = absolute.strip_prefix(ancestor).ok()?;
-        Some(ancestor.canonicalize().ok()?.join(rest))
-    });
-    found.is_some_and(|directory| directory.starts_with(&other))
+/// Whether a directory, which need not be there yet, lies in another one, or is that.
+pub(super) fn is_inside(inner: &Path, outer: &Path) -> bool {
+    let (Ok(inner), Ok(outer)) = (std::path::absolute(inner), outer.canonicalize()) else { return false };
+    let there = inner.ancestors().find_map(|above| above.canonicalize().ok());
+    there.is_some_and(|there| there.starts_with(outer))
 }
 
 /// Makes the directory, or takes an empty one, and marks it.

@@ -4,6 +4,7 @@
 //! Files are held meanwhile, so that no sweep removes one between its listing and its reading. Several files are read
 //! at once; each is told of by itself, with the versions that name it.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
@@ -14,7 +15,7 @@ use crate::catalog::{CatalogError, FileReference, ListedFile};
 use crate::config::VERSIONS_FOLDER;
 use crate::model::ids::{FileId, HoldId};
 use crate::model::version::VersionFile;
-use crate::service::maintenance::Maintenance;
+use crate::service::maintenance::{Maintenance, PAGE, recorded_files};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Unbounded, VersionReader};
@@ -27,8 +28,6 @@ const HELD: Duration = Duration::from_secs(180);
 
 /// How often that is given.
 const RENEWED: Duration = Duration::from_secs(45);
-
-const PAGE: u32 = 500;
 
 /// Most versions that are told of one damaged file; clones and unchanged sources may share it among more.
 const REFERENCES: u32 = 100;
@@ -116,35 +115,21 @@ impl Damage {
     pub(in crate::service) fn lasting(self) -> Result<Damage, StorageError> {
         use Shortage::{Credentials, Descriptors, Gone, Memory, NoDirectory, NoTemporaryFiles, Threads, Unreachable};
         match self {
-            Damage::Unreadable(error)
-                if matches!(
-                    Shortage::of(&error),
-                    Some(
-                        Unreachable
-                            | Credentials
-                            | Descriptors
-                            | Memory
-                            | Threads
-                            | Gone
-                            | NoDirectory
-                            | NoTemporaryFiles(_)
-                    )
-                ) =>
-            {
-                Err(error)
-            }
+            Damage::Unreadable(error) => match Shortage::of(&error) {
+                Some(Unreachable | Credentials | Descriptors | Memory | Threads) => Err(error),
+                Some(Gone | NoDirectory | NoTemporaryFiles(_)) => Err(error),
+                _ => Ok(Damage::Unreadable(error)),
+            },
             damage => Ok(damage),
         }
     }
 }
 
+type Tell<'a> = &'a mut (dyn FnMut(&Finding) + Send);
+
 impl Maintenance {
     /// Checks every recorded file and tells of each finding as it comes. A damaged file is no error, it is a finding.
-    pub async fn check(
-        &self,
-        depth: CheckDepth,
-        tell: &mut (dyn FnMut(&Finding) + Send),
-    ) -> Result<Checked, CheckError> {
+    pub async fn check(&self, depth: CheckDepth, tell: Tell<'_>) -> Result<Checked, CheckError> {
         let damaged = self.check_catalog(depth, tell).await?;
         let hold = async |_| self.check_held(depth, tell).await;
         let checked = match self.holding_files(hold).await {
@@ -158,11 +143,7 @@ impl Maintenance {
         checked.map(|checked| Checked { damaged: checked.damaged + damaged, ..checked })
     }
 
-    async fn check_catalog(
-        &self,
-        depth: CheckDepth,
-        tell: &mut (dyn FnMut(&Finding) + Send),
-    ) -> Result<u64, CheckError> {
+    async fn check_catalog(&self, depth: CheckDepth, tell: Tell<'_>) -> Result<u64, CheckError> {
         let mut found = 0;
         let mut tell = |reason| {
             found += 1;
@@ -172,11 +153,7 @@ impl Maintenance {
         Ok(found)
     }
 
-    async fn check_held(
-        &self,
-        depth: CheckDepth,
-        tell: &mut (dyn FnMut(&Finding) + Send),
-    ) -> Result<Checked, CheckError> {
+    async fn check_held(&self, depth: CheckDepth, tell: Tell<'_>) -> Result<Checked, CheckError> {
         let mut checked = Checked::default();
         if let Err(gone @ StorageError::Gone(_)) = self.binding.verify().await {
             checked.damaged += 1;
@@ -188,34 +165,29 @@ impl Maintenance {
             tell(&Finding::Dangling(reference));
         }
         let at_once = crate::priority::processors().max(2);
-        let mut last: Option<FileId> = None;
-        loop {
-            let page = self.catalog.files_apart(last, PAGE).await?;
-            let Some(end) = page.last() else { break };
-            last = Some(end.id);
-            let mut reading = FuturesUnordered::new();
-            for ListedFile { id, file } in page {
-                checked.files += 1;
-                let file = match file {
-                    Ok(recorded) => recorded.file,
-                    Err(error) => {
-                        checked.damaged += 1;
-                        let versions = self.known_references(id).await?;
-                        tell(&Finding::Damaged { path: record_name(id), reason: error.to_string(), versions });
-                        continue;
-                    }
-                };
-                checked.bytes += file.size_bytes;
-                if reading.len() >= at_once
-                    && let Some((file, found)) = reading.next().await
-                {
-                    self.tell_damage(&file, found, &mut checked, tell).await?;
+        let mut listed = pin!(recorded_files(&self.catalog, None));
+        let mut reading = FuturesUnordered::new();
+        while let Some(ListedFile { id, file }) = listed.try_next().await? {
+            checked.files += 1;
+            let file = match file {
+                Ok(recorded) => recorded.file,
+                Err(error) => {
+                    checked.damaged += 1;
+                    let versions = self.known_references(id).await?;
+                    tell(&Finding::Damaged { path: record_name(id), reason: error.to_string(), versions });
+                    continue;
                 }
-                reading.push(inspected(self.store.clone(), file, depth));
-            }
-            while let Some((file, found)) = reading.next().await {
+            };
+            checked.bytes += file.size_bytes;
+            if reading.len() >= at_once
+                && let Some((file, found)) = reading.next().await
+            {
                 self.tell_damage(&file, found, &mut checked, tell).await?;
             }
+            reading.push(inspected(self.store.clone(), file, depth));
+        }
+        while let Some((file, found)) = reading.next().await {
+            self.tell_damage(&file, found, &mut checked, tell).await?;
         }
         let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
         let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
@@ -240,7 +212,7 @@ impl Maintenance {
         file: &VersionFile,
         found: Result<(), Damage>,
         checked: &mut Checked,
-        tell: &mut (dyn FnMut(&Finding) + Send),
+        tell: Tell<'_>,
     ) -> Result<(), CheckError> {
         let Err(damage) = found else { return Ok(()) };
         let damage = damage.lasting().map_err(CheckError::Unavailable)?;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::catalog::{Catalog, CatalogError, FileReference};
-use crate::model::ids::FileId;
+use crate::catalog::{Catalog, CatalogError};
+use crate::service::maintenance::check::for_people;
 use crate::storage::cache::{DamageReport, Loss};
 
 /// Reports that wait. More are dropped; the reads fail all the same.
@@ -61,23 +61,11 @@ pub(in crate::service) async fn log_reports(catalog: &Catalog, reports: &mut mps
 async fn named(catalog: &Catalog, path: &str) -> Result<String, CatalogError> {
     match catalog.file_at(path).await? {
         None => Ok("none; the catalog does not record it any more".to_owned()),
-        Some(file) => versions_for_people(catalog, file.id, NAMED).await,
+        Some(file) => {
+            let mut references = catalog.references_to(file.id, NAMED + 1).await?;
+            let more = if references.len() > NAMED as usize { " and more" } else { "" };
+            references.truncate(NAMED as usize);
+            Ok(for_people(Some(&references)) + more)
+        }
     }
-}
-
-/// The versions, alternates and clones too, that name a file, at most `limit`.
-pub(in crate::service) async fn versions_for_people(
-    catalog: &Catalog,
-    file: FileId,
-    limit: u32,
-) -> Result<String, CatalogError> {
-    let mut references = catalog.references_to(file, limit.saturating_add(1)).await?;
-    let more = references.len() > limit as usize;
-    references.truncate(limit as usize);
-    let names: Vec<String> = references.iter().map(FileReference::to_string).collect();
-    Ok(match (names.is_empty(), more) {
-        (true, _) => "none; it waits for the sweep".to_owned(),
-        (false, false) => names.join(", "),
-        (false, true) => format!("{} and more", names.join(", ")),
-    })
 }

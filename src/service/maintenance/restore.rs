@@ -10,6 +10,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
@@ -18,13 +19,13 @@ use object_store::path::Path as ObjectPath;
 
 use crate::catalog::{Catalog, CatalogError, CatalogOptions, ListedFile};
 use crate::config::{CATALOG_FILE, Config, STORE_FOLDER};
-use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
 use crate::service::maintenance::backup::{
-    FileFailure, INCOMPLETE, OnDamage, PAGE, UnusableFile, first_damage, passed_over,
+    FileFailure, INCOMPLETE, OnDamage, UnusableFile, first_damage, is_inside, passed_over,
 };
 use crate::service::maintenance::binding::{BindingError, bind, open_store};
 use crate::service::maintenance::check::{CheckDepth, inspect};
+use crate::service::maintenance::recorded_files;
 use crate::service::maintenance::scratch::{Scratch, TEMPORARY_FOLDER, is_in_use};
 use crate::service::version_path;
 use crate::storage::store::{self, S3Options, Store};
@@ -142,13 +143,6 @@ fn check(directory: &Path) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Whether a directory, which need not be there yet, lies in another one, or is that.
-fn is_inside(inner: &Path, outer: &Path) -> bool {
-    let (Ok(inner), Ok(outer)) = (std::path::absolute(inner), outer.canonicalize()) else { return false };
-    let there = inner.ancestors().find_map(|above| above.canonicalize().ok());
-    there.is_some_and(|there| there.starts_with(outer))
-}
-
 /// A checked copy of the original's catalog, which is brought up to date, and in which nothing is under way.
 async fn copied_catalog(directory: &Path, scratch: &Path) -> Result<Catalog, RestoreError> {
     // With the log of a server that did not end by itself.
@@ -193,29 +187,24 @@ async fn fill(
     }
     bind(config, catalog, &to).await.map_err(|error| error.named(config))?;
     let mut restored = Restored::default();
-    let mut last: Option<FileId> = None;
-    loop {
-        let page = original.files_apart(last, PAGE).await.map_err(RestoreError::Original)?;
-        let Some(end) = page.last() else { break };
-        last = Some(end.id);
-        for ListedFile { file, .. } in page {
-            let file = file.map_err(RestoreError::Original)?.file;
-            if !version_path::is_path(&file.path) {
-                return Err(RestoreError::Path(file.path));
-            }
-            match bring(&file, &from, &to).await {
-                Ok(copied) => {
-                    restored.files += 1;
-                    restored.bytes += file.size_bytes;
-                    restored.copied += u64::from(copied);
-                }
-                Err(failure) => {
-                    let passed_over = passed_over(original, &from, &file, failure, damaged).await;
-                    restored.damaged += passed_over.map_err(RestoreError::Original)??;
-                }
-            }
-            tell(&restored);
+    let mut listed = pin!(recorded_files(original, None).map_err(RestoreError::Original));
+    while let Some(ListedFile { file, .. }) = listed.try_next().await? {
+        let file = file.map_err(RestoreError::Original)?.file;
+        if !version_path::is_path(&file.path) {
+            return Err(RestoreError::Path(file.path));
         }
+        match bring(&file, &from, &to).await {
+            Ok(copied) => {
+                restored.files += 1;
+                restored.bytes += file.size_bytes;
+                restored.copied += u64::from(copied);
+            }
+            Err(failure) => {
+                let passed_over = passed_over(original, &from, &file, failure, damaged).await;
+                restored.damaged += passed_over.map_err(RestoreError::Original)??;
+            }
+        }
+        tell(&restored);
     }
     catalog.restore_from(original).await?;
     Ok(restored)

@@ -10,8 +10,11 @@
 //! A store that does not answer, or a process without memory or descriptors, says nothing of a file: the scrub ends
 //! there, and goes on with the same file later.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::TryStreamExt;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,14 +22,12 @@ use crate::catalog::{FileReference, ListedFile};
 use crate::metrics::metrics;
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
-use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::check::{CheckError, Damage, for_people, inspect_size, record_name, unless_damaged};
+use crate::service::maintenance::{Maintenance, recorded_files};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Pace, VersionReader};
 use crate::storage::store::Store;
-
-const PAGE: u32 = 500;
 
 /// Other files of the same entities that are looked at when one is damaged.
 const ALIKE: u32 = 10;
@@ -99,52 +100,42 @@ enum Begin {
     After(Option<FileId>),
 }
 
+type Tell<'a> = &'a mut (dyn FnMut(&DamagedFile) + Send);
+
 impl Maintenance {
     /// Reads every recorded file at `bytes_per_s` (0 is no bound), and tells of each that is damaged. Begins at the
     /// first file, whatever other scrubs did, and leaves one that another process is at alone.
     /// A damaged file, or a damaged record of one, is no error.
-    pub async fn scrub(
-        &self,
-        bytes_per_s: u64,
-        tell: &mut (dyn FnMut(&DamagedFile) + Send),
-    ) -> Result<Scrubbed, CheckError> {
+    pub async fn scrub(&self, bytes_per_s: u64, tell: Tell<'_>) -> Result<Scrubbed, CheckError> {
         let scrubbed = self.scrub_from(Begin::Anew, bytes_per_s, tell).await?;
         self.catalog.finish_idle_scrub().await?;
         Ok(scrubbed)
     }
 
-    async fn scrub_from(
-        &self,
-        begin: Begin,
-        bytes_per_s: u64,
-        tell: &mut (dyn FnMut(&DamagedFile) + Send),
-    ) -> Result<Scrubbed, CheckError> {
-        let mut last = match begin {
+    async fn scrub_from(&self, begin: Begin, bytes_per_s: u64, tell: Tell<'_>) -> Result<Scrubbed, CheckError> {
+        let last = match begin {
             Begin::Anew => None,
             Begin::After(last) => last,
         };
         let mut scrubbed = Scrubbed::default();
         let mut pace = BytesPerSecond::new(bytes_per_s);
-        loop {
-            let page = self.catalog.files_apart(last, PAGE).await?;
-            let Some(end) = page.last() else { return Ok(scrubbed) };
-            last = Some(end.id);
-            for ListedFile { id, file } in page {
-                match file {
-                    Ok(recorded) => self.scrub_file(&recorded.file, &mut scrubbed, &mut pace, tell).await?,
-                    Err(error) => {
-                        scrubbed.damaged += 1;
-                        metrics().scrubbed_damaged.increment(1);
-                        let versions = self.known_references(id).await?;
-                        let (path, reason) = (record_name(id), error.to_string());
-                        tell(&DamagedFile { path, reason, versions, intact_copy: None });
-                    }
-                }
-                if let Begin::After(_) = begin {
-                    self.catalog.advance_scrub(id).await?;
+        let mut listed = pin!(recorded_files(&self.catalog, last));
+        while let Some(ListedFile { id, file }) = listed.try_next().await? {
+            match file {
+                Ok(recorded) => self.scrub_file(&recorded.file, &mut scrubbed, &mut pace, tell).await?,
+                Err(error) => {
+                    scrubbed.damaged += 1;
+                    metrics().scrubbed_damaged.increment(1);
+                    let versions = self.known_references(id).await?;
+                    let (path, reason) = (record_name(id), error.to_string());
+                    tell(&DamagedFile { path, reason, versions, intact_copy: None });
                 }
             }
+            if let Begin::After(_) = begin {
+                self.catalog.advance_scrub(id).await?;
+            }
         }
+        Ok(scrubbed)
     }
 
     async fn scrub_file(
@@ -152,7 +143,7 @@ impl Maintenance {
         file: &VersionFile,
         scrubbed: &mut Scrubbed,
         pace: &mut BytesPerSecond,
-        tell: &mut (dyn FnMut(&DamagedFile) + Send),
+        tell: Tell<'_>,
     ) -> Result<(), CheckError> {
         let verified = verify_apart(&self.store, file, pace).await.map_err(CheckError::Unavailable)?;
         // One that a sweep has taken meanwhile is nobody's loss.
@@ -193,7 +184,7 @@ impl Maintenance {
     }
 
     /// Scrubs when it is due, for ever, and logs what it finds.
-    pub async fn scrub_periodically(&self) {
+    pub async fn scrub_periodically(self: Arc<Self>) {
         let options = &self.config.scrub;
         if options.interval_s == 0 {
             return;

@@ -26,6 +26,7 @@
 //! are passed over.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -33,12 +34,13 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use crate::catalog::{CatalogError, ExportRoom};
-use crate::config::{SHARED_EXPORTS_FOLDER, VERSIONS_FOLDER};
+use crate::catalog::{Catalog, CatalogError, ExportRoom};
+use crate::config::{Config, SHARED_EXPORTS_FOLDER, VERSIONS_FOLDER};
 use crate::metrics::metrics;
 use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
 use crate::storage::StorageError;
+use crate::storage::store::Store;
 
 /// Files that are looked up, or whose records are removed, at a time.
 const PAGE: u32 = 100;
@@ -94,196 +96,31 @@ pub enum SweepError {
     Store(#[from] StorageError),
 }
 
+type Tell<'a> = &'a mut (dyn FnMut(&SweptFile) + Send);
+
 impl Maintenance {
     /// Removes files that nothing has needed for longer than `older_than`, and tells of each. Memory is bounded,
     /// whatever the number of files; the store's `versions/` folder is listed once.
     ///
     /// A read that is still at work when `older_than` has passed since it began loses its file: give at least
     /// [`crate::config::Config::longest_read`] while anything reads.
+    ///
     /// A file that cannot be removed is no error, it is told of.
-    pub async fn sweep(
-        &self,
-        older_than: Duration,
-        tell: &mut (dyn FnMut(&SweptFile) + Send),
-    ) -> Result<Swept, SweepError> {
+    pub async fn sweep(&self, older_than: Duration, tell: Tell<'_>) -> Result<Swept, SweepError> {
         // What this catalog does not name may be another one's.
         self.binding.verify().await?;
-        let mut swept = Swept::default();
-        self.sweep_unreferenced(older_than, &mut swept, tell).await?;
-        self.sweep_unnamed(older_than, &mut swept, tell).await?;
-        self.sweep_unfinished(older_than, &mut swept, tell).await?;
-        self.sweep_shared_exports(older_than, &mut swept, tell).await?;
-        self.sweep_abandoned(&mut swept, tell).await;
-        Ok(swept)
-    }
-
-    async fn sweep_unreferenced(
-        &self,
-        older_than: Duration,
-        swept: &mut Swept,
-        tell: &mut (dyn FnMut(&SweptFile) + Send),
-    ) -> Result<(), SweepError> {
-        loop {
-            let found = self.catalog.unreferenced_files(older_than, PAGE).await?;
-            let ids: Vec<_> = found.iter().map(|file| file.id).collect();
-            let files = self.catalog.remove_file_records(&ids, older_than).await?;
-            if files.is_empty() {
-                swept.held |= self.catalog.files_held().await?;
-                return Ok(());
-            }
-            for file in files {
-                self.remove(&file.path, file.size_bytes, SweepReason::Unreferenced, swept, tell).await;
-            }
-        }
-    }
-
-    async fn sweep_unnamed(
-        &self,
-        older_than: Duration,
-        swept: &mut Swept,
-        tell: &mut (dyn FnMut(&SweptFile) + Send),
-    ) -> Result<(), SweepError> {
-        // First, for an expired reservation still allows its file to be recorded.
-        self.catalog.expire_reservations().await?;
-        let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
-        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
-        let mut unnamed: Vec<ObjectMeta> = Vec::new();
-        while let Some(page) = pages.next().await {
-            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
-            old.retain(|object| is_older(object.last_modified, self.catalog.now(), older_than));
-            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
-            let named = self.catalog.files_named(&paths).await?;
-            unnamed.extend(old.into_iter().filter(|object| !named.contains(object.location.as_ref())));
-            if unnamed.len() >= PAGE as usize && !self.remove_unnamed(&mut unnamed, swept, tell).await? {
-                return Ok(());
-            }
-        }
-        self.remove_unnamed(&mut unnamed, swept, tell).await?;
-        Ok(())
-    }
-
-    /// Removes candidates that the catalog's tables do not name either; `false` when files are held.
-    async fn remove_unnamed(
-        &self,
-        candidates: &mut Vec<ObjectMeta>,
-        swept: &mut Swept,
-        tell: &mut (dyn FnMut(&SweptFile) + Send),
-    ) -> Result<bool, SweepError> {
-        let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
-        let named = self.named_in_tables(&paths).await?;
-        for object in candidates.drain(..).filter(|object| !named.contains(object.location.as_ref())) {
-            if self.catalog.files_held().await? {
-                swept.held = true;
-                return Ok(false);
-            }
-            self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed, swept, tell).await;
-        }
-        Ok(true)
-    }
-
-    /// Which of these paths the catalog's tables name, though its indexes do not.
-    async fn named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
-        let named = self.catalog.files_named_in_tables(paths).await?;
-        for path in &named {
-            tracing::error!(
-                path,
-                "an index of the catalog does not know a file that its table names: it is damaged, `strata check` says \
-                 where; the file stays"
-            );
-        }
-        Ok(named)
-    }
-
-    async fn sweep_unfinished(
-        &self,
-        older_than: Duration,
-        swept: &mut Swept,
-        tell: &mut (dyn FnMut(&SweptFile) + Send),
-    ) -> Result<(), SweepError> {
-        let mut old = self.store.unfinished(VERSIONS_FOLDER).await?;
-        old.retain(|file| is_older(file.modified.into(), self.catalog.now(), older_than));
-        for page in old.chunks(PAGE as usize) {
-            // A writer that is at work has reserved its file, however long ago its last byte was.
-            let objects: Vec<&str> = page.iter().map(|file| file.object.as_str()).collect();
-            let named = self.catalog.files_named(&objects).await?;
-            let mut unnamed = page.to_vec();
-            unnamed.retain(|file| !named.contains(&file.object));
-            let objects: Vec<&str> = unnamed.iter().map(|file| file.object.as_str()).collect();
-            let named = self.named_in_tables(&objects).await?;
-            for file in unnamed.iter().filter(|file| !named.contains(&file.object)) {
-                if self.catalog.files_held().await? {
-                    swept.held = true;
-                    return Ok(());
-                }
-                let failure = self.store.remove_unfinished(file).await.err().map(|error| error.to_string());
-                let (path, size_bytes, reason) = (file.path.clone(), file.size_bytes, SweepReason::Unfinished);
-                swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
-            }
-        }
-        Ok(())
-    }
-
-    async fn sweep_shared_exports(
-        &self,
-        older_than: Duration,
-        swept: &mut Swept,
-        tell: &mut (dyn FnMut(&SweptFile) + Send),
-    ) -> Result<(), SweepError> {
-        let room = ExportRoom::of_bytes(self.config.cache.shared_export_bytes);
-        loop {
-            let dropped = self.catalog.forget_unused_exports(older_than, room).await?;
-            if dropped.is_empty() {
-                break;
-            }
-            for export in dropped {
-                self.remove(&export.path, export.size_bytes, SweepReason::Unused, swept, tell).await;
-            }
-        }
-        let listing = self.store.objects().list(Some(&ObjectPath::from(SHARED_EXPORTS_FOLDER)));
-        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
-        while let Some(page) = pages.next().await {
-            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
-            old.retain(|object| is_older(object.last_modified, self.catalog.now(), older_than));
-            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
-            // One that is lost by a damaged index is made again.
-            let named = self.catalog.shared_exports_named(&paths).await?;
-            for object in old.iter().filter(|object| !named.contains(object.location.as_ref())) {
-                self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed, swept, tell).await;
-            }
-        }
-        Ok(())
-    }
-
-    async fn sweep_abandoned(&self, swept: &mut Swept, tell: &mut (dyn FnMut(&SweptFile) + Send)) {
-        for folder in [TEMPORARY_FOLDER, EXPORTS_FOLDER] {
-            let parent = self.config.data.directory.join(folder);
-            let removed = tokio::task::spawn_blocking(move || remove_abandoned(&parent)).await.unwrap_or_default();
-            for Abandoned { name, size_bytes, failure } in removed {
-                let (path, reason) = (format!("{folder}/{name}"), SweepReason::Abandoned);
-                swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
-            }
-        }
-    }
-
-    async fn remove(
-        &self,
-        path: &str,
-        size_bytes: u64,
-        reason: SweepReason,
-        swept: &mut Swept,
-        tell: &mut (dyn FnMut(&SweptFile) + Send),
-    ) {
-        let failure = match self.store.objects().delete(&ObjectPath::from(path)).await {
-            Ok(()) => None,
-            // Another sweep was faster, or the file was never there.
-            Err(object_store::Error::NotFound { .. }) => None,
-            Err(error) => Some(error.to_string()),
-        };
-        swept.count(SweptFile { path: path.to_owned(), size_bytes, reason, failure }, tell);
+        let Maintenance { config, catalog, store, .. } = self;
+        let mut sweep = Sweep { config, catalog, store, older_than, swept: Swept::default(), tell };
+        sweep.unreferenced().await?;
+        sweep.unnamed().await?;
+        sweep.unfinished().await?;
+        sweep.shared_exports().await?;
+        sweep.abandoned().await;
+        Ok(sweep.swept)
     }
 
     /// Sweeps every `sweep.interval_s`, for ever, beginning at a random time so that processes are spread.
-    pub async fn sweep_periodically(&self) {
+    pub async fn sweep_periodically(self: Arc<Self>) {
         let options = &self.config.sweep;
         if options.interval_s == 0 {
             return;
@@ -308,26 +145,168 @@ impl Maintenance {
     }
 }
 
-impl Swept {
+struct Sweep<'a> {
+    config: &'a Config,
+    catalog: &'a Catalog,
+    store: &'a Store,
+    older_than: Duration,
+    swept: Swept,
+    tell: Tell<'a>,
+}
+
+impl Sweep<'_> {
+    async fn unreferenced(&mut self) -> Result<(), SweepError> {
+        loop {
+            let found = self.catalog.unreferenced_files(self.older_than, PAGE).await?;
+            let ids: Vec<_> = found.iter().map(|file| file.id).collect();
+            let files = self.catalog.remove_file_records(&ids, self.older_than).await?;
+            if files.is_empty() {
+                self.swept.held |= self.catalog.files_held().await?;
+                return Ok(());
+            }
+            for file in files {
+                self.remove(&file.path, file.size_bytes, SweepReason::Unreferenced).await;
+            }
+        }
+    }
+
+    async fn unnamed(&mut self) -> Result<(), SweepError> {
+        // First, for an expired reservation still allows its file to be recorded.
+        self.catalog.expire_reservations().await?;
+        let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        let mut unnamed: Vec<ObjectMeta> = Vec::new();
+        while let Some(page) = pages.next().await {
+            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
+            old.retain(|object| self.is_older(object.last_modified));
+            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
+            let named = self.catalog.files_named(&paths).await?;
+            unnamed.extend(old.into_iter().filter(|object| !named.contains(object.location.as_ref())));
+            if unnamed.len() >= PAGE as usize && !self.remove_unnamed(&mut unnamed).await? {
+                return Ok(());
+            }
+        }
+        self.remove_unnamed(&mut unnamed).await?;
+        Ok(())
+    }
+
+    /// Removes candidates that the catalog's tables do not name either; `false` when files are held.
+    async fn remove_unnamed(&mut self, candidates: &mut Vec<ObjectMeta>) -> Result<bool, SweepError> {
+        let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
+        let named = self.named_in_tables(&paths).await?;
+        for object in candidates.drain(..).filter(|object| !named.contains(object.location.as_ref())) {
+            if self.catalog.files_held().await? {
+                self.swept.held = true;
+                return Ok(false);
+            }
+            self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed).await;
+        }
+        Ok(true)
+    }
+
+    /// Which of these paths the catalog's tables name, though its indexes do not.
+    async fn named_in_tables(&mut self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let named = self.catalog.files_named_in_tables(paths).await?;
+        for path in &named {
+            tracing::error!(
+                path,
+                "an index of the catalog does not know a file that its table names: it is damaged, `strata check` says \
+                 where; the file stays"
+            );
+        }
+        Ok(named)
+    }
+
+    async fn unfinished(&mut self) -> Result<(), SweepError> {
+        let mut old = self.store.unfinished(VERSIONS_FOLDER).await?;
+        old.retain(|file| self.is_older(file.modified.into()));
+        for page in old.chunks(PAGE as usize) {
+            // A writer that is at work has reserved its file, however long ago its last byte was.
+            let objects: Vec<&str> = page.iter().map(|file| file.object.as_str()).collect();
+            let named = self.catalog.files_named(&objects).await?;
+            let mut unnamed = page.to_vec();
+            unnamed.retain(|file| !named.contains(&file.object));
+            let objects: Vec<&str> = unnamed.iter().map(|file| file.object.as_str()).collect();
+            let named = self.named_in_tables(&objects).await?;
+            for file in unnamed.iter().filter(|file| !named.contains(&file.object)) {
+                if self.catalog.files_held().await? {
+                    self.swept.held = true;
+                    return Ok(());
+                }
+                let failure = self.store.remove_unfinished(file).await.err().map(|error| error.to_string());
+                let (path, size_bytes, reason) = (file.path.clone(), file.size_bytes, SweepReason::Unfinished);
+                self.count(SweptFile { path, size_bytes, reason, failure });
+            }
+        }
+        Ok(())
+    }
+
+    async fn shared_exports(&mut self) -> Result<(), SweepError> {
+        let room = ExportRoom::of_bytes(self.config.cache.shared_export_bytes);
+        loop {
+            let dropped = self.catalog.forget_unused_exports(self.older_than, room).await?;
+            if dropped.is_empty() {
+                break;
+            }
+            for export in dropped {
+                self.remove(&export.path, export.size_bytes, SweepReason::Unused).await;
+            }
+        }
+        let listing = self.store.objects().list(Some(&ObjectPath::from(SHARED_EXPORTS_FOLDER)));
+        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        while let Some(page) = pages.next().await {
+            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
+            old.retain(|object| self.is_older(object.last_modified));
+            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
+            // One that is lost by a damaged index is made again.
+            let named = self.catalog.shared_exports_named(&paths).await?;
+            for object in old.iter().filter(|object| !named.contains(object.location.as_ref())) {
+                self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn abandoned(&mut self) {
+        for folder in [TEMPORARY_FOLDER, EXPORTS_FOLDER] {
+            let parent = self.config.data.directory.join(folder);
+            let removed = tokio::task::spawn_blocking(move || remove_abandoned(&parent)).await.unwrap_or_default();
+            for Abandoned { name, size_bytes, failure } in removed {
+                let (path, reason) = (format!("{folder}/{name}"), SweepReason::Abandoned);
+                self.count(SweptFile { path, size_bytes, reason, failure });
+            }
+        }
+    }
+
+    async fn remove(&mut self, path: &str, size_bytes: u64, reason: SweepReason) {
+        let failure = match self.store.objects().delete(&ObjectPath::from(path)).await {
+            Ok(()) => None,
+            // Another sweep was faster, or the file was never there.
+            Err(object_store::Error::NotFound { .. }) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        self.count(SweptFile { path: path.to_owned(), size_bytes, reason, failure });
+    }
+
     /// Counts a file that was to go, and tells of it.
-    fn count(&mut self, file: SweptFile, tell: &mut (dyn FnMut(&SweptFile) + Send)) {
+    fn count(&mut self, file: SweptFile) {
         let outcome = match file.failure {
             None => {
-                self.removed += 1;
-                self.removed_bytes += file.size_bytes;
+                self.swept.removed += 1;
+                self.swept.removed_bytes += file.size_bytes;
                 "removed"
             }
             Some(_) => {
-                self.failed += 1;
+                self.swept.failed += 1;
                 "failed"
             }
         };
         metrics().swept_files.of([outcome.into()]).increment(1);
-        tell(&file);
+        (self.tell)(&file);
     }
-}
 
-fn is_older(modified: DateTime<Utc>, now: DateTime<Utc>, older_than: Duration) -> bool {
-    // One from the future, by another clock, is not.
-    now.signed_duration_since(modified).to_std().is_ok_and(|age| age > older_than)
+    fn is_older(&self, modified: DateTime<Utc>) -> bool {
+        // One from the future, by another clock, is not.
+        self.catalog.now().signed_duration_since(modified).to_std().is_ok_and(|age| age > self.older_than)
+    }
 }

@@ -459,7 +459,7 @@ async fn a_scrub_on_a_store_that_does_not_answer_goes_on_with_the_same_file() {
     .await;
     doomed.fate.set_down(true);
     let app = doomed.app.clone();
-    let scrubbing = tokio::spawn(async move { app.maintenance().scrub_periodically().await });
+    let scrubbing = tokio::spawn(async move { app.maintenance().clone().scrub_periodically().await });
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let catalog = strata::catalog::Catalog::open(&doomed.app.config().catalog_url()).await.expect("the catalog");
     // Not one file counts as done, none was gone through, and nobody has the scrub.
