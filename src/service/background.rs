@@ -59,52 +59,51 @@ impl Background {
     pub(in crate::service) fn start(loops: Loops) -> Background {
         let tasks = TaskTracker::new();
         let [stop_schedules, stop_deliveries, stop_nodes] = std::array::from_fn(|_| CancellationToken::new());
-        let (usage, stop) = (loops.usage.clone(), stop_schedules.clone());
-        tasks.spawn(kept_up("usage", stop.clone(), move || usage.clone().run(stop.clone())));
-        let (lookups, stop) = (loops.lookups.clone(), stop_nodes.clone());
-        let follow = move || {
-            let lookups = lookups.clone();
-            async move { lookups.follow_changes().await }
-        };
-        tasks.spawn(stopped_by(stop.clone(), kept_up("changes", stop, follow)));
-        let (nodes, stop) = (loops.nodes.clone(), stop_nodes.clone());
-        tasks.spawn(kept_up("nodes", stop.clone(), move || nodes.clone().run(stop.clone())));
-        if !loops.run {
-            tasks.close();
-            return Background { loops, tasks, stop_schedules, stop_deliveries, stop_nodes };
+        spawn_loop(&tasks, "usage", &stop_schedules, &loops.usage, Usage::run);
+        spawn_cut(&tasks, "changes", &stop_nodes, &loops.lookups, Lookups::follow_changes);
+        spawn_loop(&tasks, "nodes", &stop_nodes, &loops.nodes, Nodes::run);
+        if loops.run {
+            if loops.roles.include(Role::Http) {
+                spawn_loop(&tasks, "exports", &stop_schedules, &loops.exports_ahead, ExportsAhead::run);
+            }
+            // Those that hold a dataset now and began before are another process's.
+            let ending = loops.schedules.clone().end_refreshes_of_the_dead();
+            tasks.spawn(stopped_by(stop_schedules.clone(), ending));
         }
-        if loops.roles.include(Role::Http) {
-            let (exports_ahead, stop) = (loops.exports_ahead.clone(), stop_schedules.clone());
-            tasks.spawn(kept_up("exports", stop.clone(), move || exports_ahead.clone().run(stop.clone())));
+        if loops.makes_versions() {
+            spawn_loop(&tasks, "scheduler", &stop_schedules, &loops.schedules, Schedules::run);
+            spawn_loop(&tasks, "deliveries", &stop_deliveries, &loops.deliveries, Deliveries::run);
+            // What a sweep leaves undone, the next one does; the next process continues with the file that was scrubbed.
+            spawn_cut(&tasks, "sweep", &stop_schedules, &loops.maintenance, Maintenance::sweep_periodically);
+            spawn_cut(&tasks, "scrub", &stop_schedules, &loops.maintenance, Maintenance::scrub_periodically);
         }
-        // Those that hold a dataset now and began before are another process's.
-        let ending = loops.schedules.clone().end_refreshes_of_the_dead();
-        tasks.spawn(stopped_by(stop_schedules.clone(), ending));
-        if !loops.makes_versions() {
-            tasks.close();
-            return Background { loops, tasks, stop_schedules, stop_deliveries, stop_nodes };
-        }
-        let (schedules, stop) = (loops.schedules.clone(), stop_schedules.clone());
-        tasks.spawn(kept_up("scheduler", stop.clone(), move || schedules.clone().run(stop.clone())));
-        let (deliveries, stop) = (loops.deliveries.clone(), stop_deliveries.clone());
-        tasks.spawn(kept_up("deliveries", stop.clone(), move || deliveries.clone().run(stop.clone())));
-        let (maintenance, stop) = (loops.maintenance.clone(), stop_schedules.clone());
-        let sweep = move || {
-            let maintenance = maintenance.clone();
-            async move { maintenance.sweep_periodically().await }
-        };
-        // Cut anywhere: what a sweep leaves undone, the next one does.
-        tasks.spawn(stopped_by(stop.clone(), kept_up("sweep", stop, sweep)));
-        let (maintenance, stop) = (loops.maintenance.clone(), stop_schedules.clone());
-        let scrub = move || {
-            let maintenance = maintenance.clone();
-            async move { maintenance.scrub_periodically().await }
-        };
-        // Cut anywhere: the next process goes on with the file that was being read.
-        tasks.spawn(stopped_by(stop.clone(), kept_up("scrub", stop, scrub)));
         tasks.close();
         Background { loops, tasks, stop_schedules, stop_deliveries, stop_nodes }
     }
+}
+
+/// A loop that ends by itself soon after `stop`.
+fn spawn_loop<T: Send + Sync + 'static, F: Future<Output = ()> + Send + 'static>(
+    tasks: &TaskTracker,
+    name: &'static str,
+    stop: &CancellationToken,
+    owner: &Arc<T>,
+    run: fn(Arc<T>, CancellationToken) -> F,
+) {
+    let (owner, stop) = (owner.clone(), stop.clone());
+    tasks.spawn(kept_up(name, stop.clone(), move || run(owner.clone(), stop.clone())));
+}
+
+/// A loop that `stop` may cut anywhere.
+fn spawn_cut<T: Send + Sync + 'static, F: Future<Output = ()> + Send + 'static>(
+    tasks: &TaskTracker,
+    name: &'static str,
+    stop: &CancellationToken,
+    owner: &Arc<T>,
+    run: fn(Arc<T>) -> F,
+) {
+    let owner = owner.clone();
+    tasks.spawn(stopped_by(stop.clone(), kept_up(name, stop.clone(), move || run(owner.clone()))));
 }
 
 async fn stopped_by(stop: CancellationToken, work: impl Future<Output = ()>) {

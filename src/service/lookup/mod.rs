@@ -99,12 +99,10 @@ impl Lookups {
     pub(in crate::service) async fn next_change(&self) {
         self.changed.notified().await;
     }
-}
 
-impl Lookups {
     /// Hears of changes by other processes, so that they show at once; ends where the catalog tells of none. While it
     /// cannot be heard, changes show as soon as what is kept is no longer fresh.
-    pub(in crate::service) async fn follow_changes(&self) {
+    pub(in crate::service) async fn follow_changes(self: Arc<Self>) {
         loop {
             match self.catalog.changes().await {
                 Ok(None) => return,
