@@ -94,3 +94,24 @@ impl Capacity {
         Ok(Some(self.engine.reserve("part of an answer", size_bytes)?))
     }
 }
+
+/// An engine for tests, all of whose memory one tenant may have.
+#[cfg(test)]
+pub(in crate::service) fn test_engine(
+    threads: usize,
+    memory_bytes: usize,
+    spill_directory: Option<std::path::PathBuf>,
+) -> Engine {
+    let timeout = std::time::Duration::from_secs(3_600);
+    let engine = Engine::try_new(&crate::query::EngineOptions {
+        threads,
+        memory_bytes,
+        shares: crate::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
+        timeout,
+        diff_timeout: timeout,
+        spill_directory,
+        spill_bytes: 1 << 24,
+        disk_reserve: None,
+    });
+    engine.expect("an engine")
+}

@@ -164,13 +164,7 @@ impl VersionDiff {
     /// A page in this form, written on the engine's threads at the pace of the reader; dropping the stream stops that.
     pub fn stream(&self, page: &DiffPage, form: DiffForm) -> BoxStream<'static, Result<Bytes, ReadError>> {
         let (diff, page) = (self.clone(), *page);
-        let body = async move {
-            Ok(match diff.body(&page, form).await? {
-                AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
-                AnswerBody::Stream(parts) => parts,
-                AnswerBody::Export(export) => export.whole(),
-            })
-        };
+        let body = async move { Ok(diff.body(&page, form).await?.into_stream()) };
         body.try_flatten_stream().boxed()
     }
 

@@ -47,7 +47,9 @@ pub(super) fn hints(
     let held = Held::new(request, profile);
     let is_pointless = |path: &Path| absent.contains(path) || held.is_nested_alone(path);
     predicates(explanation, request, reader, is_pointless, &mut hints);
-    hints.extend(conditions(explanation, request, &held, &absent));
+    let finds_nothing = explanation.answer.total == 0;
+    let types = |path: &Path| held.of(path).filter(|_| !absent.contains(path));
+    hints.extend(hints::of_conditions(request, finds_nothing, types));
     keys(explanation, reader, is_pointless, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
@@ -152,12 +154,6 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         );
     }
     absent
-}
-
-fn conditions(explanation: &Explanation, request: &ReadRequest, held: &Held<'_>, absent: &[Path]) -> Vec<String> {
-    hints::of_conditions(request, explanation.answer.total == 0, |path| {
-        held.of(path).filter(|_| !absent.contains(path))
-    })
 }
 
 /// What the paths of a profile hold, where a request asks for it.

@@ -97,9 +97,15 @@ impl Explains {
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();
-        let answer =
-            Box::pin(self.reads.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer)))
-                .await?;
+        let answer = Box::pin(self.reads.make_answer(
+            capacity,
+            &admitted,
+            request.clone(),
+            Taker::Service,
+            Some(&mut observer),
+            None,
+        ))
+        .await?;
         let Answer { total, matches, content_type, .. } = answer;
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;
@@ -121,7 +127,7 @@ impl Explains {
             frozen: dataset.frozen,
             entity_count: reader.entity_count(),
             document_bytes: reader.layout().document_bytes,
-            request: request.parameters().into_iter().map(RequestParameter::from).collect(),
+            request: request.parameters().into_iter().map(|(name, value)| RequestParameter { name, value }).collect(),
             ignored,
             answer: AnswerUse {
                 total,
@@ -131,7 +137,10 @@ impl Explains {
                 streamed,
                 columns: columns.map(|number| number as u64),
             },
-            stages: stages.into_iter().map(StageTime::from).collect(),
+            stages: stages
+                .into_iter()
+                .map(|(stage, time)| StageTime { stage, duration_us: microseconds(time) })
+                .collect(),
             total_us,
             work: WorkUse {
                 work_bytes,
@@ -182,13 +191,8 @@ impl Explains {
 
     /// Takes a body as fast as it comes, for as long as a client might, and counts its bytes.
     async fn discard(&self, body: AnswerBody) -> Result<u64, ReadError> {
-        let chunks = match body {
-            AnswerBody::Whole(bytes) => return Ok(bytes.len() as u64),
-            AnswerBody::Stream(chunks) => chunks,
-            AnswerBody::Export(export) => export.whole(),
-        };
         let seconds = self.config.server.answer_timeout_s;
-        let counted = chunks.try_fold(0, async |bytes, chunk| Ok(bytes + chunk.len() as u64));
+        let counted = body.into_stream().try_fold(0, async |bytes, chunk| Ok(bytes + chunk.len() as u64));
         let counted = tokio::time::timeout(Duration::from_secs(seconds), counted).await;
         counted.map_err(|_| ReadError::Timeout { seconds })?
     }

@@ -92,12 +92,6 @@ pub struct RequestParameter {
     pub value: String,
 }
 
-impl From<(&'static str, String)> for RequestParameter {
-    fn from((name, value): (&'static str, String)) -> Self {
-        RequestParameter { name, value }
-    }
-}
-
 /// The answer that was made and discarded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AnswerUse {
@@ -122,12 +116,6 @@ pub struct StageTime {
     pub stage: StageName,
     /// Microseconds.
     pub duration_us: u64,
-}
-
-impl From<(StageName, Duration)> for StageTime {
-    fn from((stage, duration): (StageName, Duration)) -> Self {
-        StageTime { stage, duration_us: microseconds(duration) }
-    }
 }
 
 /// The work of a read as it is estimated before it runs.

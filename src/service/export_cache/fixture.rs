@@ -1,6 +1,6 @@
 //! What the tests of the cache share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,9 +11,8 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use crate::config;
-use crate::query::{Engine, EngineOptions};
 use crate::service::admission::Admission;
-use crate::service::admission::capacity::Capacity;
+use crate::service::admission::capacity::{Capacity, test_engine};
 use crate::service::admission::tenants::TenantNumbers;
 use crate::service::export_cache::index::Entry;
 use crate::service::export_cache::room::Room;
@@ -31,10 +30,10 @@ pub(super) struct Setup {
     pub(super) exports: Exports,
 }
 
-/// A failure that is nobody's share.
 /// Of what the fixtures make.
 pub(super) const SEVEN: Totals = Totals { total: 7, matches: None };
 
+/// A failure that is nobody's share.
 pub(super) const LATE: ReadError = ReadError::Timeout { seconds: 1 };
 
 pub(super) const NO_SHARES: config::Fair = config::Fair { share_percent: 100, user_percent: 0, space_percent: 100 };
@@ -50,18 +49,9 @@ pub(super) fn setup(capacity_bytes: u64, linger: Duration) -> Setup {
 /// On the disk that this makes of the directory.
 pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: u64, linger: Duration) -> Setup {
     let root = tempfile::tempdir().expect("a directory");
-    let options = EngineOptions {
-        threads: 2,
-        memory_bytes: 1 << 24,
-        shares: crate::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
-        timeout: HOUR,
-        diff_timeout: HOUR,
-        spill_directory: Some(root.path().join("tmp")),
-        spill_bytes: 1 << 24,
-        disk_reserve: None,
-    };
-    std::fs::create_dir(root.path().join("tmp")).expect("created");
-    let engine = Engine::try_new(&options).expect("an engine");
+    let spills = root.path().join("tmp");
+    std::fs::create_dir(&spills).expect("created");
+    let engine = test_engine(2, 1 << 24, Some(spills));
     let room = Room::new(capacity_bytes, MOST_FILES, &NO_SHARES);
     let directory = root.path().join("exports");
     let disk = disk(&directory);
@@ -73,6 +63,23 @@ pub(super) fn setup_on(disk: impl FnOnce(&Path) -> DiskReserve, capacity_bytes: 
 impl Setup {
     pub(super) async fn get(&self, number: usize, make: &Make) -> Result<Option<Export>, ReadError> {
         self.exports.get(&self.capacity, CacheKey::numbered(number), make.clone()).await
+    }
+
+    /// An export that has begun with these chunks, sent to `make`.
+    pub(super) async fn begun(
+        &self,
+        number: usize,
+        make: &Make,
+        sender: &mpsc::Sender<Result<Bytes, ReadError>>,
+        chunks: [Bytes; 2],
+    ) -> Export {
+        let send = async {
+            for chunk in chunks {
+                sender.send(Ok(chunk)).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(self.get(number, make), send);
+        export.expect("no error").expect("an export")
     }
 
     pub(super) async fn read(&self, number: usize, make: &Make) -> Option<Vec<u8>> {
@@ -92,10 +99,16 @@ impl Setup {
         Some(body)
     }
 
-    pub(super) fn files(&self) -> Vec<u64> {
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.exports.files.directory.path()).expect("a directory");
-        let files = entries.map(|entry| entry.expect("an entry")).filter(|file| file.file_name() != "lock");
-        let mut sizes: Vec<u64> = files.map(|file| file.metadata().map_or(0, |data| data.len())).collect();
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        // All but the lock.
+        paths.filter(|path| path.extension().is_some()).collect()
+    }
+
+    pub(super) fn files(&self) -> Vec<u64> {
+        let mut sizes: Vec<u64> =
+            self.paths().iter().map(|path| path.metadata().map_or(0, |data| data.len())).collect();
         sizes.sort_unstable();
         sizes
     }

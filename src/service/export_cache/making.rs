@@ -35,10 +35,12 @@ pub(in crate::service) enum Taker {
 pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
 
 pub(in crate::service) struct Content {
-    totals: Totals,
-    bytes: Option<u64>,
-    pub(super) chunks: BoxStream<'static, Result<Bytes, ReadError>>,
-    keep: Option<Keep>,
+    pub totals: Totals,
+    /// Its length, where that is known.
+    pub bytes: Option<u64>,
+    pub chunks: BoxStream<'static, Result<Bytes, ReadError>>,
+    /// Keeps it, too, once it is made.
+    pub(super) keep: Option<Keep>,
 }
 
 /// What takes a copy of a file that is made. Whether the file may stay.
@@ -49,37 +51,20 @@ impl Content {
     pub(in crate::service) fn new(totals: Totals, chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Content {
         Content { totals, bytes: None, chunks, keep: None }
     }
-
-    pub(in crate::service) fn into_parts(self) -> (Totals, BoxStream<'static, Result<Bytes, ReadError>>) {
-        (self.totals, self.chunks)
-    }
-
-    pub(super) fn of_bytes(
-        totals: Totals,
-        bytes: u64,
-        chunks: BoxStream<'static, Result<Bytes, ReadError>>,
-    ) -> Content {
-        Content { bytes: Some(bytes), ..Content::new(totals, chunks) }
-    }
-
-    /// The same, which somebody else keeps, too, once it is made.
-    pub(super) fn kept_by(self, keep: Keep) -> Content {
-        Content { keep: Some(keep), ..self }
-    }
 }
 
 /// A making under way. Dropped before it is over, as by a panic, it leaves nothing behind either.
 pub(super) struct Making {
-    files: Arc<Files>,
-    admission: Admission,
-    key: CacheKey,
-    partial: Arc<Path>,
-    whole: Arc<Path>,
-    progress: watch::Sender<Progress>,
-    bytes: u64,
-    sums: Sums,
-    linger: Duration,
-    over: bool,
+    pub(super) files: Arc<Files>,
+    pub(super) admission: Admission,
+    pub(super) key: CacheKey,
+    pub(super) partial: Arc<Path>,
+    pub(super) whole: Arc<Path>,
+    pub(super) progress: watch::Sender<Progress>,
+    pub(super) bytes: u64,
+    pub(super) sums: Sums,
+    pub(super) linger: Duration,
+    pub(super) over: bool,
 }
 
 enum Stopped {
@@ -101,19 +86,6 @@ impl From<io::Error> for Stopped {
 }
 
 impl Making {
-    /// One that is to write a file under the first of two names, and to give it the second.
-    pub(super) fn new(
-        files: Arc<Files>,
-        admission: Admission,
-        key: CacheKey,
-        (partial, whole): (Arc<Path>, Arc<Path>),
-        progress: watch::Sender<Progress>,
-        linger: Duration,
-    ) -> Making {
-        let sums = Sums::default();
-        Making { files, admission, key, partial, whole, progress, bytes: 0, sums, linger, over: false }
-    }
-
     pub(super) async fn run(mut self, make: Make) {
         let (files, progress, key) = (self.files.clone(), self.progress.clone(), self.key);
         let (admission, linger) = (self.admission.clone(), self.linger);
@@ -351,13 +323,7 @@ mod tests {
             true => first(taker),
             false => again(taker),
         });
-        let send = async {
-            for chunk in ["one", " two"] {
-                sender.send(Ok(Bytes::from(chunk))).await.expect("sent");
-            }
-        };
-        let (export, ()) = tokio::join!(setup.get(2, &make), send);
-        let mut export = export.expect("no error").expect("an export");
+        let mut export = setup.begun(2, &make, &sender, ["one", " two"].map(Bytes::from)).await;
         sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
         assert_eq!(export.bytes().await.expect("no error"), None);
         assert_eq!(read(export.whole()).await.expect("a body"), b"one two three");
@@ -376,15 +342,10 @@ mod tests {
         }
         // In the middle: who has begun to read gets the error.
         let (make, sender) = sent();
-        let send = async {
-            for _ in 0..2 {
-                sender.send(Ok(Bytes::from_static(b"half"))).await.expect("sent");
-            }
-        };
-        let (export, ()) = tokio::join!(setup.get(1, &make), send);
+        let export = setup.begun(1, &make, &sender, ["half"; 2].map(Bytes::from)).await;
         let mut waiting = setup.get(1, &make).await.expect("no error").expect("an export");
         sender.send(Err(LATE)).await.expect("sent");
-        let body = read(export.expect("no error").expect("an export").whole()).await;
+        let body = read(export.whole()).await;
         assert!(matches!(body, Err(ReadError::Timeout { .. })), "{body:?}");
         assert!(matches!(waiting.bytes().await, Err(ReadError::Timeout { .. })));
         drop(waiting);
@@ -398,13 +359,7 @@ mod tests {
     async fn a_making_that_everyone_has_left_stops_and_leaves_nothing_behind() {
         let setup = setup(1_000, Duration::ZERO);
         let (make, sender) = sent();
-        let send = async {
-            for _ in 0..2 {
-                sender.send(Ok(Bytes::from_static(b"half"))).await.expect("sent");
-            }
-        };
-        let (export, ()) = tokio::join!(setup.get(1, &make), send);
-        let export = export.expect("no error").expect("an export");
+        let export = setup.begun(1, &make, &sender, ["half"; 2].map(Bytes::from)).await;
         let other = setup.get(1, &make).await.expect("no error").expect("an export");
         drop(export);
         // The making goes on for the other one.

@@ -53,7 +53,7 @@ pub use self::serving::Export;
 pub(in crate::service) use self::shared::SharedExports;
 use crate::config;
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::checksums::BLOCK_BYTES;
+use crate::service::export_cache::checksums::{BLOCK_BYTES, Sums};
 use crate::service::export_cache::index::{Entry, Files};
 use crate::service::export_cache::making::Making;
 pub(in crate::service) use crate::service::export_cache::progress::Totals;
@@ -216,10 +216,19 @@ impl Exports {
         }
         index.files += 1;
         let name = |extension| self.files.directory.path().join(format!("{}.{extension}", index.files)).into();
-        let (partial, whole) = (name("part"), name("parquet"));
         let (progress, followed) = watch::channel(Progress::Started);
-        let (files, own) = (self.files.clone(), progress.clone());
-        let making = Making::new(files, admission.clone(), key, (partial, whole), own, linger);
+        let making = Making {
+            files: self.files.clone(),
+            admission: admission.clone(),
+            key,
+            partial: name("part"),
+            whole: name("parquet"),
+            progress: progress.clone(),
+            bytes: 0,
+            sums: Sums::default(),
+            linger,
+            over: false,
+        };
         index.entries.insert(key, Entry::Making { progress });
         drop(index);
         // It ends by itself: when it is over, or abandoned.

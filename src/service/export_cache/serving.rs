@@ -141,26 +141,24 @@ impl Reading {
                         self.at += chunk.len() as u64;
                         return Ok(Some((Step::Chunk(chunk), self)));
                     }
-                    // Who reads next makes another one, or waits for no longer.
-                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                        if let Progress::Made(file) = &progress {
-                            tracing::warn!(%error, path = %file.path.display(), "a file of the exports is made again");
-                            self.export.files.index().forget_damaged(&self.export.key, file);
+                    Err(error) => {
+                        let is_silent = error.kind() == io::ErrorKind::TimedOut;
+                        match &progress {
+                            // It is not the file's fault.
+                            Progress::Made(_) if !is_silent && Shortage::of(&error).is_some() => {
+                                return Err(unreadable(error));
+                            }
+                            // Removed by somebody else, or damaged; or who reads next waits for no longer.
+                            Progress::Made(file) => {
+                                tracing::warn!(%error, path = %file.path.display(), "a file of the exports is made again");
+                                self.export.files.index().forget_damaged(&self.export.key, file);
+                                return Ok(Some(self.give_up()));
+                            }
+                            _ if is_silent => return Ok(Some(self.give_up())),
+                            // Given up a moment ago, perhaps; what is damaged is found when it is made.
+                            _ => {}
                         }
-                        return Ok(Some(self.give_up()));
                     }
-                    Err(error) => match &progress {
-                        // It is not the file's fault.
-                        Progress::Made(_) if Shortage::of(&error).is_some() => return Err(unreadable(error)),
-                        // Removed by somebody else, or damaged.
-                        Progress::Made(file) => {
-                            tracing::warn!(%error, path = %file.path.display(), "a file of the exports is made again");
-                            self.export.files.index().forget_damaged(&self.export.key, file);
-                            return Ok(Some(self.give_up()));
-                        }
-                        // Given up a moment ago, perhaps; what is damaged is found when it is made.
-                        _ => {}
-                    },
                 }
             }
             if matches!(progress, Progress::Started | Progress::Writing { .. }) {
@@ -241,12 +239,7 @@ mod tests {
         let setup = setup(1 << 30, HOUR);
         let (make, sender) = sent();
         let chunk = |byte: u8| Bytes::from(vec![byte; 600_000]);
-        let send = async {
-            sender.send(Ok(chunk(1))).await.expect("sent");
-            sender.send(Ok(chunk(2))).await.expect("sent");
-        };
-        let (export, ()) = tokio::join!(setup.get(1, &make), send);
-        let export = export.expect("no error").expect("an export");
+        let export = setup.begun(1, &make, &sender, [chunk(1), chunk(2)]).await;
         assert_eq!(export.known_bytes(), None);
         let mut body = export.whole();
         let first = body.next().await.expect("a chunk").expect("bytes");
@@ -296,11 +289,7 @@ mod tests {
         let small = setup.get(2, &short).await.expect("no error").expect("an export").whole();
         assert_eq!(places(), 1);
         // Somebody removes the files: the rest is made once more.
-        for entry in std::fs::read_dir(setup.exports.files.directory.path()).expect("a directory").flatten() {
-            if entry.path().extension().is_some_and(|extension| extension == "parquet") {
-                std::fs::remove_file(entry.path()).expect("removed");
-            }
-        }
+        setup.paths().into_iter().for_each(|path| fs::remove_file(path).expect("removed"));
         let rest = read(body).await.expect("the rest");
         assert!([&first[..], &rest].concat() == [[1_u8; 300_000], [2; 300_000]].concat());
         assert_eq!(read(small).await.expect("a body"), [3; 1_000]);
@@ -315,13 +304,7 @@ mod tests {
         let first = AtomicUsize::new(0);
         let make: Make =
             Arc::new(move |taker| if first.fetch_add(1, Ordering::SeqCst) == 0 { once(taker) } else { again(taker) });
-        let send = async {
-            for chunk in [&b"0123"[..], b"456"] {
-                sender.send(Ok(Bytes::from_static(chunk))).await.expect("sent");
-            }
-        };
-        let (export, ()) = tokio::join!(setup.get(1, &make), send);
-        let mut body = export.expect("no error").expect("an export").whole();
+        let mut body = setup.begun(1, &make, &sender, ["0123", "456"].map(Bytes::from)).await.whole();
         assert_eq!(body.next().await.expect("a chunk").expect("bytes"), "0123");
         sender.send(Ok(Bytes::from_static(b"789abc"))).await.expect("sent");
         assert_eq!(read(body).await.expect("the rest"), b"456789abcdef");
@@ -333,24 +316,16 @@ mod tests {
         let setup = setup(100, HOUR);
         let (make, made) = chunks(&[b"bytes"]);
         setup.read(1, &make).await.expect("kept");
-        for entry in std::fs::read_dir(setup.exports.files.directory.path()).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            if path.extension().is_some() {
-                std::fs::remove_file(path).expect("removed");
-            }
-        }
+        setup.paths().into_iter().for_each(|path| fs::remove_file(path).expect("removed"));
         assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"bytes"[..]));
         assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (2, (1, 5)));
     }
 
     fn damage(setup: &Setup, change: impl Fn(&mut Vec<u8>)) {
-        for entry in fs::read_dir(setup.exports.files.directory.path()).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            if path.extension().is_some() {
-                let mut bytes = fs::read(&path).expect("read");
-                change(&mut bytes);
-                fs::write(&path, bytes).expect("written");
-            }
+        for path in setup.paths() {
+            let mut bytes = fs::read(&path).expect("read");
+            change(&mut bytes);
+            fs::write(&path, bytes).expect("written");
         }
     }
 

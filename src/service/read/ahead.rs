@@ -70,7 +70,7 @@ impl ExportsAhead {
     pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let look = async {
             loop {
-                self.reads.look_at_disk();
+                self.reads.exports.look_at_disk();
                 self.make_all().await;
                 tokio::time::sleep(PAUSE).await;
                 // A change, or time.
@@ -90,10 +90,10 @@ impl ExportsAhead {
                 continue;
             }
             // What was too large is most likely too large again, and would be tried in vain for each version.
-            if self.reads.export_state(export.key) == Some(ExportState::TooLarge) {
+            if self.reads.exports.state(export.key) == Some(ExportState::TooLarge) {
                 continue;
             }
-            if self.reads.export_state(key).is_some() {
+            if self.reads.exports.state(key).is_some() {
                 self.asked.settle(&export, key);
                 continue;
             }
@@ -149,6 +149,6 @@ impl ExportsAhead {
         let most_bytes = u128::from(engine.all_memory_bytes()) * u128::from(percent) / 100;
         capacity.admission().is_contended()
             || engine.memory_bytes() as u128 > most_bytes
-            || !self.reads.has_ample_disk()
+            || !self.reads.exports.has_ample_disk()
     }
 }

@@ -60,7 +60,7 @@ impl BodyMaker<'_> {
         if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
             observer.ordered(bytes);
         }
-        let source = Arc::new(Source::new(documents, Reshape::of(request)));
+        let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
         let is_table = request.format.is_table();
         let columns = if is_table { Box::pin(self.table_columns(&source)).await? } else { Arc::default() };
         let types = match request.typed && request.format == Format::Parquet {
@@ -75,7 +75,7 @@ impl BodyMaker<'_> {
         let bound = EntityBound::new(limits.encoded_entity_bytes);
         match encode::text_encoder(request, Some(columns.clone()), bound) {
             Some(encoder) => {
-                let indented = encode::indents_documents(request) && source.reshape().is_identity();
+                let indented = encode::indents_documents(request) && source.reshape.is_identity();
                 text(capacity, source, (encoder.into(), indented), names, permit).await
             }
             None => {
@@ -105,7 +105,11 @@ fn names_memory(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReser
     Ok(if are_few { None } else { Some(engine.reserve("names of columns", size_bytes)?) })
 }
 
-async fn within_time<T>(engine: &Engine, work: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+/// The outcome of `work` within the time that a query may take.
+pub(in crate::service) async fn within_time<T>(
+    engine: &Engine,
+    work: impl Future<Output = Result<T, ReadError>>,
+) -> Result<T, ReadError> {
     let limit = engine.timeout();
     let done = tokio::time::timeout(limit, work).await;
     done.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?
@@ -113,9 +117,9 @@ async fn within_time<T>(engine: &Engine, work: impl Future<Output = Result<T, Re
 
 /// The columns of a table: those of the selected entities, or, where none is selected, of all.
 async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<Columns, ReadError> {
-    let all = source.documents().is_empty();
-    let reader = source.documents().reader();
-    let units = documents::units(reader, if all { reader.entity_count() } else { source.documents().len() });
+    let all = source.documents.is_empty();
+    let reader = source.documents.reader();
+    let units = documents::units(reader, if all { reader.entity_count() } else { source.documents.len() });
     let source = source.clone();
     let mut parts = in_order(engine, units, move |unit| {
         let source = source.clone();
@@ -157,13 +161,12 @@ async fn text(
     permit: Option<Permit>,
 ) -> Result<AnswerBody, ReadError> {
     let admission = capacity.admission();
-    let (selected, mean_bytes, document_bytes) =
-        (source.documents().len(), source.mean_bytes(), source.document_bytes());
+    let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
     let mut units = source.units();
     let first = units.next();
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
         let at_hand = match document_bytes <= AT_HAND_BYTES {
-            true => source.documents().at_hand(2 * AT_HAND_BYTES as usize, indented).await,
+            true => source.documents.at_hand(2 * AT_HAND_BYTES as usize, indented).await,
             false => None,
         };
         let (is_at_hand, source, encoder) = (at_hand.is_some(), source.clone(), encoder.clone());

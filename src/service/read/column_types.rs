@@ -25,7 +25,7 @@ pub(in crate::service) async fn column_types(
 ) -> Result<Arc<[ColumnType]>, ReadError> {
     let typing = Typing::new(columns.clone(), proven(source, columns).await);
     let mut types = typing.begin();
-    if typing.is_known() || source.documents().is_empty() {
+    if typing.is_known() || source.documents.is_empty() {
         return Ok(types.finish());
     }
     let shared = source.clone();
@@ -50,11 +50,11 @@ pub(in crate::service) async fn column_types(
 async fn proven(source: &Source, columns: &Columns) -> Vec<Option<ColumnType>> {
     let unknown = || vec![None; columns.len()];
     // What `denull` takes away, the profile does not tell.
-    if !source.documents().are_all() || source.reshape().denull {
+    if !source.documents.are_all() || source.reshape.denull {
         return unknown();
     }
     // One that cannot be read has been reported. The documents tell, too.
-    match source.documents().reader().profile().await {
+    match source.documents.reader().profile().await {
         Ok(profile) if !profile.paths_left_out => types_by_profile(&profile, columns),
         Ok(_) | Err(_) => unknown(),
     }

@@ -8,7 +8,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::document::PathTree;
 use crate::model::path::Path;
@@ -18,6 +17,7 @@ use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::service::admission::capacity::Capacity;
 use crate::service::lookup::error::{ReadError, UnknownCause, UnknownField};
 use crate::service::read::Reads;
+use crate::service::read::body::within_time;
 use crate::service::{Admitted, Weight};
 use crate::storage::StorageError;
 use crate::storage::profile::{PathFacts, PathIndex};
@@ -117,7 +117,7 @@ impl Reads {
         if named.is_empty() || admitted.file.entity_count == 0 {
             return Ok(None);
         }
-        self.in_time(self.told_of_fields(admitted, request, named)).await
+        within_time(self.capacity.engine(), self.told_of_fields(admitted, request, named)).await
     }
 
     async fn told_of_fields(
@@ -201,10 +201,8 @@ impl Reads {
             }
             Ok::<_, StorageError>(search.unknown())
         });
-        let limit: Duration = capacity.engine().timeout();
-        let found = tokio::time::timeout(limit, searching).await;
-        let found = found.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?;
-        Ok(found.map_err(|_| StorageError::Worker)??)
+        let found = async { Ok(searching.await.map_err(|_| StorageError::Worker)??) };
+        within_time(capacity.engine(), found).await
     }
 }
 

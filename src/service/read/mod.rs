@@ -30,11 +30,9 @@ use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionFile;
 use crate::query::{Outcome, cost};
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{
-    Content, Export, ExportState, Exports, MadeAhead, Make, SharedExports, Taker, Totals,
-};
-use crate::service::read::body::BodyMaker;
-use crate::service::read::observer::Observer;
+use crate::service::export_cache::{Content, Export, Exports, MadeAhead, Make, SharedExports, Taker, Totals};
+use crate::service::read::body::{BodyMaker, within_time};
+use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::{Responses, coded};
 use crate::service::{Admitted, CacheKey, ReadError, Weight};
 use crate::storage::cache::PartCache;
@@ -59,6 +57,16 @@ pub enum AnswerBody {
     Stream(BoxStream<'static, Result<Bytes, ReadError>>),
     /// A Parquet export in the cache, of which parts can be had.
     Export(Export),
+}
+
+impl AnswerBody {
+    pub(in crate::service) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+        match self {
+            AnswerBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
+            AnswerBody::Stream(parts) => parts,
+            AnswerBody::Export(export) => export.whole(),
+        }
+    }
 }
 
 pub struct Reads {
@@ -100,7 +108,7 @@ impl Reads {
             let (capacity, request) = (capacity(), request.clone());
             return match key {
                 Some(key) => Box::pin(self.export(capacity, key, admitted, request)).await,
-                None => Box::pin(self.make_answer(&capacity, admitted, request, Taker::Client, None)).await,
+                None => Box::pin(self.make_answer(&capacity, admitted, request, Taker::Client, None, None)).await,
             };
         }
         let make = || {
@@ -108,7 +116,7 @@ impl Reads {
             let admitted = admitted.clone();
             let request = request.clone();
             async move {
-                let answer = reads.make_answer(&capacity, &admitted, request, Taker::Client, None).await?;
+                let answer = reads.make_answer(&capacity, &admitted, request, Taker::Client, None, None).await?;
                 coded(&capacity, answer, coding).await
             }
             .boxed()
@@ -128,7 +136,7 @@ impl Reads {
     ) -> Result<(Answer, Vec<u64>), ReadError> {
         let capacity = self.capacity.of(admitted.holder);
         let mut positions = Vec::new();
-        let answer = self.make(&capacity, admitted, request, (Taker::Client, None), Some(&mut positions)).await?;
+        let answer = self.make_answer(&capacity, admitted, request, Taker::Client, None, Some(&mut positions)).await?;
         Ok((answer, positions))
     }
 
@@ -177,30 +185,21 @@ impl Reads {
         admitted: &Admitted,
         request: &Arc<ReadRequest>,
     ) -> Make {
-        let make = self.export_maker(capacity, admitted, request);
-        match &self.shared {
-            Some(shared) => shared.maker(capacity, key, (admitted.file.id, admitted.file.size_bytes), make),
-            None => make,
-        }
-    }
-
-    fn export_maker(self: &Arc<Self>, capacity: &Capacity, admitted: &Admitted, request: &Arc<ReadRequest>) -> Make {
         let (reads, own) = (self.clone(), capacity.clone());
         let (owned, wanted) = (admitted.clone(), request.clone());
-        Arc::new(move |taker| {
+        let make: Make = Arc::new(move |taker| {
             let (reads, capacity) = (reads.clone(), own.clone());
             let (admitted, request) = (owned.clone(), wanted.clone());
             Box::pin(async move {
                 let Answer { total, matches, body, .. } =
-                    reads.make_answer(&capacity, &admitted, request, taker, None).await?;
-                let chunks = match body {
-                    AnswerBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
-                    AnswerBody::Stream(chunks) => chunks,
-                    AnswerBody::Export(export) => export.whole(),
-                };
-                Ok(Content::new(Totals { total, matches }, chunks))
+                    reads.make_answer(&capacity, &admitted, request, taker, None, None).await?;
+                Ok(Content::new(Totals { total, matches }, body.into_stream()))
             })
-        })
+        });
+        match &self.shared {
+            Some(shared) => shared.maker(capacity, key, (admitted.file.id, admitted.file.size_bytes), make),
+            None => make,
+        }
     }
 
     pub(in crate::service) async fn make_ahead(
@@ -213,20 +212,6 @@ impl Reads {
     ) -> MadeAhead {
         let make = self.export_source(capacity, key, admitted, request);
         self.exports.make_ahead(capacity, key, make, give_way).await
-    }
-
-    /// Drops exports that nobody reads while the disk is short.
-    pub(in crate::service) fn look_at_disk(&self) {
-        self.exports.look_at_disk();
-    }
-
-    /// Whether the disk has room for exports that nobody waits for.
-    pub(in crate::service) fn has_ample_disk(&self) -> bool {
-        self.exports.has_ample_disk()
-    }
-
-    pub(in crate::service) fn export_state(&self, key: CacheKey) -> Option<ExportState> {
-        self.exports.state(key)
     }
 
     /// An answer in Parquet: from the cache if it fits in there.
@@ -246,24 +231,11 @@ impl Reads {
             }
             // The store may have room for what this server has none for.
             None if self.shared.is_some() => {
-                let (Totals { total, matches }, chunks) = make(Taker::Client).await?.into_parts();
+                let Content { totals: Totals { total, matches }, chunks, .. } = make(Taker::Client).await?;
                 Ok(Answer { total, matches, content_type, coding, body: AnswerBody::Stream(chunks) })
             }
-            None => self.make_answer(&capacity, admitted, request, Taker::Client, None).await,
+            None => self.make_answer(&capacity, admitted, request, Taker::Client, None, None).await,
         }
-    }
-
-    /// Makes the answer to a read, as it is before it is coded or kept ([`Reads::answer`]); what it takes is told to
-    /// the observer. Dropping the future, or a streamed body, stops its work.
-    pub(in crate::service) async fn make_answer(
-        &self,
-        capacity: &Capacity,
-        admitted: &Admitted,
-        request: Arc<ReadRequest>,
-        taker: Taker,
-        observer: Option<&mut Observer>,
-    ) -> Result<Answer, ReadError> {
-        self.make(capacity, admitted, request, (taker, observer), None).await
     }
 
     /// The file of a read, and its work in bytes, within the time that a query may take.
@@ -278,23 +250,18 @@ impl Reads {
             let work_bytes = cost::work_bytes(&reader, request).await;
             Ok((reader, work_bytes))
         };
-        self.in_time(opening).await
+        within_time(self.capacity.engine(), opening).await
     }
 
-    /// What is found out about a read before it runs, in no more time than a query may take.
-    async fn in_time<T>(&self, finding: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
-        let limit = self.capacity.engine().timeout();
-        let found = tokio::time::timeout(limit, finding).await;
-        found.unwrap_or(Err(ReadError::Timeout { seconds: limit.as_secs() }))
-    }
-
-    /// As [`Reads::make_answer`]. The positions of the selected entities go where they are wanted.
-    async fn make(
+    /// Makes the answer to a read, as it is before it is coded or kept ([`Reads::answer`]). The observer sees what that
+    /// takes; `positions` gets those of the selected entities. Dropping the future, or a streamed body, stops its work.
+    pub(in crate::service) async fn make_answer(
         &self,
         capacity: &Capacity,
         admitted: &Admitted,
         request: Arc<ReadRequest>,
-        (taker, mut observer): (Taker, Option<&mut Observer>),
+        taker: Taker,
+        mut observer: Option<&mut Observer>,
         positions: Option<&mut Vec<u64>>,
     ) -> Result<Answer, ReadError> {
         let observed = observer.as_ref().map(|observer| self.cache.observed(observer.selecting.clone()));
@@ -306,13 +273,8 @@ impl Reads {
             Some(matching) if observer.is_none() => self.responses.kept_count(matching.key).await,
             _ => None,
         };
-        let (reader, work_bytes) = match kept {
-            None => self.weighed(&admitted.file, &request, cache).await?,
-            Some(_) => {
-                let request = ReadRequest { total: false, ..(*request).clone() };
-                self.weighed(&admitted.file, &request, cache).await?
-            }
-        };
+        let uncounted = kept.map(|_| ReadRequest { total: false, ..(*request).clone() });
+        let (reader, work_bytes) = self.weighed(&admitted.file, uncounted.as_ref().unwrap_or(&request), cache).await?;
         let opening = started.elapsed();
         let weight = Weight::of(work_bytes, &self.config.query);
         if let Some(observer) = &mut observer {
@@ -324,7 +286,7 @@ impl Reads {
         let outcome = match &mut observer {
             None => selecting.select(reader.clone(), request.clone()).await?,
             Some(observer) => {
-                observer.admitted();
+                observer.over(StageName::Wait);
                 let (outcome, explained) = Box::pin(selecting.explain(reader.clone(), request.clone())).await?;
                 observer.selected(explained);
                 outcome
@@ -337,7 +299,7 @@ impl Reads {
             (Some(Matching { key, request }), None) => {
                 let count = Box::pin(selecting.select(reader.clone(), request)).await?.len();
                 match &mut observer {
-                    Some(observer) => observer.counted(),
+                    Some(observer) => observer.over(StageName::Count),
                     // The next page asks again.
                     None => self.responses.keep_count(key, counted(count, admitted, true)).await,
                 }

@@ -92,19 +92,10 @@ impl Observer {
         self.opened = Some((reader.clone(), work_bytes));
     }
 
-    /// The query has its permit, if it needs one.
-    pub(in crate::service) fn admitted(&mut self) {
-        self.over(StageName::Wait);
-    }
-
     pub(in crate::service) fn selected(&mut self, explained: Explained) {
         self.took(StageName::Plan, explained.planning);
         self.took(StageName::Select, explained.selecting);
         self.explained = Some(explained);
-    }
-
-    pub(in crate::service) fn counted(&mut self) {
-        self.over(StageName::Count);
     }
 
     /// Documents have been put in order by way of the disk, so many bytes of them.

@@ -209,7 +209,7 @@ pub(in crate::service) async fn body(
     // What is begun waits for no more than a row group: the footer stays until the end, and grows with each.
     let footer_bytes = ParquetStream::footer_bytes(&columns);
     let row_group_footer_bytes = footer_bytes + writer.most_index_bytes(&columns);
-    let row_groups = writer.row_groups(source.documents().len(), source.document_bytes());
+    let row_groups = writer.row_groups(source.documents.len(), source.document_bytes());
     let footer_bytes_all = row_group_footer_bytes.saturating_mul(row_groups);
     let memory = Memory { capacity, size_bytes, footer_bytes: footer_bytes_all };
     let (held, footer) = memory.first().await?;
@@ -509,28 +509,17 @@ fn failed(error: EncodeError) -> ReadError {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::query::{EngineOptions, TenantShares};
     use crate::service::admission::Admission;
+    use crate::service::admission::capacity::test_engine;
     use crate::service::admission::tenants::TenantNumbers;
 
     const MEMORY_BYTES: usize = 64 << 20;
     const FOOTER_BYTES: usize = 1 << 20;
 
     fn memory(wait_s: u64) -> Memory {
-        let timeout = Duration::from_secs(600);
-        let engine = Engine::try_new(&EngineOptions {
-            threads: 1,
-            memory_bytes: MEMORY_BYTES,
-            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
-            timeout,
-            diff_timeout: timeout,
-            spill_directory: None,
-            spill_bytes: 0,
-            disk_reserve: None,
-        });
         let query = config::Query { heavy_wait_s: wait_s, ..config::Query::default() };
         let admission = Admission::new(&query, &config::Fair::default(), 1, MEMORY_BYTES as u64);
-        let capacity = Capacity::new(engine.expect("an engine"), admission, TenantNumbers::of(None));
+        let capacity = Capacity::new(test_engine(1, MEMORY_BYTES, None), admission, TenantNumbers::of(None));
         Memory { capacity, size_bytes: MEMORY_BYTES / 2 + 1, footer_bytes: FOOTER_BYTES }
     }
 

@@ -14,23 +14,11 @@ use crate::query::{Engine, QueryError};
 use crate::service::lookup::error::ReadError;
 
 pub(in crate::service) struct Source {
-    documents: SelectedDocuments,
-    reshape: Reshape,
+    pub documents: SelectedDocuments,
+    pub reshape: Reshape,
 }
 
 impl Source {
-    pub(in crate::service) fn new(documents: SelectedDocuments, reshape: Reshape) -> Source {
-        Source { documents, reshape }
-    }
-
-    pub(in crate::service) fn documents(&self) -> &SelectedDocuments {
-        &self.documents
-    }
-
-    pub(in crate::service) fn reshape(&self) -> &Reshape {
-        &self.reshape
-    }
-
     pub(in crate::service) fn mean_bytes(&self) -> u64 {
         let layout = self.documents.reader().layout();
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()

@@ -208,26 +208,22 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::query::{Engine, EngineOptions, TenantShares};
+    use crate::query::Engine;
     use crate::service::admission::Admission;
+    use crate::service::admission::capacity::test_engine;
     use crate::service::admission::holder::Holder;
     use crate::service::admission::tenants::TenantNumbers;
     use crate::service::rate_limit::Client;
 
     fn engine() -> (Engine, tempfile::TempDir) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let long = Duration::from_secs(600);
-        let engine = Engine::try_new(&EngineOptions {
-            threads: 2,
-            memory_bytes: 64 << 20,
-            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
-            timeout: long,
-            diff_timeout: long,
-            spill_directory: Some(directory.path().to_owned()),
-            spill_bytes: 1 << 20,
-            disk_reserve: None,
-        });
-        (engine.expect("an engine"), directory)
+        (test_engine(2, 64 << 20, Some(directory.path().to_owned())), directory)
+    }
+
+    async fn wait_while(holds: impl Fn() -> bool) {
+        while holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Something that one waits for on a thread, without giving it back.
@@ -279,9 +275,7 @@ mod tests {
         }
         let honest = async {
             // The network's share, more than there are threads of queries. Each has a thread.
-            while latch.waiting.load(Ordering::SeqCst) < 3 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            wait_while(|| latch.waiting.load(Ordering::SeqCst) < 3).await;
             let page = engine.spawn(async { "a page" }).await.expect("no panic");
             let mut parts = body(network(2), None).await;
             let mut entities = 0;
@@ -319,17 +313,13 @@ mod tests {
         let paced = Paced { capacity, place, selected: 10, mean_bytes: 64 << 10, encode };
         let mut parts = paced.into_stream();
         let reading = tokio::spawn(async move { parts.next().await.is_some() });
-        while latch.waiting.load(Ordering::SeqCst) == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        wait_while(|| latch.waiting.load(Ordering::SeqCst) == 0).await;
         reading.abort();
         assert!(reading.await.is_err());
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!(admission.load().units, 1);
         latch.open();
-        while admission.load().units > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        wait_while(|| admission.load().units > 0).await;
     }
 
     #[tokio::test]
@@ -363,12 +353,8 @@ mod tests {
         assert!(held.contains(&LARGE_BYTES), "{held:?}");
         drop((first, second));
         // Nobody asks for the next one, which lies ready.
-        while engine.memory_bytes() < LARGE_BYTES / 4 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        wait_while(|| engine.memory_bytes() < LARGE_BYTES / 4).await;
         drop(parts);
-        while engine.memory_bytes() > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        wait_while(|| engine.memory_bytes() > 0).await;
     }
 }

@@ -128,7 +128,7 @@ impl Asked {
                 Found::Nothing => break,
                 Found::Claimed(claim) => {
                     let content = (self.make)(taker).await?;
-                    return Ok(content.kept_by(self.keeper(Some(claim))));
+                    return Ok(Content { keep: Some(self.keeper(Some(claim))), ..content });
                 }
                 Found::Made(export) => match self.open(capacity, &export, taker).await? {
                     Ok(blocks) => return Ok(self.fetched(export, blocks, taker)),
@@ -144,7 +144,7 @@ impl Asked {
         let content = (self.make)(taker).await?;
         Ok(match taker {
             Taker::Client => content,
-            Taker::Service => content.kept_by(self.keeper(None)),
+            Taker::Service => Content { keep: Some(self.keeper(None)), ..content },
         })
     }
 
@@ -191,7 +191,10 @@ impl Asked {
             },
         };
         let blocks = Blocks::open(&self.shared.store, export, taker).await;
-        Ok(blocks.map(|blocks| blocks.holding((place, transfer))))
+        Ok(blocks.map(|mut blocks| {
+            blocks._held = Some(Box::new((place, transfer)));
+            blocks
+        }))
     }
 
     /// It as it comes from the store. Where that ends early, the rest is made: the same bytes.
@@ -202,7 +205,7 @@ impl Asked {
         let chunks = futures::stream::try_unfold(reading, |mut reading| async move {
             Ok(reading.next().await?.map(|chunk| (chunk, reading)))
         });
-        Content::of_bytes(totals, bytes, chunks.boxed())
+        Content { bytes: Some(bytes), ..Content::new(totals, chunks.boxed()) }
     }
 
     /// Notes that what the store has is none, or cannot be fetched at the moment.
@@ -317,7 +320,7 @@ impl Reading {
                 }
                 Ok(chunk) => chunk,
                 Err(error) => {
-                    let sums = blocks.sums().clone();
+                    let sums = blocks.sums.clone();
                     self.asked.lost(&self.export, &error).await;
                     let made = remade(self.asked.make.clone(), self.taker, self.at, u64::MAX);
                     let mut made = verified(made.boxed(), sums, self.at, self.export.size_bytes);

@@ -122,9 +122,9 @@ pub(super) async fn remove(store: &Store, path: &str) {
 }
 
 pub(super) struct Blocks {
-    sums: Arc<[u32]>,
+    pub(super) sums: Arc<[u32]>,
     pieces: BoxStream<'static, Result<Bytes, ObjectError>>,
-    _held: Option<Box<dyn Any + Send>>,
+    pub(super) _held: Option<Box<dyn Any + Send>>,
 }
 
 impl Blocks {
@@ -155,15 +155,6 @@ impl Blocks {
             }
         }));
         Ok(Blocks { sums, pieces: pieces.buffered(at_once).boxed(), _held: None })
-    }
-
-    /// The same, which holds something until it is dropped.
-    pub(super) fn holding(self, held: impl Any + Send) -> Blocks {
-        Blocks { _held: Some(Box::new(held)), ..self }
-    }
-
-    pub(super) fn sums(&self) -> &Arc<[u32]> {
-        &self.sums
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
