@@ -147,7 +147,7 @@ impl Rooms {
             writes: writes.clone(),
         };
 
-        let tasks = Arc::new(RefreshTasks::new());
+        let tasks = Arc::new(RefreshTasks::default());
         let former = Arc::new(FormerProcesses {
             catalog: catalog.clone(),
             scratch: scratch.clone(),

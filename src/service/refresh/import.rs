@@ -231,7 +231,7 @@ impl Ingest {
             },
         };
         let records_path = request.records_path.clone();
-        let charge = self.budget().charge(owner.get());
+        let charge = self.budget.charge(owner.get());
         let infer_types = if request.infer_types { InferTypes::TablesOnly } else { of_dataset };
         let format = request.format;
         Ok(Document { input, format, records_path, infer_types, fetched_from, charge, envelope: None })

@@ -60,7 +60,7 @@ pub struct Ingest {
     pub(super) scratch: Arc<Scratch>,
     receiving: FairSemaphore,
     permits: FairSemaphore,
-    budget: SpoolBudget,
+    pub(super) budget: SpoolBudget,
 }
 
 /// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when
@@ -113,10 +113,6 @@ impl Ingest {
 
     pub(in crate::service) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
         Spool::create(self.scratch.restored_path(), self.budget.charge(user.get()))
-    }
-
-    pub(in crate::service) fn budget(&self) -> &SpoolBudget {
-        &self.budget
     }
 
     pub(in crate::service) fn update_metrics(&self) {
@@ -219,14 +215,14 @@ impl Ingest {
         };
         let Document { input, .. } = document;
         let (limit, directory) = (self.config.sources.max_bytes, self.scratch.restored_path());
-        let receiver = Receiver::new(input, limit, self.budget(), user.get(), directory);
+        let receiver = Receiver::new(input, limit, &self.budget, user.get(), directory);
         let document = Document { input: SourceInput::stream(std::io::empty()), ..document };
         Ok(Receiving { receiver, document, place: Some(place) })
     }
 
     /// Bytes of disk that sources and pushed bodies take at the moment.
     pub fn spooled_bytes(&self) -> u64 {
-        self.budget().used_bytes()
+        self.budget.used_bytes()
     }
 
     /// The least rate at which bodies of entities come.

@@ -281,24 +281,20 @@ impl Refreshes {
                         None => return Err(not_asked().into()),
                     }
                 }
-                match opened {
-                    Opened::NotModified(_) => return Err(not_asked().into()),
-                    Opened::Document(fetched) => {
-                        let url = fetched.published_url(lease.dataset.publish_query);
-                        let document = Document {
-                            input: fetched.input,
-                            format: lease.dataset.format,
-                            records_path: records_path(&lease.dataset)?,
-                            infer_types: infer_types(&lease.dataset),
-                            fetched_from: Some(url),
-                            charge: SpoolCharge::unbounded(),
-                            envelope: None,
-                        };
-                        let receiving = self.ingest.begin_receiving(owner, document, Some(place)).await?;
-                        progress.receives(receiving.progress());
-                        (receiving.receive().await?, Some(fetched.validators))
-                    }
-                }
+                let Opened::Document(fetched) = opened else { return Err(not_asked().into()) };
+                let url = fetched.published_url(lease.dataset.publish_query);
+                let document = Document {
+                    input: fetched.input,
+                    format: lease.dataset.format,
+                    records_path: records_path(&lease.dataset)?,
+                    infer_types: infer_types(&lease.dataset),
+                    fetched_from: Some(url),
+                    charge: SpoolCharge::unbounded(),
+                    envelope: None,
+                };
+                let receiving = self.ingest.begin_receiving(owner, document, Some(place)).await?;
+                progress.receives(receiving.progress());
+                (receiving.receive().await?, Some(fetched.validators))
             }
         };
         progress.stage.set(RefreshStage::Waiting);
@@ -352,7 +348,7 @@ impl Refreshes {
         };
         let fetched = validators.map(|validators| FetchedState { dataset: &lease.dataset, validators });
         // Where a directory is gone, what was written is, too.
-        let published = match self.files.verify_store().await {
+        let published = match self.files.binding.verify().await {
             Ok(()) => {
                 let attempt = PublishingAttempt { id: lease.attempt, warnings };
                 let published = self.catalog.publish_version(lease.dataset.id, content, fetched, attempt).await;

@@ -12,6 +12,7 @@ use crate::service::refresh::error::RefreshError;
 /// How long refreshes that are told to stop may take to record that they have.
 const STOPPING: Duration = Duration::from_secs(3);
 
+#[derive(Default)]
 pub(in crate::service) struct RefreshTasks {
     tasks: TaskTracker,
     closed: AtomicBool,
@@ -19,10 +20,6 @@ pub(in crate::service) struct RefreshTasks {
 }
 
 impl RefreshTasks {
-    pub(in crate::service) fn new() -> RefreshTasks {
-        RefreshTasks { tasks: TaskTracker::new(), closed: AtomicBool::new(false), stop: CancellationToken::new() }
-    }
-
     /// Runs a refresh, whoever waits for it.
     /// [`RefreshError::Stopping`] if no more are begun, [`RefreshError::Worker`] if it panics.
     pub(in crate::service) async fn run<T: Send + 'static>(

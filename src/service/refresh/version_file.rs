@@ -53,11 +53,6 @@ pub(in crate::service) struct VersionFiles {
 }
 
 impl VersionFiles {
-    /// Makes sure that the store is there, and the catalog's own.
-    pub(in crate::service) async fn verify_store(&self) -> Result<(), StorageError> {
-        self.binding.verify().await
-    }
-
     /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
     /// An error says nothing of the file: the store, or this process, cannot read at the moment.
     pub(in crate::service) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
@@ -218,7 +213,7 @@ impl ReservedFile {
         let written = async {
             let written = self.write_now(write, permit).await?;
             // The store that has it now must be the catalog's.
-            match files.verify_store().await {
+            match files.binding.verify().await {
                 Ok(()) => Ok(written),
                 Err(error) => {
                     written.abandon().await;
