@@ -105,19 +105,12 @@ impl PasswordChecks {
         begun.map(Begun::Alone).map_err(refused)
     }
 
-    async fn succeeded(&self, begun: Begun) {
+    /// The password was right, or was not looked at. A wrong one stays counted.
+    async fn end(&self, begun: Begun, was_right: bool) {
         match (begun, &self.shared) {
-            (Begun::Alone(attempt), _) => self.limits.succeeded(attempt),
-            (Begun::Shared(attempt), Some(shared)) => shared.end(&attempt, true).await,
-            (Begun::Shared(_), None) => {}
-        }
-    }
-
-    /// The password was not looked at.
-    async fn not_tried(&self, begun: Begun) {
-        match (begun, &self.shared) {
+            (Begun::Alone(attempt), _) if was_right => self.limits.succeeded(attempt),
             (Begun::Alone(attempt), _) => self.limits.not_tried(attempt),
-            (Begun::Shared(attempt), Some(shared)) => shared.end(&attempt, false).await,
+            (Begun::Shared(attempt), Some(shared)) => shared.end(&attempt, was_right).await,
             (Begun::Shared(_), None) => {}
         }
     }
@@ -202,11 +195,11 @@ impl Logins {
             Ok(user) => user,
             Err(ManageError::WrongCredentials) => return Err(ManageError::WrongCredentials),
             Err(error) => {
-                self.checks.not_tried(attempt).await;
+                self.checks.end(attempt, false).await;
                 return Err(error);
             }
         };
-        self.checks.succeeded(attempt).await;
+        self.checks.end(attempt, true).await;
         let session_id = self.sessions.begin(&user, origin, before).await?;
         Ok(LoggedIn { user, session_id })
     }
@@ -228,10 +221,10 @@ impl Logins {
             false => self.checks.verify(client, Some(user.password_hash.clone()), old.to_owned()).await,
         };
         match matches {
-            Ok(true) => self.checks.succeeded(attempt).await,
+            Ok(true) => self.checks.end(attempt, true).await,
             Ok(false) => return Err(ManageError::WrongPassword),
             Err(error) => {
-                self.checks.not_tried(attempt).await;
+                self.checks.end(attempt, false).await;
                 return Err(error);
             }
         }

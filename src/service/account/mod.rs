@@ -14,7 +14,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use crate::blocking::blocking;
 use crate::catalog::{ApiToken, Catalog, CatalogError, Grant};
 use crate::model::ids::UserId;
-use crate::model::limits;
+use crate::model::limits::{self, EMAIL_BYTES, TOKEN_NAME_BYTES};
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
@@ -53,8 +53,6 @@ pub enum AccountError {
 
 /// Lengths of passwords. The upper bound keeps hashing cheap to refuse.
 const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYTES;
-const TOKEN_NAME_BYTES: usize = limits::TOKEN_NAME_BYTES;
-const EMAIL_BYTES: usize = limits::EMAIL_BYTES;
 
 pub struct Accounts {
     pub(in crate::service) catalog: Catalog,
@@ -128,7 +126,7 @@ impl Accounts {
         user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
     }
 
-    /// An API token of a user, which cannot be shown again, and what it allows. It never expires without `expires_in_s`.
+    /// An API token of a user, which cannot be shown again, and what it allows. Expires after `expires_in_s` if given.
     pub async fn create_token(
         &self,
         user: &User,

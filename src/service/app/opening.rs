@@ -96,13 +96,13 @@ const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 impl App {
     /// Opens the catalog (and brings its tables up to date), the store and the query engine. Listens nowhere.
     pub async fn open(config: &Config) -> Result<App, OpenError> {
-        App::open_for(config, None, Purpose::Work).await
+        App::open_parts(config, None, || open_store(config), Purpose::Work).await
     }
 
     /// As [`App::open`], for work on what is there: makes no catalog where there is none.
     pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
-        App::open_for(config, None, Purpose::Maintenance).await
+        App::open_parts(config, None, || open_store(config), Purpose::Maintenance).await
     }
 
     /// As [`App::open_existing`], for work on records such as users: the store may be away, and holds no file.
@@ -119,15 +119,7 @@ impl App {
 
     /// As [`App::open`], with another counter of requests than that of the configuration.
     pub async fn open_with(config: &Config, rate_limiter: Arc<dyn RateLimiter>) -> Result<App, OpenError> {
-        App::open_for(config, Some(rate_limiter), Purpose::Work).await
-    }
-
-    async fn open_for(
-        config: &Config,
-        rate_limiter: Option<Arc<dyn RateLimiter>>,
-        purpose: Purpose,
-    ) -> Result<App, OpenError> {
-        App::open_parts(config, rate_limiter, || open_store(config), purpose).await
+        App::open_on(config, rate_limiter, || open_store(config)).await
     }
 
     /// As [`App::open_with`], on a store that the caller opens.

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::ids::{AttemptId, DatasetId};
 use crate::model::index::IndexSettings;
-use crate::model::limits;
+use crate::model::limits::{RECORDS_PATH_BYTES, URL_BYTES};
 use crate::model::path::Path as FieldPath;
 use crate::model::schedule::Schedule;
 use crate::model::secret::Secret;
@@ -28,10 +28,6 @@ use crate::service::refresh::version_file::VersionFiles;
 use crate::service::{Client, Ingest};
 
 const SHOWN_ATTEMPTS: u32 = 10;
-
-/// The longest source and the longest path to the records, in bytes.
-const SOURCE_BYTES: usize = limits::URL_BYTES;
-const RECORDS_PATH_BYTES: usize = limits::RECORDS_PATH_BYTES;
 
 #[derive(Clone, Debug)]
 pub struct OwnedDataset {
@@ -318,8 +314,8 @@ impl Datasets {
             }
         }
         let Some(DatasetSource::Url(url)) = &settings.source else { return Ok(()) };
-        if url.len() > SOURCE_BYTES {
-            return invalid("source", format!("it is longer than {SOURCE_BYTES} bytes"));
+        if url.len() > URL_BYTES {
+            return invalid("source", format!("it is longer than {URL_BYTES} bytes"));
         }
         match self.ingest.source_client(owner.id).check(url).await {
             Ok(()) => Ok(()),

@@ -11,10 +11,11 @@ use utoipa::ToSchema;
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
-use crate::model::version::{VersionNumber, VersionSelector};
+use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Permit, Weight};
-use crate::service::{Client, Holder, Lookups, ReadError};
+use crate::service::lookup::{Admitted, Lookups};
+use crate::service::{Client, Holder, ReadError};
 use crate::storage::cache::PartCache;
 use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
@@ -77,13 +78,13 @@ impl Profiles {
     /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
     /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
     pub async fn find(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
-        let OpenedProfile { reader, dataset, version, size_bytes, _permit } = self.open(request).await?;
+        let OpenedProfile { reader, admitted, _permit } = self.open(request).await?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {
-            dataset_id: dataset.get(),
-            version: version.get(),
-            alt: request.alt,
-            file_size_bytes: size_bytes,
+            dataset_id: admitted.dataset_id.get(),
+            version: admitted.version.get(),
+            alt: admitted.alt,
+            file_size_bytes: admitted.file.size_bytes,
             contents,
         })
     }
@@ -107,28 +108,16 @@ impl Profiles {
             return Err(ReadError::Frozen.into());
         }
         let found = found.as_ref().ok_or_else(|| ReadError::no_version(version, dataset))?;
-        let file = match (&found.alt, alt) {
-            (_, false) => &found.file,
-            (Some(file), true) => file,
-            (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
-        };
         let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
+        let admitted = Admitted::of(dataset, found, alt, holder)?;
         let permit = self.capacity.admission().of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
-        let reader = VersionReader::open_recorded(&self.store, file, &self.cache).await.map_err(ReadError::from)?;
-        Ok(OpenedProfile {
-            reader,
-            dataset: dataset.id,
-            version: found.number,
-            size_bytes: file.size_bytes,
-            _permit: permit,
-        })
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await;
+        Ok(OpenedProfile { reader: reader.map_err(ReadError::from)?, admitted, _permit: permit })
     }
 }
 
 struct OpenedProfile {
     reader: VersionReader,
-    dataset: DatasetId,
-    version: VersionNumber,
-    size_bytes: u64,
+    admitted: Admitted,
     _permit: Permit,
 }

@@ -65,10 +65,6 @@ impl Hasher for Parts {
         self.0.extend_from_slice(bytes);
     }
 
-    fn write_u8(&mut self, number: u8) {
-        self.0.push(number);
-    }
-
     fn write_u16(&mut self, number: u16) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }

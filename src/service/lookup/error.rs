@@ -89,13 +89,7 @@ impl ReadError {
         match self {
             ReadError::Busy(refused) => refused.is_anothers(since),
             // What it may have at most is less, perhaps.
-            ReadError::OutOfMemory
-            | ReadError::OutOfDisk(_)
-            | ReadError::SpillTooLarge { .. }
-            | ReadError::QueryTooLarge { .. }
-            | ReadError::TooMuchMemory { .. }
-            | ReadError::TooMuchDisk { .. } => true,
-            _ => false,
+            error => error.is_of_a_share(),
         }
     }
 

@@ -55,8 +55,8 @@ struct Shard {
     own: HashMap<Key, Window>,
     /// The keys of `own` with the ends of their windows, in that order.
     ends: VecDeque<(Duration, Key)>,
-    public: Vec<Option<Window>>,
-    private: Vec<Option<Window>>,
+    /// By bucket, the windows that newcomers share.
+    shared: [Vec<Option<Window>>; 2],
     /// The latest time seen here: requests may reach the lock in another order than that of their moments.
     now: Duration,
 }
@@ -71,10 +71,8 @@ struct Window {
 impl<C: Clock> MemoryRateLimiter<C> {
     pub fn new(limits: RateLimits, capacity: RateCapacity, clock: C) -> Self {
         let shared = || vec![None; capacity.shared_windows.max(1)];
-        let shard = || {
-            let (public, private) = (shared(), shared());
-            Shard { own: HashMap::new(), ends: VecDeque::new(), public, private, now: Duration::ZERO }
-        };
+        let shard =
+            || Shard { own: HashMap::new(), ends: VecDeque::new(), shared: [shared(), shared()], now: Duration::ZERO };
         let shards = (0..capacity.shards.max(1)).map(|_| Mutex::new(shard())).collect();
         let (own_windows, hasher) = (capacity.own_windows, RandomState::new());
         let downloads = Downloads::new(DownloadCapacity::default());
@@ -137,10 +135,7 @@ impl Shard {
             self.own.remove(&ended);
         }
 
-        let shared = match key.1 {
-            Bucket::Public => &mut self.public,
-            Bucket::Private => &mut self.private,
-        };
+        let shared = &mut self.shared[key.1 as usize];
         let slots = shared.len();
         let slot = &mut shared[hash % slots];
         if slot.is_some_and(|window| window.end <= now) {
@@ -159,10 +154,7 @@ impl Shard {
     /// The window that [`Shard::window`] would give, which is not opened if it is not there.
     fn live_window(&self, key: Key, hash: usize, moment: Moment) -> Window {
         let now = self.now.max(moment.elapsed);
-        let shared = match key.1 {
-            Bucket::Public => &self.public,
-            Bucket::Private => &self.private,
-        };
+        let shared = &self.shared[key.1 as usize];
         let live = |window: &Window| window.end > now;
         let own = self.own.get(&key).copied().filter(live);
         own.or_else(|| shared[hash % shared.len()].filter(live)).unwrap_or_else(|| Window::open(now, moment.unix))

@@ -11,15 +11,12 @@ use chrono::TimeDelta;
 use crate::catalog::{Catalog, DeliveryOutcome, SentDelivery, Webhook};
 use crate::config::Config;
 use crate::model::ids::DatasetId;
-use crate::model::limits;
+use crate::model::limits::WEBHOOK_SECRET_BYTES;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
 use crate::net::{Outgoing, parse_http_url};
 use crate::service::manage::{ManageError, OwnerWrites};
 use crate::webhook::RefreshEvent;
-
-/// The longest signing secret, in bytes.
-const SECRET_BYTES: usize = limits::WEBHOOK_SECRET_BYTES;
 
 /// What is told of a delivery whose process ended before it was recorded.
 const LOST: &str = "its process ended, or could not reach the catalog, before the answer was recorded";
@@ -88,9 +85,9 @@ impl Webhooks {
     ) -> Result<(), ManageError> {
         let invalid = |field, problem: String| ManageError::Invalid { field, problem };
         if let Some(secret) = secret
-            && (secret.is_empty() || secret.len() > SECRET_BYTES)
+            && (secret.is_empty() || secret.len() > WEBHOOK_SECRET_BYTES)
         {
-            return Err(invalid("secret", format!("it must have 1 to {SECRET_BYTES} bytes")));
+            return Err(invalid("secret", format!("it must have 1 to {WEBHOOK_SECRET_BYTES} bytes")));
         }
         let parsed = parse_http_url(url).map_err(|error| invalid("url", error.to_string()))?;
         self.outgoing
