@@ -45,9 +45,14 @@ impl CatalogGates {
 
 #[cfg(test)]
 mod tests {
-    use futures::poll;
+    use futures::{FutureExt, poll};
 
     use super::*;
+
+    /// The permits of the calls that have one at once.
+    fn entered(calls: &mut [impl Future<Output = Result<Permit, Refused>> + Unpin]) -> Vec<Permit> {
+        calls.iter_mut().filter_map(FutureExt::now_or_never).map(|permit| permit.expect("not refused")).collect()
+    }
 
     #[tokio::test]
     async fn one_with_a_thousand_calls_waits_for_itself() {
@@ -56,24 +61,14 @@ mod tests {
         let gates = CatalogGates::new(&config);
         let (hostile, honest) = (UserId::new(1), UserId::new(2));
         let mut calls: Vec<_> = (0..500).map(|_| Box::pin(gates.write(hostile))).collect();
-        let mut entered = Vec::new();
-        for call in &mut calls {
-            if let std::task::Poll::Ready(permit) = poll!(call) {
-                entered.push(permit.expect("not refused"));
-            }
-        }
+        let entered = entered(&mut calls);
         assert_eq!(entered.len() as u64, config.catalog.writes / 2);
         let mut honest = Box::pin(gates.write(honest));
         assert!(poll!(&mut honest).is_ready(), "it waits for nobody else's");
 
         let [hostile, honest] = [Client::V4([192, 0, 2, 1]), Client::V4([192, 0, 2, 2])];
         let mut calls: Vec<_> = (0..500).map(|_| Box::pin(gates.look_up(hostile))).collect();
-        let mut entered = Vec::new();
-        for call in &mut calls {
-            if let std::task::Poll::Ready(permit) = poll!(call) {
-                entered.push(permit.expect("not refused"));
-            }
-        }
+        let entered = self::entered(&mut calls);
         assert_eq!(entered.len() as u64, config.catalog.look_ups / 2);
         let mut honest = Box::pin(gates.look_up(honest));
         assert!(poll!(&mut honest).is_ready());

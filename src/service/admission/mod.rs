@@ -187,6 +187,7 @@ impl Admission {
             // Whoever waits has a permit of its query, or a place among the streams: they are bounded already.
             gate(name, "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, query.heavy_wait_s)
         };
+        let bytes = |name, what| gate(name, what, query.stream_bytes, query.light_queue, query.heavy_wait_s);
         let light = or(query.light_queries, threads * LIGHT_PER_THREAD);
         let medium = or(query.medium_queries, (threads * MEDIUM_PER_THREAD).max(LEAST_MEDIUM));
         let shared = Shared {
@@ -199,20 +200,8 @@ impl Admission {
             units: units("unit"),
             long_units: units("long_unit"),
             ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
-            large: gate(
-                "response",
-                "bytes of large responses",
-                query.stream_bytes,
-                query.light_queue,
-                query.heavy_wait_s,
-            ),
-            large_units: gate(
-                "stream_unit",
-                "bytes of streams of large entities",
-                query.stream_bytes,
-                query.light_queue,
-                query.heavy_wait_s,
-            ),
+            large: bytes("response", "bytes of large responses"),
+            large_units: bytes("stream_unit", "bytes of streams of large entities"),
             buffered_bytes: Arc::default(),
             parquet_waiting: Arc::default(),
         };
@@ -427,6 +416,16 @@ mod tests {
         Admission::new(&query, &config::Fair::default(), 2, 1 << 30)
     }
 
+    /// A task that waits for a permit, and then tells whether it has one.
+    async fn waits_for_heavy(admission: &Admission) -> tokio::task::JoinHandle<bool> {
+        let own = admission.clone();
+        let waits = tokio::spawn(async move { own.query(Weight::Heavy).await.is_ok() });
+        while admission.load().heavy_waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        waits
+    }
+
     #[tokio::test]
     async fn a_turn_is_waited_for_and_past_the_queue_refused() {
         let admission = admission(|query| {
@@ -434,13 +433,7 @@ mod tests {
             query.heavy_queue = 1;
         });
         let permit = admission.query(Weight::Heavy).await.expect("the first");
-        let waits = tokio::spawn({
-            let admission = admission.clone();
-            async move { admission.query(Weight::Heavy).await.is_ok() }
-        });
-        while admission.load().heavy_waiting == 0 {
-            tokio::task::yield_now().await;
-        }
+        let waits = waits_for_heavy(&admission).await;
         assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })), "the queue is full");
         drop(permit);
         assert!(waits.await.expect("no panic"), "the one that waited has its permit");
@@ -489,13 +482,7 @@ mod tests {
             query.heavy_queue = 1;
         });
         let _permit = admission.query(Weight::Heavy).await.expect("the first");
-        let waits = tokio::spawn({
-            let admission = admission.clone();
-            async move { admission.query(Weight::Heavy).await.is_ok() }
-        });
-        while admission.load().heavy_waiting == 0 {
-            tokio::task::yield_now().await;
-        }
+        let waits = waits_for_heavy(&admission).await;
         waits.abort();
         assert!(waits.await.is_err());
         assert_eq!(admission.load().heavy_waiting, 0);
