@@ -53,8 +53,7 @@ impl Capacity {
         &self.admission
     }
 
-    /// A whole body, which is accounted to what it has become unless that is small: small ones are shared and kept.
-    /// `foreseen` is the room that it had while it was made.
+    /// A whole body, accounted to what it has become unless it is small. `foreseen` is the room that it had before.
     pub(in crate::service) fn whole_body(
         &self,
         bytes: impl Into<Bytes>,

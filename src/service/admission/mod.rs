@@ -320,8 +320,7 @@ impl Admission {
             .any(|gate| gate.waiting() > 0)
     }
 
-    /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says
-    /// that there is none, and that the body should be streamed instead.
+    /// Room for a whole body; `Some(None)` if few bytes need none, `None` if there is none and it should be streamed.
     pub(in crate::service) fn whole(&self, size_bytes: u64) -> Option<Option<Permit>> {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }

@@ -78,8 +78,7 @@ impl Refused {
     /// Seconds after which it is worth another try.
     pub const RETRY_AFTER_S: u64 = 5;
 
-    /// Whether one who waited since then for what another one asked for, and was refused with it, should ask itself:
-    /// unless it has waited for longer than at one gate.
+    /// Whether one who was refused with another's request should ask itself: not after a wait at more than one gate.
     pub(in crate::service) fn is_anothers(&self, since: Instant) -> bool {
         since.elapsed() <= self.waited.unwrap_or_default() + Duration::from_secs(1)
     }
@@ -147,8 +146,7 @@ impl FairSemaphore {
         permit
     }
 
-    /// Takes so many units, all of them, if they can be had at once: those who wait are passed where they would be by
-    /// one that waits too. Not counted in metrics: nobody is refused.
+    /// Takes all of so many units if they can be had at once. Not counted in metrics: nobody is refused.
     pub(in crate::service) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
         let mut queue = self.shared.queue();
         if queue.try_enter(holder, units) {

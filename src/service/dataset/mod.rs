@@ -198,8 +198,7 @@ impl Datasets {
         self.catalog.dataset_view(id).await?.ok_or(ManageError::DatasetNotFound)
     }
 
-    /// A dataset for whoever may see it: everybody if it is public, frozen or not, and its owner. One look-up, in the
-    /// client's turn, which takes as long where there is none.
+    /// A dataset that is public, frozen or not, or the user's. One look-up in the client's turn, also for none.
     pub async fn visible(
         &self,
         user: Option<&User>,
@@ -211,8 +210,7 @@ impl Datasets {
         Ok(dataset.filter(|dataset| is_owner(user, dataset) || !dataset.is_private()))
     }
 
-    /// A dataset that was visible a moment ago, with its versions, and for its owner alone with the attempts. `None`
-    /// where it is no longer. In the client's turn.
+    /// A dataset with its versions, and for its owner with the attempts; `None` if it is no longer visible.
     pub async fn with_versions(
         &self,
         user: Option<&User>,

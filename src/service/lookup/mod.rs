@@ -100,8 +100,7 @@ impl Lookups {
         self.changed.notified().await;
     }
 
-    /// Hears of changes by other processes, so that they show at once; ends where the catalog tells of none. While it
-    /// cannot be heard, changes show as soon as what is kept is no longer fresh.
+    /// Makes changes by other processes show at once while the catalog tells of them; ends if it never does.
     pub(in crate::service) async fn follow_changes(self: Arc<Self>) {
         loop {
             match self.catalog.changes().await {

@@ -169,8 +169,7 @@ impl Reads {
         })
     }
 
-    /// The length of an export that lies whole in the cache, or in the store that servers share: parts of it cost no
-    /// more than sending, or fetching, them.
+    /// The length of an export that is whole in the cache or in the shared store: parts of it need no making.
     pub async fn made_export_bytes(&self, key: CacheKey) -> Option<u64> {
         match (self.exports.made_bytes(key), &self.shared) {
             (None, Some(shared)) => shared.bytes(key).await,

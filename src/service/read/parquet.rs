@@ -420,8 +420,7 @@ async fn encoded(
     Ok(chunks.into_iter().map(|(_, chunk)| chunk).collect())
 }
 
-/// Gives bytes to who takes them, and lets go of what was held for them; also of the workspace, if they have to wait:
-/// nobody hurries a client. Whether anybody is there.
+/// Gives bytes to their taker, and releases what was held for them. Returns whether anybody is there.
 async fn give(
     waiting: &Waiting,
     mut bytes: Bytes,

@@ -58,8 +58,7 @@ pub(in crate::service) struct Decoding {
 }
 
 impl Decoding {
-    /// Waits until the members of the envelope that stand before the entities are known, or all of them at its end.
-    /// `None` when there is no envelope, or it was not even begun.
+    /// The members of the envelope before the entities, once known; `None` if there is no envelope, or none was begun.
     pub(in crate::service) async fn fields(&mut self) -> Option<EnvelopeFields> {
         (&mut self.begun).await.ok()
     }

@@ -134,8 +134,7 @@ impl Schedules {
         }
     }
 
-    /// Begins the refreshes that are due at the moment, and tells how many this process has claimed. Waits for
-    /// none of them. On an error what was not claimed stays due.
+    /// Begins the refreshes that are due, waits for none, and returns how many. On an error the rest stays due.
     pub async fn run_due(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut claimed = 0;
         loop {
