@@ -80,7 +80,7 @@ struct PathCard {
     has_texts: bool,
     distinct: String,
     shredded: bool,
-    ranges: Vec<(&'static str, Shown, Shown)>,
+    ranges: Vec<ValueRange>,
     top: Vec<Bar>,
     /// What is said of them.
     frequent: String,
@@ -91,6 +91,14 @@ struct PathCard {
     /// Whether the path is the only one of the page.
     alone: bool,
     spread: Spread,
+}
+
+/// The minimum and the maximum of the values of a type.
+struct ValueRange {
+    name: &'static str,
+    min: Shown,
+    max: Shown,
+    estimated: bool,
 }
 
 /// How the numbers of a path are spread.
@@ -339,9 +347,20 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
     };
     let numbers_between = record.number_min.as_ref().zip(record.number_max.as_ref());
     let strings_between = record.string_min.as_ref().zip(record.string_max.as_ref());
+    let estimated = |(min, max): (&ValueRecord, &ValueRecord)| min.estimated || max.estimated;
     let ranges = [
-        numbers_between.map(|(min, max)| ("Numbers", number(min), number(max))),
-        strings_between.map(|(min, max)| ("Strings", value(min), value(max))),
+        numbers_between.map(|ends| ValueRange {
+            name: "Numbers",
+            min: number(ends.0),
+            max: number(ends.1),
+            estimated: estimated(ends),
+        }),
+        strings_between.map(|ends| ValueRange {
+            name: "Strings",
+            min: value(ends.0),
+            max: value(ends.1),
+            estimated: estimated(ends),
+        }),
     ];
     let distinct = figures::grouped(record.distinct.count);
     PathCard {

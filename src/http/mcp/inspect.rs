@@ -151,7 +151,8 @@ fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
     };
     let range = |min: &Option<ValueRecord>, max: &Option<ValueRecord>| {
         let (min, max) = (min.as_ref()?, max.as_ref()?);
-        Some(format!("{}..{}", shown(&min.value), shown(&max.value)))
+        let about = |value: &ValueRecord| if value.estimated { "~" } else { "" };
+        Some(format!("{}{}..{}{}", about(min), shown(&min.value), about(max), shown(&max.value)))
     };
     let found = match path.top.first() {
         Some(top) if path.distinct.count <= 20 || top.count > entities / 10 => {

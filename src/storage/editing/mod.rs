@@ -3,15 +3,13 @@
 //! 1. The edits are laid along the pieces of the list ([`pieces`]). What no edit touches stays in the base. What edits
 //!    brought, now and before, becomes the entities of a new file.
 //! 2. The profile of the list follows from that of the list before, and the entities that went and came ([`profile`]).
-//!    Minima and maxima that do not follow are looked for in the list ([`doubts`]). Where anything else does not, the
-//!    list is read once for a new profile.
+//!    Minima and maxima are bounds then. Where anything else does not follow, the list is read once for a new profile.
 //! 3. [`write_edited`](super::writer::write_edited) writes the file.
 //!
 //! Nothing is written anew that an edit does not touch, so that an edit costs what it changes, however large the list
 //! is. A list that edits have cut into many pieces, or of which much lies in the file of its own, is worth less than
 //! one written whole: [`plan`] gives none then.
 
-pub mod doubts;
 pub mod pieces;
 pub mod profile;
 mod walk;
@@ -24,7 +22,7 @@ use self::pieces::{Item, PieceBuilder};
 use self::profile::Changed;
 use super::StorageError;
 use super::edit::{BaseFile, Edit, Source};
-use super::profile::{SlotChange, StoredProfile};
+use super::profile::StoredProfile;
 use super::reader::VersionReader;
 use super::shred::conflicts;
 use super::writer::EditedList;
@@ -43,7 +41,7 @@ pub struct Slot {
 /// Edits of a list, by position. The one after its last takes inserts alone.
 pub type Slots = BTreeMap<u64, Slot>;
 
-/// When a list is written whole, and how much of one that is not is read.
+/// When a list is written whole.
 #[derive(Clone, Copy, Debug)]
 pub struct EditLimits {
     /// A list of fewer bytes of documents is: that is as quick.
@@ -54,27 +52,15 @@ pub struct EditLimits {
     pub pieces: usize,
     /// Most bytes of documents in the file of its own, and most of them as a share of the list's.
     pub own_bytes: u64,
-    /// See [`EditLimits::own_bytes`].
     pub own_percent: u64,
-    /// So many bytes of documents are walked from the beginning of the list for a minimum or a maximum before
-    /// statistics are asked.
-    pub beginning_bytes: usize,
 }
 
 impl Default for EditLimits {
     fn default() -> Self {
-        EditLimits {
-            list_bytes: 16 << 20,
-            gap_rows: 32,
-            pieces: 4_096,
-            own_bytes: 64 << 20,
-            own_percent: 20,
-            beginning_bytes: 1 << 20,
-        }
+        EditLimits { list_bytes: 16 << 20, gap_rows: 32, pieces: 4_096, own_bytes: 64 << 20, own_percent: 20 }
     }
 }
 
-/// A list to be written as an edited file.
 pub struct EditPlan {
     /// The entities of the file, canonical documents in order.
     pub own: Vec<Bytes>,
@@ -95,9 +81,6 @@ pub fn base_of(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
 
 /// How an edited list is to be written beside its base; `None` where it should be written whole. `slots` are within the
 /// list. Reads what edits touch.
-///
-/// # Errors
-/// When the store fails or the list is damaged.
 pub async fn plan(
     list: &VersionReader,
     base: BaseFile,
@@ -156,12 +139,11 @@ pub async fn plan(
         }
     }
     let document_bytes = before.document_bytes + changed.added_bytes() - changed.removed_bytes();
-    let profile = profile::of_edited(list, &mut layout, &changed, slots, limits.beginning_bytes).await?;
+    let profile = profile::of_edited(list, &mut layout, &changed, slots).await?;
     let list = EditedList { base, pieces, layout, document_bytes };
     Ok(Some(EditPlan { own, list, profile }))
 }
 
-/// Documents that follow each other.
 async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>, StorageError> {
     let mut documents = Vec::with_capacity(rows as usize);
     let mut next = position;
@@ -186,10 +168,7 @@ async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result
     let (mut changed, mut bytes) = (Changed::default(), 0);
     for (position, Slot { inserts, change }) in slots {
         changed.added.extend(inserts.iter().cloned());
-        let Some(entity) = change else {
-            changed.slots.push(SlotChange { gone: None, came: inserts.clone() });
-            continue;
-        };
+        let Some(entity) = change else { continue };
         let gone = read(list, *position, 1).await?;
         bytes += gone.iter().map(|document| document.len() as u64).sum::<u64>();
         if bytes > most_bytes {
@@ -199,8 +178,6 @@ async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result
             changed.replaced.push((gone.clone(), entity.clone()));
         }
         changed.reshapes |= entity.is_none();
-        let came = inserts.iter().chain(entity).cloned().collect();
-        changed.slots.push(SlotChange { gone: gone.first().cloned(), came });
         changed.removed.extend(gone);
         changed.added.extend(entity.iter().cloned());
     }

@@ -12,7 +12,6 @@ pub enum Item {
     /// Rows of a row group of the base, which stay there.
     Base {
         row_group: u32,
-        /// The first row.
         start: u32,
         rows: u32,
         /// The position of the first one in the list before.
@@ -24,7 +23,6 @@ pub enum Item {
         position: u64,
         rows: u32,
     },
-    /// An entity that an edit brings.
     New(Bytes),
 }
 
@@ -88,7 +86,6 @@ pub fn own_rows(items: &[Item]) -> u64 {
     own.sum()
 }
 
-/// Finds the pieces of a list, given in its order.
 pub struct PieceBuilder {
     pieces: Vec<Piece>,
     most_rows: usize,

@@ -3,13 +3,12 @@
 use bytes::Bytes;
 
 use super::Slots;
-use super::doubts;
 use super::walk::{BLOCK_BYTES, Walk};
 use crate::blocking::blocking;
 use crate::document::{Columns, ColumnsBuilder};
 use crate::storage::StorageError;
 use crate::storage::layout::Layout;
-use crate::storage::profile::{ProfileBuilder, SlotChange, StoredProfile, edited};
+use crate::storage::profile::{ProfileBuilder, StoredProfile, edited};
 use crate::storage::reader::VersionReader;
 
 /// So many bytes of a list are read from its beginning for the order of its columns.
@@ -22,18 +21,15 @@ pub struct Changed {
     pub added: Vec<Bytes>,
     /// Those of them that take another's place, behind that.
     pub replaced: Vec<(Bytes, Bytes)>,
-    pub slots: Vec<SlotChange>,
     /// Whether an entity goes, and none takes its place.
     pub reshapes: bool,
 }
 
 impl Changed {
-    /// Bytes of the entities that come.
     pub fn added_bytes(&self) -> u64 {
         self.added.iter().map(|document| document.len() as u64).sum()
     }
 
-    /// Bytes of the entities that go.
     pub fn removed_bytes(&self) -> u64 {
         self.removed.iter().map(|document| document.len() as u64).sum()
     }
@@ -41,20 +37,15 @@ impl Changed {
 
 /// What is told of a list after edits, and its columns. `None` where it does not follow from what is told of the list
 /// before. Retires columns of the layout.
-///
-/// # Errors
-/// When the store fails or the list is damaged.
 pub(super) async fn of_edited(
     list: &VersionReader,
     layout: &mut Layout,
     changed: &Changed,
     slots: &Slots,
-    beginning_bytes: usize,
 ) -> Result<Option<(StoredProfile, Option<Columns>)>, StorageError> {
     let before = list.profile().await?;
     let paths = list.paths().await?;
-    let Some(profile) = edited(&before, &changed.slots, layout) else { return Ok(None) };
-    let Some(profile) = doubts::settled(list, slots, profile, beginning_bytes).await? else { return Ok(None) };
+    let Some(profile) = edited(&before, &changed.removed, &changed.added, layout) else { return Ok(None) };
     let columns = match paths.columns() {
         Some(columns) => columns_of(list, columns, changed, slots).await?,
         None => None,
@@ -112,9 +103,6 @@ async fn columns_of(
 }
 
 /// What is told of a list after edits, by reading all of it. Retires columns of the layout.
-///
-/// # Errors
-/// When the store fails or the list is damaged.
 pub async fn read_anew(
     list: &VersionReader,
     slots: &Slots,

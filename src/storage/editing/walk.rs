@@ -15,34 +15,20 @@ pub(super) struct Walk<'a> {
     slots: &'a Slots,
     row_group: usize,
     page: usize,
-    /// The first row group that is not walked.
-    end: usize,
-    /// Whether what comes behind the list is left.
-    has_end: bool,
     is_over: bool,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn of(list: &'a VersionReader, slots: &'a Slots) -> Walk<'a> {
-        Walk { list, slots, row_group: 0, page: 0, end: list.row_groups().len(), has_end: true, is_over: false }
-    }
-
-    /// Those of one row group, without what comes behind the list.
-    pub(super) fn of_row_group(list: &'a VersionReader, slots: &'a Slots, row_group: usize) -> Walk<'a> {
-        Walk { list, slots, row_group, page: 0, end: row_group + 1, has_end: false, is_over: false }
+        Walk { list, slots, row_group: 0, page: 0, is_over: false }
     }
 
     /// The next documents, of about so many bytes; `None` at the end.
-    ///
-    /// # Errors
-    /// When the store fails or the list is damaged.
     pub(super) async fn next(&mut self, bytes: usize) -> Result<Option<Vec<Bytes>>, StorageError> {
         let (mut block, mut taken) = (Vec::new(), 0);
         while taken < bytes {
-            let row_groups = self.list.row_groups().get(..self.end).unwrap_or_default();
-            let Some(row_group) = row_groups.get(self.row_group) else {
-                self.is_over = true;
-                if std::mem::take(&mut self.has_end) {
+            let Some(row_group) = self.list.row_groups().get(self.row_group) else {
+                if !std::mem::replace(&mut self.is_over, true) {
                     let behind = self.slots.range(self.list.entity_count()..);
                     block.extend(behind.flat_map(|(_, slot)| slot.inserts.iter().cloned()));
                 }

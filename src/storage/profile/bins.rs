@@ -18,16 +18,13 @@ const MOST: i32 = 1_022;
 /// The bits of a double's fraction.
 const FRACTION: i32 = 52;
 
-/// The numbers of a path by their range.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NumberBins {
     /// The width is 2 to the power of this.
     pub(super) exponent: i32,
     /// The number of the first range: it begins at this times the width.
     pub(super) first: i64,
-    /// Numbers in each range, from the first to the last.
     pub(super) counts: Vec<u64>,
-    /// 2 to the power of minus the exponent.
     scale: f64,
 }
 
@@ -38,7 +35,6 @@ impl NumberBins {
         self.add_times(text, 1);
     }
 
-    /// Takes note of a number that comes so many times.
     #[inline]
     pub(super) fn add_times(&mut self, text: &str, times: u64) {
         let Some(number) = double(text) else { return };
@@ -49,8 +45,7 @@ impl NumberBins {
         }
     }
 
-    /// Forgets a number that goes so many times; `None` where it cannot have been there. If it was the least or the
-    /// greatest, the ranges of those that are left may be others: [`NumberBins::between`].
+    /// Forgets a number that goes so many times; `None` where it cannot have been there. The ranges stay as wide.
     pub(super) fn remove(&mut self, text: &str, times: u64) -> Option<()> {
         let Some(number) = double(text) else { return Some(()) };
         let index = self.index(number);
@@ -59,27 +54,6 @@ impl NumberBins {
         Some(())
     }
 
-    /// The same numbers, of which these are the least and the greatest now; `None` where ranges of this width are not
-    /// theirs any more, or one of the two is in no range.
-    pub(super) fn between(mut self, least: &str, greatest: &str) -> Option<NumberBins> {
-        let mut ends = NumberBins::default();
-        for end in [least, greatest] {
-            ends.add(end);
-            double(end)?;
-        }
-        let before = usize::try_from(ends.first.checked_sub(self.first)?).ok()?;
-        let end = before.checked_add(ends.counts.len())?;
-        let behind = self.counts.get(end..)?;
-        if ends.exponent != self.exponent || self.counts[..before].iter().chain(behind).any(|count| *count > 0) {
-            return None;
-        }
-        self.counts.truncate(end);
-        self.counts.drain(..before);
-        self.first = ends.first;
-        Some(self)
-    }
-
-    /// The place of a number among the counts, if it has one.
     #[inline]
     fn index(&self, number: f64) -> usize {
         let place = place(number, self.scale);
@@ -113,7 +87,6 @@ impl NumberBins {
         }
     }
 
-    /// Makes each range twice as wide.
     fn coarsen(&mut self) {
         (self.first, self.counts) = coarser(self.first, &self.counts);
         self.exponent += 1;
@@ -212,7 +185,6 @@ fn place(number: f64, scale: f64) -> i64 {
     }
 }
 
-/// The numbers of the ranges from one on.
 fn places(first: i64) -> impl Iterator<Item = i64> {
     (0..).map(move |after| first.saturating_add(after))
 }
@@ -373,23 +345,6 @@ mod tests {
             more.iter().for_each(|text| bins.add_times(text, 2));
             more.iter().for_each(|text| bins.remove(text, 1).expect("it was there"));
             prop_assert_eq!((bins.exponent, bins.first, bins.counts), reference(&all));
-        }
-
-        #[test]
-        fn what_is_left_has_its_own_ranges(texts in numbers(), gone in numbers()) {
-            let finite = |texts: Vec<String>| -> Vec<String> {
-                texts.into_iter().filter(|text| double(text).is_some()).collect()
-            };
-            let (texts, gone) = (finite(texts), finite(gone));
-            let mut bins = of(&[&texts[..], &gone].concat());
-            let (exponent, expected) = (bins.exponent, reference(&texts));
-            gone.iter().for_each(|text| bins.remove(text, 1).expect("it was there"));
-            let mut by_size = texts;
-            by_size.sort_by(|one, other| double(one).partial_cmp(&double(other)).expect("finite"));
-            if let (Some(least), Some(greatest)) = (by_size.first(), by_size.last()) {
-                let left = bins.between(least, greatest).map(|bins| (bins.exponent, bins.first, bins.counts));
-                prop_assert_eq!(left, (exponent == expected.0).then_some(expected));
-            }
         }
 
         #[test]

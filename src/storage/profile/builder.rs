@@ -8,12 +8,9 @@ use super::{PATH_BYTES, PATHS};
 use crate::document::{self, Columns, Scalar};
 use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
 
-/// What is known of one path.
 #[derive(Default)]
 pub(super) struct PathProfile {
-    /// Entities in which the path reaches anything.
     pub(super) entities: u64,
-    /// Entities in which the path reaches a scalar.
     pub(super) scalar_entities: u64,
     /// The last entity counted in either of them.
     last_entity: u64,
@@ -72,7 +69,6 @@ impl ProfileBuilder {
         self.entities
     }
 
-    /// Bytes of all documents so far.
     pub fn document_bytes(&self) -> u64 {
         self.document_bytes
     }
@@ -125,13 +121,11 @@ impl ProfileBuilder {
         self.paths.iter().enumerate().map(|(node, path)| (node as Node, path)).filter(|(node, _)| *node != ROOT)
     }
 
-    /// The keys of a path.
     pub(super) fn keys(&self, node: Node) -> Vec<String> {
         let keys = self.tree.keys(node).into_iter();
         keys.map(|key| document::Text::new(key).unescape().into_owned()).collect()
     }
 
-    /// The path with these keys, if it was followed.
     pub(super) fn node(&self, keys: &[String]) -> Option<Node> {
         let mut escaped = Vec::new();
         let mut node = ROOT;

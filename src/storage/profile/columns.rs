@@ -27,7 +27,6 @@ const KEPT_NAME_BYTES: usize = 512 << 10;
 const KEPT_STEPS: usize = 1 << 16;
 const KEPT_STEPS_EACH: usize = 1 << 10;
 
-/// What stands at a path in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Scalar,
@@ -36,7 +35,6 @@ pub(super) enum Kind {
 }
 
 pub(super) struct TableColumns {
-    /// `None` once they are too many.
     found: Option<ColumnsBuilder>,
     structures: Structures,
     /// The structure of the current array, as far as it is walked.
@@ -119,7 +117,6 @@ impl TableColumns {
         self.scalars.drain(..).for_each(is_column);
     }
 
-    /// The columns; `None` where they are too many.
     pub(super) fn columns(&self) -> Option<Columns> {
         self.found.as_ref().map(ColumnsBuilder::columns)
     }

@@ -40,7 +40,6 @@ pub fn lengths_at(place: usize) -> RangeInclusive<u64> {
     }
 }
 
-/// The characters of a string.
 #[inline]
 fn characters(text: Text<'_>) -> u64 {
     if text.is_plain() {

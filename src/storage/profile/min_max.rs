@@ -39,7 +39,6 @@ impl Cut {
         Cut { cut: bytes.len() > VALUE_BYTES, bytes: bytes[..bytes.len().min(VALUE_BYTES)].to_vec() }
     }
 
-    /// What is shown: up to the last whole character.
     pub(super) fn shown(&self) -> &str {
         let whole = match std::str::from_utf8(&self.bytes) {
             Ok(_) => self.bytes.len(),
@@ -49,7 +48,6 @@ impl Cut {
     }
 }
 
-/// The minimum and the maximum of numbers.
 #[derive(Default)]
 pub(super) struct NumberMinMax {
     /// With their texts; of equal ones, the first.
@@ -119,11 +117,9 @@ fn bounds(text: &str) -> Option<(f64, f64)> {
     Some(if digits.len() < text.len() { (-far, -near) } else { (near, far) })
 }
 
-/// The minimum and the maximum of strings.
 #[derive(Default)]
 pub(super) struct StringMinMax {
     pub(super) min_max: Option<Box<[Cut; 2]>>,
-    /// Their first eight bytes.
     low: u64,
     high: u64,
 }
@@ -139,14 +135,6 @@ impl StringMinMax {
             return;
         }
         self.compare(Cut::of_string(text));
-    }
-
-    /// Adds a string that is given as it is, without escapes.
-    pub(super) fn add_unescaped(&mut self, text: &[u8]) {
-        let prefix = prefix(text);
-        if self.min_max.is_none() || prefix <= self.low || self.high <= prefix {
-            self.compare(Cut::of(text));
-        }
     }
 
     fn compare(&mut self, value: Cut) {

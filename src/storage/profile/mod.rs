@@ -37,7 +37,7 @@ mod values;
 
 pub use bins::{NumberRange, StoredBins};
 pub use builder::ProfileBuilder;
-pub use edited::{Doubt, EditedProfile, Extreme, Extremes, SlotChange, Statistics, edited};
+pub use edited::edited;
 pub use lengths::lengths_at;
 pub(crate) use paths::are_numerals;
 pub use paths::{PathFacts, PathIndex};
@@ -59,10 +59,8 @@ pub const PATH_BYTES: usize = 4_096;
 /// Most distinct values that are counted one by one for a path; above it a shredded column keeps no dictionary.
 pub const DISTINCT: usize = 4_096;
 
-/// Most values counted one by one over all paths.
 pub const DISTINCT_TOTAL: usize = 1_000_000;
 
-/// Bytes of the texts of values kept over all paths.
 pub const TEXT_TOTAL_BYTES: usize = 16 << 20;
 
 /// Bytes of a value that are shown.

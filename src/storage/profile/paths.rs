@@ -21,15 +21,11 @@ pub struct PathIndex {
 /// What is known of the values at a path, in all entities together; `None` is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathFacts {
-    /// Whether an object stands at it somewhere.
     pub has_object: Option<bool>,
-    /// Whether an array stands at it somewhere.
     pub has_array: Option<bool>,
     /// Whether a string or a boolean stands at it somewhere.
     pub has_text: Option<bool>,
-    /// Whether a number stands at it somewhere.
     pub has_number: Option<bool>,
-    /// Whether a string stands at it somewhere.
     pub has_string: Option<bool>,
     /// Whether the strings at it look like numbers that another order than theirs sorts: those of one length are
     /// ordered as numbers are.
@@ -53,6 +49,7 @@ struct Slim {
 struct SlimPath {
     path: Box<str>,
     types: TypeCounts,
+    text_bytes: u64,
     string_min: Option<ValueRecord>,
     string_max: Option<ValueRecord>,
     distinct: Option<Distinct>,
@@ -60,24 +57,18 @@ struct SlimPath {
 
 impl PathIndex {
     /// Reads what [`super::StoredProfile::encode`] wrote.
-    ///
-    /// # Errors
-    /// When it is not that, or too large.
     pub fn decode(bytes: &[u8]) -> Result<PathIndex, StorageError> {
         let damaged = || StorageError::Layout("its profile is damaged".to_owned());
         let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
         let Slim { entities, paths_left_out, paths, columns } = serde_json::from_slice(&json).map_err(|_| damaged())?;
         let paths = paths.into_iter().map(|path| {
-            let distinct = path.distinct.map(|distinct| distinct.count);
-            let facts =
-                PathFacts { distinct, ..facts(&path.types, path.string_min.as_ref(), path.string_max.as_ref()) };
+            let facts = facts(&path);
             (path.path, facts)
         });
         let columns = columns.map(Arc::new);
         Ok(PathIndex { entities, is_complete: !paths_left_out, paths: paths.collect(), columns })
     }
 
-    /// The entities of the version.
     pub fn entities(&self) -> u64 {
         self.entities
     }
@@ -97,12 +88,10 @@ impl PathIndex {
         self.paths.get(path).copied()
     }
 
-    /// The listed paths, in no order.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.paths.keys().map(|path| &**path)
     }
 
-    /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let entry = size_of::<(Box<str>, PathFacts)>() + 16;
         let columns = self.columns.as_ref().map_or(0, |columns| columns.memory_bytes());
@@ -110,10 +99,10 @@ impl PathIndex {
     }
 }
 
-fn facts(types: &TypeCounts, string_min: Option<&ValueRecord>, string_max: Option<&ValueRecord>) -> PathFacts {
-    // The last string by code point is empty only if all are.
-    let holds_text = string_max.is_some_and(|last| last.value != "");
-    let survives_denull = if types.boolean + types.number + types.object > 0 || holds_text {
+fn facts(path: &SlimPath) -> PathFacts {
+    let types = &path.types;
+    // Without numbers, text is bytes of strings that are not empty.
+    let survives_denull = if types.boolean + types.number + types.object + path.text_bytes > 0 {
         Some(true)
     } else if types.array == 0 {
         Some(false)
@@ -127,9 +116,9 @@ fn facts(types: &TypeCounts, string_min: Option<&ValueRecord>, string_max: Optio
         has_text: Some(types.string + types.boolean > 0),
         has_number: Some(types.number > 0),
         has_string: Some(types.string > 0),
-        has_numerals: Some(are_numerals(string_min, string_max)),
+        has_numerals: Some(are_numerals(path.string_min.as_ref(), path.string_max.as_ref())),
         survives_denull,
-        distinct: None,
+        distinct: path.distinct.map(|distinct| distinct.count),
     }
 }
 

@@ -50,7 +50,6 @@ pub enum NotShredded {
     Edited,
 }
 
-/// Which paths get a shredded column.
 pub struct ShreddingChoice {
     /// The shredded columns, in the order of first appearance.
     pub shredded_columns: Vec<ShreddedColumn>,

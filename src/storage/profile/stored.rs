@@ -145,6 +145,10 @@ pub struct ValueRecord {
     pub value: Json,
     /// Whether it is longer than the 80 bytes that are shown.
     pub cut: bool,
+    /// Whether it is only a bound: an edit of an alternate took a value that equals it, and perhaps no other one does.
+    /// Absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
 }
 
 /// A frequent value.
@@ -162,9 +166,7 @@ pub struct TopValue {
 /// The beginning of a profile, which stays in the cache: what a page of entities shows next to them.
 #[derive(Debug)]
 pub struct ProfileSummary {
-    /// Entities of the version.
     pub entities: u64,
-    /// Paths of the profile.
     pub path_count: usize,
     /// The first 150 of them, without spreads.
     pub paths: Vec<PathRecord>,
@@ -173,17 +175,12 @@ pub struct ProfileSummary {
     memory_bytes: usize,
 }
 
-/// Paths of a [`ProfileSummary`].
 const SUMMARY_PATHS: usize = 150;
 
-/// Names of a [`ProfileSummary`].
 const SUMMARY_NAMES: usize = 300;
 
 impl ProfileSummary {
     /// Decodes a whole profile ([`StoredProfile::decode`]): tens of milliseconds for one of thousands of paths.
-    ///
-    /// # Errors
-    /// As of [`StoredProfile::decode`].
     pub fn decode(bytes: &[u8]) -> Result<ProfileSummary, StorageError> {
         let StoredProfile { entities, mut paths, .. } = StoredProfile::decode(bytes)?.without_spreads();
         let is_name = |path: &str| !path.is_empty() && !path.contains(char::is_control);
@@ -200,7 +197,6 @@ impl ProfileSummary {
         Ok(ProfileSummary { entities, path_count, paths, names, memory_bytes })
     }
 
-    /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -209,11 +205,8 @@ impl ProfileSummary {
 /// Where a profile lies in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileLocation {
-    /// Its first byte.
     pub offset: u64,
-    /// Its bytes.
     pub length: u64,
-    /// Hex SHA-256 of them.
     pub sha256: String,
 }
 
@@ -240,7 +233,7 @@ impl ProfileBuilder {
         let string = |end: usize| strings.map(|min_max| value(ScalarType::String, &min_max[end]));
         let top = frequent.into_iter().map(|frequent| {
             let Shown { scalar_type, value: cut } = &frequent.shown;
-            let ValueRecord { value, cut } = value(*scalar_type, cut);
+            let ValueRecord { value, cut, .. } = value(*scalar_type, cut);
             TopValue { value, cut, count: frequent.count }
         });
         let why_not_shredded = choice.none[node as usize];
@@ -279,7 +272,7 @@ pub(super) fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
         ScalarType::Number | ScalarType::Boolean if !cut.cut => serde_json::from_str(text).ok(),
         ScalarType::Number | ScalarType::Boolean | ScalarType::String => None,
     };
-    ValueRecord { value: whole.unwrap_or_else(|| Json::from(text)), cut: cut.cut }
+    ValueRecord { value: whole.unwrap_or_else(|| Json::from(text)), cut: cut.cut, estimated: false }
 }
 
 impl StoredProfile {
@@ -294,9 +287,6 @@ impl StoredProfile {
 
     /// Its form in the file, beside the columns of the version as a table. Leaves the rarest paths out, and says so,
     /// where it would be too large; and the columns where they are.
-    ///
-    /// # Errors
-    /// When it cannot be compressed.
     pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>, StorageError> {
         let invalid = |error: serde_json::Error| StorageError::Layout(format!("its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
@@ -329,9 +319,6 @@ impl StoredProfile {
     }
 
     /// Reads what [`StoredProfile::encode`] wrote.
-    ///
-    /// # Errors
-    /// When it is not that, or too large.
     pub fn decode(bytes: &[u8]) -> Result<StoredProfile, StorageError> {
         let damaged = || StorageError::Layout("its profile is damaged".to_owned());
         let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
@@ -340,12 +327,10 @@ impl StoredProfile {
 }
 
 impl ProfileLocation {
-    /// Of these bytes at an offset.
     pub fn of(offset: u64, bytes: &[u8]) -> ProfileLocation {
         ProfileLocation { offset, length: bytes.len() as u64, sha256: hex::encode(Sha256::digest(bytes)) }
     }
 
-    /// Whether these are the bytes.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
         *self == ProfileLocation::of(self.offset, bytes)
     }

@@ -12,7 +12,6 @@ use super::sketch::{DistinctSketch, FrequentValues};
 use super::{DISTINCT, DISTINCT_TOTAL, SAMPLED, TEXT_TOTAL_BYTES, TOP};
 use crate::document::Scalar;
 
-/// The state that all paths of a profile share.
 #[derive(Default)]
 pub(super) struct Shared {
     hasher: foldhash::fast::FixedState,
@@ -35,7 +34,6 @@ pub(super) enum ScalarType {
     Boolean,
 }
 
-/// A frequent value, and how often it occurs.
 pub(super) struct Frequent {
     pub(super) shown: Shown,
     pub(super) count: u64,
@@ -54,7 +52,6 @@ enum Counted {
 
 struct Sketches {
     distinct: DistinctSketch,
-    /// How many there are at least.
     min: u64,
     frequent: FrequentValues,
     scalars: u64,
@@ -68,7 +65,6 @@ impl Default for Values {
 }
 
 impl Values {
-    /// Takes note of a scalar that is not null.
     #[inline]
     pub(super) fn add(&mut self, scalar: Scalar<'_>, shared: &mut Shared) {
         let Some(hash) = hash(scalar, &shared.hasher) else { return };
@@ -90,7 +86,6 @@ impl Values {
         }
     }
 
-    /// Whether there are too many to count each.
     pub(super) fn are_many(&self) -> bool {
         matches!(self.counted, Counted::Many(_))
     }
@@ -134,7 +129,6 @@ fn hash(scalar: Scalar<'_>, hasher: &foldhash::fast::FixedState) -> Option<u64> 
     }
 }
 
-/// Counts of values by their hashes.
 #[derive(Default)]
 struct Counts {
     table: HashTable<Count>,
@@ -147,7 +141,6 @@ struct Counts {
 struct Count {
     hash: u64,
     count: u32,
-    /// Where it begins in `texts`.
     text: u32,
 }
 

@@ -3,26 +3,24 @@
 //! Numbers of entities and of values by type follow exactly, and so does everything of a path at which the same values
 //! went and came. Of others:
 //!
-//! - A minimum or maximum stays, or is a value that came. Where a value went that may be it, it is in doubt, and the
-//!   values of the list settle it.
+//! - A minimum or maximum stays, or is a value that came. Where a value went that may be it, it is a bound from then on,
+//!   marked as estimated.
 //! - Distinct and frequent values follow where the profile names all values that occur more than once, and no other
 //!   one. Otherwise they are estimates from then on: none is farther off than edits changed values.
-//! - The ranges of numbers are left out where they would be narrower than before.
+//! - The ranges of numbers are as wide as before, or wider.
 //!
 //! Where something else that must be exact does not follow, there is no profile, and the list has to be read for one.
 //!
 //! | Module | Holds |
 //! |---|---|
 //! | `delta` | what edits change at each path |
-//! | `bounds` | minima and maxima, as far as they follow |
-//! | `doubts` | those that do not |
+//! | `bounds` | minima and maxima |
 //! | `values` | distinct and frequent values |
 //! | `spreads` | lengths of strings, ranges of numbers |
 //! | `shredded` | shredded columns that may be asked |
 
 mod bounds;
 mod delta;
-mod doubts;
 mod shredded;
 mod spreads;
 mod values;
@@ -31,67 +29,43 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-pub use self::delta::SlotChange;
-pub use self::doubts::{Doubt, Extreme, Extremes, Statistics};
-
 use self::delta::{Delta, Deltas};
 use self::values::Counted;
 use super::PATHS;
 use super::builder::ProfileBuilder;
 use super::shredding::{NotShredded, ShreddingBounds};
 use super::stored::{PathRecord, StoredProfile};
-use super::values::ScalarType;
 use crate::document::Text;
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::storage::layout::Layout;
 use crate::storage::tree::Node;
 
-/// The profile of a list after edits, but for what is in doubt.
-pub struct EditedProfile {
-    profile: StoredProfile,
-    /// What has to be settled.
-    pub doubts: Vec<Doubt>,
-    /// Paths of which numbers went.
-    narrowed: Vec<String>,
-}
-
-impl EditedProfile {
-    /// The profile with its doubts, which are settled; `None` where one is not.
-    pub fn settled(self) -> Option<StoredProfile> {
-        let EditedProfile { mut profile, doubts, narrowed } = self;
-        doubts.iter().try_for_each(|doubt| doubt.settle(&mut profile.paths))?;
-        for path in narrowed {
-            let record = profile.paths.iter_mut().find(|record| record.path == path)?;
-            spreads::fit_bins(record);
-        }
-        Some(profile)
-    }
-}
-
 fn sum(count: u64, more: i64) -> Option<u64> {
     count.checked_add_signed(more)
 }
 
-/// The profile of a list after these edits, in the order of their positions. `None` where it does not follow.
-/// Columns of the layout that cannot hold what came are retired.
-pub fn edited(before: &StoredProfile, changes: &[SlotChange], layout: &mut Layout) -> Option<EditedProfile> {
+/// The profile of a list of which these entities went, and to which others came, in its order. `None` where it does not
+/// follow. Columns of the layout that cannot hold what came are retired.
+pub fn edited(
+    before: &StoredProfile,
+    removed: &[Bytes],
+    added: &[Bytes],
+    layout: &mut Layout,
+) -> Option<StoredProfile> {
     if before.paths_left_out {
         return None;
     }
-    let Deltas { tree, by_node } = Deltas::of(changes)?;
-    let removed: Vec<&Bytes> = changes.iter().filter_map(|change| change.gone.as_ref()).collect();
-    let added: Vec<&Bytes> = changes.iter().flat_map(|change| &change.came).collect();
-    let bytes = |documents: &[&Bytes]| documents.iter().map(|document| document.len() as u64).sum::<u64>();
+    let Deltas { tree, by_node } = Deltas::of(removed, added)?;
+    let bytes = |documents: &[Bytes]| documents.iter().map(|document| document.len() as u64).sum::<u64>();
     let mut after = StoredProfile {
         entities: (before.entities + added.len() as u64).checked_sub(removed.len() as u64)?,
-        document_bytes: (before.document_bytes + bytes(&added)).checked_sub(bytes(&removed))?,
+        document_bytes: (before.document_bytes + bytes(added)).checked_sub(bytes(removed))?,
         ..before.clone()
     };
     let places: HashMap<&str, usize> =
         before.paths.iter().enumerate().map(|(place, record)| (&*record.path, place)).collect();
     let mut new = NewPaths::default();
-    let (mut doubts, mut narrowed) = (Vec::new(), Vec::new());
     for (node, delta) in by_node.iter().enumerate().skip(1) {
         let keys: Vec<String> =
             tree.keys(node as Node).into_iter().map(|key| Text::new(key).unescape().into_owned()).collect();
@@ -106,25 +80,21 @@ pub fn edited(before: &StoredProfile, changes: &[SlotChange], layout: &mut Layou
         match places.get(&*path) {
             Some(place) => {
                 let record = &mut after.paths[*place];
-                change(record, &keys, delta, &mut doubts)?;
-                if record.types.number > 0 && delta.of_type(ScalarType::Number).any(|(_, more)| more < 0) {
-                    narrowed.push(path);
-                }
+                change(record, delta)?;
                 shredded::tell_shredding(record, &keys, layout);
             }
             None => new.paths.push((node as Node, keys)),
         }
     }
-    new.records(&added, after.entities, &mut after.paths)?;
+    new.records(added, after.entities, &mut after.paths)?;
     after.paths.retain(|record| record.entities > 0);
     if after.paths.len() >= PATHS {
         return None;
     }
     shredded::tell_unmet(&mut after, layout);
-    Some(EditedProfile { profile: after, doubts, narrowed })
+    Some(after)
 }
 
-/// Paths that came with edits.
 #[derive(Default)]
 struct NewPaths {
     paths: Vec<(Node, Vec<String>)>,
@@ -132,7 +102,7 @@ struct NewPaths {
 
 impl NewPaths {
     /// Appends what is told of them.
-    fn records(&self, added: &[&Bytes], entities: u64, records: &mut Vec<PathRecord>) -> Option<()> {
+    fn records(&self, added: &[Bytes], entities: u64, records: &mut Vec<PathRecord>) -> Option<()> {
         if self.paths.is_empty() {
             return Some(());
         }
@@ -157,9 +127,8 @@ impl NewPaths {
     }
 }
 
-/// Makes the record of a path that of the path after edits, but for what is in doubt; `None` where that does not
-/// follow.
-fn change(record: &mut PathRecord, keys: &[String], delta: &Delta, doubts: &mut Vec<Doubt>) -> Option<()> {
+/// Makes the record of a path that of the path after edits; `None` where that does not follow.
+fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     if delta.is_none() {
         return Some(());
     }
@@ -190,12 +159,10 @@ fn change(record: &mut PathRecord, keys: &[String], delta: &Delta, doubts: &mut 
         [true, false] if scalars == 0 => false,
         _ => record.fans_out,
     };
-    if !delta.values.is_empty() || delta.moves_numbers() {
+    if !delta.values.is_empty() {
         let counted = Counted::of(record, delta);
-        bounds::change_bounds(record, keys, delta, counted.as_ref(), doubts)?;
-        if !delta.values.is_empty() {
-            values::change_values(record, delta, counted)?;
-        }
+        bounds::widen_bounds(record, delta, counted.as_ref())?;
+        values::change_values(record, delta, counted)?;
     }
     Some(())
 }

@@ -2,7 +2,7 @@
 
 use super::delta::Delta;
 use crate::storage::profile::bins::NumberBins;
-use crate::storage::profile::stored::{PathRecord, ValueRecord};
+use crate::storage::profile::stored::PathRecord;
 use crate::storage::profile::values::ScalarType;
 
 /// Counts the strings that an edit added and removed by their length.
@@ -26,7 +26,7 @@ pub(super) fn change_lengths(record: &mut PathRecord, delta: &Delta) -> Option<(
 }
 
 /// The numbers by their range, of which there were so many, before the minimum and the maximum change. What went is
-/// taken out, and the ranges are as wide as before: [`fit_bins`].
+/// taken out, and the ranges are as wide as before.
 pub(super) fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<()> {
     let changes = delta.of_type(ScalarType::Number);
     let changes: Option<Vec<(&str, i64)>> =
@@ -39,7 +39,7 @@ pub(super) fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) 
         (Some(stored), _, _) => stored.numbers(),
         (None, None, _) => Some(NumberBins::default()),
         // All are one number, which has no ranges.
-        (None, Some(min), Some(max)) if min == max && !min.cut && min.value.is_number() => {
+        (None, Some(min), Some(max)) if min.value == max.value && !min.cut && min.value.is_number() => {
             let mut bins = NumberBins::default();
             bins.add_times(&min.value.to_string(), numbers);
             Some(bins)
@@ -59,15 +59,4 @@ pub(super) fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) 
     }
     record.number_bins = bins.stored();
     Some(())
-}
-
-/// Makes the ranges of a path those between its minimum and its maximum, which some that went may have been beyond.
-/// They are left out where they would be narrower: what lies in each half of a range is not known.
-pub(super) fn fit_bins(record: &mut PathRecord) {
-    let Some(bins) = record.number_bins.take() else { return };
-    let number = |bound: &Option<ValueRecord>| {
-        bound.as_ref().filter(|bound| !bound.cut && bound.value.is_number()).map(|bound| bound.value.to_string())
-    };
-    let (Some(min), Some(max)) = (number(&record.number_min), number(&record.number_max)) else { return };
-    record.number_bins = bins.numbers().and_then(|bins| bins.between(&min, &max)).and_then(|bins| bins.stored());
 }

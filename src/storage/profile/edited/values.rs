@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use super::delta::Delta;
 use super::sum;
-use crate::document::{NumericValue, Text};
+use crate::document::Text;
 use crate::storage::profile::TOP;
 use crate::storage::profile::min_max::Cut;
 use crate::storage::profile::stored::{Distinct, PathRecord, TopValue, ValueRecord, value};
 use crate::storage::profile::values::{ScalarType, Shown};
 
-/// How many distinct values there are, and which are frequent.
 pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Option<Counted>) -> Option<()> {
     let most = record.types.boolean + record.types.number + record.types.string;
     match counted {
@@ -104,18 +103,10 @@ impl Counted {
         Some(Counted { distinct, repeated: known })
     }
 
-    /// Whether a value occurs for sure, and as a number in this spelling alone.
-    pub(super) fn holds(&self, scalar_type: ScalarType, bytes: &[u8]) -> bool {
-        if !self.repeated.contains_key(&(scalar_type, bytes.to_vec())) {
-            return false;
-        }
-        let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(NumericValue::parse);
-        let is_equal = |other: &&(ScalarType, Vec<u8>)| {
-            other.0 == ScalarType::Number
-                && number(&other.1).partial_cmp(&number(bytes)).is_none_or(|order| order.is_eq())
-        };
-        scalar_type != ScalarType::Number
-            || (self.distinct == self.repeated.len() as u64 && self.repeated.keys().filter(is_equal).count() == 1)
+    /// Whether a value is among those that occur more than once.
+    pub(super) fn is_repeated(&self, scalar_type: ScalarType, record: &ValueRecord) -> bool {
+        let text = record.value.as_str().map_or_else(|| record.value.to_string(), str::to_owned);
+        !record.cut && self.repeated.contains_key(&(scalar_type, text.into_bytes()))
     }
 
     /// The frequent ones, as a profile tells them.
@@ -124,7 +115,7 @@ impl Counted {
         top.sort_by(|(one, one_count), (other, other_count)| (other_count, one).cmp(&(one_count, other)));
         top.truncate(TOP);
         let told = top.into_iter().map(|((scalar_type, bytes), count)| {
-            let ValueRecord { value, cut } = value(scalar_type, &Cut { bytes, cut: false });
+            let ValueRecord { value, cut, .. } = value(scalar_type, &Cut { bytes, cut: false });
             TopValue { value, cut, count }
         });
         told.collect()
