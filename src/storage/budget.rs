@@ -8,7 +8,6 @@ use crate::storage::free_space::{DiskReserve, Looks};
 /// There is no room for what was to be spooled. The texts name the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpoolFull {
-    /// One user spools as much as one may.
     #[error("the sources and bodies of one user take more disk than sources.user_spool_bytes ({limit})")]
     User { limit: u64 },
     #[error("the sources and bodies of all users now take sources.spool_bytes ({limit}) of disk")]
@@ -19,14 +18,11 @@ pub enum SpoolFull {
          leave of sources.spool_bytes ({limit})"
     )]
     Share {
-        /// The share, in percent.
         percent: u64,
         limit: u64,
     },
-    /// The disk has little room left.
     #[error("the disk of the data directory has less than sources.disk_reserve_bytes ({reserve}) left")]
     Disk {
-        /// What is to stay free.
         reserve: u64,
     },
 }
@@ -37,7 +33,6 @@ pub struct SpoolLimits {
     pub user_bytes: u64,
     /// What one user may have of the bytes that no other has, in percent; whoever has none gets what is free.
     pub share_percent: u64,
-    /// The disk, and what of it stays free.
     pub disk: DiskReserve,
 }
 
@@ -72,7 +67,6 @@ impl SpoolBudget {
         SpoolAccount { budget: Some(self.clone()), user }.charge()
     }
 
-    /// Bytes that are spooled, all together.
     pub fn used_bytes(&self) -> u64 {
         self.shared.used().all
     }
@@ -85,7 +79,6 @@ impl Shared {
     }
 }
 
-/// The user whose spools are charged, and the budget.
 #[derive(Clone, Debug)]
 pub struct SpoolAccount {
     /// `None` counts nothing.
@@ -99,7 +92,6 @@ impl SpoolAccount {
         SpoolAccount { budget: None, user: 0 }
     }
 
-    /// A charge of nothing, to be added to.
     pub fn charge(&self) -> SpoolCharge {
         SpoolCharge { account: self.clone(), bytes: 0 }
     }
@@ -118,7 +110,6 @@ impl SpoolCharge {
         SpoolAccount::unbounded().charge()
     }
 
-    /// Whom it is charged to.
     pub fn account(&self) -> SpoolAccount {
         self.account.clone()
     }

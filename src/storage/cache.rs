@@ -15,7 +15,6 @@ use crate::metrics::metrics;
 /// A part is large that takes more than one in so many bytes of the cache.
 const LARGE_SHARE: u64 = 1_024;
 
-/// Hits and misses of one kind of part.
 struct Lookups {
     hits: ::metrics::Counter,
     misses: ::metrics::Counter,
@@ -45,7 +44,6 @@ impl Lookups {
     }
 }
 
-/// Counts a part that was found or loaded.
 fn count(part: &Part) {
     match part {
         // Others are neither rows nor large, and the size of a footer is dear to find.
@@ -58,7 +56,6 @@ fn count(part: &Part) {
 /// A version file that a reader could not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamageReport {
-    /// Its path in the store.
     pub path: String,
     pub cause: String,
     pub loss: Loss,
@@ -77,11 +74,9 @@ pub enum Loss {
 #[derive(Clone)]
 pub struct PartCache {
     parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
-    /// The metrics of the look-ups of this clone alone.
     reader_metrics: Option<Arc<ReaderMetrics>>,
     /// Who is told of files that cannot be read, until [`PartCache::end_reports`].
     damage: Arc<Mutex<Option<mpsc::Sender<DamageReport>>>>,
-    /// Who keeps what is fetched from a remote store.
     disk: Option<DiskCache>,
 }
 
@@ -111,7 +106,6 @@ impl PartCache {
         PartCache { disk, ..self }
     }
 
-    /// Who keeps what is fetched from a remote store.
     pub fn disk(&self) -> Option<&DiskCache> {
         self.disk.as_ref()
     }
@@ -134,7 +128,6 @@ impl PartCache {
         }
     }
 
-    /// The metrics of the look-ups of this clone.
     pub(super) fn reader_metrics(&self) -> Option<&Arc<ReaderMetrics>> {
         self.reader_metrics.as_ref()
     }
@@ -186,7 +179,6 @@ impl PartCache {
         self.parts.contains_key(key)
     }
 
-    /// Keeps a part that was not there.
     pub async fn insert(&self, key: PartKey, part: Part) {
         self.looked_up(&key, false);
         count(&part);
@@ -243,12 +235,10 @@ impl PartCache {
         self.memory_bytes().saturating_add(bytes) <= self.capacity_bytes()
     }
 
-    /// Most bytes that are held.
     pub fn capacity_bytes(&self) -> u64 {
         self.parts.policy().max_capacity().unwrap_or(u64::MAX)
     }
 
-    /// About how many bytes are held.
     pub fn memory_bytes(&self) -> u64 {
         self.parts.weighted_size()
     }

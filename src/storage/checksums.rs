@@ -37,10 +37,8 @@ pub const SEAL_KEY: &str = "strata.seal";
 /// The prefix of the seal's value, by which it is found before the footer is parsed.
 const SEAL_MARK: &[u8] = b"strata.seal:";
 
-/// Hexadecimal digits of an offset.
 const OFFSET_DIGITS: usize = 16;
 
-/// Hexadecimal digits of a checksum.
 const CHECKSUM_DIGITS: usize = 8;
 
 /// The checksum of some bytes: CRC-32 as in Ethernet, gzip and Parquet.
@@ -50,7 +48,6 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
     running.finish()
 }
 
-/// Compares bytes with their checksum.
 pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<(), StorageError> {
     match expected == checksum(bytes) {
         true => Ok(()),
@@ -58,12 +55,10 @@ pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<(), StorageError> {
     }
 }
 
-/// A checksum of bytes that come one after the other.
 #[derive(Clone, Default)]
 pub(super) struct Running(Hasher);
 
 impl Running {
-    /// Takes the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -74,9 +69,6 @@ impl Running {
 }
 
 /// Reads the value under [`CHECKSUMS_KEY`]: the checksums of the parts of a file, in their order.
-///
-/// # Errors
-/// When it is not what [`Tally::text`] wrote.
 pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>, StorageError> {
     let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
     let digits = text.as_bytes().chunks(CHECKSUM_DIGITS);
@@ -87,7 +79,6 @@ pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>, StorageError> {
 /// Takes the checksums of a file's parts while its bytes pass.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Bytes that have passed.
     at: u64,
     running: Running,
     /// Where parts begin and end, in order, as far as bytes have not passed; `true` where one ends.
@@ -109,7 +100,6 @@ impl Tally {
         self.announced = part.end;
     }
 
-    /// Takes bytes that pass.
     pub(super) fn update(&mut self, mut bytes: &[u8]) {
         while let Some((cut, ends)) = self.cuts.front().copied() {
             let length = usize::try_from(cut - self.at).unwrap_or(usize::MAX);
@@ -146,7 +136,6 @@ impl Tally {
     }
 }
 
-/// The checksum of a file's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seal {
     /// Offset of the first byte that it covers.

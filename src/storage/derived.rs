@@ -14,11 +14,9 @@ use super::hash_index::HashIndex;
 /// What is derived from a file. Names are kept as SHA-256: they may be long, and the cache counts values alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Derivation {
-    /// The [`PathCodes`] of a path.
     Codes([u8; 32]),
     /// The [`ColumnOrder`] of the shredded column of this number.
     Order(u32),
-    /// The [`Firsts`] of some groups.
     Firsts([u8; 32]),
     /// The [`HashIndex`] of the shredded column of this number.
     HashIndex(u32),
@@ -27,7 +25,6 @@ pub enum Derivation {
 }
 
 impl Derivation {
-    /// The codes of the path of this text.
     pub fn codes(path: &str) -> Derivation {
         Derivation::Codes(Sha256::digest(path).into())
     }
@@ -58,13 +55,11 @@ pub enum Derived {
     Codes(Option<Arc<PathCodes>>),
     Order(Option<Arc<ColumnOrder>>),
     Firsts(Arc<Firsts>),
-    /// See [`Derivation::HashIndex`].
     HashIndex(Option<Arc<HashIndex>>),
     LookedThrough(Arc<AtomicU64>),
 }
 
 impl Derived {
-    /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let bytes = match self {
             Derived::Codes(codes) => codes.as_ref().map_or(0, |codes| codes.codes.capacity() * size_of::<u16>()),
@@ -77,7 +72,6 @@ impl Derived {
     }
 }
 
-/// Positions whose bits are looked at together.
 const WINDOW: usize = 1 << 16;
 
 /// The positions of the first entity of every group, ascending: 4 bytes a group, or a bit an entity if that is less.
@@ -98,7 +92,6 @@ impl Firsts {
         Firsts::Bits(bits, count)
     }
 
-    /// How many groups there are.
     pub fn len(&self) -> usize {
         match self {
             Firsts::List(positions) => positions.len(),
@@ -106,7 +99,6 @@ impl Firsts {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -165,7 +157,6 @@ pub struct ColumnOrder {
     starts: Vec<u64>,
     /// How many have a value to sort by.
     sortable: usize,
-    /// Whether an empty string is among the values.
     holds_empty: bool,
 }
 
@@ -175,22 +166,18 @@ impl ColumnOrder {
         ColumnOrder { positions, starts, sortable, holds_empty }
     }
 
-    /// How many entities there are.
     pub fn len(&self) -> usize {
         self.positions.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }
 
-    /// Whether an empty string is among the values.
     pub fn holds_empty(&self) -> bool {
         self.holds_empty
     }
 
-    /// Where the value at a place begins.
     fn start(&self, place: usize) -> usize {
         let (mut word, below) = (place / 64, u64::MAX >> (63 - place % 64));
         let mut bits = self.starts[word] & below;
@@ -219,7 +206,6 @@ pub struct OrderCursor {
 }
 
 impl OrderCursor {
-    /// From the first of the order on.
     pub fn new(order: Arc<ColumnOrder>, descending: bool) -> OrderCursor {
         let (sortable, count) = (order.sortable, order.len());
         match descending {

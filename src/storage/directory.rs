@@ -73,7 +73,6 @@ async fn ask_within<T: Send + 'static>(
 /// A request, which keeps its thread until it is answered.
 struct Request<T: Send + 'static> {
     file: PathBuf,
-    /// `None` once it is answered.
     asked: Option<BoxFuture<'static, T>>,
     place: Option<SemaphorePermit<'static>>,
     until: Instant,
@@ -99,7 +98,6 @@ impl<T: Send + 'static> Drop for Request<T> {
 #[derive(Default)]
 struct SilentFiles(HashMap<PathBuf, Silence>);
 
-/// When a file is asked next.
 struct Silence {
     next: Instant,
     pause: Duration,
@@ -111,7 +109,6 @@ impl SilentFiles {
         FILES.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a file is in its pause.
     fn is_left_alone(&self, file: &Path) -> bool {
         self.0.get(file).is_some_and(|silence| Instant::now() < silence.next)
     }

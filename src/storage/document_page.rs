@@ -49,12 +49,10 @@ pub struct HeldDocuments {
 pub(super) struct WeakPage(Weak<Documents>);
 
 impl WeakPage {
-    /// The page, if it is there still.
     pub(super) fn page(&self) -> Option<DocumentPage> {
         self.0.upgrade().map(DocumentPage::whole)
     }
 
-    /// How many hold it now.
     pub(super) fn holders(&self) -> usize {
         self.0.strong_count()
     }
@@ -79,9 +77,6 @@ impl Documents {
 
 impl DocumentPage {
     /// Decodes the page at `location` out of `run`.
-    ///
-    /// # Errors
-    /// When the page is damaged or not written by [`super::writer`].
     pub fn decode(
         column: &ColumnChunkMetaData,
         location: &PageLocation,
@@ -181,7 +176,6 @@ impl DocumentPage {
         self.rows
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
@@ -193,7 +187,6 @@ impl DocumentPage {
         &bytes[start as usize..end as usize]
     }
 
-    /// All documents, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let bytes = &self.documents.bytes;
         self.spans().iter().map(|(start, end)| &bytes[*start as usize..*end as usize])

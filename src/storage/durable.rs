@@ -53,17 +53,11 @@ pub fn restore_directory(path: &Path, above: usize) -> io::Result<()> {
 }
 
 /// Waits until what was made, renamed or removed in a directory is on the disk.
-///
-/// # Errors
-/// When the disk fails.
 pub fn synchronise_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
 /// Waits until a new file is on the disk: its content, and its entry in each directory from its own up to `root`.
-///
-/// # Errors
-/// When the disk fails.
 pub fn synchronise_file(file: &Path, root: &Path) -> io::Result<()> {
     File::open(file)?.sync_all()?;
     for directory in file.ancestors().skip(1) {

@@ -17,21 +17,16 @@ pub struct Edit {
     pub base: BaseFile,
     /// Hex SHA-256 over the documents of the file's own entities, in order, each followed by a line feed.
     pub own_sha256: String,
-    /// The list, in order.
     pub pieces: Vec<Piece>,
 }
 
-/// The file that an edited one refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseFile {
-    /// Its path in the store.
     pub path: String,
     pub size_bytes: u64,
-    /// The hash of its entities.
     pub content_sha256: String,
 }
 
-/// Which of the two files a piece lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Base,
@@ -45,7 +40,6 @@ pub enum Source {
 pub struct Piece {
     pub source: Source,
     pub row_group: u32,
-    /// The first row.
     pub start: u32,
     pub rows: u32,
 }
@@ -86,16 +80,12 @@ impl Edit {
         self.pieces.iter().map(|piece| u64::from(piece.rows)).sum()
     }
 
-    /// Entities that lie in the file itself.
     pub fn own_entities(&self) -> u64 {
         self.pieces.iter().filter(|piece| piece.source == Source::Own).map(|piece| u64::from(piece.rows)).sum()
     }
 
     /// Whether the pieces of a source, whose row groups have so many rows, lie in them, and none before the one that
     /// comes before it in the list.
-    ///
-    /// # Errors
-    /// [`StorageError::Layout`].
     pub(super) fn check(&self, source: Source, rows: &[usize]) -> Result<(), StorageError> {
         let mut next = (0, 0);
         for piece in self.pieces.iter().filter(|piece| piece.source == source) {

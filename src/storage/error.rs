@@ -11,7 +11,6 @@ use crate::blocking::refusal;
 /// The part of an edited file that lies in its base.
 pub(super) const BASE: &str = "its base";
 
-/// A version file could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// `store.url` is not one that the service can open.
@@ -26,7 +25,6 @@ pub enum StorageError {
     /// The file is not Parquet, or is damaged.
     #[error("version file: {0}")]
     Parquet(#[from] parquet::errors::ParquetError),
-    /// Arrow could not hold what was given.
     #[error("arrow: {0}")]
     Arrow(#[from] arrow::error::ArrowError),
     /// The file is Parquet, but not a version file that this build can read.
@@ -35,16 +33,13 @@ pub enum StorageError {
     /// A version file is missing or not what was written. Restoring it ends this; nothing of it is kept.
     #[error("the version file {path} is damaged: {part}: {cause}")]
     Damaged {
-        /// Its path in the store.
         path: String,
         part: String,
-        /// What is wrong with it.
         cause: String,
     },
     /// The store does not give the bytes of a version file.
     #[error("the version file {path} cannot be fetched: {source}")]
     Unreadable {
-        /// Its path in the store.
         path: String,
         source: object_store::Error,
     },
@@ -56,7 +51,6 @@ pub enum StorageError {
     /// A local file failed: a spool, or one of a query.
     #[error("a temporary file: {0}")]
     Io(#[from] io::Error),
-    /// There is no room for a spool.
     #[error(transparent)]
     Full(#[from] super::budget::SpoolFull),
     /// A worker ended early; its own error was reported elsewhere, or it panicked.
@@ -128,12 +122,10 @@ impl StorageError {
         StorageError::Gone(StoreGone { reason })
     }
 
-    /// That the store does not answer.
     pub(super) fn silent() -> StorageError {
         StorageError::Silent(StoreSilent)
     }
 
-    /// That bytes do not have their checksum.
     pub(super) fn unverified() -> StorageError {
         StorageError::Layout("it does not match its checksum".to_owned())
     }

@@ -27,7 +27,6 @@ use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 /// The number of the next file that this process opens.
 pub(super) static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// The pages of documents of each row group.
 pub(super) type DocumentPages = Vec<Vec<PageLocation>>;
 
 /// The keys of the footer's metadata whose values an outline has, too.
@@ -43,7 +42,6 @@ pub struct Footer {
     pub(super) has_outline: bool,
     /// The types that readers want of the columns.
     schema: Arc<Schema>,
-    /// The types that the file has.
     stored_schema: Arc<SchemaDescriptor>,
     pub(super) layout: Layout,
     pub(super) profile: ProfileLocation,
@@ -57,9 +55,7 @@ pub struct Footer {
     pub(super) misplaced: Option<String>,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
-    /// Pages of documents that are in memory.
     pub(super) page_slots: PageSlots,
-    /// The pages that are kept indented.
     pub(super) indented_slots: PageSlots,
     /// The profile, where it came with the end of the file and is small.
     profile_bytes: Option<Bytes>,
@@ -69,17 +65,14 @@ pub struct Footer {
 /// Bytes of a profile that is kept with its footer: reads that name fields ask for it, and would wait for it.
 const SMALL_PROFILE_BYTES: u64 = 64 << 10;
 
-/// Places of the fixed columns in the Parquet schema.
 pub(super) struct SchemaColumns {
     pub(super) document: usize,
     pub(super) search: usize,
     pub(super) hash: usize,
 }
 
-/// Where a row group lies in the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowGroup {
-    /// Position of its first entity.
     pub first: u64,
     pub rows: usize,
 }
@@ -93,9 +86,6 @@ impl RowGroup {
 
 impl Footer {
     /// What the metadata of a file says, which has these pages of documents and whose end is sealed from an offset on.
-    ///
-    /// # Errors
-    /// [`StorageError::Layout`] when it is not that of a version file, or points out of the file.
     pub(super) fn parse(
         metadata: &ParquetMetaData,
         pages: Result<DocumentPages, StorageError>,
@@ -127,9 +117,6 @@ impl Footer {
     }
 
     /// What the outline of a file says, whose end is sealed from an offset on. `None` when it has another format.
-    ///
-    /// # Errors
-    /// As [`Footer::parse`].
     pub(super) fn from_outline(
         bytes: Bytes,
         sealed_from: u64,
@@ -221,9 +208,6 @@ impl Footer {
 
     /// A column of a row group as Parquet's decoders want it: the one column of a file of this row group alone, and the
     /// types that readers want.
-    ///
-    /// # Errors
-    /// When the decoders refuse it.
     pub(super) fn column_metadata(&self, row_group: usize, column: usize) -> Result<ArrowReaderMetadata, StorageError> {
         let rows = self.outline.rows(row_group).into();
         let field = self.stored_schema.root_schema().get_fields()[column].clone();
@@ -238,9 +222,6 @@ impl Footer {
     }
 
     /// A column of a row group as Parquet's page readers want it.
-    ///
-    /// # Errors
-    /// When they refuse it.
     pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData, StorageError> {
         self.chunk_metadata_of(row_group, column, self.stored_schema.column(column))
     }
@@ -273,7 +254,6 @@ impl Footer {
         Ok(builder.build()?)
     }
 
-    /// The type that readers want of a column.
     pub(super) fn data_type(&self, column: usize) -> &DataType {
         self.schema.field(column).data_type()
     }
@@ -301,7 +281,6 @@ impl Footer {
         self.id
     }
 
-    /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }

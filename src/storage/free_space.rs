@@ -34,12 +34,10 @@ impl fmt::Debug for DiskReserve {
 }
 
 impl DiskReserve {
-    /// So many bytes of a directory's disk.
     pub fn new(directory: &Path, reserve_bytes: u64) -> DiskReserve {
         DiskReserve::looking(directory, reserve_bytes, free_bytes)
     }
 
-    /// The same with another way to look.
     pub(crate) fn looking(
         directory: &Path,
         reserve_bytes: u64,
@@ -49,7 +47,6 @@ impl DiskReserve {
         DiskReserve { shared: Arc::new(Shared { directory, reserve_bytes, look, give_back: Mutex::default() }) }
     }
 
-    /// What is to stay free.
     pub fn bytes(&self) -> u64 {
         self.shared.reserve_bytes
     }
@@ -97,14 +94,12 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Whether to look before more bytes are written.
     pub(crate) fn is_due(&mut self, bytes: u64) -> bool {
         let is_due = bytes > 0 && bytes >= self.until;
         self.until = if is_due { LOOK_BYTES } else { self.until - bytes };
         is_due
     }
 
-    /// Looks again before whatever is next.
     pub(crate) fn again(&mut self) {
         self.until = 0;
     }

@@ -16,10 +16,8 @@ pub const ELEMENT_BYTES: u64 = 3 * size_of::<u32>() as u64 + 1;
 /// Bytes that making an index takes for each element: its entry, the index, and the fingerprints of two buckets.
 pub const MAKING_BYTES: u64 = size_of::<Entry>() as u64 + ELEMENT_BYTES + 2 * size_of::<u64>() as u64;
 
-/// A value that equality compares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IndexedValue<'a> {
-    /// A folded text.
     Text(&'a [u8]),
     /// A number: its double, and what that leaves of it.
     Number(f64, i64),
@@ -33,7 +31,6 @@ pub struct HashedValue {
     fingerprint: u64,
 }
 
-/// A value of an entity.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub value: HashedValue,

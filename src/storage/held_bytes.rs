@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that may be held at once.
 #[derive(Debug)]
 pub struct HeldBytes {
     held: AtomicU64,
@@ -10,7 +9,6 @@ pub struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// So many bytes, none of which are held.
     pub const fn new(most: u64) -> HeldBytes {
         HeldBytes { held: AtomicU64::new(0), most }
     }

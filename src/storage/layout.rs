@@ -36,11 +36,8 @@ pub const FORMAT_VERSION: u32 = 1;
 /// The separator in the search text: a byte that no UTF-8 text holds.
 pub const SEPARATOR: u8 = 0xFF;
 
-/// Name of the document column.
 pub const DOCUMENT: &str = "document";
-/// Name of the search text column.
 pub const SEARCH: &str = "search";
-/// Name of the canonical hash column.
 pub const HASH: &str = "hash";
 
 /// What stands at a shredded column's path in one entity, or is one element of a fanned-out shredded column.
@@ -59,7 +56,6 @@ pub enum ShreddedKind {
     LongInteger = 5,
 }
 
-/// One of the parts that a shredded column may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShreddedPart {
     Text,
@@ -71,7 +67,6 @@ pub enum ShreddedPart {
 }
 
 impl ShreddedPart {
-    /// All of them, in file order.
     pub const ALL: [ShreddedPart; 5] =
         [ShreddedPart::Text, ShreddedPart::Exact, ShreddedPart::Kind, ShreddedPart::Number, ShreddedPart::Remainder];
 
@@ -90,7 +85,6 @@ impl ShreddedPart {
         format!("leaf.{shredded}.{}", self.suffix())
     }
 
-    /// The Arrow type of one element.
     pub fn data_type(self) -> DataType {
         match self {
             // Bytes, so that readers need not validate what the writer knows to be UTF-8.
@@ -104,7 +98,6 @@ impl ShreddedPart {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShreddedColumn {
-    /// The path's keys, from the top.
     pub keys: Vec<String>,
     /// Whether the path goes through an array in some entity: the columns are lists.
     pub fans_out: bool,
@@ -130,7 +123,6 @@ impl ShreddedColumn {
     }
 }
 
-/// What the metadata of a version file says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     pub format_version: u32,
@@ -183,15 +175,10 @@ impl Layout {
         self.shredded_columns.iter().position(|shredded| shredded.keys == keys && !shredded.retired)
     }
 
-    /// Entities that lie in the file itself.
     pub fn own_entities(&self) -> u64 {
         self.edit.as_ref().map_or(self.entity_count, Edit::own_entities)
     }
 
-    /// Reads the metadata's text.
-    ///
-    /// # Errors
-    /// [`StorageError::Layout`] when it is not a layout of [`FORMAT_VERSION`].
     pub fn parse(text: &str) -> Result<Layout, StorageError> {
         let layout: Layout =
             serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("its metadata: {error}")))?;
@@ -215,7 +202,6 @@ fn columns_of(shredded: &ShreddedColumn) -> usize {
     ShreddedPart::ALL.iter().filter(|column| shredded.has(**column)).count()
 }
 
-/// The Arrow field of one part of a shredded column.
 pub fn shredded_field(shredded: &ShreddedColumn, number: usize, column: ShreddedPart) -> Field {
     // `kind` says `Nothing` where a scalar shredded column has no value, so it is never null itself.
     let nullable = column != ShreddedPart::Kind;

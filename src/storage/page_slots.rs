@@ -14,12 +14,10 @@ use super::document_page::{DocumentPage, WeakPage};
 /// that are repeated do not always leave the same one.
 const ASKS_CACHE: u32 = 19;
 
-/// Bytes that each page of a file takes here.
 pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
 
 type Slot = RwLock<WeakPage>;
 
-/// The slots of a file.
 pub(super) struct PageSlots {
     /// Of each row group, made when it is first read.
     row_groups: Box<[OnceLock<Box<[Slot]>>]>,

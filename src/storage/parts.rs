@@ -31,23 +31,19 @@ pub enum PartKey {
         row_group: u32,
         page: u32,
     },
-    /// A column of a row group.
     Column {
         file: u64,
         row_group: u32,
         column: u32,
     },
-    /// The bloom filter of a column of a row group.
     Bloom {
         file: u64,
         row_group: u32,
         column: u32,
     },
-    /// The paths of the profile of a file.
     Paths {
         file: u64,
     },
-    /// The beginning of the profile of a file.
     ProfileSummary {
         file: u64,
     },
@@ -64,12 +60,10 @@ pub enum PartKey {
         class: Class,
         block: u32,
     },
-    /// The shapes of a row group.
     Shapes {
         file: u64,
         row_group: u32,
     },
-    /// The list of an edited file.
     Pieces {
         file: u64,
     },
@@ -83,27 +77,20 @@ pub enum PartKey {
 /// One decoded part, as the cache keeps it. Clones share memory.
 #[derive(Clone)]
 pub enum Part {
-    /// Footer, page index and layout.
     Footer(Arc<Footer>),
     /// A page of documents, as they are stored or indented.
     Documents(DocumentPage),
-    /// A column of a row group as an Arrow array.
     Column(ArrayRef),
     /// The bloom filter of a column of a row group, if it has one.
     Bloom(Option<Arc<Sbbf>>),
-    /// The paths of the profile.
     Paths(Arc<PathIndex>),
-    /// The beginning of the profile.
     ProfileSummary(Arc<ProfileSummary>),
     /// Entries of the keyword index.
     Keywords(Arc<Entries>),
     /// A block of lists of the keyword index, as stored.
     KeywordLists(Bytes),
-    /// The shapes of a row group.
     Shapes(Arc<Shapes>),
-    /// The list of an edited file.
     Pieces(Arc<PieceList>),
-    /// What is computed from columns.
     Derived(Derived),
 }
 

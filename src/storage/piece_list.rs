@@ -30,10 +30,6 @@ impl PieceList {
             + size_of::<PieceList>()
     }
 
-    /// The list of an edited file with this base.
-    ///
-    /// # Errors
-    /// When the base is not what the file says.
     pub(super) fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList, StorageError> {
         let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
         if base.layout.edit.is_some() {

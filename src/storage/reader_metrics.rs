@@ -23,7 +23,6 @@ pub struct ReaderMetrics {
 
 type PageSet = BTreeMap<u32, Vec<u64>>;
 
-/// Look-ups of one kind of part.
 #[derive(Debug, Default)]
 struct Lookups {
     hits: AtomicU64,
@@ -45,7 +44,6 @@ impl Lookups {
 }
 
 impl ReaderMetrics {
-    /// Counts a look-up in the cache.
     pub(super) fn looked_up(&self, key: &PartKey, found: bool) {
         let lookups = match key {
             PartKey::Footer(_) => &self.footers,
@@ -73,7 +71,6 @@ impl ReaderMetrics {
         if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request to the store.
     pub(super) fn fetched(&self, bytes: u64) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

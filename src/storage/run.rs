@@ -8,13 +8,11 @@ use parquet::file::reader::{ChunkReader, Length};
 /// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Offset of the first byte in the file.
     pub start: u64,
     pub bytes: Bytes,
 }
 
 impl Run {
-    /// The bytes of a range of the file.
     pub(super) fn slice(&self, range: Range<u64>) -> parquet::errors::Result<Bytes> {
         let local = |offset: u64| offset.checked_sub(self.start).and_then(|local| usize::try_from(local).ok());
         match (local(range.start), local(range.end)) {

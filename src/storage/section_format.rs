@@ -9,9 +9,6 @@ struct FormatRecord {
 }
 
 /// The record of a section, if it is of this format; a reader passes over any other.
-///
-/// # Errors
-/// When it is no such record.
 pub(super) fn record<R: DeserializeOwned>(text: &str, format: u32) -> Result<Option<R>, serde_json::Error> {
     let found: FormatRecord = serde_json::from_str(text)?;
     if found.format == format { serde_json::from_str(text).map(Some) } else { Ok(None) }

@@ -7,15 +7,12 @@ use std::io;
 
 use super::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilent};
 
-/// What is missing at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// A disk, or a quota on it, is full.
     DiskFull,
     /// The process, or the machine, has no file descriptors left.
     Descriptors,
     Memory,
-    /// The system starts no further thread.
     Threads,
     /// The disk takes no writes, or does not let this process read.
     Denied,
@@ -25,9 +22,7 @@ pub enum Shortage {
     Credentials,
     /// The store does not answer, or answers that it cannot.
     Unreachable,
-    /// The store's directory is not there.
     Gone,
-    /// The directory of all local files is not there.
     NoDirectory,
     /// The directory of temporary files cannot be used, for another reason than those above.
     NoTemporaryFiles(io::ErrorKind),

@@ -22,7 +22,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub struct ContentHash(Sha256);
 
 impl ContentHash {
-    /// Adds a block of lines.
     pub fn update(&mut self, lines: &[u8]) {
         self.0.update(lines);
     }
@@ -47,9 +46,6 @@ pub struct Spooled {
 
 impl Spool {
     /// An empty spool in `directory`, which is made when missing ([`temporary`]). Its bytes are added to `charge`.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn create(directory: &Path, charge: SpoolCharge) -> Result<Spool, StorageError> {
         let file = temporary::file_in(directory)?;
         Ok(Spool {
@@ -62,18 +58,12 @@ impl Spool {
     }
 
     /// Adds a block of canonical documents, each followed by a line feed.
-    ///
-    /// # Errors
-    /// When the disk is full or fails, or [`StorageError::Full`].
     pub fn add_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
         self.content.update(lines);
         self.add_hashed_lines(lines)
     }
 
     /// As [`Spool::add_lines`], where another thread hashes the lines: [`Spool::finish_with`] takes the hash.
-    ///
-    /// # Errors
-    /// As [`Spool::add_lines`].
     pub fn add_hashed_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
         self.charge.add(lines.len() as u64)?;
         let mut start = 0;
@@ -91,18 +81,12 @@ impl Spool {
     }
 
     /// Ends the first pass.
-    ///
-    /// # Errors
-    /// When the disk is full or fails.
     pub fn finish(mut self) -> Result<Spooled, StorageError> {
         let content = std::mem::take(&mut self.content);
         self.finish_with(content)
     }
 
     /// As [`Spool::finish`], with the hash of all lines.
-    ///
-    /// # Errors
-    /// As [`Spool::finish`].
     pub fn finish_with(self, content: ContentHash) -> Result<Spooled, StorageError> {
         let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
         file.seek(SeekFrom::Start(0))?;
@@ -117,24 +101,20 @@ impl Spool {
 }
 
 impl Spooled {
-    /// What the entities are like.
     pub fn profile(&self) -> &ProfileBuilder {
         &self.profile
     }
 
-    /// Hex SHA-256 over all lines.
     pub fn content_sha256(&self) -> &str {
         &self.content_sha256
     }
 
-    /// The lines, from the first.
     pub fn into_lines(self) -> Lines {
         let file = BufReader::with_capacity(BUFFER_BYTES, self.file);
         Lines { _charge: self.charge, file, written: self.checksum, read: Running::default() }
     }
 }
 
-/// The documents of a finished spool.
 pub struct Lines {
     _charge: SpoolCharge,
     file: BufReader<File>,

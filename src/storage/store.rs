@@ -17,16 +17,13 @@ use super::{StorageError, durable};
 use crate::blocking::blocking;
 use crate::model::causes::chain;
 
-/// The object that [`Store::probe`] writes.
 const PROBE: &str = "readiness-probe";
 
 /// The object that says which catalog a store belongs to.
 pub const IDENTITY: &str = "strata.id";
 
-/// The bytes that such an object has at most.
 const IDENTITY_BYTES: u64 = 256;
 
-/// The hexadecimal digits that it holds.
 const IDENTITY_DIGITS: usize = 32;
 
 /// What an S3 store needs besides its URL. What is `None` comes from the usual `AWS_*` environment.
@@ -37,7 +34,6 @@ pub struct S3Options {
     pub region: Option<String>,
     pub access_key_id: Option<String>,
     pub secret_access_key: Option<String>,
-    /// Whether plain `http` endpoints are allowed.
     pub allow_http: bool,
     /// For how long a call that fails is tried again; the builder's own time if `None`.
     pub retry_within: Option<Duration>,
@@ -49,7 +45,6 @@ pub struct Store {
     /// The same, by a client that soon gives up, where calls go over a network.
     probed: Option<Arc<dyn ObjectStore>>,
     directory: Option<PathBuf>,
-    /// Whether it is gone when the process ends.
     volatile: bool,
     /// What it holds as [`IDENTITY`], once that is known.
     identity: Arc<OnceLock<String>>,
@@ -71,7 +66,6 @@ impl Store {
         Store { objects, ..self.clone() }
     }
 
-    /// Whether it is gone when the process ends.
     pub fn is_volatile(&self) -> bool {
         self.volatile
     }
@@ -83,9 +77,6 @@ impl Store {
 
     /// Which catalog the store says it belongs to; `None` if it does not say, or a power failure has cut what it was
     /// about to say.
-    ///
-    /// # Errors
-    /// What the store answered.
     pub async fn identity(&self) -> Result<Option<String>, StorageError> {
         let path = object_store::path::Path::from(IDENTITY);
         match self.check_regular(&path).await {
@@ -107,9 +98,6 @@ impl Store {
     }
 
     /// Gives the store an identity, unless it has one; returns what it has, which outlives a power failure.
-    ///
-    /// # Errors
-    /// What the store answered.
     pub async fn give_identity(&self, identity: &str) -> Result<String, StorageError> {
         let (path, content) = (object_store::path::Path::from(IDENTITY), bytes::Bytes::from(format!("{identity}\n")));
         match self.objects.put_opts(&path, content.clone().into(), PutMode::Create.into()).await {
@@ -129,7 +117,6 @@ impl Store {
         let _ = self.identity.set(identity);
     }
 
-    /// Whether [`Store::verify`] knows what it wants.
     pub fn expects_identity(&self) -> bool {
         self.identity.get().is_some()
     }
@@ -162,7 +149,6 @@ impl Store {
         }
     }
 
-    /// The file that is an object, where the store is a directory.
     pub fn file_of(&self, path: &object_store::path::Path) -> Option<PathBuf> {
         self.directory.as_ref().map(|directory| directory.join(path.as_ref()))
     }
@@ -182,9 +168,6 @@ impl Store {
 
     /// Makes a written object outlive a power failure. Object stores promise that by themselves; in a directory the
     /// file is synchronised, its entry, and that of each folder on the way, which may be new.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub async fn persist(&self, path: &object_store::path::Path) -> Result<(), StorageError> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let (file, root) = (directory.join(path.as_ref()), directory.clone());
@@ -196,9 +179,6 @@ impl Store {
     /// What writers that were killed have left below a folder, and those at work are writing: no object, so that no
     /// listing has it. Only directories have such files here. Parts of uploads that an S3 store keeps are its own to
     /// remove, by a lifecycle rule (docs/operate.md, Sweep).
-    ///
-    /// # Errors
-    /// When the directory cannot be listed.
     pub async fn unfinished(&self, folder: &'static str) -> Result<Vec<UnfinishedFile>, StorageError> {
         let Some(directory) = self.directory.clone() else { return Ok(Vec::new()) };
         let list = move || unfinished::list(&directory, folder);
@@ -206,9 +186,6 @@ impl Store {
     }
 
     /// Removes one of them; one that is gone already is passed over.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub async fn remove_unfinished(&self, file: &UnfinishedFile) -> Result<(), StorageError> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let file = directory.join(&file.path);
@@ -220,9 +197,6 @@ impl Store {
 
     /// Whether the store can be written: writes a small object, makes it outlive a power failure, and removes it. Its
     /// name is always the same, so that a process that dies meanwhile leaves one behind at most.
-    ///
-    /// # Errors
-    /// What the store answered.
     pub async fn probe(&self) -> Result<(), StorageError> {
         // A directory that is not there is not made anew.
         self.verify().await?;

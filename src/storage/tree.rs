@@ -8,7 +8,6 @@ use hashbrown::HashTable;
 
 use crate::document::{Cursor, Scalar, Token};
 
-/// A path's number in a [`PathTree`].
 pub type Node = u32;
 
 /// The empty path: the entity itself.
@@ -35,7 +34,6 @@ struct Entry {
     path_bytes: usize,
     /// The sibling that followed this one the last time, tried first: entities repeat their key order.
     next_guess: Node,
-    /// The child that came first the last time.
     first_guess: Node,
 }
 
@@ -82,7 +80,6 @@ impl PathTree {
         self.key_bytes -= forgotten.map(|entry| entry.key.len()).sum::<usize>();
     }
 
-    /// Bytes of the keys of all nodes.
     pub fn key_bytes(&self) -> usize {
         self.key_bytes
     }
@@ -100,7 +97,6 @@ impl PathTree {
         self.entries.len()
     }
 
-    /// Whether only the root is there.
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 1
     }
@@ -139,7 +135,6 @@ impl PathTree {
         node
     }
 
-    /// The child of `parent` under `key`, or [`UNKNOWN`].
     pub fn find(&self, parent: Node, key: &[u8]) -> Node {
         if parent == UNKNOWN {
             return UNKNOWN;

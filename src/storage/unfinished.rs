@@ -16,14 +16,10 @@ pub struct UnfinishedFile {
     /// The path of the object that it was to become.
     pub object: String,
     pub size_bytes: u64,
-    /// When it was last written.
     pub modified: SystemTime,
 }
 
 /// Lists those directly in a folder of a directory; none where there is no such folder.
-///
-/// # Errors
-/// When the folder cannot be listed.
 pub fn list(directory: &Path, folder: &str) -> io::Result<Vec<UnfinishedFile>> {
     let entries = match fs::read_dir(directory.join(folder)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

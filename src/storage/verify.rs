@@ -19,15 +19,11 @@ use super::shapes::decoded::Shapes;
 use super::shred::Shredder;
 use crate::blocking::blocking;
 
-/// Rows computed anew at a time.
 const BATCH_ROWS: usize = 2_048;
 
 /// Reads a whole file and returns the hash of its entities ([`super::layout::Layout::content_sha256`]). Holds a decoded
 /// row group; costs about as much as writing the file. `pace` is told of the bytes that are read, and may wait. Of an
 /// edited file its own entities are read: its base is a file of its own.
-///
-/// # Errors
-/// When the store fails, a part does not decode, or a column does not follow from the documents.
 pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String, StorageError> {
     reader.verify_checksums(pace).await?;
     let (list, reader) = (reader, reader.own());
@@ -97,9 +93,7 @@ async fn columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>,
 /// Documents of a row group that wait to be compared.
 struct Documents {
     texts: Vec<String>,
-    /// The row of the first of them.
     first: usize,
-    /// The other columns of the row group.
     columns: Vec<ArrayRef>,
 }
 

@@ -18,9 +18,6 @@ pub(super) fn size(frame: &[u8], most: usize) -> Option<usize> {
 }
 
 /// The contents of a frame, of which [`size`] told the length. Memory is taken for that at once.
-///
-/// # Errors
-/// When the frame is damaged, or has other contents than it told.
 pub(super) fn decompress(frame: &[u8], size: usize) -> io::Result<Vec<u8>> {
     let bytes = CONTEXT.with_borrow_mut(|context| {
         let context = match context {

@@ -63,11 +63,6 @@ impl Alternates {
     /// Saves the alternate of a version of the owner's dataset, made of the list that is there by these edits: all of
     /// them, or nothing. `etag` must be the version's [`alternate_etag`](crate::service::alternate_etag). `room` is
     /// that of the edits' memory. Dropping it cancels nothing.
-    ///
-    /// # Errors
-    /// [`AlternateError`], in this order: a missing dataset or version, a stale etag, an entity that is too large, an
-    /// edit that cannot be made;
-    /// stale also when another save or delete came first.
     pub async fn edit(
         self: &Arc<Self>,
         owner: &User,
@@ -275,9 +270,6 @@ fn fitting(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), AlternateError>
 }
 
 /// Edits of a list of so many entities, by position.
-///
-/// # Errors
-/// [`EditError`] for a position that the list does not have, and a second change of one entity.
 fn laid_out(edits: Vec<EntityEdit>, length: u64) -> Result<Slots, EditError> {
     let mut slots = Slots::new();
     // Which edit changes the entity there.

@@ -70,7 +70,6 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them, in the order of their numbers.
     pub const ALL: [Class; 3] = [Class::Words, Class::Digits, Class::Hexadecimal];
 
     #[inline]
@@ -110,9 +109,7 @@ fn split_marks(entry: &[u8]) -> (&[u8], &[u8]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Within,
-    /// The entry starts with it.
     Start,
-    /// The entry ends with it.
     End,
     Whole,
 }
@@ -130,12 +127,10 @@ impl Piece {
         &self.bytes
     }
 
-    /// Where it lies in an entry.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Whether it lies so in this entry.
     pub fn is_in(&self, entry: &[u8]) -> bool {
         match self.place {
             Place::Within => memchr::memmem::find(entry, &self.bytes).is_some(),
@@ -214,7 +209,6 @@ impl Plan {
         }
     }
 
-    /// Its pieces, the longest first.
     pub fn pieces(&self) -> &[Piece] {
         match self {
             Plan::Exact(piece) => std::slice::from_ref(piece),

@@ -5,9 +5,7 @@ use std::fmt;
 /// Bytes are not those of an index that this build writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// Which part of the index.
     pub part: &'static str,
-    /// What is wrong with it.
     pub cause: &'static str,
 }
 

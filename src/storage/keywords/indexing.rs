@@ -6,7 +6,6 @@ use arrow::array::{Array, BinaryArray};
 
 use crate::storage::keywords::segment::{Segment, SegmentBuilder, SegmentLimits};
 
-/// The search texts of a row group.
 #[derive(Default)]
 pub struct SearchTexts {
     bytes: Vec<u8>,
@@ -19,7 +18,6 @@ impl SearchTexts {
         SearchTexts { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(rows) }
     }
 
-    /// Appends the texts of the next rows.
     pub fn append(&mut self, texts: &BinaryArray) {
         self.ends.reserve(texts.len());
         for text in texts.iter() {
@@ -34,7 +32,6 @@ impl SearchTexts {
     }
 }
 
-/// A segment, and its row groups.
 pub struct IndexedRowGroups {
     pub row_groups: Range<usize>,
     pub segment: Segment,
@@ -44,7 +41,6 @@ pub struct IndexedRowGroups {
 pub struct Indexer {
     limits: SegmentLimits,
     builder: SegmentBuilder,
-    /// The row groups in the builder.
     row_groups: Range<usize>,
     /// Whether a segment has been worth its bytes. If the first was not, others are not tried.
     pays: Option<bool>,
@@ -66,7 +62,6 @@ impl Indexer {
         if self.builder.is_full() { self.end() } else { None }
     }
 
-    /// Ends the segment that has been begun.
     pub fn end(&mut self) -> Option<IndexedRowGroups> {
         let next = self.row_groups.end..self.row_groups.end;
         let row_groups = std::mem::replace(&mut self.row_groups, next);

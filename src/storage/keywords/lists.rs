@@ -20,7 +20,6 @@ use crate::storage::keywords::damaged::Damaged;
 
 const PART: &str = "lists";
 
-/// Rows of a segment at most.
 pub const MAX_ROWS: usize = 1 << 22;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,9 +121,6 @@ fn load_bits(bytes: &[u8], bit: usize) -> u64 {
 }
 
 /// Adds the rows of a list to `to`. `bytes` begins with the list of `count` rows, and may go on behind it.
-///
-/// # Errors
-/// When the list is shorter than its count says, or has a row that there is not.
 pub fn union_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), Damaged> {
     let rows = to.len();
     if count == 0 {
@@ -152,9 +148,6 @@ pub fn union_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<()
 }
 
 /// Keeps the rows of `to` that a list has, too. `bytes` is as for [`union_into`].
-///
-/// # Errors
-/// As [`union_into`].
 pub fn intersect_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), Damaged> {
     let mut list = FixedBitSet::with_capacity(to.len());
     union_into(bytes, count, &mut list)?;

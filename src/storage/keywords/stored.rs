@@ -26,10 +26,8 @@ pub struct KeywordIndex {
     rows: u64,
 }
 
-/// One segment in a file.
 #[derive(Clone, Debug)]
 pub struct StoredSegment {
-    /// Offset of its first byte.
     pub offset: u64,
     pub row_groups: Range<usize>,
     pub header: Header,
@@ -68,7 +66,6 @@ impl KeywordIndex {
         self.segments.push(StoredSegment { offset, row_groups, header, checksums });
     }
 
-    /// Whether there is no segment.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
@@ -91,9 +88,6 @@ impl KeywordIndex {
 
     /// Reads what [`KeywordIndex::encode`] wrote, of a file of this size whose row groups have so many rows. An index
     /// of another format is none.
-    ///
-    /// # Errors
-    /// When a segment lies outside of the file, or has other row groups than the file.
     pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex, StorageError> {
         let damaged = || StorageError::Layout("its footer is damaged: its keyword index has no place".to_owned());
         let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;

@@ -11,7 +11,6 @@ use crate::storage::StorageError;
 /// What is wrong with a column that cannot be described.
 const OUTSIDE: &str = "a column lies outside of the file";
 
-/// The tables, as they grow.
 pub(in crate::storage) struct OutlineBuilder {
     columns: usize,
     row_groups: usize,
@@ -42,9 +41,6 @@ impl OutlineBuilder {
 
     /// Adds the next row group, with its pages of documents. Takes the checksums of its parts, in their order: pages of
     /// documents, chunks of the other columns, bloom filters.
-    ///
-    /// # Errors
-    /// When its numbers are too large, or there are too few checksums.
     pub(in crate::storage) fn push(
         &mut self,
         row_group: &RowGroupMetaData,
@@ -152,9 +148,6 @@ impl OutlineBuilder {
     }
 
     /// The outline, with the keys of the footer's metadata and their values.
-    ///
-    /// # Errors
-    /// When it is larger than its numbers can say.
     pub(in crate::storage) fn finish(mut self, texts: &Texts) -> Result<Vec<u8>, StorageError> {
         let texts = serde_json::to_vec(texts).map_err(|error| StorageError::Layout(error.to_string()))?;
         self.groups.extend(0_u64.to_le_bytes());
@@ -172,7 +165,6 @@ impl OutlineBuilder {
     }
 }
 
-/// Offset of the first byte of a column.
 fn start_of(column: &ColumnChunkMetaData) -> Result<u64, StorageError> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     u64::try_from(start).map_err(|_| damaged(OUTSIDE))

@@ -1,6 +1,5 @@
 //! The details of a column chunk: what only some chunks have. The bits of their first byte announce what follows.
 
-/// It is compressed, with Zstandard.
 pub(super) const COMPRESSED: u8 = 1;
 /// It has a bloom filter: its first byte, counted from that of the row group; its bytes, its checksum.
 pub(super) const BLOOM: u8 = 2;
@@ -15,19 +14,14 @@ pub(super) const NULLS: u8 = 32;
 /// They have the minimum and the maximum: the length of the first, and both.
 pub(super) const BOUNDS: u8 = 64;
 
-/// The details of a column chunk.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Details<'a> {
     pub(super) bits: u8,
     /// Of the bloom filter: its first byte, counted from that of the row group; its bytes, its checksum.
     pub(super) bloom: (u32, u32, u32),
-    /// The minimum and the maximum of integers.
     pub(super) integers: (i32, i32),
-    /// The minimum and the maximum of doubles.
     pub(super) doubles: (f64, f64),
-    /// How many values are null.
     pub(super) nulls: u32,
-    /// The minimum and the maximum of texts.
     pub(super) bounds: (&'a [u8], &'a [u8]),
 }
 

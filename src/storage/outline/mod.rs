@@ -57,7 +57,6 @@ pub(super) struct Outline {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
-    /// Offset of its first byte.
     pub(super) start: u64,
     pub(super) stored_bytes: u32,
     pub(super) decompressed_bytes: u32,
@@ -73,12 +72,9 @@ impl Chunk {
     }
 }
 
-/// What the statistics of texts say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextStatistics<'a> {
-    /// Values that are not null.
     pub(super) values: Option<u32>,
-    /// The minimum and the maximum.
     pub(super) bounds: Option<(&'a [u8], &'a [u8])>,
 }
 
@@ -160,9 +156,6 @@ impl Outline {
     }
 
     /// The keys of the footer's metadata with their values.
-    ///
-    /// # Errors
-    /// When they are no JSON.
     pub(super) fn texts(&self) -> Result<Texts, StorageError> {
         serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("its outline: {error}")))
     }
@@ -208,13 +201,11 @@ impl Outline {
         details.has(details::BLOOM).then_some((range, checksum))
     }
 
-    /// The minimum and maximum of the integers of a column in a row group.
     pub(super) fn integers(&self, row_group: usize, column: usize) -> Option<(i32, i32)> {
         let details = self.details(row_group, column);
         details.has(details::INTEGERS).then_some(details.integers)
     }
 
-    /// The minimum and maximum of the doubles of a column in a row group.
     pub(super) fn doubles(&self, row_group: usize, column: usize) -> Option<(f64, f64)> {
         let details = self.details(row_group, column);
         details.has(details::DOUBLES).then_some(details.doubles)
@@ -228,12 +219,10 @@ impl Outline {
         details.has(details::TEXTS).then_some(TextStatistics { values, bounds })
     }
 
-    /// How many pages of documents a row group has.
     pub(super) fn page_count(&self, row_group: usize) -> usize {
         self.page_numbers(row_group).len()
     }
 
-    /// A page of documents of a row group.
     pub(super) fn page(&self, row_group: usize, page: usize) -> PageLocation {
         let number_of = self.page_numbers(row_group).start + page;
         let record = self.page_record(number_of);
@@ -270,7 +259,6 @@ impl Outline {
         number(&self.page_record(page)[4..]) as usize
     }
 
-    /// The checksum of a page of documents.
     pub(super) fn page_checksum(&self, row_group: usize, page: usize) -> u32 {
         number(&self.page_record(self.page_numbers(row_group).start + page)[8..])
     }
@@ -301,7 +289,6 @@ impl Outline {
         parts
     }
 
-    /// The bytes, as a file holds them.
     pub(super) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -337,7 +324,6 @@ impl Outline {
     }
 }
 
-/// The number that bytes begin with.
 fn number(bytes: &[u8]) -> u32 {
     bytes.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }

@@ -6,10 +6,8 @@ use crate::storage::checksums::checksum;
 
 const OFFSET_DIGITS: usize = 16;
 
-/// Digits of a length or a checksum.
 const DIGITS: usize = 8;
 
-/// An outline in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::storage) struct OutlinePlace {
     offset: u64,

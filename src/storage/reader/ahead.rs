@@ -28,7 +28,6 @@ pub(super) const READER_BYTES: u64 = 32 << 20;
 /// Bytes that all readers of the process hold ahead. Where there would be more, nothing is read ahead.
 static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
 
-/// What will be wanted of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The row groups that are looked at,
@@ -46,17 +45,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Whether a row group is looked at.
     pub(super) fn includes(&self, row_group: usize) -> bool {
         self.part.as_ref().is_none_or(|part| part.binary_search(&row_group).is_ok())
     }
 }
 
-/// What a reader fetches ahead.
 pub(super) struct ReadAhead {
     pub(super) wanted: Wanted,
     requests: Arc<Semaphore>,
-    /// Who waits for bytes of the store now.
     waiting: AtomicUsize,
     fetched: Mutex<Fetched>,
     planned: Mutex<Planned>,
@@ -65,7 +61,6 @@ pub(super) struct ReadAhead {
 /// What was planned already, so that it is planned once.
 #[derive(Default)]
 pub(super) struct Planned {
-    /// Row groups whose columns were.
     pub(super) columns: HashSet<usize>,
     /// The row group after the last one whose bloom filters were.
     pub(super) blooms: usize,
@@ -78,11 +73,9 @@ struct Fetched {
     runs: BTreeMap<u64, AheadRun>,
     /// The same offsets, the oldest first. Some may be gone.
     ages: VecDeque<u64>,
-    /// Bytes of the runs.
     bytes: u64,
 }
 
-/// Bytes of one request.
 struct AheadRun {
     end: u64,
     /// Parts of it that nobody has asked for.
@@ -121,12 +114,10 @@ impl ReadAhead {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether someone waits for the store.
     pub(super) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Counts one who waits for the store.
     pub(super) fn waits(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(self)

@@ -19,27 +19,14 @@ use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
 
 impl FileReader {
-    /// The search text of a row group: a binary array, one value per row.
-    ///
-    /// # Errors
-    /// When the store fails or the column is damaged.
     pub(in crate::storage) async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
         self.column(row_group, self.footer.schema_columns.search).await
     }
 
-    /// The canonical hashes of a row group: a binary array of 32 bytes a row.
-    ///
-    /// # Errors
-    /// When the store fails or the column is damaged.
     pub(in crate::storage) async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
         self.column(row_group, self.footer.schema_columns.hash).await
     }
 
-    /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
-    /// fans out; texts are dictionary arrays where it says so.
-    ///
-    /// # Errors
-    /// When the store fails or the column is damaged.
     pub(in crate::storage) async fn shredded(
         &self,
         row_group: usize,
@@ -52,11 +39,6 @@ impl FileReader {
         }
     }
 
-    /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
-    /// A damaged filter is reported, and tells nothing.
-    ///
-    /// # Errors
-    /// When the store fails.
     pub(in crate::storage) async fn may_hold_text(
         &self,
         row_group: usize,
@@ -93,16 +75,11 @@ impl FileReader {
         }
     }
 
-    /// The minimum and maximum double among a shredded column's numbers in a row group: `None` where there is no
-    /// number.
-    /// Costs nothing: the footer holds them.
     pub(in crate::storage) fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
         self.footer.outline.doubles(row_group, index)
     }
 
-    /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
-    /// second, by code point. `None` if the footer has no bounds of them. Costs nothing.
     pub(in crate::storage) fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let layout = &self.footer.layout;
         let statistics = |part| {
@@ -124,19 +101,15 @@ impl FileReader {
         }
     }
 
-    /// Whether a shredded column reaches a null in a row group. Costs nothing: the footer knows.
     pub(in crate::storage) fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
         self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == 0)
     }
 
-    /// The minimum and maximum [`ShreddedKind`](crate::storage::layout::ShreddedKind) in a row group, as numbers.
-    /// Costs nothing: the footer holds them, if anything does.
     pub(in crate::storage) fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Kind)?;
         self.footer.outline.integers(row_group, index)
     }
 
-    /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
     pub(in crate::storage) fn shredded_bytes(&self, shredded: usize) -> u64 {
         let layout = &self.footer.layout;
         let parts = ShreddedPart::ALL.iter().filter_map(|part| layout.column_index(shredded, *part));
@@ -154,7 +127,6 @@ impl FileReader {
         PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
     }
 
-    /// Where the bloom filter of a column of a row group lies, if it has one.
     pub(super) fn bloom_range(&self, row_group: usize, column: usize) -> Option<Range<u64>> {
         self.footer.outline.bloom(row_group, column).map(|(range, _)| range)
     }

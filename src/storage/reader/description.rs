@@ -25,7 +25,6 @@ impl From<&VersionFile> for Expected {
     }
 }
 
-/// What is known of a file before it is opened.
 pub(super) struct Expected {
     pub(super) entity_count: u64,
     pub(super) content_hash: String,
@@ -38,7 +37,6 @@ impl VersionReader {
         self.own().file.path.as_ref()
     }
 
-    /// Bytes of the file.
     pub fn size_bytes(&self) -> u64 {
         self.own().file.size_bytes
     }
@@ -48,7 +46,6 @@ impl VersionReader {
         self.size_bytes() + self.layout().edit.as_ref().map_or(0, |edit| edit.base.size_bytes)
     }
 
-    /// The file, for another process.
     pub fn description(&self) -> FileDescription {
         let layout = self.layout();
         FileDescription {
@@ -60,9 +57,6 @@ impl VersionReader {
     }
 
     /// Opens the file that another process has described.
-    ///
-    /// # Errors
-    /// As [`VersionReader::open_recorded`].
     pub async fn open_described(
         store: &Store,
         file: &FileDescription,
@@ -77,9 +71,6 @@ impl VersionReader {
     }
 
     /// Compares what the footer says with what is known of the file.
-    ///
-    /// # Errors
-    /// [`StorageError::Damaged`] when it is another file.
     pub(super) fn expect(&self, expected: &Expected) -> Result<(), StorageError> {
         let (layout, Expected { entity_count, content_hash, source }) = (self.layout(), expected);
         let other = |what: String| Err(self.own().file.blame("the footer", StorageError::Layout(what)));

@@ -22,7 +22,6 @@ impl FileReader {
         self.footer.outline.page_count(row_group)
     }
 
-    /// The page that holds a row of a row group.
     pub(in crate::storage) fn page_of(&self, row_group: usize, row: usize) -> usize {
         self.footer.outline.page_of(row_group, row)
     }
@@ -40,17 +39,14 @@ impl FileReader {
         PartKey::Documents { file: self.footer.id, row_group: row_group as u32, page: page as u32 }
     }
 
-    /// Where a page lies in the file.
     pub(super) fn page_range(&self, row_group: usize, page: usize) -> Range<u64> {
         range_of(&self.footer.outline.page(row_group, page))
     }
 
-    /// Whether the cache holds a page of documents. The metrics count no look-up.
     pub(in crate::storage) fn caches_page(&self, row_group: usize, page: usize) -> bool {
         self.file.cache.contains(&self.page_key(row_group, page))
     }
 
-    /// Where pages are found that are in memory.
     pub(super) fn page_slots(&self) -> &PageSlots {
         &self.footer.page_slots
     }
@@ -95,7 +91,6 @@ impl FileReader {
         Some(made)
     }
 
-    /// One page of documents, if the cache holds it.
     pub(in crate::storage) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let key = self.page_key(row_group, page);
         if let Some(held) = self.footer.page_slots.page(row_group, page) {
@@ -111,10 +106,6 @@ impl FileReader {
         }
     }
 
-    /// One page of documents.
-    ///
-    /// # Errors
-    /// When the store fails or the page is damaged.
     pub(in crate::storage) async fn documents(
         &self,
         row_group: usize,
@@ -141,11 +132,6 @@ impl FileReader {
         }
     }
 
-    /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
-    /// At least one, when `pages` is not empty.
-    ///
-    /// # Errors
-    /// When the store fails or a page is damaged.
     pub(in crate::storage) async fn documents_ahead(
         &self,
         row_group: usize,
@@ -210,7 +196,6 @@ impl FileReader {
     }
 }
 
-/// Where a page lies in the file.
 fn range_of(page: &PageLocation) -> Range<u64> {
     let start = page.offset as u64;
     start..start + page.compressed_page_size as u64

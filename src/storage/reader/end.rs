@@ -28,14 +28,10 @@ const END_BYTES: Range<u64> = 128 << 10..4 << 20;
 /// Most bytes of a file's end that are read: footer, page indexes. A damaged length must not take all memory.
 const FOOTER_BYTES: u64 = 512 << 20;
 
-/// What stands at both ends of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
 /// Fetches the footer of a file of this size, by its outline, if it has one. Costs one request, and another one where
 /// the outline or the footer lies farther from the end than was fetched.
-///
-/// # Errors
-/// When the store fails, or the file's end is not that of a version file.
 pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
     let tail = fetch_tail(file, size_bytes).await?;
     let misplaced = match load_outline(file, &tail, size_bytes).await? {
@@ -50,9 +46,6 @@ pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Fo
 
 /// Fetches and decodes the footer of a file of this size without its outline: every byte of its end is compared with
 /// the seal.
-///
-/// # Errors
-/// As [`load_footer`].
 pub(super) async fn load_parquet_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
     let tail = fetch_tail(file, size_bytes).await?;
     decode_footer(file, tail, size_bytes).await
@@ -79,7 +72,6 @@ fn with_profile(mut footer: Footer, run: &Run) -> Footer {
 /// The last bytes of a file.
 struct Tail {
     run: Run,
-    /// Where the footer's metadata begins.
     footer: u64,
 }
 
@@ -136,7 +128,6 @@ struct FileEnd {
     run: Run,
     /// The first byte that the seal covers; `None` if there is no seal, as in a foreign file.
     sealed_from: Option<u64>,
-    /// Where the footer's metadata begins.
     footer: u64,
 }
 
@@ -177,7 +168,6 @@ async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<(), S
     Ok(())
 }
 
-/// The metadata that a file's end holds.
 fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData, StorageError> {
     let footer = end.run.slice(end.footer..size_bytes - 8)?;
     // What nobody asks for.

@@ -25,10 +25,6 @@ pub(in crate::storage) struct FileReader {
 }
 
 impl FileReader {
-    /// Opens the file at `path`, `size_bytes` long. Costs one or two requests, none when its footer is cached.
-    ///
-    /// # Errors
-    /// When the file is not there, is damaged, or has another format version.
     pub(in crate::storage) async fn open(
         store: &Store,
         path: &ObjectPath,
@@ -52,13 +48,11 @@ impl FileReader {
         }
     }
 
-    /// The same reader; what it asks the cache and the store for is counted there, too.
     pub(in crate::storage) fn observed(&self, metrics: Arc<ReaderMetrics>) -> FileReader {
         let file = ObjectFile { cache: self.file.cache.observed(metrics), ..self.file.clone() };
         FileReader { file, footer: self.footer.clone() }
     }
 
-    /// The same reader for work that goes on when the read is over: nothing is counted for it, or fetched ahead.
     pub(in crate::storage) fn for_later(&self) -> FileReader {
         let file = ObjectFile { cache: self.file.cache.unobserved(), ahead: None, ..self.file.clone() };
         FileReader { file, footer: self.footer.clone() }
@@ -69,17 +63,10 @@ impl FileReader {
         FileReader { file: ObjectFile { store, path, size_bytes, cache, ahead: None }, footer }
     }
 
-    /// What the file's metadata says.
     pub(in crate::storage) fn layout(&self) -> &Layout {
         &self.footer.layout
     }
 
-    /// Checks that what the footer says of the outline, the keyword index and the shapes can be followed. Reads do
-    /// without it. Where the file was opened by its outline, it is compared with the Parquet footer, which is fetched,
-    /// verified and decoded for that.
-    ///
-    /// # Errors
-    /// When the store fails; [`StorageError::Damaged`].
     pub(in crate::storage) async fn verify_end(&self) -> Result<(), StorageError> {
         if let Some(cause) = &self.footer.misplaced {
             return Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone())));
@@ -97,15 +84,10 @@ impl FileReader {
         same.await.map_err(|error| self.file.blame_accelerator("the footer", error))
     }
 
-    /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
-    ///
-    /// # Errors
-    /// When the store fails or the profile is damaged.
     pub(crate) async fn profile(&self) -> Result<StoredProfile, StorageError> {
         self.load_profile(StoredProfile::decode).await
     }
 
-    /// The paths of the profile, if they are in the cache.
     pub(in crate::storage) async fn cached_paths(&self) -> Option<Arc<PathIndex>> {
         match self.file.cache.get(&PartKey::Paths { file: self.footer.id }).await? {
             Part::Paths(paths) => Some(paths),
@@ -113,10 +95,6 @@ impl FileReader {
         }
     }
 
-    /// The paths of the profile. Costs as much as [`FileReader::profile`] the first time; cached then.
-    ///
-    /// # Errors
-    /// When the store fails or the profile is damaged.
     pub(crate) async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
         let load = async { self.load_profile(PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
         match self.file.cache.get_or_load(PartKey::Paths { file: self.footer.id }, || load).await? {
@@ -125,10 +103,6 @@ impl FileReader {
         }
     }
 
-    /// The beginning of the profile. Costs as much as [`FileReader::profile`] the first time; cached then.
-    ///
-    /// # Errors
-    /// When the store fails or the profile is damaged.
     pub(crate) async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
         let load = async {
             let summary = self.load_profile(ProfileSummary::decode).await?;
@@ -163,7 +137,6 @@ impl FileReader {
         load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
     }
 
-    /// The row groups, in order.
     pub(in crate::storage) fn row_groups(&self) -> &[RowGroup] {
         &self.footer.row_groups
     }

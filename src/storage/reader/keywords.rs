@@ -31,22 +31,15 @@ const FEW_BYTES: u64 = 8 * BLOCK_BYTES as u64;
 type Block = (u32, Bytes);
 
 impl FileReader {
-    /// The keyword index; it has no segments in files that have none.
     pub(in crate::storage) fn keyword_index(&self) -> &KeywordIndex {
         &self.footer.keywords
     }
 
-    /// Bytes of the search text of a row group, and of its documents, as stored.
     pub(in crate::storage) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);
         (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
     }
 
-    /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
-    /// does not tell, and where what is not in the cache of it is more than the search text.
-    ///
-    /// # Errors
-    /// When the store fails or the index is damaged.
     pub(in crate::storage) async fn keyword_candidates(
         &self,
         segment: usize,
@@ -206,9 +199,6 @@ impl FileReader {
 
     /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,
     /// then, by what they say, the blocks of lists.
-    ///
-    /// # Errors
-    /// When the store fails, or a part is damaged.
     pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<(), StorageError> {
         for stored in self.footer.keywords.segments() {
             for class in Class::ALL {

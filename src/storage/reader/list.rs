@@ -13,10 +13,6 @@ use crate::storage::parts::{Part, PartKey};
 use crate::storage::piece_list::PieceList;
 use crate::storage::store::Store;
 
-/// The list of an edited file, and its base.
-///
-/// # Errors
-/// When the base is missing, or is not what the file says.
 pub(super) async fn open(
     own: &FileReader,
     edit: &Edit,

@@ -81,9 +81,6 @@ impl std::fmt::Debug for VersionReader {
 impl VersionReader {
     /// Opens the file at `path`, `size_bytes` long. Costs one or two requests, as many for the base of an edited file,
     /// and none when footers are cached.
-    ///
-    /// # Errors
-    /// When the file or its base is not there, is damaged, or has another format version.
     pub async fn open(
         store: &Store,
         path: &ObjectPath,
@@ -164,7 +161,6 @@ impl VersionReader {
         is_base.then(|| BasePlace::of(&edited.list.pieces, edited.base.row_groups(), position)).flatten()
     }
 
-    /// What the file's metadata says.
     pub fn layout(&self) -> &Layout {
         self.own.layout()
     }
@@ -172,9 +168,6 @@ impl VersionReader {
     /// Checks that what the footer says of the outline, the keyword index and the shapes can be followed. Reads do
     /// without it. Where the file was opened by its outline, it is compared with the Parquet footer, which is fetched,
     /// verified and decoded for that. Of an edited file it checks its own footer alone: its base is a file of its own.
-    ///
-    /// # Errors
-    /// When the store fails; [`StorageError::Damaged`].
     pub async fn verify_end(&self) -> Result<(), StorageError> {
         self.own.verify_end().await
     }
@@ -182,17 +175,11 @@ impl VersionReader {
     /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
     /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. The base of an edited
     /// file is not read: it is a file of its own.
-    ///
-    /// # Errors
-    /// When the store fails, or a part is damaged.
     pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
         self.own.verify_checksums(pace).await
     }
 
     /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
-    ///
-    /// # Errors
-    /// When the store fails or the profile is damaged.
     pub async fn profile(&self) -> Result<StoredProfile, StorageError> {
         self.own.profile().await
     }
@@ -203,17 +190,11 @@ impl VersionReader {
     }
 
     /// The paths of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
-    ///
-    /// # Errors
-    /// When the store fails or the profile is damaged.
     pub async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
         self.own.paths().await
     }
 
     /// The beginning of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
-    ///
-    /// # Errors
-    /// When the store fails or the profile is damaged.
     pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
         self.own.profile_summary().await
     }
@@ -222,7 +203,6 @@ impl VersionReader {
         self.layout().entity_count
     }
 
-    /// The row groups, in order.
     pub fn row_groups(&self) -> &[RowGroup] {
         match &self.edited {
             None => self.own.row_groups(),

@@ -25,10 +25,8 @@ use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::ShapeIndex;
 
-/// Where a row group of a version lies.
 struct Place<'a> {
     reader: &'a FileReader,
-    /// The row group of the file.
     row_group: usize,
     /// Its rows, where they are not all; and the number of the list.
     part: Option<(Range<usize>, u64)>,
@@ -86,26 +84,17 @@ impl VersionReader {
     }
 
     /// The search text of a row group: a binary array, one value per row.
-    ///
-    /// # Errors
-    /// When the store fails or the column is damaged.
     pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
         self.column(row_group, self.own.footer.schema_columns.search).await
     }
 
     /// The canonical hashes of a row group: a binary array of 32 bytes a row.
-    ///
-    /// # Errors
-    /// When the store fails or the column is damaged.
     pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
         self.column(row_group, self.own.footer.schema_columns.hash).await
     }
 
     /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
     /// fans out; texts are dictionary arrays where it says so.
-    ///
-    /// # Errors
-    /// When the store fails or the column is damaged.
     pub async fn shredded(
         &self,
         row_group: usize,
@@ -143,9 +132,6 @@ impl VersionReader {
 
     /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
     /// A damaged filter is reported, and tells nothing.
-    ///
-    /// # Errors
-    /// When the store fails.
     pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
         let place = self.place(row_group);
         place.reader.may_hold_text(place.row_group, shredded, text).await
@@ -201,7 +187,6 @@ impl VersionReader {
         self.own.columns_of(shredded, parts)
     }
 
-    /// The column of the file that holds the canonical hashes.
     pub fn hash_column(&self) -> usize {
         self.own.hash_column()
     }
@@ -218,12 +203,10 @@ impl VersionReader {
         place.share(place.reader.stored_bytes(place.row_group))
     }
 
-    /// How many pages of documents a row group has.
     pub fn page_count(&self, row_group: usize) -> usize {
         self.place(row_group).pages().len()
     }
 
-    /// The page that holds a row of a row group.
     pub fn page_of(&self, row_group: usize, row: usize) -> usize {
         let place = self.place(row_group);
         let start = place.part.as_ref().map_or(0, |(rows, _)| rows.start);
@@ -309,17 +292,12 @@ impl VersionReader {
         Some(parts)
     }
 
-    /// One page of documents, if the cache holds it.
     pub async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let place = self.place(row_group);
         let found = place.reader.cached_documents(place.row_group, place.pages().start + page).await;
         found.map(|page| place.within(page))
     }
 
-    /// One page of documents.
-    ///
-    /// # Errors
-    /// When the store fails or the page is damaged.
     pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
         let place = self.place(row_group);
         let page = place.reader.documents(place.row_group, place.pages().start + page).await?;
@@ -328,9 +306,6 @@ impl VersionReader {
 
     /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
     /// At least one, when `pages` is not empty.
-    ///
-    /// # Errors
-    /// When the store fails or a page is damaged.
     pub async fn documents_ahead(
         &self,
         row_group: usize,
@@ -351,12 +326,10 @@ impl VersionReader {
         }
     }
 
-    /// Whether the search text of a row group is in the cache.
     pub fn caches_search(&self, row_group: usize) -> bool {
         self.caches_column(row_group, self.own.footer.schema_columns.search)
     }
 
-    /// Whether the cache has room for the search text of a row group.
     pub fn has_room_for_search(&self, row_group: usize) -> bool {
         self.own.file.cache.has_room_for(self.search_bytes(row_group))
     }
@@ -375,9 +348,6 @@ impl VersionReader {
 
     /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
     /// does not tell, and where what is not in the cache of it is more than the search text.
-    ///
-    /// # Errors
-    /// When the store fails or the index is damaged.
     pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates, StorageError> {
         let Some(edited) = &self.edited else { return self.own.keyword_candidates(segment, plan).await };
         match segment.checked_sub(edited.base.keyword_index().segments().len()) {
@@ -395,9 +365,6 @@ impl VersionReader {
     }
 
     /// The shapes of a row group, if it has any. One request, and a few milliseconds at most; kept in the cache.
-    ///
-    /// # Errors
-    /// When the store fails or the shapes are damaged.
     pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
         let place = self.place(row_group);
         let Some((rows, list)) = place.part.clone() else { return place.reader.shapes(place.row_group).await };

@@ -23,7 +23,6 @@ const LOCAL_REQUESTS: usize = 8;
 const PLANNED_BYTES: u64 = READER_BYTES / 4;
 
 impl FileReader {
-    /// The same reader; it fetches ahead what is wanted.
     pub(in crate::storage) fn reading_ahead(&self, wanted: Wanted) -> FileReader {
         let requests = if self.file.store.is_local() { LOCAL_REQUESTS } else { REMOTE_REQUESTS };
         let ahead = Some(Arc::new(ReadAhead::new(wanted, requests)));
@@ -31,22 +30,18 @@ impl FileReader {
         FileReader { file, footer: self.footer.clone() }
     }
 
-    /// Whether someone waits for the store now, of those who read ahead with this reader.
     pub(in crate::storage) fn waits_for_store(&self) -> bool {
         self.file.ahead.as_ref().is_some_and(|ahead| ahead.is_waited_for())
     }
 
-    /// The columns of the file that hold the parts of a shredded column.
     pub(in crate::storage) fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
         parts.iter().filter_map(|part| self.footer.layout.column_index(shredded, *part)).collect()
     }
 
-    /// The column of the file that holds the canonical hashes.
     pub(in crate::storage) fn hash_column(&self) -> usize {
         self.footer.schema_columns.hash
     }
 
-    /// Bytes of columns of a row group, as stored and decompressed.
     pub(in crate::storage) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
         let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
         chunks.fold((0, 0), |(stored, decompressed), chunk| {
@@ -54,7 +49,6 @@ impl FileReader {
         })
     }
 
-    /// Fetches pages of documents ahead, as far as the cache does not hold them: each by its row group and number.
     pub(in crate::storage) fn pages_ahead(&self, pages: &[(usize, usize)]) {
         let missing = pages.iter().filter(|(row_group, page)| !self.caches_page(*row_group, *page));
         let ranges: Vec<Range<u64>> = missing.map(|(row_group, page)| self.page_range(*row_group, *page)).collect();

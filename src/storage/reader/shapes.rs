@@ -13,15 +13,10 @@ use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::{ShapeIndex, StoredShapes};
 
 impl FileReader {
-    /// Where the shapes lie; nowhere in files that have none.
     pub(in crate::storage) fn shape_index(&self) -> &ShapeIndex {
         &self.footer.shapes
     }
 
-    /// The shapes of a row group, if it has any. One request, and a few milliseconds at most; kept in the cache.
-    ///
-    /// # Errors
-    /// When the store fails or the shapes are damaged.
     pub(in crate::storage) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
         let Some(stored) = self.footer.shapes.get(row_group) else { return Ok(None) };
         let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
@@ -39,7 +34,6 @@ impl FileReader {
         }
     }
 
-    /// Reports shapes that are not those of the search text.
     pub(in crate::storage) fn report_foreign_shapes(&self, row_group: usize) {
         self.blame_shapes(row_group, StorageError::Layout("they are not those of the search text".to_owned()));
     }
@@ -49,9 +43,6 @@ impl FileReader {
     }
 
     /// The shapes of every row group with their checksum.
-    ///
-    /// # Errors
-    /// When the store fails, or a part is damaged.
     pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
         for row_group in self.footer.shapes.row_groups() {
             let Some(StoredShapes { range, checksum }) = self.footer.shapes.get(row_group) else { continue };

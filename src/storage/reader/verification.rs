@@ -10,11 +10,6 @@ use crate::storage::checksums::verify;
 use crate::storage::run::Run;
 
 impl FileReader {
-    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
-    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked.
-    ///
-    /// # Errors
-    /// When the store fails, or a part is damaged.
     pub(in crate::storage) async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
         // The end has been verified when the file was opened, perhaps long ago.
         let size_bytes = self.footer.size_bytes;

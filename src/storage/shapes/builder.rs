@@ -11,7 +11,6 @@ use crate::storage::tree::{Node, PathTree, ROOT, UNKNOWN};
 /// Zstandard level. Shapes are a small part of a file, and compressing them a small part of its making.
 const LEVEL: i32 = 3;
 
-/// Bounds of the shapes of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct ShapeLimits {
     /// A version whose documents take less has no shapes: reading them is cheap.
@@ -60,7 +59,6 @@ pub struct ShapeBuilder {
 }
 
 impl ShapeBuilder {
-    /// A builder for the first row group.
     pub fn new(limits: ShapeLimits) -> ShapeBuilder {
         ShapeBuilder {
             limits,
@@ -82,7 +80,6 @@ impl ShapeBuilder {
         self.open
     }
 
-    /// Adds the next scalar of the row.
     #[inline]
     pub fn add(&mut self, node: Node, kind: ScalarKind) {
         if !self.open {

@@ -30,10 +30,8 @@ struct PathRecord {
 /// Scalars of one place that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalarRun {
-    /// The number of the place.
     pub place: u32,
     pub kind: ScalarKind,
-    /// How many; at least 1.
     pub length: u32,
 }
 
@@ -45,10 +43,6 @@ fn take<'b>(bytes: &mut &'b [u8], length: u32) -> Option<&'b [u8]> {
 }
 
 impl Shapes {
-    /// Reads the shapes of so many rows.
-    ///
-    /// # Errors
-    /// When the bytes are not those of shapes, or of another number of rows.
     pub fn decode(bytes: &[u8], rows: usize) -> Result<Shapes, Damaged> {
         let size = zstd_frame::size(bytes, RAW_BYTES).ok_or(Damaged("they do not tell their size"))?;
         let raw = zstd_frame::decompress(bytes, size).map_err(|_| Damaged("they cannot be decompressed"))?;
@@ -133,17 +127,14 @@ impl Shapes {
         self.codes.len()
     }
 
-    /// How many distinct shapes there are.
     pub fn len(&self) -> usize {
         self.shapes.len()
     }
 
-    /// Whether there is none: no row, then.
     pub fn is_empty(&self) -> bool {
         self.shapes.is_empty()
     }
 
-    /// The number of the shape of a row.
     pub fn shape_of(&self, row: usize) -> usize {
         self.codes.get(row).map_or(0, |code| usize::from(*code))
     }

@@ -12,17 +12,14 @@ pub const SHAPES_KEY: &str = "strata.shapes";
 /// The format of shapes. A reader passes over any other, and reads documents.
 const FORMAT: u32 = 1;
 
-/// The shapes of a file, by row group.
 #[derive(Debug, Default)]
 pub struct ShapeIndex {
     row_groups: Vec<Option<StoredShapes>>,
 }
 
-/// The shapes of a row group in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredShapes {
     pub range: Range<u64>,
-    /// The CRC-32 of these bytes.
     pub checksum: u32,
 }
 
@@ -34,12 +31,10 @@ struct IndexRecord {
 }
 
 impl ShapeIndex {
-    /// Adds the next row group.
     pub fn add(&mut self, shapes: Option<StoredShapes>) {
         self.row_groups.push(shapes);
     }
 
-    /// Whether no row group has shapes.
     pub fn is_empty(&self) -> bool {
         self.row_groups.iter().all(Option::is_none)
     }
@@ -60,9 +55,6 @@ impl ShapeIndex {
 
     /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another
     /// format are none.
-    ///
-    /// # Errors
-    /// When shapes lie outside of the file, or are those of other row groups.
     pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex, StorageError> {
         let damaged = || StorageError::Layout("its footer is damaged: its shapes have no place".to_owned());
         let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;

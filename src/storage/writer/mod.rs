@@ -58,7 +58,6 @@ pub const OUTLINE_CHUNKS: usize = 1_024;
 /// their encoding. Where a segment lies does not depend on how fast threads are.
 const INDEX_LAG: usize = 2;
 
-/// How a version is written.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
     /// Workers that shred and encode.
@@ -94,7 +93,6 @@ impl Default for WriteOptions {
 /// A version file that is written, durable, and not yet in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes of the object.
     pub size_bytes: u64,
     pub entity_count: u64,
     /// Hex SHA-256 of the documents ([`Layout::content_sha256`]).
@@ -135,7 +133,6 @@ pub fn write_version(
 pub struct EditedList {
     /// The file that the other entities lie in.
     pub base: BaseFile,
-    /// The list, in order.
     pub pieces: Vec<Piece>,
     /// What the base says of its columns, some of which may be retired.
     pub layout: Layout,
@@ -143,9 +140,6 @@ pub struct EditedList {
 }
 
 /// Writes the file of an edited list, whose own entities are spooled, to `path`. Blocks, as [`write_version`].
-///
-/// # Errors
-/// As [`write_version`].
 pub fn write_edited(
     store: &Store,
     path: &ObjectPath,
@@ -169,7 +163,6 @@ pub fn write_edited(
     write_file(store, path, &layout, (told, spooled.into_lines(), own_bytes), options, runtime, &|_| {})
 }
 
-/// Writes entities of so many bytes, with their profile, to `path`.
 fn write_file(
     store: &Store,
     path: &ObjectPath,
@@ -314,7 +307,6 @@ fn encode(
     finish(file, told, layout, &index, &shapes, outline, &passing)
 }
 
-/// The thread that makes the keyword index.
 struct Indexing {
     /// Takes the search texts of each row group.
     texts: SyncSender<SearchTexts>,
@@ -343,7 +335,6 @@ impl Indexing {
     }
 }
 
-/// Puts a segment into the file, if there is one.
 fn append_segment(
     segment: Option<IndexedRowGroups>,
     file: &mut SerializedFileWriter<Sink>,
@@ -357,7 +348,6 @@ fn append_segment(
     Ok(())
 }
 
-/// Puts the shapes of a row group into the file.
 fn append_shapes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<StoredShapes, StorageError> {
     let start = file.bytes_written() as u64;
     // Other readers pass over what no column points to.
@@ -405,7 +395,6 @@ fn finish(
     Ok(file.into_inner()?)
 }
 
-/// Puts the outline into the file.
 fn append_outline(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<Option<OutlinePlace>, StorageError> {
     let place = OutlinePlace::of(file.bytes_written() as u64, bytes);
     // Other readers pass over what no column points to.

@@ -14,13 +14,10 @@ use crate::storage::shapes::builder::ShapeLimits;
 use crate::storage::shred::Shredder;
 use crate::storage::spool::Lines;
 
-/// Rows shredded and encoded at a time.
 const BATCH_ROWS: usize = 2_048;
 
-/// What is collected beside the columns.
 #[derive(Clone, Copy)]
 pub(super) struct Collects {
-    /// Search texts, for the keyword index.
     pub(super) texts: bool,
     pub(super) shapes: Option<ShapeLimits>,
 }
@@ -30,7 +27,6 @@ pub(in crate::storage) fn is_full_row_group(rows: usize, bytes: usize, most_rows
     rows >= most_rows || bytes >= ROW_GROUP_BYTES
 }
 
-/// The next documents, up to the bounds of a row group.
 pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>, StorageError> {
     let mut text = Vec::with_capacity(ROW_GROUP_BYTES + (ROW_GROUP_BYTES >> 4));
     let mut offsets = vec![0];

@@ -16,7 +16,6 @@ use crate::storage::store::Store;
 
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
-/// Upload parts in flight at once.
 const UPLOADS: usize = 3;
 
 /// Where the file's bytes go: summed, collected into parts, sent to an upload task.

@@ -38,7 +38,6 @@ impl Default for SegmentLimits {
     }
 }
 
-/// A segment that is built.
 pub struct Segment {
     pub header: Header,
     pub bytes: Vec<u8>,
@@ -51,7 +50,6 @@ pub struct SegmentBuilder {
     table: EntryTable,
     /// Numbers of the entries of the rows, one row after the other.
     numbers: Vec<u32>,
-    /// Where the numbers of each row end.
     ends: Vec<u32>,
     long: [LongTexts; 3],
     text_bytes: u64,
@@ -78,7 +76,6 @@ impl LongTexts {
 }
 
 impl SegmentBuilder {
-    /// A builder of a segment without rows.
     pub fn new(limits: SegmentLimits) -> SegmentBuilder {
         SegmentBuilder {
             limits,
@@ -91,7 +88,6 @@ impl SegmentBuilder {
         }
     }
 
-    /// Adds the next row, by its search text.
     pub fn push(&mut self, text: &[u8]) {
         let row = self.ends.len() as u32;
         self.text_bytes += text.len() as u64;
@@ -292,7 +288,6 @@ impl SegmentBuilder {
 
 /// Sorted entries of two and more rows.
 struct EntryRows {
-    /// Their numbers in the table.
     numbers: Vec<u32>,
     /// Their rows, one entry's after the other's.
     rows: Vec<u32>,

@@ -11,13 +11,11 @@ const BLOCK_BYTES: usize = 1 << 10;
 
 const HASH_BITS: u32 = 12;
 
-/// Bytes that are hashed together.
 const GRAM: usize = 3;
 
 /// How many of a needle are asked for: they reach no further than into the block behind.
 const MOST_GRAMS: usize = 32;
 
-/// The bitmaps of one text.
 #[derive(Debug)]
 pub(super) struct Grams {
     blocks: usize,

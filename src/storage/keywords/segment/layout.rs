@@ -42,9 +42,7 @@ pub enum Part {
     Dictionary,
     /// Entries in the order of their rows.
     Texts,
-    /// The checksums of the blocks of lists.
     Checksums,
-    /// The lists of the dictionary's entries.
     Lists,
 }
 
@@ -92,7 +90,6 @@ impl Lengths {
     }
 }
 
-/// Where the sections of a segment lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     rows: usize,
@@ -101,9 +98,6 @@ pub struct Header {
 
 impl Header {
     /// The header of a segment of so many rows, by the lengths of its sections, by class.
-    ///
-    /// # Errors
-    /// When no segment has so many rows.
     pub fn try_new(rows: usize, lengths: [Lengths; 3]) -> Result<Header, Damaged> {
         match rows <= MAX_ROWS {
             true => Ok(Header { rows, lengths }),
@@ -115,7 +109,6 @@ impl Header {
         self.rows
     }
 
-    /// The lengths of the sections, by class.
     pub fn lengths(&self) -> &[Lengths; 3] {
         &self.lengths
     }

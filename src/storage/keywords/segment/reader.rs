@@ -18,19 +18,14 @@ use crate::storage::layout::SEPARATOR;
 /// What a needle is looked for in, of one class: decoded, to be kept for many needles.
 #[derive(Debug)]
 pub struct Entries {
-    /// The entries of two and more rows.
     pub dictionary: Dictionary,
     /// Those of one row, and long ones.
     pub texts: Texts,
-    /// The CRC-32 of each block of lists.
     pub checksums: Vec<u32>,
 }
 
 impl Entries {
     /// Decodes the [entries](Header::entries_range) of a class, of a segment with this header.
-    ///
-    /// # Errors
-    /// When the bytes are none.
     pub fn decode(header: &Header, class: Class, bytes: &[u8]) -> Result<Entries, Damaged> {
         let start = header.entries_range(class).start;
         let section = |part| {
@@ -66,9 +61,6 @@ pub struct Dictionary {
 
 impl Dictionary {
     /// Decodes the dictionary of a class, of a segment with this header.
-    ///
-    /// # Errors
-    /// When the bytes are none, or the lists have another length than its entries need.
     pub fn decode(header: &Header, class: Class, bytes: &[u8]) -> Result<Dictionary, Damaged> {
         const PART: &str = "dictionary";
         let damaged = |cause| Damaged::new(PART, cause);
@@ -121,9 +113,6 @@ pub struct Texts {
 
 impl Texts {
     /// Decodes the texts of a segment with this header.
-    ///
-    /// # Errors
-    /// When the bytes are none.
     pub fn decode(header: &Header, bytes: &[u8]) -> Result<Texts, Damaged> {
         const PART: &str = "texts";
         let (text, mut ends) = unpack(PART, bytes, MAX_ROWS)?;
@@ -158,7 +147,6 @@ pub struct Sections<'a> {
 /// Bytes of a section of lists, as they lie in the segment. A list may go on in the ones that follow without a gap.
 #[derive(Clone, Copy, Debug)]
 pub struct ListBytes<'a> {
-    /// Where they begin in the section.
     pub start: u32,
     pub bytes: &'a [u8],
 }
@@ -166,7 +154,6 @@ pub struct ListBytes<'a> {
 /// Rows that may hold a needle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// The rows that hold it.
     Exact(FixedBitSet),
     /// The rows that may hold it: their search text tells.
     Candidates(FixedBitSet),
@@ -193,9 +180,6 @@ struct FoundPiece {
 }
 
 /// Looks for the pieces of a plan in the dictionaries of a segment with this header.
-///
-/// # Errors
-/// When a section is missing of a class that [`Header::classes_needed`] names.
 pub fn find(header: &Header, plan: &Plan, sections: &Sections<'_>) -> Result<Found, Damaged> {
     let rows = header.rows();
     let exact = matches!(plan, Plan::Exact(_));
@@ -241,7 +225,6 @@ impl Found {
         self.pieces.is_empty()
     }
 
-    /// How many pieces tell rows apart.
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -265,9 +248,6 @@ impl Found {
     }
 
     /// Those of the candidates so far that have a piece, too; all of its rows if there are no candidates so far.
-    ///
-    /// # Errors
-    /// When a section is missing that is needed, or the lists are damaged.
     pub fn narrow(
         &self,
         candidates: Option<FixedBitSet>,

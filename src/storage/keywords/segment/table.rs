@@ -12,7 +12,6 @@ use crate::storage::keywords::cut::Class;
 /// Entries up to so many bytes are kept in their record, so that most look-ups need no other memory.
 const SHORT_BYTES: usize = 16;
 
-/// An entry that the table holds.
 pub(super) struct Entry {
     /// The bytes of a short one, and zeros. Of a longer one, the first of the pair is where its bytes begin.
     key: [u64; 2],
@@ -33,12 +32,10 @@ impl Entry {
     }
 }
 
-/// Entries that are looked for together.
 pub(super) const TOGETHER: usize = 64;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// An entry that is looked for.
 #[derive(Clone, Copy)]
 struct Wanted {
     key: [u64; 2],
@@ -60,7 +57,6 @@ pub(super) struct EntryTable {
     /// High half: of the hash. Low half: the entry's number and 1; 0 where there is none.
     slots: Vec<u64>,
     entries: Vec<Entry>,
-    /// The bytes of longer entries.
     long: Vec<u8>,
 }
 
@@ -176,7 +172,6 @@ impl EntryTable {
         &self.entries
     }
 
-    /// Appends the bytes of an entry.
     pub(super) fn bytes_into(&self, entry: &Entry, out: &mut Vec<u8>) {
         let length = usize::from(entry.length);
         if length <= SHORT_BYTES {
@@ -188,7 +183,6 @@ impl EntryTable {
         }
     }
 
-    /// Orders two entries by their bytes.
     pub(super) fn compare(&self, one: &Entry, other: &Entry) -> Ordering {
         // No entry has a byte 0, so zeros behind a short one sort it first.
         let first = |entry: &Entry| match usize::from(entry.length) {
