@@ -28,10 +28,8 @@ use memchr::memmem;
 
 use super::StorageError;
 
-/// Where the checksums of the parts lie in the key-value metadata of the Parquet footer.
 pub const CHECKSUMS_KEY: &str = "strata.checksums";
 
-/// Where the seal lies there.
 pub const SEAL_KEY: &str = "strata.seal";
 
 /// The prefix of the seal's value, by which it is found before the footer is parsed.
@@ -43,9 +41,7 @@ const CHECKSUM_DIGITS: usize = 8;
 
 /// The checksum of some bytes: CRC-32 as in Ethernet, gzip and Parquet.
 pub(super) fn checksum(bytes: &[u8]) -> u32 {
-    let mut running = Running::default();
-    running.update(bytes);
-    running.finish()
+    crc32fast::hash(bytes)
 }
 
 pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<(), StorageError> {
@@ -55,20 +51,6 @@ pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<(), StorageError> {
     }
 }
 
-#[derive(Clone, Default)]
-pub(super) struct Running(Hasher);
-
-impl Running {
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(super) fn finish(&self) -> u32 {
-        self.0.clone().finalize()
-    }
-}
-
-/// Reads the value under [`CHECKSUMS_KEY`]: the checksums of the parts of a file, in their order.
 pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>, StorageError> {
     let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
     let digits = text.as_bytes().chunks(CHECKSUM_DIGITS);
@@ -80,7 +62,7 @@ pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>, StorageError> {
 #[derive(Default)]
 pub(super) struct Tally {
     at: u64,
-    running: Running,
+    running: Hasher,
     /// Where parts begin and end, in order, as far as bytes have not passed; `true` where one ends.
     cuts: VecDeque<(u64, bool)>,
     /// Where the part ends that was announced last.
@@ -108,7 +90,7 @@ impl Tally {
             }
             let (part, rest) = bytes.split_at(length);
             self.running.update(part);
-            let checksum = std::mem::take(&mut self.running).finish();
+            let checksum = std::mem::take(&mut self.running).finalize();
             if ends {
                 self.checksums.push(checksum);
             }
@@ -138,7 +120,6 @@ impl Tally {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seal {
-    /// Offset of the first byte that it covers.
     pub start: u64,
     checksum: u32,
     /// Where its digits stand among the bytes that it was found in.
@@ -183,11 +164,11 @@ impl Seal {
     }
 
     fn checksum_of(&self, end: &[u8]) -> Option<u32> {
-        let mut running = Running::default();
+        let mut running = Hasher::new();
         running.update(end.get(..self.digits)?);
         running.update(&[b'0'; CHECKSUM_DIGITS]);
         running.update(end.get(self.digits + CHECKSUM_DIGITS..)?);
-        Some(running.finish())
+        Some(running.finalize())
     }
 }
 

@@ -8,39 +8,30 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use crc32fast::Hasher;
 use sha2::{Digest, Sha256};
 
 use super::budget::SpoolCharge;
-use super::checksums::Running;
 use super::profile::ProfileBuilder;
 use super::{StorageError, temporary};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The SHA-256 of all lines of a spool, taken as they come.
-#[derive(Default)]
-pub struct ContentHash(Sha256);
-
-impl ContentHash {
-    pub fn update(&mut self, lines: &[u8]) {
-        self.0.update(lines);
-    }
-}
-
 pub struct Spool {
     charge: SpoolCharge,
     file: BufWriter<File>,
     profile: ProfileBuilder,
-    content: ContentHash,
-    checksum: Running,
+    content: Sha256,
+    checksum: Hasher,
 }
 
 /// A finished spool: its profile, and the entities to be read once more.
 pub struct Spooled {
     charge: SpoolCharge,
     file: File,
-    profile: ProfileBuilder,
-    content_sha256: String,
+    pub profile: ProfileBuilder,
+    /// Of all lines, in hexadecimal digits.
+    pub content_sha256: String,
     checksum: u32,
 }
 
@@ -52,8 +43,8 @@ impl Spool {
             charge,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
             profile: ProfileBuilder::new(),
-            content: ContentHash::default(),
-            checksum: Running::default(),
+            content: Sha256::new(),
+            checksum: Hasher::new(),
         })
     }
 
@@ -87,31 +78,23 @@ impl Spool {
     }
 
     /// As [`Spool::finish`], with the hash of all lines.
-    pub fn finish_with(self, content: ContentHash) -> Result<Spooled, StorageError> {
+    pub fn finish_with(self, content: Sha256) -> Result<Spooled, StorageError> {
         let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
         file.seek(SeekFrom::Start(0))?;
         Ok(Spooled {
             charge: self.charge,
             file,
             profile: self.profile,
-            content_sha256: hex::encode(content.0.finalize()),
-            checksum: self.checksum.finish(),
+            content_sha256: hex::encode(content.finalize()),
+            checksum: self.checksum.finalize(),
         })
     }
 }
 
 impl Spooled {
-    pub fn profile(&self) -> &ProfileBuilder {
-        &self.profile
-    }
-
-    pub fn content_sha256(&self) -> &str {
-        &self.content_sha256
-    }
-
     pub fn into_lines(self) -> Lines {
         let file = BufReader::with_capacity(BUFFER_BYTES, self.file);
-        Lines { _charge: self.charge, file, written: self.checksum, read: Running::default() }
+        Lines { _charge: self.charge, file, written: self.checksum, read: Hasher::new() }
     }
 }
 
@@ -120,7 +103,7 @@ pub struct Lines {
     file: BufReader<File>,
     /// The checksum of all lines as they were written.
     written: u32,
-    read: Running,
+    read: Hasher,
 }
 
 impl Lines {
@@ -132,7 +115,7 @@ impl Lines {
         let start = out.len();
         let read = self.file.read_until(b'\n', out)?;
         if read == 0 {
-            return match self.read.finish() == self.written {
+            return match self.read.clone().finalize() == self.written {
                 true => Ok(None),
                 false => Err(std::io::Error::other("it was damaged on the disk").into()),
             };

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -21,7 +22,7 @@ use crate::service::refresh::threads::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;
-use crate::storage::spool::{ContentHash, Spool, Spooled};
+use crate::storage::spool::{Spool, Spooled};
 
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]
@@ -181,8 +182,8 @@ fn decode(
     let (hash, warnings) = std::thread::scope(|scope| {
         let first = &first;
         // Decoding and hashing take about as long as the profile.
-        let work = move || -> Result<(ContentHash, Vec<String>), SourceError> {
-            let (mut work, mut hash) = (Work::default(), ContentHash::default());
+        let work = move || -> Result<(Sha256, Vec<String>), SourceError> {
+            let (mut work, mut hash) = (Work::default(), Sha256::new());
             hash.update(first);
             loop {
                 let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);

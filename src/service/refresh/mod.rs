@@ -324,7 +324,7 @@ impl Refreshes {
     ) -> Result<Made, RefreshError> {
         crash::point("refresh.spooled");
         progress.stage.set(RefreshStage::Writing);
-        let alike = before.filter(|file| file.content_hash == spooled.content_sha256());
+        let alike = before.filter(|file| file.content_hash == spooled.content_sha256);
         if let Some(file) = alike
             && self.files.is_sound(&file).await?
         {

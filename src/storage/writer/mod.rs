@@ -62,7 +62,6 @@ const INDEX_LAG: usize = 2;
 pub struct WriteOptions {
     /// Workers that shred and encode.
     pub threads: usize,
-    /// Which paths get a shredded column by themselves.
     pub shredding: ShreddingBounds,
     /// Which paths do and do not get one whatever these are.
     pub index: IndexSettings,
@@ -112,14 +111,14 @@ pub fn write_version(
     runtime: &Handle,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Written, StorageError> {
-    let profile = spooled.profile();
+    let profile = &spooled.profile;
     let choice = profile.choose_shredded(&options.shredding, &options.index);
     let told = profile.describe(&choice, &options.index).encode(profile.columns().as_ref())?;
     let layout = Arc::new(Layout {
         format_version: FORMAT_VERSION,
         entity_count: profile.entities(),
         document_bytes: profile.document_bytes(),
-        content_sha256: spooled.content_sha256().to_owned(),
+        content_sha256: spooled.content_sha256.clone(),
         index: options.index.clone(),
         shredded_columns: choice.shredded_columns,
         edit: None,
@@ -128,10 +127,8 @@ pub fn write_version(
     write_file(store, path, &layout, (&told, spooled.into_lines(), own_bytes), options, runtime, progress)
 }
 
-/// What makes an edited list, beside the own entities of its file.
 #[derive(Clone, Debug)]
 pub struct EditedList {
-    /// The file that the other entities lie in.
     pub base: BaseFile,
     pub pieces: Vec<Piece>,
     /// What the base says of its columns, some of which may be retired.
@@ -149,7 +146,7 @@ pub fn write_edited(
     options: &WriteOptions,
     runtime: &Handle,
 ) -> Result<Written, StorageError> {
-    let own_sha256 = spooled.content_sha256().to_owned();
+    let own_sha256 = spooled.content_sha256.clone();
     let edit = Edit { base: list.base.clone(), own_sha256, pieces: list.pieces.clone() };
     let layout = Arc::new(Layout {
         format_version: FORMAT_VERSION,
@@ -159,7 +156,7 @@ pub fn write_edited(
         edit: Some(edit),
         ..list.layout.clone()
     });
-    let own_bytes = spooled.profile().document_bytes();
+    let own_bytes = spooled.profile.document_bytes();
     write_file(store, path, &layout, (told, spooled.into_lines(), own_bytes), options, runtime, &|_| {})
 }
 
@@ -231,7 +228,11 @@ fn encode(
             outline = None;
         }
         shapes.add(match row_group.shapes {
-            Some(bytes) => Some(append_shapes(&bytes, file)?),
+            Some(bytes) => {
+                let start = append_bytes(&bytes, file)?;
+                let range = start..start + bytes.len() as u64;
+                Some(StoredShapes { range, checksum: checksums::checksum(&bytes) })
+            }
             None => None,
         });
         entities += row_group.rows;
@@ -308,7 +309,6 @@ fn encode(
 }
 
 struct Indexing {
-    /// Takes the search texts of each row group.
     texts: SyncSender<SearchTexts>,
     /// For each row group the segment that ends with it, if one does; then the one that ends with the file.
     segments: Receiver<Option<IndexedRowGroups>>,
@@ -340,19 +340,16 @@ fn append_segment(
     file: &mut SerializedFileWriter<Sink>,
     index: &mut KeywordIndex,
 ) -> Result<(), StorageError> {
-    let Some(IndexedRowGroups { row_groups, mut segment }) = segment else { return Ok(()) };
-    let offset = file.bytes_written() as u64;
-    // Other readers pass over what no column points to.
-    file.write_all(&std::mem::take(&mut segment.bytes))?;
-    index.add(offset, row_groups, segment);
+    let Some(IndexedRowGroups { row_groups, segment }) = segment else { return Ok(()) };
+    index.add(append_bytes(&segment.bytes, file)?, row_groups, segment);
     Ok(())
 }
 
-fn append_shapes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<StoredShapes, StorageError> {
-    let start = file.bytes_written() as u64;
-    // Other readers pass over what no column points to.
+/// Writes bytes that no column points to, so that other readers pass over them. Gives their offset.
+fn append_bytes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<u64, StorageError> {
+    let offset = file.bytes_written() as u64;
     file.write_all(bytes)?;
-    Ok(StoredShapes { range: start..start + bytes.len() as u64, checksum: checksums::checksum(bytes) })
+    Ok(offset)
 }
 
 /// Writes what stands behind the row groups: the profile, the outline, and the footer with the checksums.
@@ -365,9 +362,7 @@ fn finish(
     outline: Option<OutlineBuilder>,
     passing: &Mutex<Passing>,
 ) -> Result<Sink, StorageError> {
-    // Other readers pass over what no column points to.
-    let location = ProfileLocation::of(file.bytes_written() as u64, told);
-    file.write_all(told)?;
+    let location = ProfileLocation::of(append_bytes(told, &mut file)?, told);
     let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
     let mut texts = Texts::from([(PROFILE_KEY.to_owned(), location)]);
     if !index.is_empty() {
@@ -382,7 +377,10 @@ fn finish(
     // It is among the properties of the file.
     texts.insert(METADATA_KEY.to_owned(), metadata_text(layout)?);
     let place = match outline {
-        Some(outline) => append_outline(&outline.finish(&texts)?, &mut file)?,
+        Some(outline) => {
+            let bytes = outline.finish(&texts)?;
+            OutlinePlace::of(append_bytes(&bytes, &mut file)?, &bytes)
+        }
         None => None,
     };
     file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(passing).tally.text()));
@@ -393,13 +391,6 @@ fn finish(
     let place = place.map_or_else(String::new, |place| place.text());
     file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), Seal::unset(start) + &place));
     Ok(file.into_inner()?)
-}
-
-fn append_outline(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<Option<OutlinePlace>, StorageError> {
-    let place = OutlinePlace::of(file.bytes_written() as u64, bytes);
-    // Other readers pass over what no column points to.
-    file.write_all(bytes)?;
-    Ok(place)
 }
 
 /// Announces the parts of a row group that begins at an offset. Gives its pages of documents, and the checksums of its

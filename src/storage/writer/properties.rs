@@ -49,31 +49,19 @@ pub(super) fn properties(layout: &Layout) -> Result<WriterProperties, StorageErr
                 parts.extend(["list".to_owned(), "element".to_owned()]);
             }
             let path = ColumnPath::new(parts);
-            match kind {
-                ShreddedPart::Text => {
-                    let distinct = if shredded.dictionary { DISTINCT } else { ROW_GROUP_ROWS };
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
-                        .set_column_bloom_filter_enabled(path.clone(), true)
-                        .set_column_bloom_filter_max_ndv(path.clone(), distinct as u64)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Kind => {
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), true)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Number => {
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Exact => {
-                    builder = builder
-                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
-                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
-                }
-                ShreddedPart::Remainder => {}
+            let dictionary = match kind {
+                ShreddedPart::Remainder => continue,
+                ShreddedPart::Kind => true,
+                ShreddedPart::Text | ShreddedPart::Exact | ShreddedPart::Number => shredded.dictionary,
+            };
+            builder = builder
+                .set_column_dictionary_enabled(path.clone(), dictionary)
+                .set_column_statistics_enabled(path.clone(), EnabledStatistics::Chunk);
+            if kind == ShreddedPart::Text {
+                let distinct = if shredded.dictionary { DISTINCT } else { ROW_GROUP_ROWS };
+                builder = builder
+                    .set_column_bloom_filter_enabled(path.clone(), true)
+                    .set_column_bloom_filter_max_ndv(path, distinct as u64);
             }
         }
     }

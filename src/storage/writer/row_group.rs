@@ -47,9 +47,7 @@ pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<St
 pub(super) struct RowGroup {
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrowColumnChunk>,
-    /// For the keyword index, where there is to be one.
     pub(super) texts: Option<SearchTexts>,
-    /// As they are stored, where there are any.
     pub(super) shapes: Option<Vec<u8>>,
 }
 
