@@ -160,7 +160,7 @@ fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
         Predicate::Compare(compare) => access::needle(compare).iter().map(|needle| Plan::of(needle)).collect(),
     };
     let work = |plan: &Plan| match plan {
-        Plan::Exact(piece) if piece.bytes().len() < 3 => documents / DEAR_DIVISOR,
+        Plan::Exact(piece) if piece.bytes.len() < 3 => documents / DEAR_DIVISOR,
         Plan::Exact(piece) if piece.may_be_in(Class::Hexadecimal) => documents / HEXADECIMAL_DIVISOR,
         Plan::Exact(_) => documents / WORD_DIVISOR,
         Plan::Pieces(_) => documents / DEAR_DIVISOR,

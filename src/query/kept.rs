@@ -43,7 +43,7 @@ pub(super) async fn read_off(reader: &VersionReader, request: &ReadRequest) -> O
     let positions: Vec<u64> = match (OrderSpec::of(request, &reshape), GroupSpec::of(request, &reshape)) {
         (None, Some(groups)) => {
             let firsts = kept_firsts(reader, &groups).await?;
-            let found = firsts.len().saturating_sub(offset).min(limit);
+            let found = firsts.count().saturating_sub(offset).min(limit);
             if request.count {
                 return Some(Outcome::Count(found as u64));
             }

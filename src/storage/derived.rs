@@ -45,7 +45,6 @@ pub struct PathCodes {
     /// The code of nothing reached, where it occurs.
     pub nothing: Option<u16>,
     pub null: Option<u16>,
-    /// The code of one empty string.
     pub empty: Option<u16>,
 }
 
@@ -83,7 +82,6 @@ pub enum Firsts {
 }
 
 impl Firsts {
-    /// The positions whose bits are set.
     pub fn of(bits: BooleanBuffer) -> Firsts {
         let count = bits.count_set_bits();
         if count * size_of::<u32>() <= bits.len() / 8 {
@@ -92,18 +90,13 @@ impl Firsts {
         Firsts::Bits(bits, count)
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         match self {
             Firsts::List(positions) => positions.len(),
             Firsts::Bits(_, count) => *count,
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The first entities among these positions.
     pub fn within(&self, positions: Range<usize>) -> Vec<u64> {
         match self {
             Firsts::List(list) => {
@@ -155,7 +148,6 @@ pub struct ColumnOrder {
     positions: Vec<u32>,
     /// A bit for each place in `positions` that has a value: set where another value begins.
     starts: Vec<u64>,
-    /// How many have a value to sort by.
     sortable: usize,
     holds_empty: bool,
 }
@@ -166,12 +158,8 @@ impl ColumnOrder {
         ColumnOrder { positions, starts, sortable, holds_empty }
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.positions.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.positions.is_empty()
     }
 
     pub fn holds_empty(&self) -> bool {
@@ -207,7 +195,7 @@ pub struct OrderCursor {
 
 impl OrderCursor {
     pub fn new(order: Arc<ColumnOrder>, descending: bool) -> OrderCursor {
-        let (sortable, count) = (order.sortable, order.len());
+        let (sortable, count) = (order.sortable, order.count());
         match descending {
             false => OrderCursor { order, run: 0..count, left: 0, last: 0..0 },
             true => OrderCursor { order, run: 0..0, left: sortable, last: sortable..count },
@@ -271,7 +259,7 @@ mod tests {
             let all: Vec<u64> = (0..200_000).step_by(every).collect();
             let firsts = Firsts::of(bits);
             assert_eq!(matches!(firsts, Firsts::List(_)), every == 1_000);
-            assert_eq!(firsts.len(), all.len());
+            assert_eq!(firsts.count(), all.len());
             assert_eq!(firsts.window(0, usize::MAX), all);
             assert!(firsts.window(all.len(), 7).is_empty());
             for (skip, most) in [(0, 0), (0, 3), (150, 40), (all.len() - 2, 9)] {

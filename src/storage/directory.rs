@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::priority::{Priority, processors};
-use crate::storage::StorageError;
+use crate::storage::{StorageError, StoreSilent};
 
 /// How long a file is waited for: less than a query may take (`query.timeout_s`), so that the cause is told.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,7 +50,7 @@ async fn ask_within<T: Send + 'static>(
     file: PathBuf,
     asked: BoxFuture<'static, T>,
 ) -> Result<T, StorageError> {
-    let silent = || Err(StorageError::silent());
+    let silent = || Err(StorageError::Silent(StoreSilent));
     if SilentFiles::locked().is_left_alone(&file) {
         return silent();
     }

@@ -2,29 +2,37 @@
 //! same call works again when it is back.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 
 use super::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilent};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
+    #[error("a disk is full")]
     DiskFull,
-    /// The process, or the machine, has no file descriptors left.
+    #[error("there are no file descriptors left")]
     Descriptors,
+    #[error("the system has no memory left")]
     Memory,
+    #[error("the system starts no further thread: there is no memory, or there are too many")]
     Threads,
     /// The disk takes no writes, or does not let this process read.
+    #[error("the disk refuses access")]
     Denied,
     /// An S3 store refuses a request, for which the credentials lack this permission, where that is known.
+    #[error("the S3 store of the version files refuses access: the credentials lack {}", lacked(*.0))]
     Forbidden(Option<&'static str>),
-    /// An S3 store does not accept the credentials.
+    #[error("the S3 store of the version files does not accept the credentials")]
     Credentials,
     /// The store does not answer, or answers that it cannot.
+    #[error("the store of the version files does not answer")]
     Unreachable,
+    #[error("the store of the version files is missing")]
     Gone,
+    #[error("the data directory is missing")]
     NoDirectory,
     /// The directory of temporary files cannot be used, for another reason than those above.
+    #[error("the directory of temporary files cannot be used{}", unusable(*.0))]
     NoTemporaryFiles(io::ErrorKind),
 }
 
@@ -48,7 +56,6 @@ impl Shortage {
         None
     }
 
-    /// Seconds after which it is worth another try.
     pub fn retry_after_s(self) -> u64 {
         match self {
             Shortage::Descriptors
@@ -66,37 +73,19 @@ impl Shortage {
     }
 }
 
-impl fmt::Display for Shortage {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Shortage::DiskFull => "a disk is full",
-            Shortage::Descriptors => "there are no file descriptors left",
-            Shortage::Memory => "the system has no memory left",
-            Shortage::Threads => "the system starts no further thread: there is no memory, or there are too many",
-            Shortage::Denied => "the disk refuses access",
-            Shortage::Forbidden(Some(permission)) => {
-                let lack = "the S3 store of the version files refuses access: the credentials lack the permission";
-                return write!(formatter, "{lack} {permission}");
-            }
-            Shortage::Forbidden(None) => {
-                "the S3 store of the version files refuses access: the credentials lack a permission"
-            }
-            Shortage::Credentials => "the S3 store of the version files does not accept the credentials",
-            Shortage::Unreachable => "the store of the version files does not answer",
-            Shortage::Gone => "the store of the version files is missing",
-            Shortage::NoDirectory => "the data directory is missing",
-            Shortage::NoTemporaryFiles(kind) => {
-                let reason = match kind {
-                    io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": something else is in its place",
-                    io::ErrorKind::PermissionDenied => ": the disk refuses access",
-                    io::ErrorKind::ReadOnlyFilesystem => ": the disk takes no writes",
-                    // The log tells the cause.
-                    _ => "",
-                };
-                return write!(formatter, "the directory of temporary files cannot be used{reason}");
-            }
-        })
+fn unusable(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": something else is in its place",
+        io::ErrorKind::PermissionDenied => ": the disk refuses access",
+        io::ErrorKind::ReadOnlyFilesystem => ": the disk takes no writes",
+        // The log tells the cause.
+        _ => "",
     }
+}
+
+/// The permission that credentials lack.
+fn lacked(permission: Option<&str>) -> String {
+    permission.map_or_else(|| "a permission".to_owned(), |permission| format!("the permission {permission}"))
 }
 
 impl StorageError {
@@ -231,8 +220,8 @@ mod tests {
             ),
             (StorageError::Shared(Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
             (StorageError::gone("another"), Some(Shortage::Gone)),
-            (StorageError::silent(), Some(Shortage::Unreachable)),
-            (StorageError::Shared(Arc::new(StorageError::silent())), Some(Shortage::Unreachable)),
+            (StorageError::Silent(StoreSilent), Some(Shortage::Unreachable)),
+            (StorageError::Shared(Arc::new(StorageError::Silent(StoreSilent))), Some(Shortage::Unreachable)),
             (io::Error::from(DirectoryGone).into(), Some(Shortage::NoDirectory)),
             (StorageError::Shared(Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
             (StorageError::Worker, None),

@@ -17,7 +17,7 @@ use super::StorageError;
 use super::layout::{Layout, SEARCH, SEPARATOR, ShreddedKind, ShreddedPart};
 use super::shapes::ScalarKind;
 use super::shapes::builder::{ShapeBuilder, ShapeLimits};
-use super::tree::{Found, PathTree, ROOT, UNKNOWN};
+use super::tree::{Found, Node, PathTree, UNKNOWN};
 use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 
 /// Turns documents into record batches of [`Layout::schema`]. One per worker; it keeps its buffers.
@@ -28,7 +28,6 @@ pub struct Shredder {
     shredded_of_node: Vec<usize>,
     shredded_columns: Vec<ShreddedBuilders>,
     shapes: Option<ShapeBuilder>,
-    /// Bytes of the documents of the row group so far.
     document_bytes: u64,
     canonical: CanonicalForm,
     /// Memory for the next search texts: fresh pages cost more than what is written to them.
@@ -49,21 +48,14 @@ struct ShreddedBuilders {
 }
 
 impl Shredder {
-    /// A shredder for files of this layout, which collects shapes where there are limits for them.
     pub fn new(layout: &Layout, shapes: Option<ShapeLimits>) -> Shredder {
         let mut tree = PathTree::new(usize::MAX, usize::MAX);
         let mut shredded_of_node = vec![usize::MAX];
-        let mut escaped = Vec::new();
         // Those that are retired hold nothing.
         let asked = layout.shredded_columns.iter().enumerate().filter(|(_, shredded)| !shredded.retired);
         for (number, shredded) in asked {
-            let mut node = ROOT;
-            for key in &shredded.keys {
-                escaped.clear();
-                document::escape_into(key, &mut escaped);
-                node = tree.insert(node, &escaped);
-            }
-            shredded_of_node.resize(tree.len(), usize::MAX);
+            let node = tree.insert_path(&shredded.keys);
+            shredded_of_node.resize(tree.node_count(), usize::MAX);
             shredded_of_node[node as usize] = number;
         }
         tree.bound(shapes.map_or(usize::MAX, |limits| limits.paths));
@@ -169,16 +161,7 @@ impl Shredder {
 /// The shredded columns that cannot hold what an entity has at their paths, and are not retired.
 pub fn conflicts(layout: &Layout, document: &[u8]) -> Vec<usize> {
     let mut tree = PathTree::new(usize::MAX, usize::MAX);
-    let columns = layout.shredded_columns.iter();
-    let nodes: Vec<u32> = columns
-        .map(|shredded| {
-            shredded.keys.iter().fold(ROOT, |node, key| {
-                let mut escaped = Vec::new();
-                document::escape_into(key, &mut escaped);
-                tree.insert(node, &escaped)
-            })
-        })
-        .collect();
+    let nodes: Vec<Node> = layout.shredded_columns.iter().map(|shredded| tree.insert_path(&shredded.keys)).collect();
     let mut found = Vec::new();
     tree.walk(document, false, |node, fanned, value| {
         let Found::Scalar(scalar) = value else { return };

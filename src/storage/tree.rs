@@ -6,17 +6,15 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use crate::document::{Cursor, Scalar, Token};
+use crate::document::{self, Cursor, Scalar, Token};
 
 pub type Node = u32;
 
-/// The empty path: the entity itself.
 pub const ROOT: Node = 0;
 
 /// Below every path that the tree does not hold.
 pub const UNKNOWN: Node = u32::MAX;
 
-/// A value that a walk comes by.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     Scalar(Scalar<'a>),
@@ -68,7 +66,6 @@ impl PathTree {
         self.capacity = capacity.max(self.entries.len());
     }
 
-    /// Forgets all nodes but the first `length`.
     pub fn truncate(&mut self, length: usize) {
         let length = length.max(1);
         if length >= self.entries.len() {
@@ -92,13 +89,8 @@ impl PathTree {
         }
     }
 
-    /// How many nodes there are, the root included.
-    pub fn len(&self) -> usize {
+    pub fn node_count(&self) -> usize {
         self.entries.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.entries.len() == 1
     }
 
     /// The keys from the root to a node, in canonical escapes.
@@ -111,6 +103,16 @@ impl PathTree {
         }
         keys.reverse();
         keys
+    }
+
+    /// The node of a path with these keys, made when it is missing.
+    pub fn insert_path(&mut self, keys: &[String]) -> Node {
+        let mut escaped = Vec::new();
+        keys.iter().fold(ROOT, |node, key| {
+            escaped.clear();
+            document::escape_into(key, &mut escaped);
+            self.insert(node, &escaped)
+        })
     }
 
     /// The child of `parent` under `key`, made when it is missing; [`UNKNOWN`] when the tree is full, or the path too

@@ -186,9 +186,9 @@ impl ScanSpec {
         if !counts.contains(&true) {
             return Ok(Settled::Rows(RowSelection::Range(0..0)));
         }
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.len()];
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.shape_count()];
         // Where every entity has a text at the path, no entity has to be looked at to know that.
-        if compare.needs_exact_text() && shapes.len() <= selected.len() / ROWS_OF_SHAPE {
+        if compare.needs_exact_text() && shapes.shape_count() <= selected.len() / ROWS_OF_SHAPE {
             let mut is_text_everywhere = true;
             for (shape, found) in verdicts.iter_mut().enumerate() {
                 let verdict = Verdict::of(shapes.runs(shape), &counts, compare);

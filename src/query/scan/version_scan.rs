@@ -353,7 +353,7 @@ impl Running {
     fn given(&self, firsts: Arc<Firsts>) -> Batches {
         let spec = self.spec.clone();
         let entities = usize::try_from(spec.reader.entity_count()).unwrap_or(usize::MAX);
-        spec.metrics.distinct.add(entities, firsts.len());
+        spec.metrics.distinct.add(entities, firsts.count());
         let batches = futures::stream::iter((0..entities).step_by(STRETCH)).then(move |start| {
             let batch = spec.known(&firsts.within(start..start.saturating_add(STRETCH)), start);
             async move {
@@ -373,27 +373,27 @@ impl Running {
         let k = threshold.k;
         if spec.is_whole() {
             let Kept::Order(kept) = Box::pin(self.made_order(order)).await? else { return Ok(None) };
-            spec.metrics.top_k.add(kept.len(), k.min(kept.len()));
+            spec.metrics.top_k.add(kept.count(), k.min(kept.count()));
             return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, None)));
         }
         // None is made here. Conditions are tested on all entities whether there is an order or not; it would only save
         // the ranks of those selected, and making it ranks and sorts all of them.
         let Kept::Order(kept) = kept_order::kept_order(&spec.reader, order).await else { return Ok(None) };
         let reserved = self.memory.new_empty();
-        if reserved.try_grow(kept.len() / 8 + 1).is_err() {
+        if reserved.try_grow(kept.count() / 8 + 1).is_err() {
             return Ok(None);
         }
         let row_groups = spec.row_groups_left().into_iter().map(|row_group| (row_group, ()));
         let select =
             |spec: Arc<ScanSpec>, row_group, ()| async move { Ok((row_group, spec.selection(row_group).await?)) };
         let mut selections = self.on_row_groups(row_groups, false, |_| 0, select);
-        let mut bits = BooleanBufferBuilder::new(kept.len());
+        let mut bits = BooleanBufferBuilder::new(kept.count());
         while let Some((row_group, selection)) = selections.try_next().await? {
             let first = spec.reader.row_groups()[row_group].first as usize;
             bits.append_n(first.saturating_sub(bits.len()), false);
             selection.append_to(&mut bits, spec.reader.row_groups()[row_group].rows);
         }
-        bits.append_n(kept.len().saturating_sub(bits.len()), false);
+        bits.append_n(kept.count().saturating_sub(bits.len()), false);
         let bits = bits.build();
         let selected = bits.count_set_bits();
         if selected >= FEW.max(k.saturating_mul(FOUND_IN)) {

@@ -52,7 +52,6 @@ fn kind(byte: u8) -> Kind {
     KINDS[usize::from(byte)]
 }
 
-/// Calls `entry` for the entries of a search text, in their order.
 #[inline]
 pub fn entries<'t>(text: &'t [u8], mut entry: impl FnMut(&'t [u8])) {
     for_each_piece(text, |start, end| entry(text.get(start..end).unwrap_or_default()));
@@ -117,20 +116,12 @@ pub enum Place {
 /// A piece of a needle. A row that holds the needle has an entry that holds the piece at this place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    bytes: Vec<u8>,
+    /// There are some, without breaks.
+    pub(crate) bytes: Vec<u8>,
     place: Place,
 }
 
 impl Piece {
-    /// Its bytes. There are some, without breaks.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    pub fn place(&self) -> Place {
-        self.place
-    }
-
     pub fn is_in(&self, entry: &[u8]) -> bool {
         match self.place {
             Place::Within => memchr::memmem::find(entry, &self.bytes).is_some(),
@@ -147,7 +138,6 @@ impl Piece {
         before.into_iter().chain(self.bytes.iter().copied()).chain(behind).collect()
     }
 
-    /// Whether an entry of this class may hold it so.
     pub fn may_be_in(&self, class: Class) -> bool {
         let (word, marks) = split_marks(&self.bytes);
         let starts = matches!(self.place, Place::Start | Place::Whole);
@@ -167,7 +157,6 @@ impl Piece {
     }
 }
 
-/// What to ask the index for a needle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// The rows with an entry that holds this piece are those that hold the needle.
@@ -253,7 +242,7 @@ mod tests {
                     .filter(|(class, _)| piece.may_be_in(**class))
                     .map(|(_, letter)| letter)
                     .collect();
-                format!("{:?} {} {classes}", piece.place(), String::from_utf8_lossy(piece.bytes()))
+                format!("{:?} {} {classes}", piece.place, String::from_utf8_lossy(&piece.bytes))
             });
             let pieces: Vec<String> = pieces.collect();
             let exact = if matches!(plan, Plan::Exact(_)) { "exact: " } else { "" };

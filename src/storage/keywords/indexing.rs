@@ -47,7 +47,6 @@ pub struct Indexer {
 }
 
 impl Indexer {
-    /// An indexer of a file whose first row group comes next.
     pub fn new(limits: SegmentLimits) -> Indexer {
         Indexer { limits, builder: SegmentBuilder::new(limits), row_groups: 0..0, pays: None }
     }

@@ -16,7 +16,7 @@
 
 use fixedbitset::{Block, FixedBitSet};
 
-use crate::storage::keywords::damaged::Damaged;
+use crate::storage::keywords::Damaged;
 
 const PART: &str = "lists";
 
@@ -147,14 +147,6 @@ pub fn union_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<()
     Ok(())
 }
 
-/// Keeps the rows of `to` that a list has, too. `bytes` is as for [`union_into`].
-pub fn intersect_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), Damaged> {
-    let mut list = FixedBitSet::with_capacity(to.len());
-    union_into(bytes, count, &mut list)?;
-    to.intersect_with(&list);
-    Ok(())
-}
-
 /// Adds the rows of a bitmap, in which the lowest bit of a byte comes first. Ignores bits past the last row.
 fn union_bitmap(bytes: &[u8], to: &mut FixedBitSet) {
     const BLOCK_BYTES: usize = size_of::<Block>();
@@ -242,12 +234,10 @@ mod tests {
             prop_assert_eq!(&union, &expected);
             let others: Vec<u32> = (0..rows as u32).filter(|row| set >> (row % 64) & 1 == 1).collect();
             let others = bitmap(&others, rows);
-            let (mut more, mut fewer) = (others.clone(), others.clone());
+            let mut more = others.clone();
             union_into(&bytes[1..], list.len(), &mut more).expect("a list");
-            intersect_into(&bytes[1..], list.len(), &mut fewer).expect("a list");
             for row in 0..rows {
                 prop_assert_eq!(more.contains(row), others.contains(row) || expected.contains(row));
-                prop_assert_eq!(fewer.contains(row), others.contains(row) && expected.contains(row));
             }
         }
 

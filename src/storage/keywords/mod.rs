@@ -7,16 +7,26 @@
 //! | [`segment`] | the index of some row groups as bytes: made by a builder, asked through a reader |
 //! | [`indexing`] | the row groups of a file to segments, while it is written |
 //! | [`stored`] | where the segments of a file lie |
-//! | `damaged` | what is wrong with bytes that are no index |
 //!
 //! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
 //! gives an error or other rows, and no panic.
 
 pub mod cut;
-mod damaged;
 pub mod indexing;
 pub mod lists;
 pub mod segment;
 pub mod stored;
 
-pub use damaged::Damaged;
+/// Bytes are not those of an index that this build writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the keyword index is damaged: {part}: {cause}")]
+pub struct Damaged {
+    pub part: &'static str,
+    pub cause: &'static str,
+}
+
+impl Damaged {
+    fn new(part: &'static str, cause: &'static str) -> Damaged {
+        Damaged { part, cause }
+    }
+}

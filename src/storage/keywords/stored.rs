@@ -9,7 +9,6 @@ use crate::storage::keywords::cut::Class;
 use crate::storage::keywords::segment::{Header, Lengths, Segment};
 use crate::storage::section_format;
 
-/// Where the keyword index lies in the key-value metadata of the Parquet footer.
 pub const KEYWORDS_KEY: &str = "strata.keywords";
 
 /// The format of the index. A reader passes over any other, and scans.
@@ -22,7 +21,6 @@ pub struct KeywordIndex {
     segments: Vec<StoredSegment>,
     /// Of each row group: the segment that holds it, and which of the segment's rows is its first one.
     places: Vec<Option<(usize, usize)>>,
-    /// Rows of the row groups that lie in a segment.
     rows: u64,
 }
 
@@ -36,7 +34,6 @@ pub struct StoredSegment {
 }
 
 impl StoredSegment {
-    /// Where the entries of a class lie in the file.
     pub fn entries_range(&self, class: Class) -> Range<u64> {
         let range = self.header.entries_range(class);
         self.offset + range.start..self.offset + range.end
@@ -70,10 +67,6 @@ impl KeywordIndex {
         self.segments.is_empty()
     }
 
-    /// The value under [`KEYWORDS_KEY`].
-    ///
-    /// # Errors
-    /// When it cannot be written, which does not happen.
     pub fn encode(&self) -> Result<String, StorageError> {
         let record = |segment: &StoredSegment| SegmentRecord {
             offset: segment.offset,
@@ -135,7 +128,6 @@ impl KeywordIndex {
         KeywordIndex { segments, places: places.collect(), rows }
     }
 
-    /// The segments, ascending by their row groups.
     pub fn segments(&self) -> &[StoredSegment] {
         &self.segments
     }
@@ -145,7 +137,6 @@ impl KeywordIndex {
         self.places.get(row_group).copied().flatten()
     }
 
-    /// Rows of the row groups that lie in a segment.
     pub fn rows(&self) -> u64 {
         self.rows
     }

@@ -37,10 +37,8 @@ impl Default for ShapeLimits {
     }
 }
 
-/// Collects the shapes of one row group after the other.
 pub struct ShapeBuilder {
     limits: ShapeLimits,
-    /// Whether the row group's shapes have fitted so far.
     open: bool,
     /// For each node and kind the number of its place and 1; 0 where it has none.
     numbers: Vec<u32>,
@@ -54,7 +52,6 @@ pub struct ShapeBuilder {
     codes: Vec<u8>,
     /// The shape of the row that is walked, but for its last run.
     row: Vec<u8>,
-    /// The place of the last run and its length.
     run: Option<(u32, u32)>,
 }
 
@@ -164,7 +161,7 @@ impl ShapeBuilder {
 
     fn encode(&self, tree: &PathTree) -> Option<Vec<u8>> {
         // Nodes come after those above them.
-        let mut paths = vec![0_u32; tree.len()];
+        let mut paths = vec![0_u32; tree.node_count()];
         for (node, _) in &self.places {
             let mut node = *node;
             while node != ROOT && std::mem::replace(&mut paths[node as usize], 1) == 0 {

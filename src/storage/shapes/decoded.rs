@@ -13,12 +13,10 @@ pub struct Shapes {
     raw: Vec<u8>,
     paths: Vec<PathRecord>,
     places: Vec<(u32, ScalarKind)>,
-    /// Where each shape lies in `raw`.
     shapes: Vec<Range<u32>>,
     codes: Box<[u16]>,
 }
 
-/// A path: its key below another one.
 #[derive(Debug, PartialEq, Eq)]
 struct PathRecord {
     /// The number of the path above it, from 1; 0 for the entity.
@@ -27,7 +25,6 @@ struct PathRecord {
     key: Range<u32>,
 }
 
-/// Scalars of one place that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalarRun {
     pub place: u32,
@@ -35,7 +32,6 @@ pub struct ScalarRun {
     pub length: u32,
 }
 
-/// Removes this many bytes from the start of `bytes`.
 fn take<'b>(bytes: &mut &'b [u8], length: u32) -> Option<&'b [u8]> {
     let (taken, rest) = bytes.split_at_checked(length as usize)?;
     *bytes = rest;
@@ -127,12 +123,8 @@ impl Shapes {
         self.codes.len()
     }
 
-    pub fn len(&self) -> usize {
+    pub fn shape_count(&self) -> usize {
         self.shapes.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.shapes.is_empty()
     }
 
     pub fn shape_of(&self, row: usize) -> usize {
@@ -180,7 +172,6 @@ impl Shapes {
     }
 }
 
-/// The runs of a shape, in document order.
 #[derive(Clone, Debug)]
 pub struct Runs<'s> {
     bytes: &'s [u8],

@@ -9,7 +9,7 @@
 //! | [`builder`] | the shapes of a row group as bytes, while its entities are walked |
 //! | [`decoded`] | the shapes of a row group, ready to be asked |
 //! | [`stored`] | where the shapes of each row group lie in a file |
-//! //!
+//!
 //! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
 //! gives an error or other paths, and no panic.
 
@@ -17,19 +17,10 @@ pub mod builder;
 pub mod decoded;
 pub mod stored;
 
-use std::fmt;
-
 /// Bytes are not shapes that this build writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the shapes are damaged: {0}")]
 pub struct Damaged(&'static str);
-
-impl fmt::Display for Damaged {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "the shapes are damaged: {}", self.0)
-    }
-}
-
-impl std::error::Error for Damaged {}
 
 /// Most bytes of the shapes of a row group before they are compressed. A writer leaves out what takes more, and a
 /// reader refuses it.
@@ -39,7 +30,6 @@ pub const RAW_BYTES: usize = 8 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ScalarKind {
-    /// A string or a boolean.
     Text = 0,
     Number = 1,
     /// Null, which has no text.
@@ -47,6 +37,5 @@ pub enum ScalarKind {
 }
 
 impl ScalarKind {
-    /// All kinds; the place of each is its number.
     pub const ALL: [ScalarKind; 3] = [ScalarKind::Text, ScalarKind::Number, ScalarKind::Null];
 }

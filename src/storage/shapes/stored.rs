@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::storage::{StorageError, section_format};
 
-/// Where the places of shapes lie in the key-value metadata of the Parquet footer.
 pub const SHAPES_KEY: &str = "strata.shapes";
 
 /// The format of shapes. A reader passes over any other, and reads documents.
@@ -39,10 +38,6 @@ impl ShapeIndex {
         self.row_groups.iter().all(Option::is_none)
     }
 
-    /// The value under [`SHAPES_KEY`].
-    ///
-    /// # Errors
-    /// When it cannot be written, which does not happen.
     pub fn encode(&self) -> Result<String, StorageError> {
         let record = |shapes: &StoredShapes| {
             let length = u32::try_from(shapes.range.end - shapes.range.start).unwrap_or(u32::MAX);
@@ -75,7 +70,6 @@ impl ShapeIndex {
         ShapeIndex { row_groups: pieces.collect() }
     }
 
-    /// Where the shapes of a row group lie, if it has any.
     pub fn get(&self, row_group: usize) -> Option<&StoredShapes> {
         self.row_groups.get(row_group)?.as_ref()
     }

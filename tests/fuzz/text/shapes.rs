@@ -12,12 +12,12 @@ pub fn check(bytes: &[u8]) {
     let depths = shapes.places_by(0_usize, |above, _| above + 1);
     let keys = [["a".to_owned()], ["".to_owned()]].map(|keys| shapes.places_of(&keys));
     for row in 0..rows {
-        assert!(shapes.shape_of(row) < shapes.len());
+        assert!(shapes.shape_of(row) < shapes.shape_count());
         for run in shapes.runs(shapes.shape_of(row)) {
             assert!(run.length > 0 && depths[run.place as usize] > 0);
             keys.iter().for_each(|counts| assert!(!counts[run.place as usize] || depths[run.place as usize] == 1));
         }
     }
     // What is not there has no runs.
-    assert_eq!(shapes.runs(shapes.len()).count(), 0);
+    assert_eq!(shapes.runs(shapes.shape_count()).count(), 0);
 }

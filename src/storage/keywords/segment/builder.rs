@@ -14,7 +14,6 @@ use crate::storage::keywords::cut::Class;
 use crate::storage::keywords::lists::{self, MAX_ROWS};
 use crate::storage::layout::SEPARATOR;
 
-/// Longer entries are kept as text.
 const LONG_BYTES: usize = 64;
 
 /// Hexadecimal entries from so many bytes on are kept as text: hashes and the like.
@@ -123,7 +122,6 @@ impl SegmentBuilder {
         }
     }
 
-    /// Whether the segment should end with the row group that is being added.
     pub fn is_full(&self) -> bool {
         self.given_up || self.ends.len() >= self.limits.rows || self.memory_bytes() >= self.limits.memory_bytes
     }
@@ -136,15 +134,10 @@ impl SegmentBuilder {
         self.table.memory_bytes() + numbers + long.sum::<usize>()
     }
 
-    /// Whether a segment of these rows would pay, were it not for its size.
-    pub fn is_worth_it(&self) -> bool {
-        self.text_bytes >= self.limits.text_bytes
-    }
-
     /// The segment. `None` when it would be larger than its share of the search text, its search text is too short, or
     /// its builder gave up: its rows have to be scanned.
     pub fn finish(self) -> Option<Segment> {
-        if self.given_up || !self.is_worth_it() {
+        if self.given_up || self.text_bytes < self.limits.text_bytes {
             return None;
         }
         let lists = self.lists();
@@ -221,7 +214,6 @@ impl SegmentBuilder {
         EntryRows { numbers, rows }
     }
 
-    /// The numbers of the entries of each row.
     fn rows(&self) -> impl Iterator<Item = (u32, &[u32])> {
         let mut start = 0;
         self.ends.iter().enumerate().map(move |(row, end)| {
@@ -286,9 +278,7 @@ impl SegmentBuilder {
     }
 }
 
-/// Sorted entries of two and more rows.
 struct EntryRows {
     numbers: Vec<u32>,
-    /// Their rows, one entry's after the other's.
     rows: Vec<u32>,
 }

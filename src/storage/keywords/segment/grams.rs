@@ -20,11 +20,9 @@ const MOST_GRAMS: usize = 32;
 pub(super) struct Grams {
     blocks: usize,
     words: usize,
-    /// One bitmap behind the other, by hash.
     bits: Vec<u64>,
 }
 
-/// Blocks in which a needle may begin.
 pub(super) struct Blocks(Vec<u64>);
 
 impl Grams {

@@ -15,8 +15,8 @@
 use std::ops::Range;
 
 use crate::model::leb128;
+use crate::storage::keywords::Damaged;
 use crate::storage::keywords::cut::{Class, Plan};
-use crate::storage::keywords::damaged::Damaged;
 use crate::storage::keywords::lists::MAX_ROWS;
 use crate::storage::layout::SEPARATOR;
 use crate::storage::zstd_frame;
@@ -24,7 +24,6 @@ use crate::storage::zstd_frame;
 /// Bytes of lists that are read at once, at least, and that have a checksum of their own.
 pub const BLOCK_BYTES: u32 = 32 << 10;
 
-/// Bytes of the text of a section at most.
 pub(super) const MAX_TEXT_BYTES: usize = 1 << 28;
 
 /// Level for a dictionary: sorted entries gain from a little effort.
@@ -38,15 +37,12 @@ const MAX_RATIO: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Entries of two and more rows.
     Dictionary,
-    /// Entries in the order of their rows.
     Texts,
     Checksums,
     Lists,
 }
 
-/// A part of a segment that is read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Section {
     pub class: Class,
@@ -97,7 +93,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a segment of so many rows, by the lengths of its sections, by class.
     pub fn try_new(rows: usize, lengths: [Lengths; 3]) -> Result<Header, Damaged> {
         match rows <= MAX_ROWS {
             true => Ok(Header { rows, lengths }),
@@ -121,7 +116,6 @@ impl Header {
         self.lengths[section.class as usize].of(section.part)
     }
 
-    /// Where a section lies, from the segment's first byte.
     pub fn range(&self, section: Section) -> Range<u64> {
         let before = Section::ALL.iter().take_while(|other| **other != section);
         let start: u64 = before.map(|other| self.length(*other)).sum();

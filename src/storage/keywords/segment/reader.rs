@@ -10,8 +10,8 @@ use memchr::memmem::Finder;
 
 use super::layout::{Header, Part, Section, unpack};
 use super::searched::SearchedText;
+use crate::storage::keywords::Damaged;
 use crate::storage::keywords::cut::{Class, Piece, Plan};
-use crate::storage::keywords::damaged::Damaged;
 use crate::storage::keywords::lists::{self, MAX_ROWS};
 use crate::storage::layout::SEPARATOR;
 
@@ -60,7 +60,6 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// Decodes the dictionary of a class, of a segment with this header.
     pub fn decode(header: &Header, class: Class, bytes: &[u8]) -> Result<Dictionary, Damaged> {
         const PART: &str = "dictionary";
         let damaged = |cause| Damaged::new(PART, cause);
@@ -104,7 +103,6 @@ impl Dictionary {
     }
 }
 
-/// Decoded texts: entries in the order of their rows.
 #[derive(Debug)]
 pub struct Texts {
     /// A separator, and one more behind each entry; where the entries of each row end.
@@ -112,7 +110,6 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Decodes the texts of a segment with this header.
     pub fn decode(header: &Header, bytes: &[u8]) -> Result<Texts, Damaged> {
         const PART: &str = "texts";
         let (text, mut ends) = unpack(PART, bytes, MAX_ROWS)?;
@@ -151,7 +148,6 @@ pub struct ListBytes<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Rows that may hold a needle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Candidates {
     Exact(FixedBitSet),
@@ -161,7 +157,6 @@ pub enum Candidates {
     Scan,
 }
 
-/// What the dictionaries of a segment say of a plan.
 #[derive(Debug)]
 pub struct Found {
     rows: usize,
@@ -220,11 +215,6 @@ fn missing(header: &Header, class: Class, part: Part) -> Result<(), Damaged> {
 }
 
 impl Found {
-    /// Whether the index does not tell, whatever the lists say.
-    pub fn is_scan(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -278,7 +268,6 @@ impl Found {
 }
 
 impl FoundPiece {
-    /// Rows with an entry that holds the piece.
     fn rows(&self, rows: usize, sections: &Sections<'_>, header: &Header) -> Result<FixedBitSet, Damaged> {
         let mut to = FixedBitSet::with_capacity(rows);
         for class in Class::ALL.into_iter().filter(|class| self.piece.may_be_in(*class)) {

@@ -4,12 +4,11 @@ use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::storage::keywords::Damaged;
 use crate::storage::keywords::cut::{Class, Plan};
-use crate::storage::keywords::damaged::Damaged;
 use crate::storage::keywords::lists;
 use crate::storage::layout::SEPARATOR;
 
-/// A segment with all of its sections decoded.
 struct Opened {
     header: Header,
     dictionaries: Vec<Dictionary>,
@@ -37,7 +36,6 @@ impl Opened {
         })
     }
 
-    /// Asks with the sections alone that are needed.
     fn candidates(&self, needle: &[u8], enough: usize) -> Result<Candidates, Damaged> {
         let plan = Plan::of(needle);
         let mut sections = Sections::default();
@@ -88,7 +86,6 @@ fn build(rows: &[Vec<u8>]) -> Segment {
     builder.finish().expect("a segment")
 }
 
-/// Words of which many occur in several rows, and some are long.
 fn word() -> impl Strategy<Value = Vec<u8>> {
     let long = proptest::collection::vec(proptest::sample::select(&b"abc019-"[..]), 10..90);
     let short = proptest::collection::vec(proptest::sample::select(&b"aab01-/ z\xC3\xA4"[..]), 0..7);
