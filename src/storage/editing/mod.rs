@@ -29,7 +29,6 @@ use super::writer::EditedList;
 use crate::document::Columns;
 use crate::model::index::IndexSettings;
 
-/// What happens at one position of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// What comes before it, canonical documents in order.
@@ -138,10 +137,14 @@ pub async fn plan(
             layout.shredded_columns[number].retired = true;
         }
     }
-    let document_bytes = before.document_bytes + changed.added_bytes() - changed.removed_bytes();
+    let document_bytes = before.document_bytes + bytes_of(&changed.added) - bytes_of(&changed.removed);
     let profile = profile::of_edited(list, &mut layout, &changed, slots).await?;
     let list = EditedList { base, pieces, layout, document_bytes };
     Ok(Some(EditPlan { own, list, profile }))
+}
+
+pub(super) fn bytes_of(documents: &[Bytes]) -> u64 {
+    documents.iter().map(|document| document.len() as u64).sum()
 }
 
 async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>, StorageError> {
@@ -170,7 +173,7 @@ async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result
         changed.added.extend(inserts.iter().cloned());
         let Some(entity) = change else { continue };
         let gone = read(list, *position, 1).await?;
-        bytes += gone.iter().map(|document| document.len() as u64).sum::<u64>();
+        bytes += bytes_of(&gone);
         if bytes > most_bytes {
             return Ok(None);
         }

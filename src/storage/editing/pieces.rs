@@ -6,7 +6,6 @@ use super::{Slot, Slots};
 use crate::storage::edit::{Piece, Source};
 use crate::storage::writer::is_full_row_group;
 
-/// A part of an edited list, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// Rows of a row group of the base, which stay there.
@@ -14,12 +13,10 @@ pub enum Item {
         row_group: u32,
         start: u32,
         rows: u32,
-        /// The position of the first one in the list before.
         position: u64,
     },
     /// Entities of the list before, which move.
     Old {
-        /// The position of the first one.
         position: u64,
         rows: u32,
     },
@@ -76,7 +73,6 @@ pub fn without_gaps(items: Vec<Item>, gap_rows: u32) -> Vec<Item> {
     moved.collect()
 }
 
-/// How many rows do not stay in the base.
 pub fn own_rows(items: &[Item]) -> u64 {
     let own = items.iter().map(|item| match item {
         Item::Base { .. } => 0,

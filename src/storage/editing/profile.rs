@@ -14,7 +14,6 @@ use crate::storage::reader::VersionReader;
 /// So many bytes of a list are read from its beginning for the order of its columns.
 const COLUMNS_BYTES: usize = 1 << 20;
 
-/// What edits take from a list and add to it.
 #[derive(Debug, Default)]
 pub struct Changed {
     pub removed: Vec<Bytes>,
@@ -23,16 +22,6 @@ pub struct Changed {
     pub replaced: Vec<(Bytes, Bytes)>,
     /// Whether an entity goes, and none takes its place.
     pub reshapes: bool,
-}
-
-impl Changed {
-    pub fn added_bytes(&self) -> u64 {
-        self.added.iter().map(|document| document.len() as u64).sum()
-    }
-
-    pub fn removed_bytes(&self) -> u64 {
-        self.removed.iter().map(|document| document.len() as u64).sum()
-    }
 }
 
 /// What is told of a list after edits, and its columns. `None` where it does not follow from what is told of the list

@@ -6,10 +6,8 @@ use super::{Slot, Slots};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
-/// Documents that are looked at in one go, in bytes.
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
 
-/// The documents of a list after edits, from the first on.
 pub(super) struct Walk<'a> {
     list: &'a VersionReader,
     slots: &'a Slots,

@@ -6,7 +6,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most ranges of a path.
 const BINS: usize = 32;
 
 /// The least exponent of a width: its inverse can still be multiplied with.
@@ -15,7 +14,6 @@ const LEAST: i32 = -1_000;
 /// The greatest: no double is as far from zero.
 const MOST: i32 = 1_022;
 
-/// The bits of a double's fraction.
 const FRACTION: i32 = 52;
 
 #[derive(Clone, Debug, Default)]
@@ -60,7 +58,6 @@ impl NumberBins {
         usize::try_from(place.saturating_sub(self.first)).unwrap_or(usize::MAX)
     }
 
-    /// Adds a number for which there is no range yet.
     fn widen(&mut self, number: f64, times: u64) {
         let least = (exponent(number) - FRACTION).max(LEAST);
         if self.counts.is_empty() {
@@ -102,14 +99,12 @@ impl NumberBins {
     }
 }
 
-/// The numbers of a path in ranges of equal width, as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredBins {
     /// The width is 2 to the power of this.
     exponent: i32,
     /// The first range begins at this times the width.
     first: i64,
-    /// How many numbers are in each, from the first to the last.
     counts: Vec<u64>,
 }
 
@@ -189,7 +184,6 @@ fn places(first: i64) -> impl Iterator<Item = i64> {
     (0..).map(move |after| first.saturating_add(after))
 }
 
-/// Ranges that are twice as wide: the first one, and their counts.
 fn coarser(first: i64, counts: &[u64]) -> (i64, Vec<u64>) {
     let halved = first >> 1;
     let mut wider = Vec::with_capacity(counts.len() / 2 + 1);
@@ -213,7 +207,6 @@ fn exponent(number: f64) -> i32 {
     (number.to_bits() >> FRACTION & 0x7FF) as i32 - 1_023
 }
 
-/// The nearest double of a number, unless that is infinite.
 #[inline]
 fn double(text: &str) -> Option<f64> {
     short(text).or_else(|| text.parse().ok().filter(|number: &f64| number.is_finite()))
@@ -291,7 +284,6 @@ mod tests {
         if quotient == 0.0 && number < 0.0 { -1 } else { quotient.floor() as i64 }
     }
 
-    /// The same, from all numbers at once.
     fn reference(texts: &[String]) -> (i32, i64, Vec<u64>) {
         let numbers: Vec<f64> =
             texts.iter().filter_map(|text| text.parse().ok()).filter(|number: &f64| number.is_finite()).collect();

@@ -3,6 +3,7 @@
 use super::bins::NumberBins;
 use super::columns::{Kind, TableColumns};
 use super::lengths::Lengths;
+use super::stored::TypeCounts;
 use super::values::{Shared, Values};
 use super::{PATH_BYTES, PATHS};
 use crate::document::{self, Columns, Scalar};
@@ -12,20 +13,12 @@ use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
 pub(super) struct PathProfile {
     pub(super) entities: u64,
     pub(super) scalar_entities: u64,
-    /// The last entity counted in either of them.
     last_entity: u64,
     last_scalar_entity: u64,
-    pub(super) nulls: u64,
-    pub(super) booleans: u64,
-    pub(super) numbers: u64,
-    pub(super) strings: u64,
-    pub(super) objects: u64,
-    pub(super) arrays: u64,
+    pub(super) types: TypeCounts,
     /// Of numbers, and of strings with their escapes.
     pub(super) text_bytes: u64,
-    /// Whether a scalar lies below an array.
     pub(super) fans_out: bool,
-    /// Whether folding may change a text.
     pub(super) folds: bool,
     pub(super) values: Values,
     pub(super) lengths: Lengths,
@@ -73,7 +66,6 @@ impl ProfileBuilder {
         self.document_bytes
     }
 
-    /// Adds one entity, a canonical document.
     pub fn add(&mut self, document: &[u8]) {
         self.entities += 1;
         self.document_bytes += document.len() as u64;
@@ -100,11 +92,11 @@ impl ProfileBuilder {
                 }
                 Found::Object => {
                     columns.value(node, fanned, Kind::Object);
-                    path.objects += 1;
+                    path.types.object += 1;
                 }
                 Found::Array => {
                     columns.value(node, fanned, Kind::Array);
-                    path.arrays += 1;
+                    path.types.array += 1;
                 }
             }
         });
@@ -116,7 +108,6 @@ impl ProfileBuilder {
         self.columns.columns()
     }
 
-    /// Every path that was followed, in the order of first appearance.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (Node, &PathProfile)> {
         self.paths.iter().enumerate().map(|(node, path)| (node as Node, path)).filter(|(node, _)| *node != ROOT)
     }
@@ -139,11 +130,6 @@ impl ProfileBuilder {
 }
 
 impl PathProfile {
-    /// Values of the path that are no objects or arrays.
-    pub(super) fn scalars(&self) -> u64 {
-        self.nulls + self.booleans + self.numbers + self.strings
-    }
-
     #[inline]
     fn reach(&mut self, entity: u64) {
         if self.last_entity != entity {
@@ -161,17 +147,17 @@ impl PathProfile {
         self.fans_out |= fanned;
         match scalar {
             Scalar::Null => {
-                self.nulls += 1;
+                self.types.null += 1;
                 return;
             }
-            Scalar::Bool(_) => self.booleans += 1,
+            Scalar::Bool(_) => self.types.boolean += 1,
             Scalar::Number(text) => {
-                self.numbers += 1;
+                self.types.number += 1;
                 self.take_text(text.as_bytes());
                 self.bins.add(text);
             }
             Scalar::String(text) => {
-                self.strings += 1;
+                self.types.string += 1;
                 self.take_text(text.raw());
                 self.lengths.add(text);
             }

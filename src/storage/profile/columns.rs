@@ -58,7 +58,6 @@ impl Default for TableColumns {
 }
 
 impl TableColumns {
-    /// A value at a path that is not followed.
     pub(super) fn unknown(&mut self) {
         self.may_be_new = true;
     }
@@ -122,11 +121,9 @@ impl TableColumns {
     }
 }
 
-/// The structures of arrays that have been flattened.
 #[derive(Default)]
 struct Structures {
     steps: Vec<u32>,
-    /// Where each begins and ends in `steps`.
     places: HashTable<(u32, u32)>,
     hasher: RandomState,
 }

@@ -8,7 +8,8 @@ use crate::document::{Part, Text};
 /// The numbers of strings with 0, 1, 2 to 3, 4 to 7, … characters.
 #[derive(Default)]
 pub(super) struct Lengths {
-    counts: Vec<u64>,
+    /// As many as the longest string needs.
+    pub(super) counts: Vec<u64>,
 }
 
 impl Lengths {
@@ -20,11 +21,6 @@ impl Lengths {
             self.counts.resize(place + 1, 0);
         }
         self.counts[place] += 1;
-    }
-
-    /// As many as the longest string needs.
-    pub(super) fn counts(&self) -> &[u64] {
-        &self.counts
     }
 }
 
@@ -96,7 +92,7 @@ mod tests {
                 let mut lengths = Lengths::default();
                 lengths.add(Text::new(first.as_bytes()));
                 lengths.add(Text::new("x".repeat(last as usize).as_bytes()));
-                assert_eq!((lengths.counts().len(), lengths.counts()[place]), (place + 1, 2));
+                assert_eq!((lengths.counts.len(), lengths.counts[place]), (place + 1, 2));
             }
         }
         assert_eq!(next, 0, "all that can be counted");

@@ -8,7 +8,6 @@ use crate::document::{NumericValue, Text};
 /// Numbers of more characters count as infinite if they are integers: what is kept is bounded.
 const NUMBER_BYTES: usize = 1_000;
 
-/// As much of a value as is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cut {
     /// The first [`VALUE_BYTES`] bytes: perhaps a part of a character at the end.
@@ -89,7 +88,6 @@ impl NumberMinMax {
     }
 }
 
-/// The value of a number as it is compared.
 pub(super) fn number(text: &str) -> Option<NumericValue> {
     let integer = !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
     match text {

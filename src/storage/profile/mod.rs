@@ -63,10 +63,8 @@ pub const DISTINCT_TOTAL: usize = 1_000_000;
 
 pub const TEXT_TOTAL_BYTES: usize = 16 << 20;
 
-/// Bytes of a value that are shown.
 pub const VALUE_BYTES: usize = 80;
 
-/// Frequent values shown for a path.
 pub const TOP: usize = 10;
 
 /// Of a path with more than [`DISTINCT`] values, one scalar in this many is looked at for frequent values.

@@ -30,13 +30,10 @@ pub struct PathFacts {
     /// Whether the strings at it look like numbers that another order than theirs sorts: those of one length are
     /// ordered as numbers are.
     pub has_numerals: Option<bool>,
-    /// Whether `denull` leaves any value at it.
     pub survives_denull: Option<bool>,
-    /// How many distinct values there are, nearly.
     pub distinct: Option<u64>,
 }
 
-/// A stored profile, without what is not needed here.
 #[derive(Deserialize)]
 struct Slim {
     entities: u64,

@@ -9,7 +9,6 @@ use crate::model::path::Path;
 use crate::storage::layout::ShreddedColumn;
 use crate::storage::tree::Node;
 
-/// Bounds on which paths get a shredded column by themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct ShreddingBounds {
     /// Most shredded columns. What an index asks for comes on top, and is bounded by
@@ -89,7 +88,7 @@ impl ProfileBuilder {
             Some(NotShredded::NoScalar)
         } else if path.scalar_entities * bounds.one_in < self.entities() {
             Some(NotShredded::TooRare)
-        } else if shredded_text_bytes(path) > path.scalars() * bounds.mean_text_bytes {
+        } else if shredded_text_bytes(path) > path.types.scalars() * bounds.mean_text_bytes {
             Some(NotShredded::TextsTooLong)
         } else {
             None
@@ -108,8 +107,8 @@ impl ProfileBuilder {
         for (node, path) in candidates {
             let cost = match path.values.are_many() {
                 // A scalar costs its text, or a code where texts repeat, and a little for its kind and place.
-                true => shredded_text_bytes(path) + 2 * path.scalars(),
-                false => 3 * path.scalars(),
+                true => shredded_text_bytes(path) + 2 * path.types.scalars(),
+                false => 3 * path.types.scalars(),
             };
             if chosen == bounds.shredded_columns || cost > budget {
                 none[node as usize] = Some(NotShredded::NoRoom);
@@ -126,13 +125,12 @@ impl ProfileBuilder {
             fans_out: path.fans_out,
             dictionary: !path.values.are_many(),
             has_exact: path.folds,
-            has_numbers: path.numbers > 0,
+            has_numbers: path.types.number > 0,
             retired: false,
         }
     }
 }
 
-/// Bytes of a path's texts in a shredded column, about.
 fn shredded_text_bytes(path: &PathProfile) -> u64 {
-    path.text_bytes + 4 * (path.nulls + path.booleans)
+    path.text_bytes + 4 * (path.types.null + path.types.boolean)
 }

@@ -128,6 +128,12 @@ pub struct TypeCounts {
     pub array: u64,
 }
 
+impl TypeCounts {
+    pub(super) fn scalars(&self) -> u64 {
+        self.null + self.boolean + self.number + self.string
+    }
+}
+
 /// A number of distinct values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Distinct {
@@ -202,7 +208,6 @@ impl ProfileSummary {
     }
 }
 
-/// Where a profile lies in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileLocation {
     pub offset: u64,
@@ -225,7 +230,7 @@ impl ProfileBuilder {
     }
 
     fn record(&self, node: Node, path: &PathProfile, choice: &ShreddingChoice) -> PathRecord {
-        let (count, estimated) = path.values.distinct(path.scalars() - path.nulls);
+        let (count, estimated) = path.values.distinct(path.types.scalars() - path.types.null);
         let (frequent, top_estimated) = path.values.frequent();
         let numbers = path.values.numbers.min_max.as_ref();
         let number = |end: usize| numbers.map(|min_max| value(ScalarType::Number, &min_max[end].1));
@@ -240,14 +245,7 @@ impl ProfileBuilder {
         PathRecord {
             path: Path::from_keys(self.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
             entities: path.entities,
-            types: TypeCounts {
-                null: path.nulls,
-                boolean: path.booleans,
-                number: path.numbers,
-                string: path.strings,
-                object: path.objects,
-                array: path.arrays,
-            },
+            types: path.types,
             fans_out: path.fans_out,
             text_bytes: path.text_bytes,
             distinct: Distinct { count, estimated },
@@ -255,7 +253,7 @@ impl ProfileBuilder {
             number_max: number(1),
             string_min: string(0),
             string_max: string(1),
-            string_lengths: path.lengths.counts().to_vec(),
+            string_lengths: path.lengths.counts.clone(),
             number_bins: path.bins.stored(),
             top: top.collect(),
             top_estimated,

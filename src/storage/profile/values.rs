@@ -15,7 +15,6 @@ use crate::document::Scalar;
 #[derive(Default)]
 pub(super) struct Shared {
     hasher: foldhash::fast::FixedState,
-    /// Values that have a count of their own.
     distinct: usize,
     text_bytes: usize,
 }
@@ -115,7 +114,6 @@ impl Values {
     }
 }
 
-/// A hash of a value's type and text; `None` for null.
 #[inline]
 fn hash(scalar: Scalar<'_>, hasher: &foldhash::fast::FixedState) -> Option<u64> {
     /// Keeps the number 1 and the string "1" apart.
@@ -186,7 +184,6 @@ impl Counts {
         }
     }
 
-    /// Goes on without a count for each.
     fn sketches(&mut self, shared: &mut Shared) -> Sketches {
         shared.distinct -= self.table.len();
         shared.text_bytes -= self.texts.len();
@@ -199,7 +196,6 @@ impl Counts {
         Sketches { distinct, min, frequent, scalars: 0 }
     }
 
-    /// The packed form of a value; empty where it is not there.
     fn packed(&self, count: &Count) -> &[u8] {
         let Some(rest) = self.texts.get(count.text as usize..) else { return &[] };
         &rest[..Shown::packed_length(rest).min(rest.len())]

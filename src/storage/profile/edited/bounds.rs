@@ -13,7 +13,6 @@ use crate::storage::profile::min_max::{Cut, number};
 use crate::storage::profile::stored::{PathRecord, ValueRecord, value};
 use crate::storage::profile::values::ScalarType;
 
-/// A value of which an edit changed the count.
 struct Change<K> {
     key: K,
     record: ValueRecord,

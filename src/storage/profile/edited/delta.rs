@@ -93,13 +93,11 @@ impl Delta {
         *self.values.entry(value).or_default() += sign;
     }
 
-    /// The texts of a type, with how many more there are.
     pub(super) fn of_type(&self, wanted: ScalarType) -> impl Iterator<Item = (&[u8], i64)> {
         let of_type = self.values.iter().filter(move |((scalar_type, _), _)| *scalar_type == wanted);
         of_type.map(|((_, text), more)| (&**text, *more))
     }
 
-    /// Whether nothing of the path changes.
     pub(super) fn is_none(&self) -> bool {
         let counts = [self.entities, self.nulls, self.booleans, self.numbers, self.strings, self.objects, self.arrays];
         counts == [0; 7] && self.values.is_empty() && self.fanned[0] == self.fanned[1]

@@ -38,12 +38,9 @@ use super::stored::{PathRecord, StoredProfile};
 use crate::document::Text;
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
+use crate::storage::editing::bytes_of;
 use crate::storage::layout::Layout;
 use crate::storage::tree::Node;
-
-fn sum(count: u64, more: i64) -> Option<u64> {
-    count.checked_add_signed(more)
-}
 
 /// The profile of a list of which these entities went, and to which others came, in its order. `None` where it does not
 /// follow. Columns of the layout that cannot hold what came are retired.
@@ -57,15 +54,14 @@ pub fn edited(
         return None;
     }
     let Deltas { tree, by_node } = Deltas::of(removed, added)?;
-    let bytes = |documents: &[Bytes]| documents.iter().map(|document| document.len() as u64).sum::<u64>();
     let mut after = StoredProfile {
         entities: (before.entities + added.len() as u64).checked_sub(removed.len() as u64)?,
-        document_bytes: (before.document_bytes + bytes(added)).checked_sub(bytes(removed))?,
+        document_bytes: (before.document_bytes + bytes_of(added)).checked_sub(bytes_of(removed))?,
         ..before.clone()
     };
     let places: HashMap<&str, usize> =
         before.paths.iter().enumerate().map(|(place, record)| (&*record.path, place)).collect();
-    let mut new = NewPaths::default();
+    let mut new = Vec::new();
     for (node, delta) in by_node.iter().enumerate().skip(1) {
         let keys: Vec<String> =
             tree.keys(node as Node).into_iter().map(|key| Text::new(key).unescape().into_owned()).collect();
@@ -83,10 +79,12 @@ pub fn edited(
                 change(record, delta)?;
                 shredded::tell_shredding(record, &keys, layout);
             }
-            None => new.paths.push((node as Node, keys)),
+            None => new.push(keys),
         }
     }
-    new.records(added, after.entities, &mut after.paths)?;
+    if !new.is_empty() {
+        append_new_paths(&new, added, &mut after)?;
+    }
     after.paths.retain(|record| record.entities > 0);
     if after.paths.len() >= PATHS {
         return None;
@@ -95,36 +93,26 @@ pub fn edited(
     Some(after)
 }
 
-#[derive(Default)]
-struct NewPaths {
-    paths: Vec<(Node, Vec<String>)>,
-}
-
-impl NewPaths {
-    /// Appends what is told of them.
-    fn records(&self, added: &[Bytes], entities: u64, records: &mut Vec<PathRecord>) -> Option<()> {
-        if self.paths.is_empty() {
-            return Some(());
-        }
-        let mut profile = ProfileBuilder::new();
-        added.iter().for_each(|document| profile.add(document));
-        let bounds = ShreddingBounds::default();
-        let index = IndexSettings::default();
-        let told = profile.describe(&profile.choose_shredded(&bounds, &index), &index);
-        for (_, keys) in &self.paths {
-            let path = Path::from_keys(keys.clone()).ok()?.to_string();
-            let mut record = told.paths.iter().find(|record| record.path == path)?.clone();
-            let scalars = profile.paths[profile.node(keys)? as usize].scalar_entities;
-            record.shredded = false;
-            record.why_not_shredded = Some(match scalars {
-                0 => NotShredded::NoScalar,
-                _ if scalars * bounds.one_in < entities => NotShredded::TooRare,
-                _ => NotShredded::Edited,
-            });
-            records.push(record);
-        }
-        Some(())
+/// Appends the paths that came with edits.
+fn append_new_paths(new: &[Vec<String>], added: &[Bytes], after: &mut StoredProfile) -> Option<()> {
+    let mut profile = ProfileBuilder::new();
+    added.iter().for_each(|document| profile.add(document));
+    let bounds = ShreddingBounds::default();
+    let index = IndexSettings::default();
+    let told = profile.describe(&profile.choose_shredded(&bounds, &index), &index);
+    for keys in new {
+        let path = Path::from_keys(keys.clone()).ok()?.to_string();
+        let mut record = told.paths.iter().find(|record| record.path == path)?.clone();
+        let scalars = profile.paths[profile.node(keys)? as usize].scalar_entities;
+        record.shredded = false;
+        record.why_not_shredded = Some(match scalars {
+            0 => NotShredded::NoScalar,
+            _ if scalars * bounds.one_in < after.entities => NotShredded::TooRare,
+            _ => NotShredded::Edited,
+        });
+        after.paths.push(record);
     }
+    Some(())
 }
 
 /// Makes the record of a path that of the path after edits; `None` where that does not follow.
@@ -132,7 +120,7 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     if delta.is_none() {
         return Some(());
     }
-    record.entities = sum(record.entities, delta.entities)?;
+    record.entities = record.entities.checked_add_signed(delta.entities)?;
     let types = &mut record.types;
     let numbers = types.number;
     for (count, more) in [
@@ -143,15 +131,15 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
         (&mut types.object, delta.objects),
         (&mut types.array, delta.arrays),
     ] {
-        *count = sum(*count, more)?;
+        *count = count.checked_add_signed(more)?;
     }
-    record.text_bytes = sum(record.text_bytes, delta.text_bytes)?;
+    record.text_bytes = record.text_bytes.checked_add_signed(delta.text_bytes)?;
     spreads::change_lengths(record, delta)?;
     spreads::change_bins(record, numbers, delta)?;
     if record.types.number == 0 {
         record.number_bins = None;
     }
-    let scalars = record.types.null + record.types.boolean + record.types.number + record.types.string;
+    let scalars = record.types.scalars();
     record.fans_out = match delta.fanned {
         [_, true] => true,
         // Some entity has several, or none that went had any below an array.

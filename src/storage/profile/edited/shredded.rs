@@ -8,9 +8,7 @@ use crate::storage::profile::shredding::{NotShredded, ShreddingBounds, Shredding
 use crate::storage::profile::stored::{PathRecord, StoredProfile, Unmet};
 use crate::storage::profile::values::Values;
 
-/// Whether the path has a shredded column that may be asked.
 pub(super) fn tell_shredding(record: &mut PathRecord, keys: &[String], layout: &mut Layout) {
-    let scalars = record.types.null + record.types.boolean + record.types.number + record.types.string;
     if let Some(number) = layout.shredded(keys) {
         let column = &mut layout.shredded_columns[number];
         column.retired = column.dictionary && record.distinct.count > DISTINCT as u64;
@@ -19,20 +17,16 @@ pub(super) fn tell_shredding(record: &mut PathRecord, keys: &[String], layout: &
         }
     }
     let why = match record.why_not_shredded {
-        _ if scalars == 0 => NotShredded::NoScalar,
+        _ if record.types.scalars() == 0 => NotShredded::NoScalar,
         None | Some(NotShredded::NoScalar) => NotShredded::Edited,
         Some(why) => why,
     };
     (record.shredded, record.why_not_shredded) = (false, Some(why));
 }
 
-/// Which of the paths that the index asks for have no shredded column.
 pub(super) fn tell_unmet(profile: &mut StoredProfile, layout: &Layout) {
     let has_scalars = |path: &str| {
-        profile.paths.iter().find(|record| record.path == path).is_some_and(|record| {
-            let types = &record.types;
-            types.null + types.boolean + types.number + types.string > 0
-        })
+        profile.paths.iter().find(|record| record.path == path).is_some_and(|record| record.types.scalars() > 0)
     };
     let asked = profile.index.always.iter().filter(|path| {
         let keys = Path::parse(path).map(|path| path.keys().to_vec());

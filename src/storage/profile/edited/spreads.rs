@@ -5,9 +5,8 @@ use crate::storage::profile::bins::NumberBins;
 use crate::storage::profile::stored::PathRecord;
 use crate::storage::profile::values::ScalarType;
 
-/// Counts the strings that an edit added and removed by their length.
 pub(super) fn change_lengths(record: &mut PathRecord, delta: &Delta) -> Option<()> {
-    let [gone, came] = [delta.lengths[0].counts(), delta.lengths[1].counts()];
+    let [gone, came] = [&delta.lengths[0].counts, &delta.lengths[1].counts];
     if gone.is_empty() && came.is_empty() {
         return Some(());
     }

@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 
 use super::delta::Delta;
-use super::sum;
 use crate::document::Text;
 use crate::storage::profile::TOP;
 use crate::storage::profile::min_max::Cut;
 use crate::storage::profile::stored::{Distinct, PathRecord, TopValue, ValueRecord, value};
-use crate::storage::profile::values::{ScalarType, Shown};
+use crate::storage::profile::values::ScalarType;
 
 pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Option<Counted>) -> Option<()> {
     let most = record.types.boolean + record.types.number + record.types.string;
@@ -20,7 +19,7 @@ pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Opt
             let count = (record.distinct.count + came).min(most).max(least);
             record.distinct = Distinct { count, estimated: true };
             for ((scalar_type, text), more) in &delta.values {
-                let told = value(*scalar_type, &shown(*scalar_type, text)?.value);
+                let told = value(*scalar_type, &shown(*scalar_type, text)?);
                 let listed = record.top.iter_mut().find(|top| (&top.value, top.cut) == (&told.value, told.cut));
                 if let Some(top) = listed {
                     top.count = top.count.saturating_add_signed(*more);
@@ -34,18 +33,16 @@ pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Opt
     Some(())
 }
 
-fn shown(scalar_type: ScalarType, text: &[u8]) -> Option<Shown> {
-    let cut = match scalar_type {
+fn shown(scalar_type: ScalarType, text: &[u8]) -> Option<Cut> {
+    Some(match scalar_type {
         ScalarType::String => Cut::of_string(Text::new(text)),
         ScalarType::Number | ScalarType::Boolean => Cut::of_number(std::str::from_utf8(text).ok()?),
-    };
-    Some(Shown { scalar_type, value: cut })
+    })
 }
 
 /// The values of a path after edits, where all are known that occur more than once.
 pub(super) struct Counted {
     distinct: u64,
-    /// Those that occur more than once.
     repeated: HashMap<(ScalarType, Vec<u8>), u64>,
 }
 
@@ -78,12 +75,12 @@ impl Counted {
         for ((scalar_type, text), more) in changes {
             let shown = shown(*scalar_type, text)?;
             // Numbers are told in another spelling, if they have an exponent.
-            if shown.value.cut || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic)) {
+            if shown.cut || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic)) {
                 return None;
             }
-            let key = (*scalar_type, shown.value.bytes);
+            let key = (*scalar_type, shown.bytes);
             let count = match known.get(&key) {
-                Some(count) => sum(*count, *more)?,
+                Some(count) => count.checked_add_signed(*more)?,
                 None if *more < 0 => {
                     singles = singles.checked_sub(more.unsigned_abs()).filter(|_| *more == -1)?;
                     continue;
@@ -103,13 +100,11 @@ impl Counted {
         Some(Counted { distinct, repeated: known })
     }
 
-    /// Whether a value is among those that occur more than once.
     pub(super) fn is_repeated(&self, scalar_type: ScalarType, record: &ValueRecord) -> bool {
         let text = record.value.as_str().map_or_else(|| record.value.to_string(), str::to_owned);
         !record.cut && self.repeated.contains_key(&(scalar_type, text.into_bytes()))
     }
 
-    /// The frequent ones, as a profile tells them.
     fn top(self) -> Vec<TopValue> {
         let mut top: Vec<_> = self.repeated.into_iter().collect();
         top.sort_by(|(one, one_count), (other, other_count)| (other_count, one).cmp(&(one_count, other)));
