@@ -8,18 +8,13 @@ use tokio::task::JoinError;
 
 use crate::blocking::refusal;
 
-/// The part of an edited file that lies in its base.
 pub(super) const BASE: &str = "its base";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// `store.url` is not one that the service can open.
     #[error("store.url `{url}`: {reason}")]
-    Url {
-        url: String,
-        /// What is wrong, and what would be right.
-        reason: String,
-    },
+    Url { url: String, reason: String },
     #[error("object store: {0}")]
     Store(#[from] object_store::Error),
     /// The file is not Parquet, or is damaged.
@@ -32,17 +27,10 @@ pub enum StorageError {
     Layout(String),
     /// A version file is missing or not what was written. Restoring it ends this; nothing of it is kept.
     #[error("the version file {path} is damaged: {part}: {cause}")]
-    Damaged {
-        path: String,
-        part: String,
-        cause: String,
-    },
+    Damaged { path: String, part: String, cause: String },
     /// The store does not give the bytes of a version file.
     #[error("the version file {path} cannot be fetched: {source}")]
-    Unreadable {
-        path: String,
-        source: object_store::Error,
-    },
+    Unreadable { path: String, source: object_store::Error },
     #[error("{0}")]
     Gone(#[source] StoreGone),
     /// The store has been asked, and does not answer.
@@ -117,17 +105,17 @@ impl StorageError {
         }
     }
 
-    /// That the store is not there, and what shows it.
     pub fn gone(reason: &'static str) -> StorageError {
         StorageError::Gone(StoreGone { reason })
     }
 
-    pub(super) fn silent() -> StorageError {
-        StorageError::Silent(StoreSilent)
-    }
-
     pub(super) fn unverified() -> StorageError {
         StorageError::Layout("it does not match its checksum".to_owned())
+    }
+
+    /// That the cache holds a part of another kind under a key.
+    pub(super) fn wrong_part() -> StorageError {
+        StorageError::Layout("the cache holds another part under this key".to_owned())
     }
 
     /// That bytes which may be damaged make a decoder panic.

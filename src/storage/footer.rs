@@ -32,20 +32,18 @@ pub(super) type DocumentPages = Vec<Vec<PageLocation>>;
 /// The keys of the footer's metadata whose values an outline has, too.
 pub(super) const OUTLINE_KEYS: [&str; 4] = [METADATA_KEY, PROFILE_KEY, KEYWORDS_KEY, SHAPES_KEY];
 
-/// The footer of a version file. All readers of the file share it.
 pub struct Footer {
-    pub(super) id: u64,
+    /// A number that no other file opened by this process has.
+    pub id: u64,
     pub(super) size_bytes: u64,
     /// Where row groups, columns, pages and bloom filters lie, with their checksums and statistics.
     pub(super) outline: Outline,
     /// Whether that came from the file, and the Parquet footer has not been looked at.
     pub(super) has_outline: bool,
-    /// The types that readers want of the columns.
     schema: Arc<Schema>,
     stored_schema: Arc<SchemaDescriptor>,
     pub(super) layout: Layout,
     pub(super) profile: ProfileLocation,
-    /// Where the end begins that the seal covers.
     pub(super) sealed_from: u64,
     /// Without segments in files that have no keyword index.
     pub(super) keywords: KeywordIndex,
@@ -58,8 +56,8 @@ pub struct Footer {
     pub(super) page_slots: PageSlots,
     pub(super) indented_slots: PageSlots,
     /// The profile, where it came with the end of the file and is small.
-    profile_bytes: Option<Bytes>,
-    memory_bytes: usize,
+    pub(super) profile_bytes: Option<Bytes>,
+    pub(super) memory_bytes: usize,
 }
 
 /// Bytes of a profile that is kept with its footer: reads that name fields ask for it, and would wait for it.
@@ -78,7 +76,6 @@ pub struct RowGroup {
 }
 
 impl RowGroup {
-    /// Whether an entity of this position lies in it.
     pub fn holds(&self, position: u64) -> bool {
         position >= self.first && position - self.first < self.rows as u64
     }
@@ -143,9 +140,9 @@ impl Footer {
         let profile = profile
             .filter(|location| location.is_within(size_bytes))
             .ok_or_else(|| StorageError::Layout("its footer is damaged: its profile has no place".to_owned()))?;
-        let mut row_groups = Vec::with_capacity(outline.row_groups());
+        let mut row_groups = Vec::with_capacity(outline.row_groups);
         let mut first = 0;
-        for rows in (0..outline.row_groups()).map(|row_group| outline.rows(row_group)) {
+        for rows in (0..outline.row_groups).map(|row_group| outline.rows(row_group)) {
             row_groups.push(RowGroup { first, rows: rows as usize });
             first += u64::from(rows);
         }
@@ -163,7 +160,7 @@ impl Footer {
         let keywords = keywords.transpose().map_err(&mut tell).unwrap_or_default().unwrap_or_default();
         let shapes = shapes.transpose().map_err(&mut tell).unwrap_or_default().unwrap_or_default();
         let schema = reading_schema(&layout);
-        let columns = [stored_schema.root_schema().get_fields().len(), stored_schema.num_columns(), outline.columns()];
+        let columns = [stored_schema.root_schema().get_fields().len(), stored_schema.num_columns(), outline.columns];
         if columns != [schema.fields().len(); 3] {
             return Err(StorageError::Layout(
                 "its footer is damaged: its columns are not those of its layout".to_owned(),
@@ -178,7 +175,7 @@ impl Footer {
         let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());
         let pages: usize = (0..rows.len()).map(|row_group| outline.page_count(row_group)).sum();
         let memory_bytes = metadata.memory_size()
-            + outline.bytes().len()
+            + outline.bytes.len()
             + keywords.memory_bytes()
             + shapes.memory_bytes()
             + 2 * pages * SLOT_BYTES
@@ -221,7 +218,6 @@ impl Footer {
         Ok(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?)
     }
 
-    /// A column of a row group as Parquet's page readers want it.
     pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData, StorageError> {
         self.chunk_metadata_of(row_group, column, self.stored_schema.column(column))
     }
@@ -258,7 +254,6 @@ impl Footer {
         self.schema.field(column).data_type()
     }
 
-    /// Where the profile lies, if it is small enough to be kept.
     pub(super) fn small_profile(&self) -> Option<Range<u64>> {
         let ProfileLocation { offset, length, .. } = self.profile;
         (length <= SMALL_PROFILE_BYTES).then(|| offset..offset + length)
@@ -270,19 +265,6 @@ impl Footer {
             self.memory_bytes += bytes.len();
             self.profile_bytes = Some(Bytes::copy_from_slice(bytes));
         }
-    }
-
-    pub(super) fn kept_profile(&self) -> Option<&Bytes> {
-        self.profile_bytes.as_ref()
-    }
-
-    /// A number that no other file opened by this process has.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    pub fn memory_bytes(&self) -> usize {
-        self.memory_bytes
     }
 }
 

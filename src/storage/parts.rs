@@ -15,10 +15,8 @@ use super::piece_list::PieceList;
 use super::profile::{PathIndex, ProfileSummary};
 use super::shapes::decoded::Shapes;
 
-/// Which part of which file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartKey {
-    /// The footer of the file at this path.
     Footer(Arc<str>),
     /// Page `page` of the documents of a row group. The number is the file's ([`Footer::id`]).
     Documents {
@@ -67,7 +65,6 @@ pub enum PartKey {
     Pieces {
         file: u64,
     },
-    /// What is computed from the columns of a file.
     Derived {
         file: u64,
         what: Derivation,
@@ -81,11 +78,9 @@ pub enum Part {
     /// A page of documents, as they are stored or indented.
     Documents(DocumentPage),
     Column(ArrayRef),
-    /// The bloom filter of a column of a row group, if it has one.
     Bloom(Option<Arc<Sbbf>>),
     Paths(Arc<PathIndex>),
     ProfileSummary(Arc<ProfileSummary>),
-    /// Entries of the keyword index.
     Keywords(Arc<Entries>),
     /// A block of lists of the keyword index, as stored.
     KeywordLists(Bytes),
@@ -95,10 +90,9 @@ pub enum Part {
 }
 
 impl Part {
-    /// About how much memory the part takes.
     pub fn memory_bytes(&self) -> usize {
         match self {
-            Part::Footer(footer) => footer.memory_bytes(),
+            Part::Footer(footer) => footer.memory_bytes,
             Part::Documents(page) => page.memory_bytes(),
             Part::Column(array) => array.get_array_memory_size(),
             Part::Paths(paths) => 64 + paths.memory_bytes(),

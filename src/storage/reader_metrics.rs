@@ -9,12 +9,12 @@ use super::parts::PartKey;
 /// Metrics of what a reader asks for while they are attached to it ([`super::reader::VersionReader::observed`]).
 #[derive(Debug, Default)]
 pub struct ReaderMetrics {
-    footers: Lookups,
-    documents: Lookups,
-    columns: Lookups,
-    blooms: Lookups,
-    keywords: Lookups,
-    shapes: Lookups,
+    pub footers: Lookups,
+    pub documents: Lookups,
+    pub columns: Lookups,
+    pub blooms: Lookups,
+    pub keywords: Lookups,
+    pub shapes: Lookups,
     requests: AtomicU64,
     bytes: AtomicU64,
     /// A bit for each page of documents, by row group.
@@ -24,12 +24,11 @@ pub struct ReaderMetrics {
 type PageSet = BTreeMap<u32, Vec<u64>>;
 
 #[derive(Debug, Default)]
-struct Lookups {
+pub struct Lookups {
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// How often one kind of part was found in the cache, and how often not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUse {
     pub hits: u64,
@@ -38,7 +37,7 @@ pub struct CacheUse {
 }
 
 impl Lookups {
-    fn get(&self) -> CacheUse {
+    pub fn get(&self) -> CacheUse {
         CacheUse { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
 }
@@ -76,41 +75,14 @@ impl ReaderMetrics {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn footers(&self) -> CacheUse {
-        self.footers.get()
-    }
-
-    pub fn documents(&self) -> CacheUse {
-        self.documents.get()
-    }
-
-    pub fn columns(&self) -> CacheUse {
-        self.columns.get()
-    }
-
-    pub fn blooms(&self) -> CacheUse {
-        self.blooms.get()
-    }
-
-    /// Entries and lists of the keyword index.
-    pub fn keywords(&self) -> CacheUse {
-        self.keywords.get()
-    }
-
-    pub fn shapes(&self) -> CacheUse {
-        self.shapes.get()
-    }
-
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Bytes that they asked for.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many pages of documents were asked for, each counted once.
     pub fn distinct_pages(&self) -> u64 {
         self.distinct_pages_with(&ReaderMetrics::default())
     }
@@ -147,8 +119,8 @@ mod tests {
         other.looked_up(&page(0, 500), false);
         assert_eq!((one.distinct_pages(), other.distinct_pages()), (4, 2));
         assert_eq!((one.distinct_pages_with(&other), other.distinct_pages_with(&one)), (5, 5));
-        assert_eq!(one.documents(), CacheUse { hits: 5, misses: 0 });
-        assert_eq!(other.documents(), CacheUse { hits: 0, misses: 2 });
-        assert_eq!(one.columns(), CacheUse::default());
+        assert_eq!(one.documents.get(), CacheUse { hits: 5, misses: 0 });
+        assert_eq!(other.documents.get(), CacheUse { hits: 0, misses: 2 });
+        assert_eq!(one.columns.get(), CacheUse::default());
     }
 }

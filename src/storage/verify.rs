@@ -12,7 +12,6 @@ use arrow::compute::cast;
 use sha2::{Digest, Sha256};
 
 use super::StorageError;
-use super::layout::ShreddedPart;
 use super::reader::{FileReader, Pace, VersionReader};
 use super::shapes::builder::ShapeLimits;
 use super::shapes::decoded::Shapes;
@@ -30,9 +29,9 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
     let mut content = Sha256::new();
     // Whatever bounds they were written within.
     let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
-    let mut shredder = Shredder::new(reader.layout(), (!reader.shape_index().is_empty()).then_some(any));
+    let mut shredder = Shredder::new(reader.layout(), (!reader.footer.shapes.is_empty()).then_some(any));
     let mut entities = 0;
-    for row_group in 0..reader.row_groups().len() {
+    for row_group in 0..reader.footer.row_groups.len() {
         let mut documents = Documents { texts: Vec::new(), first: 0, columns: columns(reader, row_group).await? };
         for page in 0..reader.page_count(row_group) {
             let page = reader.documents(row_group, page).await?;
@@ -50,7 +49,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
             }
         }
         (documents, shredder) = documents.compare(shredder).await?;
-        if documents.first != reader.row_groups()[row_group].rows {
+        if documents.first != reader.footer.row_groups[row_group].rows {
             return Err(damaged("a row group lacks entities"));
         }
         let rows = documents.first;
@@ -67,7 +66,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
     if entities != layout.own_entities() {
         return Err(damaged(&format!("it holds {entities} of {} entities", layout.own_entities())));
     }
-    let profile = reader.profile().await?;
+    let profile = list.profile().await?;
     if (profile.entities, profile.document_bytes) != (layout.entity_count, layout.document_bytes) {
         return Err(damaged("its profile is that of another version"));
     }
@@ -81,16 +80,13 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
 
 /// The columns of a row group but the documents, in the order of the layout's schema.
 async fn columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>, StorageError> {
-    let mut columns = vec![reader.search(row_group).await?, reader.hashes(row_group).await?];
-    for shredded in 0..reader.layout().shredded_columns.len() {
-        for column in ShreddedPart::ALL {
-            columns.extend(reader.shredded(row_group, shredded, column).await?);
-        }
+    let mut columns = Vec::new();
+    for column in 1..reader.layout().schema().fields().len() {
+        columns.push(reader.column(row_group, column).await?);
     }
     Ok(columns)
 }
 
-/// Documents of a row group that wait to be compared.
 struct Documents {
     texts: Vec<String>,
     first: usize,

@@ -29,7 +29,7 @@ use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::Responses;
 use crate::service::read::{Answer, AnswerBody, Reads};
 use crate::service::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
-use crate::storage::reader_metrics::{CacheUse, ReaderMetrics};
+use crate::storage::reader_metrics::{Lookups, ReaderMetrics};
 
 use record::{
     AnswerUse, DocumentUse, KeptAnswer, LookupUse, PartUse, RequestParameter, StageTime, WorkUse, microseconds,
@@ -199,17 +199,17 @@ impl Explains {
 }
 
 fn parts(selecting: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
-    let both = |of: fn(&ReaderMetrics) -> CacheUse| {
-        let (one, other) = (of(selecting), of(answering));
+    let both = |of: fn(&ReaderMetrics) -> &Lookups| {
+        let (one, other) = (of(selecting).get(), of(answering).get());
         LookupUse { hits: one.hits + other.hits, misses: one.misses + other.misses }
     };
     PartUse {
-        footers: both(ReaderMetrics::footers),
-        columns: both(ReaderMetrics::columns),
-        bloom_filters: both(ReaderMetrics::blooms),
-        keyword_index: both(ReaderMetrics::keywords),
-        shapes: both(ReaderMetrics::shapes),
-        document_pages: both(ReaderMetrics::documents),
+        footers: both(|metrics| &metrics.footers),
+        columns: both(|metrics| &metrics.columns),
+        bloom_filters: both(|metrics| &metrics.blooms),
+        keyword_index: both(|metrics| &metrics.keywords),
+        shapes: both(|metrics| &metrics.shapes),
+        document_pages: both(|metrics| &metrics.documents),
         requests: selecting.requests() + answering.requests(),
         request_bytes: selecting.bytes() + answering.bytes(),
     }

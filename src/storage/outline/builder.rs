@@ -8,9 +8,9 @@ use parquet::file::statistics::Statistics;
 use super::{FORMAT, Texts, damaged, details};
 use crate::storage::StorageError;
 
-/// What is wrong with a column that cannot be described.
 const OUTSIDE: &str = "a column lies outside of the file";
 
+#[derive(Default)]
 pub(in crate::storage) struct OutlineBuilder {
     columns: usize,
     row_groups: usize,
@@ -22,17 +22,8 @@ pub(in crate::storage) struct OutlineBuilder {
 }
 
 impl OutlineBuilder {
-    /// An empty outline of a file with this number of columns.
     pub(crate) fn new(columns: usize) -> OutlineBuilder {
-        OutlineBuilder {
-            columns,
-            row_groups: 0,
-            page_count: 0,
-            groups: Vec::new(),
-            chunks: Vec::new(),
-            pages: Vec::new(),
-            details: Vec::new(),
-        }
+        OutlineBuilder { columns, ..OutlineBuilder::default() }
     }
 
     pub(in crate::storage) fn chunk_count(&self) -> usize {
@@ -94,7 +85,6 @@ impl OutlineBuilder {
         Ok(())
     }
 
-    /// Adds the details of a column whose row group begins at `base`.
     fn push_details(
         &mut self,
         column: &ColumnChunkMetaData,

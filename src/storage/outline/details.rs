@@ -3,11 +3,8 @@
 pub(super) const COMPRESSED: u8 = 1;
 /// It has a bloom filter: its first byte, counted from that of the row group; its bytes, its checksum.
 pub(super) const BLOOM: u8 = 2;
-/// The minimum and maximum of integers.
 pub(super) const INTEGERS: u8 = 4;
-/// The minimum and maximum of doubles.
 pub(super) const DOUBLES: u8 = 8;
-/// There are statistics of texts.
 pub(super) const TEXTS: u8 = 16;
 /// They say how many values are null.
 pub(super) const NULLS: u8 = 32;
@@ -58,7 +55,6 @@ impl<'a> Details<'a> {
         bytes.is_empty().then_some(details)
     }
 
-    /// Whether there is what a bit announces.
     pub(super) fn has(&self, bit: u8) -> bool {
         self.bits & bit != 0
     }

@@ -45,9 +45,9 @@ const PAGE_BYTES: usize = 12;
 pub(super) type Texts = BTreeMap<String, String>;
 
 pub(super) struct Outline {
-    bytes: Bytes,
-    row_groups: usize,
-    columns: usize,
+    pub(super) bytes: Bytes,
+    pub(super) row_groups: usize,
+    pub(super) columns: usize,
     /// Where the table of column chunks begins; and where the others do.
     chunks: usize,
     pages: usize,
@@ -160,14 +160,6 @@ impl Outline {
         serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("its outline: {error}")))
     }
 
-    pub(super) fn row_groups(&self) -> usize {
-        self.row_groups
-    }
-
-    pub(super) fn columns(&self) -> usize {
-        self.columns
-    }
-
     pub(super) fn rows(&self, row_group: usize) -> u32 {
         number(&self.group_record(row_group)[8..])
     }
@@ -184,12 +176,10 @@ impl Outline {
         }
     }
 
-    /// Whether a column of a row group is compressed, with Zstandard.
     pub(super) fn is_compressed(&self, row_group: usize, column: usize) -> bool {
         self.details(row_group, column).has(details::COMPRESSED)
     }
 
-    /// Where the bloom filter of a column of a row group lies, with its checksum, if it has one.
     pub(super) fn bloom(&self, row_group: usize, column: usize) -> Option<(Range<u64>, u32)> {
         self.bloom_of(row_group, &self.details(row_group, column))
     }
@@ -235,7 +225,6 @@ impl Outline {
         }
     }
 
-    /// The page of documents that holds a row of a row group.
     pub(super) fn page_of(&self, row_group: usize, row: usize) -> usize {
         let pages = self.page_numbers(row_group);
         // Without branches: a page of scattered entities asks a hundred times, and none could be foretold.
@@ -254,7 +243,6 @@ impl Outline {
         (page + 1 < pages.len()).then(|| self.first_row(pages.start + page + 1))
     }
 
-    /// Row of the first document of a page within its row group.
     fn first_row(&self, page: usize) -> usize {
         number(&self.page_record(page)[4..]) as usize
     }
@@ -268,7 +256,6 @@ impl Outline {
         self.chunk(row_group, column).checksum
     }
 
-    /// Every part that has a checksum with it, in the order of the file.
     pub(super) fn parts(&self) -> Vec<(Range<u64>, u32)> {
         let mut parts = Vec::new();
         for row_group in 0..self.row_groups {
@@ -287,10 +274,6 @@ impl Outline {
         }
         parts.sort_by_key(|(range, _)| range.start);
         parts
-    }
-
-    pub(super) fn bytes(&self) -> &Bytes {
-        &self.bytes
     }
 
     fn group_record(&self, row_group: usize) -> &[u8] {

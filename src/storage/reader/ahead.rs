@@ -58,7 +58,6 @@ pub(super) struct ReadAhead {
     planned: Mutex<Planned>,
 }
 
-/// What was planned already, so that it is planned once.
 #[derive(Default)]
 pub(super) struct Planned {
     pub(super) columns: HashSet<usize>,
@@ -66,10 +65,8 @@ pub(super) struct Planned {
     pub(super) blooms: usize,
 }
 
-/// What is fetched ahead, or is being fetched.
 #[derive(Default)]
 struct Fetched {
-    /// By the offset of their first byte.
     runs: BTreeMap<u64, AheadRun>,
     /// The same offsets, the oldest first. Some may be gone.
     ages: VecDeque<u64>,
@@ -78,13 +75,11 @@ struct Fetched {
 
 struct AheadRun {
     end: u64,
-    /// Parts of it that nobody has asked for.
     parts: usize,
     bytes: Shared<BoxFuture<'static, Option<Bytes>>>,
     _held: Held,
 }
 
-/// Counts who waits for the store, until it is dropped.
 pub(super) struct Waiting<'a>(&'a ReadAhead);
 
 impl Drop for Waiting<'_> {

@@ -5,7 +5,6 @@ use std::ops::Range;
 use crate::storage::edit::{Piece, Source};
 use crate::storage::footer::RowGroup;
 
-/// Where an entity of the base is in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BasePlace {
     /// It is one of those that stay in the base, at this position of the list.

@@ -19,26 +19,6 @@ use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
 
 impl FileReader {
-    pub(in crate::storage) async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
-        self.column(row_group, self.footer.schema_columns.search).await
-    }
-
-    pub(in crate::storage) async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
-        self.column(row_group, self.footer.schema_columns.hash).await
-    }
-
-    pub(in crate::storage) async fn shredded(
-        &self,
-        row_group: usize,
-        shredded: usize,
-        column: ShreddedPart,
-    ) -> Result<Option<ArrayRef>, StorageError> {
-        match self.footer.layout.column_index(shredded, column) {
-            Some(index) => self.column(row_group, index).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
     pub(in crate::storage) async fn may_hold_text(
         &self,
         row_group: usize,
@@ -101,10 +81,6 @@ impl FileReader {
         }
     }
 
-    pub(in crate::storage) fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
-        self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == 0)
-    }
-
     pub(in crate::storage) fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Kind)?;
         self.footer.outline.integers(row_group, index)
@@ -114,7 +90,7 @@ impl FileReader {
         let layout = &self.footer.layout;
         let parts = ShreddedPart::ALL.iter().filter_map(|part| layout.column_index(shredded, *part));
         let parts: Vec<usize> = parts.collect();
-        let row_groups = 0..self.footer.outline.row_groups();
+        let row_groups = 0..self.footer.outline.row_groups;
         let chunks = row_groups.flat_map(|row_group| parts.iter().map(move |part| (row_group, *part)));
         chunks.map(|(row_group, part)| u64::from(self.footer.outline.chunk(row_group, part).decompressed_bytes)).sum()
     }
@@ -131,7 +107,7 @@ impl FileReader {
         self.footer.outline.bloom(row_group, column).map(|(range, _)| range)
     }
 
-    pub(super) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
+    pub(in crate::storage) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
         let key = self.column_key(row_group, index);
         let load = async {
             self.columns_missed(row_group, index);
@@ -148,10 +124,9 @@ impl FileReader {
             let part = || format!("column {index} of row group {row_group}");
             loaded.map_err(|error| self.file.blame(&part(), error))
         });
-        match self.file.cache.get_or_load(key, || load).await? {
-            Part::Column(array) => Ok(array),
-            _ => Err(StorageError::Layout("the cache holds another part under a column's key".to_owned())),
-        }
+        let loaded = self.file.cache.get_or_load(key, || load).await?;
+        let Part::Column(array) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(array)
     }
 }
 

@@ -19,7 +19,6 @@ impl VersionReader {
             && entities.saturating_mul(entity_bytes) <= self.own.file.cache.capacity_bytes() / CACHE_SHARE
     }
 
-    /// What has been derived before, if the cache still holds it.
     pub async fn derived(&self, what: &Derivation) -> Option<Derived> {
         let key = PartKey::Derived { file: self.own.footer.id, what: what.clone() };
         match self.own.file.cache.get(&key).await? {
@@ -38,9 +37,8 @@ impl VersionReader {
         derive: BoxFuture<'_, Result<Derived, StorageError>>,
     ) -> Result<Derived, StorageError> {
         let key = PartKey::Derived { file: self.own.footer.id, what };
-        match self.own.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await? {
-            Part::Derived(derived) => Ok(derived),
-            _ => Err(StorageError::Layout("the cache holds another part under the key of what is derived".to_owned())),
-        }
+        let loaded = self.own.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await?;
+        let Part::Derived(derived) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(derived)
     }
 }

@@ -18,17 +18,15 @@ pub struct FileDescription {
     content_hash: String,
 }
 
-impl From<&VersionFile> for Expected {
-    fn from(file: &VersionFile) -> Expected {
-        let VersionFile { entity_count, content_hash, .. } = file;
-        Expected { entity_count: *entity_count, content_hash: content_hash.clone(), source: "the catalog" }
+impl From<&VersionFile> for FileDescription {
+    fn from(file: &VersionFile) -> FileDescription {
+        FileDescription {
+            path: file.path.clone(),
+            size_bytes: file.size_bytes,
+            entity_count: file.entity_count,
+            content_hash: file.content_hash.clone(),
+        }
     }
-}
-
-pub(super) struct Expected {
-    pub(super) entity_count: u64,
-    pub(super) content_hash: String,
-    pub(super) source: &'static str,
 }
 
 impl VersionReader {
@@ -49,30 +47,34 @@ impl VersionReader {
     pub fn description(&self) -> FileDescription {
         let layout = self.layout();
         FileDescription {
-            path: self.own().file.path.as_ref().to_owned(),
-            size_bytes: self.own().file.size_bytes,
+            path: self.path().to_owned(),
+            size_bytes: self.size_bytes(),
             entity_count: layout.entity_count,
             content_hash: layout.content_sha256.clone(),
         }
     }
 
-    /// Opens the file that another process has described.
     pub async fn open_described(
         store: &Store,
         file: &FileDescription,
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
-        let FileDescription { path, size_bytes, entity_count, content_hash } = file;
-        let path = ObjectPath::from(path.as_str());
-        let reader = VersionReader::open(store, &path, *size_bytes, cache).await?;
-        let content_hash = content_hash.clone();
-        reader.expect(&Expected { entity_count: *entity_count, content_hash, source: "another node" })?;
+        VersionReader::open_expected(store, file, "another node", cache).await
+    }
+
+    pub(super) async fn open_expected(
+        store: &Store,
+        file: &FileDescription,
+        source: &str,
+        cache: &PartCache,
+    ) -> Result<VersionReader, StorageError> {
+        let reader = VersionReader::open(store, &ObjectPath::from(&*file.path), file.size_bytes, cache).await?;
+        reader.expect(file, source)?;
         Ok(reader)
     }
 
-    /// Compares what the footer says with what is known of the file.
-    pub(super) fn expect(&self, expected: &Expected) -> Result<(), StorageError> {
-        let (layout, Expected { entity_count, content_hash, source }) = (self.layout(), expected);
+    fn expect(&self, expected: &FileDescription, source: &str) -> Result<(), StorageError> {
+        let (layout, FileDescription { entity_count, content_hash, .. }) = (self.layout(), expected);
         let other = |what: String| Err(self.own().file.blame("the footer", StorageError::Layout(what)));
         if layout.entity_count != *entity_count {
             return other(format!("it holds {} entities, and {source} says {entity_count}", layout.entity_count));

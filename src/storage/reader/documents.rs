@@ -10,7 +10,6 @@ use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::document_page::DocumentPage;
-use crate::storage::page_slots::PageSlots;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
 
@@ -30,7 +29,6 @@ impl FileReader {
         self.page_end(row_group, page) - self.footer.outline.page(row_group, page).first_row_index as usize
     }
 
-    /// The row of a row group after the last one of a page.
     pub(super) fn page_end(&self, row_group: usize, page: usize) -> usize {
         self.footer.outline.page_end(row_group, page).unwrap_or(self.footer.row_groups[row_group].rows)
     }
@@ -45,10 +43,6 @@ impl FileReader {
 
     pub(in crate::storage) fn caches_page(&self, row_group: usize, page: usize) -> bool {
         self.file.cache.contains(&self.page_key(row_group, page))
-    }
-
-    pub(super) fn page_slots(&self) -> &PageSlots {
-        &self.footer.page_slots
     }
 
     /// A page that the cache holds. The metrics count no look-up.
@@ -128,7 +122,7 @@ impl FileReader {
                 self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
                 Ok(found)
             }
-            _ => Err(StorageError::Layout("the cache holds another part under a page's key".to_owned())),
+            _ => Err(StorageError::wrong_part()),
         }
     }
 

@@ -69,13 +69,11 @@ fn with_profile(mut footer: Footer, run: &Run) -> Footer {
     footer
 }
 
-/// The last bytes of a file.
 struct Tail {
     run: Run,
     footer: u64,
 }
 
-/// Fetches the last bytes of a file, and finds where its footer begins.
 async fn fetch_tail(file: &ObjectFile, size_bytes: u64) -> Result<Tail, StorageError> {
     const TRAILER_BYTES: u64 = 8;
     if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
@@ -123,7 +121,6 @@ async fn load_outline(
     Ok(footer.map(|footer| footer.map(|footer| with_profile(footer, &tail.run))))
 }
 
-/// The bytes at the end of a file, compared with the seal if there is one.
 struct FileEnd {
     run: Run,
     /// The first byte that the seal covers; `None` if there is no seal, as in a foreign file.
@@ -159,7 +156,6 @@ fn damaged(what: &str) -> StorageError {
     StorageError::Layout(format!("its end is damaged: {what}"))
 }
 
-/// Fetches what lies between an offset and a run's start.
 async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<(), StorageError> {
     if start < run.start {
         let before = file.fetch(start..run.start).await?;

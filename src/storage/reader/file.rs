@@ -10,18 +10,16 @@ use crate::blocking::blocking;
 use crate::priority::Priority;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
-use crate::storage::footer::{Footer, RowGroup};
+use crate::storage::footer::Footer;
 use crate::storage::layout::Layout;
 use crate::storage::parts::{Part, PartKey};
-use crate::storage::profile::{PathIndex, ProfileSummary, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
 
-/// A file. Cheap to make and to clone.
 #[derive(Clone)]
 pub(in crate::storage) struct FileReader {
     pub(super) file: ObjectFile,
-    pub(super) footer: Arc<Footer>,
+    pub(in crate::storage) footer: Arc<Footer>,
 }
 
 impl FileReader {
@@ -42,10 +40,8 @@ impl FileReader {
             Ok(Part::Footer(Arc::new(footer)))
         };
         let key = PartKey::Footer(path.as_ref().into());
-        match cache.get_or_load(key, load).await? {
-            Part::Footer(footer) => Ok(FileReader { file, footer }),
-            _ => Err(StorageError::Layout("the cache holds another part under its footer's key".to_owned())),
-        }
+        let Part::Footer(footer) = cache.get_or_load(key, load).await? else { return Err(StorageError::wrong_part()) };
+        Ok(FileReader { file, footer })
     }
 
     pub(in crate::storage) fn observed(&self, metrics: Arc<ReaderMetrics>) -> FileReader {
@@ -76,7 +72,7 @@ impl FileReader {
         }
         let same = async {
             let decoded = end::load_parquet_footer(&self.file, self.footer.size_bytes).await?;
-            match decoded.outline.bytes() == self.footer.outline.bytes() {
+            match decoded.outline.bytes == self.footer.outline.bytes {
                 true => Ok(()),
                 false => Err(StorageError::Layout("its outline is not that of its footer".to_owned())),
             }
@@ -84,43 +80,13 @@ impl FileReader {
         same.await.map_err(|error| self.file.blame_accelerator("the footer", error))
     }
 
-    pub(crate) async fn profile(&self) -> Result<StoredProfile, StorageError> {
-        self.load_profile(StoredProfile::decode).await
-    }
-
-    pub(in crate::storage) async fn cached_paths(&self) -> Option<Arc<PathIndex>> {
-        match self.file.cache.get(&PartKey::Paths { file: self.footer.id }).await? {
-            Part::Paths(paths) => Some(paths),
-            _ => None,
-        }
-    }
-
-    pub(crate) async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
-        let load = async { self.load_profile(PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
-        match self.file.cache.get_or_load(PartKey::Paths { file: self.footer.id }, || load).await? {
-            Part::Paths(paths) => Ok(paths),
-            _ => Err(StorageError::Layout("the cache holds another part under the key of its paths".to_owned())),
-        }
-    }
-
-    pub(crate) async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
-        let load = async {
-            let summary = self.load_profile(ProfileSummary::decode).await?;
-            Ok(Part::ProfileSummary(Arc::new(summary)))
-        };
-        match self.file.cache.get_or_load(PartKey::ProfileSummary { file: self.footer.id }, || load).await? {
-            Part::ProfileSummary(summary) => Ok(summary),
-            _ => Err(StorageError::Layout("the cache holds another part under the key of its profile".to_owned())),
-        }
-    }
-
-    async fn load_profile<T: Send + 'static>(
+    pub(super) async fn load_profile<T: Send + 'static>(
         &self,
         decode: fn(&[u8]) -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
         let location = self.footer.profile.clone();
         let load = async {
-            let bytes = match self.footer.kept_profile() {
+            let bytes = match &self.footer.profile_bytes {
                 Some(bytes) => bytes.clone(),
                 None => self.file.fetch(location.offset..location.offset + location.length).await?,
             };
@@ -137,12 +103,8 @@ impl FileReader {
         load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
     }
 
-    pub(in crate::storage) fn row_groups(&self) -> &[RowGroup] {
-        &self.footer.row_groups
-    }
-
     pub(in crate::storage) fn stored_bytes(&self, row_group: usize) -> u64 {
         let outline = &self.footer.outline;
-        (0..outline.columns()).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()
+        (0..outline.columns).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()
     }
 }

@@ -17,7 +17,7 @@ use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::segment::{
     BLOCK_BYTES, Candidates, Entries, ListBytes, Part as SectionPart, Section, Sections, find,
 };
-use crate::storage::keywords::stored::{KeywordIndex, StoredSegment};
+use crate::storage::keywords::stored::StoredSegment;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
 
@@ -31,10 +31,6 @@ const FEW_BYTES: u64 = 8 * BLOCK_BYTES as u64;
 type Block = (u32, Bytes);
 
 impl FileReader {
-    pub(in crate::storage) fn keyword_index(&self) -> &KeywordIndex {
-        &self.footer.keywords
-    }
-
     pub(in crate::storage) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);
         (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
@@ -157,7 +153,7 @@ impl FileReader {
         let load = load.map(|loaded| loaded.map_err(|error| self.blame_keywords(stored, error)));
         match self.file.cache.get_or_load(self.entries_key(segment, class), || load).await? {
             Part::Keywords(entries) => Ok(entries),
-            _ => Err(StorageError::Layout("the cache holds another part under the key of keywords".to_owned())),
+            _ => Err(StorageError::wrong_part()),
         }
     }
 
@@ -239,10 +235,8 @@ impl FileReader {
     }
 }
 
-/// Blocks that one request fetches at most.
 const READ_AHEAD_BLOCKS: u32 = READ_AHEAD_BYTES as u32 / BLOCK_BYTES;
 
-/// The blocks that ranges of lists lie in, ascending.
 fn blocks(ranges: Vec<Range<u32>>) -> Vec<u32> {
     let mut blocks: Vec<u32> = Vec::new();
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {

@@ -30,8 +30,7 @@ pub(super) async fn open(
         let list = PieceList::of(&own.footer, base.footer, edit).map_err(|error| own.file.blame("the list", error))?;
         Ok(Part::Pieces(Arc::new(list)))
     };
-    match cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await? {
-        Part::Pieces(list) => Ok((FileReader::of_footer(store, &path, list.base.clone(), cache), list)),
-        _ => Err(StorageError::Layout("the cache holds another part under the key of a list".to_owned())),
-    }
+    let loaded = cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await?;
+    let Part::Pieces(list) = loaded else { return Err(StorageError::wrong_part()) };
+    Ok((FileReader::of_footer(store, &path, list.base.clone(), cache), list))
 }

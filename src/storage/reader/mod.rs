@@ -42,7 +42,6 @@ use std::sync::Arc;
 
 use object_store::path::Path as ObjectPath;
 
-use self::description::Expected;
 pub(super) use self::file::FileReader;
 use crate::model::version::VersionFile;
 use crate::storage::StorageError;
@@ -50,6 +49,7 @@ use crate::storage::cache::PartCache;
 use crate::storage::edit::{Piece, Source};
 use crate::storage::footer::RowGroup;
 use crate::storage::layout::Layout;
+use crate::storage::parts::{Part, PartKey};
 use crate::storage::piece_list::PieceList;
 use crate::storage::profile::{PathIndex, ProfileSummary, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
@@ -107,10 +107,7 @@ impl VersionReader {
         file: &VersionFile,
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
-        let path = ObjectPath::from(file.path.as_str());
-        let reader = VersionReader::open(store, &path, file.size_bytes, cache).await?;
-        reader.expect(&Expected::from(file))?;
-        Ok(reader)
+        VersionReader::open_expected(store, &file.into(), "the catalog", cache).await
     }
 
     fn with_files(&self, change: impl Fn(&FileReader) -> FileReader) -> VersionReader {
@@ -143,14 +140,13 @@ impl VersionReader {
             rows: of_file.rows as u32,
         };
         match &self.edited {
-            None => self.own.row_groups().iter().enumerate().map(whole).collect(),
+            None => self.own.footer.row_groups.iter().enumerate().map(whole).collect(),
             Some(edited) => edited.list.pieces.clone(),
         }
     }
 
-    /// How many row groups the file has, or the base of an edited one.
     pub fn base_row_groups(&self) -> usize {
-        self.edited.as_ref().map_or(&self.own, |edited| &edited.base).row_groups().len()
+        self.edited.as_ref().map_or(&self.own, |edited| &edited.base).footer.row_groups.len()
     }
 
     /// Where an entity of a base is in this list; `None` where this is no edited list with that base, or the base has
@@ -158,7 +154,7 @@ impl VersionReader {
     pub fn place_of_base_row(&self, base_path: &str, position: u64) -> Option<BasePlace> {
         let (edited, edit) = (self.edited.as_ref()?, self.layout().edit.as_ref()?);
         let is_base = edit.base.path == base_path;
-        is_base.then(|| BasePlace::of(&edited.list.pieces, edited.base.row_groups(), position)).flatten()
+        is_base.then(|| BasePlace::of(&edited.list.pieces, &edited.base.footer.row_groups, position)).flatten()
     }
 
     pub fn layout(&self) -> &Layout {
@@ -181,22 +177,35 @@ impl VersionReader {
 
     /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
     pub async fn profile(&self) -> Result<StoredProfile, StorageError> {
-        self.own.profile().await
+        self.own.load_profile(StoredProfile::decode).await
     }
 
-    /// The paths of the profile, if they are in the cache.
     pub async fn cached_paths(&self) -> Option<Arc<PathIndex>> {
-        self.own.cached_paths().await
+        match self.own.file.cache.get(&PartKey::Paths { file: self.own.footer.id }).await? {
+            Part::Paths(paths) => Some(paths),
+            _ => None,
+        }
     }
 
     /// The paths of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
     pub async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
-        self.own.paths().await
+        let load = async { self.own.load_profile(PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
+        let key = PartKey::Paths { file: self.own.footer.id };
+        let loaded = self.own.file.cache.get_or_load(key, || load).await?;
+        let Part::Paths(paths) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(paths)
     }
 
     /// The beginning of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
     pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
-        self.own.profile_summary().await
+        let load = async {
+            let summary = self.own.load_profile(ProfileSummary::decode).await?;
+            Ok(Part::ProfileSummary(Arc::new(summary)))
+        };
+        let key = PartKey::ProfileSummary { file: self.own.footer.id };
+        let loaded = self.own.file.cache.get_or_load(key, || load).await?;
+        let Part::ProfileSummary(summary) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(summary)
     }
 
     pub fn entity_count(&self) -> u64 {
@@ -205,7 +214,7 @@ impl VersionReader {
 
     pub fn row_groups(&self) -> &[RowGroup] {
         match &self.edited {
-            None => self.own.row_groups(),
+            None => &self.own.footer.row_groups,
             Some(edited) => &edited.list.row_groups,
         }
     }

@@ -21,14 +21,12 @@ use crate::storage::store::Store;
 /// How long a store that has just failed is asked for an object's size.
 const SIZE_WAIT: Duration = Duration::from_secs(5);
 
-/// Where a file lies, and who keeps parts of it.
 #[derive(Clone)]
 pub(super) struct ObjectFile {
     pub(super) store: Store,
     pub(super) path: ObjectPath,
     pub(super) size_bytes: u64,
     pub(super) cache: PartCache,
-    /// What is fetched ahead, by a reader that does so.
     pub(super) ahead: Option<Arc<ReadAhead>>,
 }
 
@@ -64,7 +62,6 @@ impl ObjectFile {
         }
     }
 
-    /// The cache on disk, and what it knows this file by.
     fn disk(&self) -> Option<(&DiskCache, FileId)> {
         let disk = self.cache.disk().filter(|_| !self.store.is_local())?;
         Some((disk, FileId::new(self.path.as_ref(), self.size_bytes)))

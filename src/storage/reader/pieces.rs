@@ -19,7 +19,7 @@ use crate::storage::edit::{Piece, Source};
 use crate::storage::keywords::cut::Plan;
 use crate::storage::keywords::segment::Candidates;
 use crate::storage::keywords::stored::KeywordIndex;
-use crate::storage::layout::ShreddedPart;
+use crate::storage::layout::{ShreddedKind, ShreddedPart};
 use crate::storage::page_slots;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
@@ -55,7 +55,7 @@ impl Place<'_> {
         match &self.part {
             None => bytes,
             Some((rows, _)) => {
-                let all = self.reader.row_groups()[self.row_group].rows.max(1);
+                let all = self.reader.footer.row_groups[self.row_group].rows.max(1);
                 (u128::from(bytes) * rows.len() as u128 / all as u128) as u64
             }
         }
@@ -72,7 +72,7 @@ impl VersionReader {
         };
         let row_group = piece.row_group as usize;
         let (start, rows) = (piece.start as usize, piece.rows as usize);
-        let is_whole = rows == reader.row_groups()[row_group].rows;
+        let is_whole = rows == reader.footer.row_groups[row_group].rows;
         Place { reader, row_group, part: (!is_whole).then_some((start..start + rows, edited.list.id)) }
     }
 
@@ -117,10 +117,9 @@ impl VersionReader {
             }
             Ok(Part::Column(copied(&whole, rows.clone())?))
         };
-        match self.own.file.cache.get_or_load(column_key(list, row_group, column), load).await? {
-            Part::Column(array) => Ok(array),
-            _ => Err(StorageError::Layout("the cache holds another part under a column's key".to_owned())),
-        }
+        let loaded = self.own.file.cache.get_or_load(column_key(list, row_group, column), load).await?;
+        let Part::Column(array) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(array)
     }
 
     fn caches_column(&self, row_group: usize, column: usize) -> bool {
@@ -135,13 +134,6 @@ impl VersionReader {
     pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
         let place = self.place(row_group);
         place.reader.may_hold_text(place.row_group, shredded, text).await
-    }
-
-    /// Whether a shredded column holds what a row group has at its path. One that is retired does in the base alone.
-    pub fn holds_shredded(&self, row_group: usize, shredded: usize) -> bool {
-        let piece = self.edited.as_ref().and_then(|edited| edited.list.pieces.get(row_group));
-        let is_own = piece.is_some_and(|piece| piece.source == Source::Own);
-        !is_own || self.layout().shredded_columns.get(shredded).is_some_and(|column| !column.retired)
     }
 
     /// Doubles that a shredded column's numbers in a row group lie between, or are: `None` where there is no number.
@@ -160,8 +152,7 @@ impl VersionReader {
 
     /// Whether a shredded column may reach a null in a row group. Costs nothing: the footer knows.
     pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
-        let place = self.place(row_group);
-        place.reader.holds_null(place.row_group, shredded)
+        self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == ShreddedKind::Null as i32)
     }
 
     /// The [`ShreddedKind`](crate::storage::layout::ShreddedKind)s that those in a row group lie between, or are, as
@@ -177,21 +168,18 @@ impl VersionReader {
         self.own.shredded_bytes(shredded) + base
     }
 
-    /// Whether the cache holds columns of a row group, all of them.
     pub fn caches_columns(&self, row_group: usize, columns: &[usize]) -> bool {
         columns.iter().all(|column| self.caches_column(row_group, *column))
     }
 
-    /// The columns of the file that hold the parts of a shredded column.
     pub fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
-        self.own.columns_of(shredded, parts)
+        parts.iter().filter_map(|part| self.layout().column_index(shredded, *part)).collect()
     }
 
     pub fn hash_column(&self) -> usize {
-        self.own.hash_column()
+        self.own.footer.schema_columns.hash
     }
 
-    /// Bytes of columns of a row group, as stored and decompressed.
     pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
         let place = self.place(row_group);
         let (stored, decompressed) = place.reader.column_bytes(place.row_group, columns);
@@ -254,7 +242,7 @@ impl VersionReader {
             }
         }
         let held = page_slots::pages(
-            places.iter().map(|(reader, row_group, page, _)| (reader.page_slots(), *row_group, *page)),
+            places.iter().map(|(reader, row_group, page, _)| (&reader.footer.page_slots, *row_group, *page)),
         );
         for (held, (.., rows)) in held.iter().zip(&places) {
             held.iter().for_each(|held| held.fetch_span(rows.start));
@@ -318,10 +306,9 @@ impl VersionReader {
         Ok(found.into_iter().map(|page| place.within(page)).collect())
     }
 
-    /// The keyword index; it has no segments in files that have none.
     pub fn keyword_index(&self) -> &KeywordIndex {
         match &self.edited {
-            None => self.own.keyword_index(),
+            None => &self.own.footer.keywords,
             Some(edited) => &edited.list.keywords,
         }
     }
@@ -334,7 +321,6 @@ impl VersionReader {
         self.own.file.cache.has_room_for(self.search_bytes(row_group))
     }
 
-    /// Bytes of the search text of a row group, decompressed.
     pub fn search_bytes(&self, row_group: usize) -> u64 {
         self.column_bytes(row_group, &[self.own.footer.schema_columns.search]).1
     }
@@ -350,7 +336,7 @@ impl VersionReader {
     /// does not tell, and where what is not in the cache of it is more than the search text.
     pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates, StorageError> {
         let Some(edited) = &self.edited else { return self.own.keyword_candidates(segment, plan).await };
-        match segment.checked_sub(edited.base.keyword_index().segments().len()) {
+        match segment.checked_sub(edited.base.footer.keywords.segments().len()) {
             None => edited.base.keyword_candidates(segment, plan).await,
             Some(segment) => self.own.keyword_candidates(segment, plan).await,
         }
@@ -359,7 +345,7 @@ impl VersionReader {
     /// Where the shapes of each row group lie, in its file; nowhere in files that have none.
     pub fn shape_index(&self) -> &ShapeIndex {
         match &self.edited {
-            None => self.own.shape_index(),
+            None => &self.own.footer.shapes,
             Some(edited) => &edited.list.shapes,
         }
     }
@@ -378,19 +364,16 @@ impl VersionReader {
             }
         };
         let key = PartKey::Shapes { file: list, row_group: row_group as u32 };
-        match self.own.file.cache.get_or_load(key, load).await? {
-            Part::Shapes(shapes) => Ok(Some(shapes)),
-            _ => Err(StorageError::Layout("the cache holds another part under the key of shapes".to_owned())),
-        }
+        let loaded = self.own.file.cache.get_or_load(key, load).await?;
+        let Part::Shapes(shapes) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(Some(shapes))
     }
 
-    /// Reports shapes that are not those of the search text.
     pub fn report_foreign_shapes(&self, row_group: usize) {
         let place = self.place(row_group);
         place.reader.report_foreign_shapes(place.row_group);
     }
 
-    /// The same reader; it fetches ahead what is wanted.
     pub fn reading_ahead(&self, wanted: Wanted) -> VersionReader {
         let Some(edited) = &self.edited else {
             return VersionReader { own: self.own.reading_ahead(wanted), edited: None };
@@ -401,7 +384,7 @@ impl VersionReader {
         let mut row_groups = pieces.iter().filter_map(of_base);
         let first = row_groups.next().unwrap_or_default();
         let end = row_groups.next_back().unwrap_or(first) + 1;
-        let row_groups = if pieces.is_empty() { 0..0 } else { first..end.min(edited.base.row_groups().len()) };
+        let row_groups = if pieces.is_empty() { 0..0 } else { first..end.min(edited.base.footer.row_groups.len()) };
         let part = wanted.part.as_ref().map(|part| {
             // Pieces of the base are in its order.
             let pieces = part.iter().filter_map(|number| edited.list.pieces.get(*number));

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use super::ahead::{READER_BYTES, ReadAhead, Wanted};
 use super::file::FileReader;
 use super::object_file::ObjectFile;
-use crate::storage::layout::ShreddedPart;
 
 /// Requests that one reader has under way ahead, to a store that is asked over a network,
 const REMOTE_REQUESTS: usize = 128;
@@ -19,7 +18,6 @@ const REMOTE_REQUESTS: usize = 128;
 /// and to one in a directory, where each takes a thread.
 const LOCAL_REQUESTS: usize = 8;
 
-/// Bytes that are planned at once.
 const PLANNED_BYTES: u64 = READER_BYTES / 4;
 
 impl FileReader {
@@ -32,14 +30,6 @@ impl FileReader {
 
     pub(in crate::storage) fn waits_for_store(&self) -> bool {
         self.file.ahead.as_ref().is_some_and(|ahead| ahead.is_waited_for())
-    }
-
-    pub(in crate::storage) fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
-        parts.iter().filter_map(|part| self.footer.layout.column_index(shredded, *part)).collect()
-    }
-
-    pub(in crate::storage) fn hash_column(&self) -> usize {
-        self.footer.schema_columns.hash
     }
 
     pub(in crate::storage) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {

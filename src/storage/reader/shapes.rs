@@ -10,13 +10,9 @@ use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
-use crate::storage::shapes::stored::{ShapeIndex, StoredShapes};
+use crate::storage::shapes::stored::StoredShapes;
 
 impl FileReader {
-    pub(in crate::storage) fn shape_index(&self) -> &ShapeIndex {
-        &self.footer.shapes
-    }
-
     pub(in crate::storage) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
         let Some(stored) = self.footer.shapes.get(row_group) else { return Ok(None) };
         let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
@@ -28,10 +24,9 @@ impl FileReader {
             Ok(Part::Shapes(Arc::new(shapes)))
         };
         let load = load.map(|loaded| loaded.map_err(|error| self.blame_shapes(row_group, error)));
-        match self.file.cache.get_or_load(key, || load).await? {
-            Part::Shapes(shapes) => Ok(Some(shapes)),
-            _ => Err(StorageError::Layout("the cache holds another part under the key of shapes".to_owned())),
-        }
+        let loaded = self.file.cache.get_or_load(key, || load).await?;
+        let Part::Shapes(shapes) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(Some(shapes))
     }
 
     pub(in crate::storage) fn report_foreign_shapes(&self, row_group: usize) {
@@ -42,7 +37,6 @@ impl FileReader {
         self.file.blame_accelerator(&format!("the shapes of row group {row_group}"), error)
     }
 
-    /// The shapes of every row group with their checksum.
     pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
         for row_group in self.footer.shapes.row_groups() {
             let Some(StoredShapes { range, checksum }) = self.footer.shapes.get(row_group) else { continue };

@@ -3,10 +3,8 @@
 use super::VersionReader;
 use crate::storage::edit::Source;
 
-/// Rows of one file that follow each other in two lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedRows {
-    /// The position of the first one in each list.
     pub first: [u64; 2],
     pub rows: u64,
 }
@@ -24,14 +22,13 @@ impl VersionReader {
         }
     }
 
-    /// Where the entities lie that no edit brought.
     fn base_path(&self) -> &str {
         self.layout().edit.as_ref().map_or(self.path(), |edit| &edit.base.path)
     }
 
     /// Its rows of the base, which ascend in both.
     fn base_rows(&self) -> Vec<BaseRows> {
-        let row_groups = self.edited.as_ref().map_or(&self.own, |edited| &edited.base).row_groups();
+        let row_groups = &self.edited.as_ref().map_or(&self.own, |edited| &edited.base).footer.row_groups;
         let mut position = 0;
         let mut found = Vec::new();
         for piece in self.pieces() {
@@ -76,7 +73,6 @@ mod tests {
 
     use super::*;
 
-    /// Rows that stay, each piece after so many that do not, behind so many of another file.
     fn rows(pieces: &[(u64, u64, u64)]) -> Vec<BaseRows> {
         let (mut row, mut position) = (0, 0);
         let piece = |(gone, own, stays): &(u64, u64, u64)| {

@@ -7,6 +7,7 @@ use super::end::load_footer;
 use super::file::FileReader;
 use crate::storage::StorageError;
 use crate::storage::checksums::verify;
+use crate::storage::profile::StoredProfile;
 use crate::storage::run::Run;
 
 impl FileReader {
@@ -38,7 +39,7 @@ impl FileReader {
         }
         self.verify_keywords(pace).await?;
         self.verify_shapes(pace).await?;
-        self.profile().await?;
+        self.load_profile(StoredProfile::decode).await?;
         pace.spent(self.footer.profile.length).await;
         Ok(())
     }
@@ -51,7 +52,6 @@ pub trait Pace: Send {
     async fn spent(&mut self, bytes: u64);
 }
 
-/// As fast as it goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Unbounded;
 

@@ -141,7 +141,7 @@ fn shared_rows_are_not_matched() {
         [&base, &made].map(|(path, written)| lab.open(path, written, &PartCache::new(0)).observed(metrics.clone()));
     let diff = lab.diff(&lab.engines[1], &readers, DiffBounds::default()).expect("a diff");
     assert_eq!((diff.subtracted(), diff.added(), diff.modified()), (1, 0, 0));
-    let (columns, documents) = (metrics.columns(), metrics.documents());
+    let (columns, documents) = (metrics.columns.get(), metrics.documents.get());
     // The hashes of the version.
     assert!(columns.misses <= 60, "{columns:?}");
     assert_eq!(documents.misses + documents.hits, 0, "no entity has a source, so none is read");

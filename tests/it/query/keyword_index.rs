@@ -183,10 +183,10 @@ fn what_the_index_did_is_told() {
     assert_eq!((found, scan_use.row_groups.pruned_by_keyword_index, scan_use.row_groups.scanned), (1, 9, 1));
     assert_eq!(scan_use.predicates[0].keyword_index, used(10, 0, 0, 1));
     assert_eq!(scan_use.verification, None);
-    assert_eq!((metrics.columns().misses, metrics.documents().misses), (0, 0));
+    assert_eq!((metrics.columns.get().misses, metrics.documents.get().misses), (0, 0));
     let (found, scan_use, metrics) = lab.scan(&reader, count("COMMON"));
     assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (100, used(10, 0, 0, 100)));
-    assert_eq!((metrics.columns().misses, metrics.documents().misses), (0, 0));
+    assert_eq!((metrics.columns.get().misses, metrics.documents.get().misses), (0, 0));
 
     // Of several pieces: candidates are verified.
     let (found, scan_use, _) = lab.scan(&reader, count("57 zebra"));
@@ -218,7 +218,7 @@ fn what_the_index_did_is_told() {
     // A page stops with the row group that fills it.
     let page = ReadRequest { keywords: vec!["horse".to_owned()], limit: Some(3), ..ReadRequest::default() };
     let (found, scan_use, metrics) = lab.scan(&reader, page);
-    assert_eq!((found, metrics.columns().misses), (3, 0));
+    assert_eq!((found, metrics.columns.get().misses), (3, 0));
     assert!(scan_use.row_groups.not_reached >= 7, "{scan_use:?}");
 }
 
@@ -230,6 +230,6 @@ fn versions_without_an_index_are_scanned() {
     assert!(reader.keyword_index().is_empty());
     let request = ReadRequest { keywords: vec!["zebra".to_owned()], count: true, ..ReadRequest::default() };
     let (found, scan_use, metrics) = lab.scan(&reader, request);
-    assert_eq!((found, scan_use.row_groups.scanned, metrics.columns().misses), (1, 10, 10));
+    assert_eq!((found, scan_use.row_groups.scanned, metrics.columns.get().misses), (1, 10, 10));
     assert_eq!(scan_use.predicates[0].keyword_index, None);
 }

@@ -433,7 +433,7 @@ fn a_query_that_nobody_waits_for_is_stopped() {
 /// The number under which the cache keeps the parts of a file.
 async fn file_id(cache: &PartCache, path: &ObjectPath) -> u64 {
     match cache.get(&strata::storage::parts::PartKey::Footer(path.as_ref().into())).await {
-        Some(strata::storage::parts::Part::Footer(footer)) => footer.id(),
+        Some(strata::storage::parts::Part::Footer(footer)) => footer.id,
         _ => panic!("no footer"),
     }
 }

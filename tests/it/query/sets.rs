@@ -489,7 +489,7 @@ fn explained(lab: &Lab, engine: &Engine, reader: &VersionReader, query: &str) ->
     let metrics = Arc::new(ReaderMetrics::default());
     let explained = engine.explain(reader.observed(metrics.clone()), Arc::new(parse(query)));
     let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
-    let columns = metrics.columns();
+    let columns = metrics.columns.get();
     (explained.scan.expect("a scan"), columns.hits + columns.misses)
 }
 

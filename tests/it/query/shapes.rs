@@ -118,7 +118,7 @@ fn what_shapes_did_is_told() {
         let PredicateUse { access, shapes, .. } = &used.predicates[0];
         assert_eq!((found, *access), (expected, AccessName::SearchTextAndShapes), "{used:?}");
         assert_eq!(shapes, &Some(ShapeUse { settled, left_to_documents: 0 }), "{used:?}");
-        assert_eq!((used.verification.clone(), metrics.documents().misses), (None, 0), "{used:?}");
+        assert_eq!((used.verification.clone(), metrics.documents.get().misses), (None, 0), "{used:?}");
         used
     };
     let contains = |path, value| ReadRequest { filters_contain: on(path, value), ..ReadRequest::default() };
@@ -204,11 +204,11 @@ fn few_candidates_of_a_cold_row_group_are_left_to_documents() {
     let request = ReadRequest { filters: on("word", "W1234"), ..ReadRequest::default() };
     let (found, used, metrics) = count(&lab, &reader, request.clone());
     assert_eq!((found, &used.predicates[0].shapes), (1, &Some(ShapeUse { settled: 0, left_to_documents: 1 })));
-    assert_eq!((used.verification.map(|verified| verified.rows_in), metrics.columns().misses), (Some(1), 0));
+    assert_eq!((used.verification.map(|verified| verified.rows_in), metrics.columns.get().misses), (Some(1), 0));
     lab.bench.runtime.block_on(reader.search(0)).expect("search text");
     let (found, used, metrics) = count(&lab, &reader, request);
     assert_eq!((found, &used.predicates[0].shapes), (1, &Some(ShapeUse { settled: 1, left_to_documents: 0 })));
-    assert_eq!((metrics.documents().hits, metrics.documents().misses, metrics.shapes().misses), (0, 0, 1));
+    assert_eq!((metrics.documents.get().hits, metrics.documents.get().misses, metrics.shapes.get().misses), (0, 0, 1));
 }
 
 #[test]
