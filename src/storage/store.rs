@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
@@ -46,7 +46,6 @@ pub struct Store {
     probed: Option<Arc<dyn ObjectStore>>,
     directory: Option<PathBuf>,
     volatile: bool,
-    /// What it holds as [`IDENTITY`], once that is known.
     identity: Arc<OnceLock<String>>,
 }
 
@@ -55,7 +54,6 @@ impl Store {
         &self.objects
     }
 
-    /// One that holds nothing and keeps nothing, for work that needs no store.
     pub fn nowhere() -> Store {
         Store { volatile: true, ..objects(InMemory::new()) }
     }
@@ -111,7 +109,6 @@ impl Store {
         self.identity().await?.ok_or(StorageError::gone("it keeps nothing"))
     }
 
-    /// From now on this is what [`Store::verify`] wants.
     pub fn expect_identity(&self, identity: String) {
         // Of several at once, all bring the same.
         let _ = self.identity.set(identity);
@@ -245,17 +242,16 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
                 return Err(wrong("the bucket is missing, as in s3://bucket/prefix".into()));
             }
             let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_allow_http(s3.allow_http);
-            if let Some(endpoint) = &s3.endpoint {
-                builder = builder.with_endpoint(endpoint);
-            }
-            if let Some(region) = &s3.region {
-                builder = builder.with_region(region);
-            }
-            if let Some(key) = &s3.access_key_id {
-                builder = builder.with_access_key_id(key);
-            }
-            if let Some(secret) = &s3.secret_access_key {
-                builder = builder.with_secret_access_key(secret);
+            let options = [
+                (AmazonS3ConfigKey::Endpoint, &s3.endpoint),
+                (AmazonS3ConfigKey::Region, &s3.region),
+                (AmazonS3ConfigKey::AccessKeyId, &s3.access_key_id),
+                (AmazonS3ConfigKey::SecretAccessKey, &s3.secret_access_key),
+            ];
+            for (key, value) in options {
+                if let Some(value) = value {
+                    builder = builder.with_config(key, value);
+                }
             }
             if let Some(retry_timeout) = s3.retry_within {
                 builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });
@@ -289,13 +285,7 @@ fn directory(path: PathBuf) -> Result<Store, StorageError> {
     }
     durable::create_directory(&path)?;
     let store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
-    Ok(Store {
-        objects: Arc::new(store),
-        probed: None,
-        directory: Some(path),
-        volatile: false,
-        identity: Arc::default(),
-    })
+    Ok(Store { directory: Some(path), ..objects(store) })
 }
 
 /// Whether something on the way to a file is no directory, or no file system is there to ask.
