@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::free_space::{DiskReserve, Looks};
 
-/// There is no room for what was to be spooled. The texts name the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpoolFull {
     #[error("the sources and bodies of one user take more disk than sources.user_spool_bytes ({limit})")]
@@ -17,14 +16,9 @@ pub enum SpoolFull {
         "the sources and bodies of one user take more than fair.space_percent ({percent}) of the disk that others \
          leave of sources.spool_bytes ({limit})"
     )]
-    Share {
-        percent: u64,
-        limit: u64,
-    },
+    Share { percent: u64, limit: u64 },
     #[error("the disk of the data directory has less than sources.disk_reserve_bytes ({reserve}) left")]
-    Disk {
-        reserve: u64,
-    },
+    Disk { reserve: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -62,7 +56,6 @@ impl SpoolBudget {
         SpoolBudget { shared: Arc::new(Shared { limits, used: Mutex::default() }) }
     }
 
-    /// A charge of nothing to a user, to be added to.
     pub fn charge(&self, user: u64) -> SpoolCharge {
         SpoolAccount { budget: Some(self.clone()), user }.charge()
     }
@@ -105,7 +98,6 @@ pub struct SpoolCharge {
 }
 
 impl SpoolCharge {
-    /// A charge to nobody ([`SpoolAccount::unbounded`]).
     pub fn unbounded() -> SpoolCharge {
         SpoolAccount::unbounded().charge()
     }

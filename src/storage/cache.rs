@@ -53,7 +53,6 @@ fn count(part: &Part) {
     }
 }
 
-/// A version file that a reader could not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamageReport {
     pub path: String,
@@ -140,7 +139,6 @@ impl PartCache {
         }
     }
 
-    /// A part that is there already.
     pub async fn get(&self, key: &PartKey) -> Option<Part> {
         let part = self.parts.get(key).await?;
         self.looked_up(key, true);
@@ -174,7 +172,6 @@ impl PartCache {
         Some(self.parts.get(key).await?.memory_bytes() as u64)
     }
 
-    /// Whether a part is there. No look-up is counted.
     pub(super) fn contains(&self, key: &PartKey) -> bool {
         self.parts.contains_key(key)
     }

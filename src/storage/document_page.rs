@@ -60,7 +60,6 @@ impl WeakPage {
 
 #[derive(Debug)]
 struct Documents {
-    /// Row of the first one within its row group.
     first_row: usize,
     bytes: Bytes,
     /// Where each document lies in `bytes`.
@@ -76,7 +75,6 @@ impl Documents {
 }
 
 impl DocumentPage {
-    /// Decodes the page at `location` out of `run`.
     pub fn decode(
         column: &ColumnChunkMetaData,
         location: &PageLocation,
@@ -180,7 +178,6 @@ impl DocumentPage {
         self.rows == 0
     }
 
-    /// The document of a row of the row group that lies in this page.
     pub fn document(&self, row: usize) -> &[u8] {
         let Documents { bytes, spans, .. } = &*self.documents;
         let (start, end) = spans[row - self.first_row + self.skipped];
@@ -219,7 +216,6 @@ impl DocumentPage {
         self.documents.spans.get(self.skipped..self.skipped + self.rows).unwrap_or_default()
     }
 
-    /// The rows of the row group that lie in this page.
     pub fn rows(&self) -> Range<usize> {
         self.first_row..self.first_row + self.rows
     }

@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 
 use super::StorageError;
 
-/// What makes an edited list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
     /// The file that the other entities lie in. It is no edited one.

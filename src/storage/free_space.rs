@@ -57,7 +57,6 @@ impl DiskReserve {
         self.shared.give_back.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(give_back));
     }
 
-    /// Whether so much is free, after others gave back what they can if need be.
     pub fn keep(&self) -> bool {
         self.keep_beside(0)
     }
@@ -105,7 +104,6 @@ impl Looks {
     }
 }
 
-/// Bytes of a directory's disk that are free; `None` where the system does not tell.
 fn free_bytes(directory: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(directory).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))

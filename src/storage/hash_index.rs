@@ -81,7 +81,6 @@ pub struct Listed<'i> {
 /// The index. Bounded by [`ELEMENT_BYTES`] an element.
 pub struct HashIndex {
     hasher: ValueHasher,
-    /// How far a hash is shifted to give its bucket.
     shift: u32,
     /// Where each bucket's positions begin, and where the last one's end.
     starts: Vec<u32>,
@@ -95,7 +94,6 @@ impl HashIndex {
     /// The index of these entries, whose positions ascend. Each is looked at twice, so the work is done in stretches:
     /// `give_way` is called between them.
     pub async fn build(hasher: ValueHasher, entries: &[Entry], mut give_way: impl AsyncFnMut()) -> HashIndex {
-        /// Entries that are worked on between two points of giving way.
         const STRETCH: usize = 1 << 16;
         let bits = entries.len().max(2).next_power_of_two().trailing_zeros().min(31);
         let shift = 32 - bits;
@@ -135,7 +133,6 @@ impl HashIndex {
         HashIndex { hasher, shift, starts, positions, mixed }
     }
 
-    /// All entities that hold a value, and perhaps others.
     pub fn candidates(&self, value: IndexedValue<'_>) -> Listed<'_> {
         let bucket = (self.hasher.bucket(value) >> self.shift) as usize;
         Listed {

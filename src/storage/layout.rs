@@ -27,7 +27,6 @@ use super::StorageError;
 use super::edit::Edit;
 use crate::model::index::IndexSettings;
 
-/// Where the [`Layout`] lies in the key-value metadata of the Parquet footer.
 pub const METADATA_KEY: &str = "strata";
 
 /// The format of version files. A reader refuses any other.
@@ -46,7 +45,6 @@ pub const HASH: &str = "hash";
 pub enum ShreddedKind {
     /// The path reaches `null`. The lowest, so that a chunk's minimum tells whether it holds any.
     Null = 0,
-    /// The path reaches no scalar.
     Nothing = 1,
     Boolean = 2,
     String = 3,
@@ -80,7 +78,6 @@ impl ShreddedPart {
         }
     }
 
-    /// The name of this part of the shredded column of this number.
     pub fn name(self, shredded: usize) -> String {
         format!("leaf.{shredded}.{}", self.suffix())
     }
@@ -130,7 +127,6 @@ pub struct Layout {
     pub document_bytes: u64,
     /// Hex SHA-256 over every document, in order, each followed by a line feed.
     pub content_sha256: String,
-    /// What the owner said of the shredded columns when it was written.
     #[serde(default, skip_serializing_if = "IndexSettings::is_empty")]
     pub index: IndexSettings,
     /// The shredded paths. A shredded column's number is its place here.
@@ -170,7 +166,6 @@ impl Layout {
         Some(3 + before + within.count())
     }
 
-    /// The shredded column of a path, if it may be asked.
     pub fn shredded(&self, keys: &[String]) -> Option<usize> {
         self.shredded_columns.iter().position(|shredded| shredded.keys == keys && !shredded.retired)
     }

@@ -22,7 +22,6 @@ pub struct PieceList {
 }
 
 impl PieceList {
-    /// About how much memory it takes, beside the footers.
     pub fn memory_bytes(&self) -> usize {
         self.pieces.len() * (size_of::<Piece>() + size_of::<RowGroup>())
             + self.keywords.memory_bytes()

@@ -29,7 +29,6 @@ pub fn file_in(directory: &Path) -> io::Result<File> {
     file.map_err(|error| refused(directory, error))
 }
 
-/// That a directory takes no temporary file, and why.
 pub fn refused(directory: &Path, cause: io::Error) -> io::Error {
     if cause.get_ref().is_some_and(|inner| inner.is::<DirectoryGone>()) {
         return cause;

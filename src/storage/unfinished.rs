@@ -13,7 +13,6 @@ use std::time::SystemTime;
 pub struct UnfinishedFile {
     /// Its path below the directory, such as `versions/1f.parquet#1`.
     pub path: String,
-    /// The path of the object that it was to become.
     pub object: String,
     pub size_bytes: u64,
     pub modified: SystemTime,
@@ -47,7 +46,6 @@ pub fn list(directory: &Path, folder: &str) -> io::Result<Vec<UnfinishedFile>> {
     Ok(files)
 }
 
-/// The name that a staged file is to get; `None` for other files.
 fn object_of(name: &str) -> Option<&str> {
     let (object, number) = name.rsplit_once('#')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
