@@ -22,7 +22,7 @@ use self::pieces::{Item, PieceBuilder};
 use self::profile::Changed;
 use super::StorageError;
 use super::edit::{BaseFile, Edit, Source};
-use super::profile::StoredProfile;
+use super::profile::{StoredProfile, bytes_of};
 use super::reader::VersionReader;
 use super::shred::conflicts;
 use super::writer::EditedList;
@@ -141,10 +141,6 @@ pub async fn plan(
     let profile = profile::of_edited(list, &mut layout, &changed, slots).await?;
     let list = EditedList { base, pieces, layout, document_bytes };
     Ok(Some(EditPlan { own, list, profile }))
-}
-
-pub(super) fn bytes_of(documents: &[Bytes]) -> u64 {
-    documents.iter().map(|document| document.len() as u64).sum()
 }
 
 async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>, StorageError> {

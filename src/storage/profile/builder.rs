@@ -3,8 +3,7 @@
 use super::bins::NumberBins;
 use super::columns::{Kind, TableColumns};
 use super::lengths::Lengths;
-use super::stored::TypeCounts;
-use super::values::{Shared, Values};
+use super::values::{Shared, TypeCounts, Values};
 use super::{PATH_BYTES, PATHS};
 use crate::document::{self, Columns, Scalar};
 use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};

@@ -37,15 +37,16 @@ mod values;
 
 pub use bins::{NumberRange, StoredBins};
 pub use builder::ProfileBuilder;
-pub use edited::edited;
+pub use edited::{bytes_of, edited};
 pub use lengths::lengths_at;
 pub(crate) use paths::are_numerals;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 pub use stored::{
     Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, ProfileSummary, StoredProfile, TopValue,
-    TypeCounts, Unmet, ValueRecord,
+    Unmet, ValueRecord,
 };
+pub use values::TypeCounts;
 
 /// Most paths that a profile follows. Paths beyond that get no shredded column; their filters are answered from the
 /// documents.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::stored::{Distinct, STORED_BYTES, TypeCounts, ValueRecord};
+use super::stored::{Distinct, STORED_BYTES, ValueRecord};
+use super::values::TypeCounts;
 use crate::document::{Columns, NumericValue};
 use crate::storage::StorageError;
 

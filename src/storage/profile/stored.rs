@@ -11,7 +11,7 @@ use super::bins::StoredBins;
 use super::builder::{PathProfile, ProfileBuilder};
 use super::min_max::Cut;
 use super::shredding::{NotShredded, ShreddingChoice};
-use super::values::{ScalarType, Shown};
+use super::values::{ScalarType, Shown, TypeCounts};
 use crate::document::Columns;
 use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use crate::model::path::Path;
@@ -109,29 +109,6 @@ pub struct PathRecord {
     pub shredded: bool,
     /// Why it has none.
     pub why_not_shredded: Option<NotShredded>,
-}
-
-/// How often which type stands at a path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct TypeCounts {
-    /// null
-    pub null: u64,
-    /// true and false
-    pub boolean: u64,
-    /// Numbers.
-    pub number: u64,
-    /// Strings.
-    pub string: u64,
-    /// Objects.
-    pub object: u64,
-    /// Arrays.
-    pub array: u64,
-}
-
-impl TypeCounts {
-    pub(super) fn scalars(&self) -> u64 {
-        self.null + self.boolean + self.number + self.string
-    }
 }
 
 /// A number of distinct values.

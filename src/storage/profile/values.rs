@@ -6,6 +6,8 @@
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::min_max::{Cut, NumberMinMax, StringMinMax};
 use super::sketch::{DistinctSketch, FrequentValues};
@@ -24,6 +26,29 @@ pub(super) struct Shared {
 pub(super) struct Shown {
     pub(super) scalar_type: ScalarType,
     pub(super) value: Cut,
+}
+
+/// How often which type stands at a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TypeCounts {
+    /// null
+    pub null: u64,
+    /// true and false
+    pub boolean: u64,
+    /// Numbers.
+    pub number: u64,
+    /// Strings.
+    pub string: u64,
+    /// Objects.
+    pub object: u64,
+    /// Arrays.
+    pub array: u64,
+}
+
+impl TypeCounts {
+    pub(super) fn scalars(&self) -> u64 {
+        self.null + self.boolean + self.number + self.string
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,9 @@
 //! The minima and maxima of a path after edits. They only widen.
 //!
-//! A value that came beyond a bound replaces it. If a value that equals a bound went, another one may equal it, and only
-//! the list would tell. The bound stays then, marked as estimated: all values lie within it, and perhaps none equals it.
-//! Values `3, 5, 9`, of which `9` goes: the maximum is `9`, estimated. If `9` or `12` comes later, it is exact again.
+//! A value that came beyond a bound replaces it. If a value that equals a bound went, another one may equal it, and
+//! only the list would tell. The bound stays then, marked as estimated: all values lie within it, and perhaps none
+//! equals it. Values `3, 5, 9`, of which `9` goes: the maximum is `9`, estimated. If `9` or `12` comes later, it is
+//! exact again.
 
 use std::cmp::Ordering;
 

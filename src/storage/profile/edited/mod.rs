@@ -3,8 +3,8 @@
 //! Numbers of entities and of values by type follow exactly, and so does everything of a path at which the same values
 //! went and came. Of others:
 //!
-//! - A minimum or maximum stays, or is a value that came. Where a value went that may be it, it is a bound from then on,
-//!   marked as estimated.
+//! - A minimum or maximum stays, or is a value that came. Where a value went that may be it, it is a bound from then
+//!   on, marked as estimated.
 //! - Distinct and frequent values follow where the profile names all values that occur more than once, and no other
 //!   one. Otherwise they are estimates from then on: none is farther off than edits changed values.
 //! - The ranges of numbers are as wide as before, or wider.
@@ -38,9 +38,12 @@ use super::stored::{PathRecord, StoredProfile};
 use crate::document::Text;
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
-use crate::storage::editing::bytes_of;
 use crate::storage::layout::Layout;
 use crate::storage::tree::Node;
+
+pub fn bytes_of(documents: &[Bytes]) -> u64 {
+    documents.iter().map(|document| document.len() as u64).sum()
+}
 
 /// The profile of a list of which these entities went, and to which others came, in its order. `None` where it does not
 /// follow. Columns of the layout that cannot hold what came are retired.
