@@ -19,9 +19,6 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 }
 
 /// The same on threads of another runtime. Work that no thread was started for is dropped with all that it holds.
-///
-/// # Errors
-/// As of [`blocking`].
 pub async fn blocking_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl FnOnce() -> T + Send + 'static,
@@ -55,9 +52,6 @@ fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
 }
 
 /// Runs a library's work that blocks on threads of the runtime by itself, and so panics where there can be none.
-///
-/// # Errors
-/// As of [`blocking`].
 pub async fn with_blocking_calls<T>(work: impl Future<Output = T>) -> io::Result<T> {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => Ok(done),

@@ -41,28 +41,19 @@ impl Sent {
         Some(self.trimmed(name)).filter(|text| !text.is_empty())
     }
 
-    /// The value of a field whose page offers these.
-    ///
-    /// # Errors
-    /// 400 for any other.
+    /// The value of a field whose page offers these; 400 for any other.
     pub(super) fn chosen(&self, name: &str, of: &[&str]) -> Result<&str, HttpError> {
         let value = self.fields.first(name).unwrap_or_default();
         let wrong = || format!("{} is no value of its field {name}; valid: {}", quoted(value), of.join(", "));
         if of.contains(&value) { Ok(value) } else { Err(not_the_form(&wrong())) }
     }
 
-    /// Checks that a button that was pressed is one of the form.
-    ///
-    /// # Errors
-    /// 400 for any other.
+    /// Checks that a button that was pressed is one of the form; 400 for any other.
     pub(super) fn check_pressed(&self, name: &str, of: &[&str]) -> Result<(), HttpError> {
         self.fields.first(name).map_or(Ok(()), |_| self.chosen(name, of).map(|_| ()))
     }
 
-    /// A number that the page has put into its form.
-    ///
-    /// # Errors
-    /// 400 for anything else.
+    /// A number that the page has put into its form; 400 for anything else.
     pub(super) fn number(&self, name: &str) -> Result<u64, HttpError> {
         let value = self.fields.first(name).unwrap_or_default();
         let digits = value.bytes().all(|byte| byte.is_ascii_digit());
@@ -72,9 +63,6 @@ impl Sent {
 
     /// Checks that the fields are those that the form of the page sends: each of `texts` once, and each of `boxes` once
     /// where it is ticked. What is absent would be taken for empty, and a setting be cleared that nobody has cleared.
-    ///
-    /// # Errors
-    /// 400 where a text is absent, a field is unknown, or one comes twice.
     pub(super) fn check(&self, texts: &[&str], boxes: &[&str]) -> Result<(), HttpError> {
         let pairs = self.fields.pairs();
         let known = || [forms::TOKEN].into_iter().chain(texts.iter().chain(boxes).copied());
@@ -131,9 +119,6 @@ struct ConfirmPage {
 
 impl Question {
     /// Its page.
-    ///
-    /// # Errors
-    /// None but those of rendering.
     pub(super) fn page(
         self,
         visit: &Visit,
@@ -187,9 +172,6 @@ pub(super) async fn asked(
 }
 
 /// The form of a user.
-///
-/// # Errors
-/// The answer to any other request.
 pub(super) async fn received(app: App, request: Request) -> Result<(Visit, Sent), Box<Response>> {
     let (head, body) = request.into_parts();
     let mut visit = Visit::begin(app, head).await?;
@@ -234,9 +216,6 @@ fn typed(fields: &[(String, String)]) -> Option<String> {
 }
 
 /// The form of an owner, and the dataset that its path names.
-///
-/// # Errors
-/// The answer to any other request.
 pub(super) async fn received_of_owner(app: App, request: Request) -> Result<(Visit, Own, Sent), Box<Response>> {
     let (mut visit, sent) = received(app, request).await?;
     match own(&visit).await {
@@ -253,9 +232,6 @@ fn last_name(visit: &Visit) -> String {
 }
 
 /// The dataset that the path names, which must be the visitor's: a dataset of somebody else is what a missing one is.
-///
-/// # Errors
-/// 401, 404; 400 for a path that names none.
 pub(super) async fn own(visit: &Visit) -> Result<Own, HttpError> {
     let place = DatasetPlace::parse(visit.head.uri.path())?;
     let view = visit.app.datasets().view(&visit.user()?, place.id).await?;
@@ -296,9 +272,6 @@ impl Problem {
 }
 
 /// The status and the problem of an error that is the visitor's: of a field if it is one of these.
-///
-/// # Errors
-/// Any other error.
 pub(super) fn problem(
     visit: &mut Visit,
     error: HttpError,

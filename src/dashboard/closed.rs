@@ -24,9 +24,6 @@ struct ClosedPage {
 
 /// The outcome of a page of a version. Where its owner cannot see it because the dataset is frozen or has no version
 /// yet, a page that says so.
-///
-/// # Errors
-/// All other errors of the page, and to all but the owner these, too.
 pub(super) async fn told(visit: &Visit, outcome: Result<Reply, HttpError>, tab: Tab) -> Result<Reply, HttpError> {
     let status = match &outcome {
         Err(HttpError::Read(ReadError::Frozen)) => StatusCode::GONE,

@@ -25,9 +25,6 @@ pub(super) struct Range {
 }
 
 /// Whether the numbers of a path can be counted by ranges: they have a column for it, and one at most is in an entity.
-///
-/// # Errors
-/// Why not.
 pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     match record {
         _ if record.types.number == 0 => Err("It has no numbers."),
@@ -46,9 +43,6 @@ pub(super) fn has_ranges(record: &PathRecord) -> bool {
 }
 
 /// Counts the numbers of a path by ranges: one query, which is admitted as a read, looks at the path's column once.
-///
-/// # Errors
-/// Those of a read.
 pub(super) async fn count(
     visit: &Visit,
     admitted: &Admitted,

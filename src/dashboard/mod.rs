@@ -95,9 +95,6 @@ pub fn router(app: App) -> Router {
 }
 
 /// As [`http::serve`], with the pages.
-///
-/// # Errors
-/// As of [`http::serve`].
 pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
     let router = router(app.clone());
     http::serve_app(app, router, listener, shutdown).await

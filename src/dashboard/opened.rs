@@ -28,9 +28,6 @@ impl Opened {
 
 /// Counts the request as a read, and finds what it names. As at the read endpoint, a request of nobody that is one too
 /// many costs no look-up. To all but its owner, a private dataset is what a missing one is.
-///
-/// # Errors
-/// 429, 404, 410, as for a read.
 pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<Opened, HttpError> {
     let (app, target) = (visit.app.clone(), place.target());
     let (client, user) = (visit.visitor.client, visit.visitor.user.clone());

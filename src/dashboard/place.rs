@@ -24,9 +24,6 @@ impl DatasetPlace {
     }
 
     /// The one that a path below `/ui/` begins with.
-    ///
-    /// # Errors
-    /// 400, as for a read.
     pub(super) fn parse(path: &str) -> Result<DatasetPlace, HttpError> {
         let parts: Vec<&str> = path.trim_start_matches("/ui/").split('/').take(2).collect();
         let read = path::parse(&format!("/api/{}/active", parts.join("/")))?;
@@ -104,9 +101,6 @@ pub(super) struct Place {
 
 impl Place {
     /// The one of a path below `/ui/`, and what follows it: a page of the version, and what that is of.
-    ///
-    /// # Errors
-    /// 400, as for a read.
     pub(super) fn parse(path: &str) -> Result<(Place, Vec<&str>), HttpError> {
         let path = path.trim_start_matches("/ui/");
         let parts: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();

@@ -13,10 +13,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The one of a text.
-    ///
-    /// # Errors
-    /// 400 for anything else.
+    /// The one of a text; 400 for anything else.
     pub(super) fn parse(text: &str) -> Result<Position, HttpError> {
         let text = text.trim();
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -29,10 +29,7 @@ impl Query {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value of a parameter of a page, which is given once at most.
-    ///
-    /// # Errors
-    /// 400 for a second one.
+    /// The value of a parameter of a page, which is given once at most; 400 for a second one.
     pub(super) fn once(&self, name: &str) -> Result<Option<&str>, HttpError> {
         let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
         match (values.next(), values.next()) {
@@ -41,10 +38,7 @@ impl Query {
         }
     }
 
-    /// A number of a parameter of a page.
-    ///
-    /// # Errors
-    /// 400 for anything else, and for one that no page can have.
+    /// A number of a parameter of a page; 400 for anything else.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, HttpError> {
         let Some(text) = self.once(name)? else { return Ok(None) };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -54,10 +48,7 @@ impl Query {
         number.map(Some).ok_or_else(|| invalid(name, text, problem, &valid))
     }
 
-    /// A parameter of a page that has one of these values.
-    ///
-    /// # Errors
-    /// 400 for any other.
+    /// A parameter of a page that has one of these values; 400 for any other.
     pub(super) fn one_of(&self, name: &str, values: &[&str]) -> Result<Option<&str>, HttpError> {
         match self.once(name)? {
             Some(text) if !values.contains(&text) => Err(invalid(name, text, "is not valid", &values.join(", "))),

@@ -105,10 +105,7 @@ struct Said {
     was: Option<String>,
 }
 
-/// What the fields of a form were, by the form.
-///
-/// # Errors
-/// 400 where it is not what a page has put there.
+/// What the fields of a form were, by the form; 400 where it is not what a page has put there.
 fn was<F: DeserializeOwned>(sent: &Sent) -> Result<Option<F>, HttpError> {
     let Some(was) = sent.fields.first(WAS) else { return Ok(None) };
     serde_json::from_str(was).map(Some).map_err(|_| not_the_form("its field was holds something else"))

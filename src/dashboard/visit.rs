@@ -118,9 +118,6 @@ impl Visit {
     }
 
     /// The user who visits.
-    ///
-    /// # Errors
-    /// 401 for anybody else.
     pub(super) fn user(&self) -> Result<User, HttpError> {
         self.visitor.user.clone().ok_or_else(|| CallError::Unauthenticated.into())
     }
@@ -180,9 +177,6 @@ impl Visit {
     }
 
     /// As [`Visit::form`], of at most so many bytes, and the room that they have if they are many.
-    ///
-    /// # Errors
-    /// As of [`Visit::form`].
     pub(super) async fn form_within(
         &self,
         body: Body,
@@ -207,10 +201,7 @@ impl Visit {
         visit::form_within(&self.app, holder, headers, body, limit_bytes).await
     }
 
-    /// Checks that a page of this session has made a form.
-    ///
-    /// # Errors
-    /// 403 for any other.
+    /// Checks that a page of this session has made a form; 403 for any other.
     pub(super) fn check_token(&self, fields: &[(String, String)]) -> Result<(), HttpError> {
         match fields.iter().find(|(name, _)| name == forms::TOKEN) {
             Some((_, token)) if self.is_token(token) => Ok(()),
@@ -362,9 +353,6 @@ fn page_of_form(path: &str) -> &str {
 const NEXT_BYTES: usize = FORM_BYTES / 16;
 
 /// A page of a template.
-///
-/// # Errors
-/// 500, which no template of ours gives.
 pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Reply, HttpError> {
     match page.render() {
         Ok(html) => Ok(Reply::Page(status, html)),

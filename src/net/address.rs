@@ -30,9 +30,6 @@ impl AddressPolicy {
     }
 
     /// Whether `address` may be contacted.
-    ///
-    /// # Errors
-    /// [`RefusedAddress`] names the kind of address.
     pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         // ::ffff:a.b.c.d is a way to write a.b.c.d: the same packets leave.
         let address = address.to_canonical();

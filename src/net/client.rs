@@ -57,9 +57,6 @@ impl Outgoing {
 
     /// Whether a URL may be registered. A name needs only one address that may be contacted, because the service
     /// contacts no other. A name that does not resolve in time passes.
-    ///
-    /// # Errors
-    /// [`AddressError`] says what is wrong.
     pub async fn check(&self, url: &Url) -> Result<(), AddressError> {
         self.check_literal(url)?;
         let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
@@ -71,9 +68,6 @@ impl Outgoing {
 
     /// Whether the scheme is http or https and, if the host is an address, whether it may be contacted. Call this
     /// before each request of a client, also for redirects, because an address in a URL never reaches the resolver.
-    ///
-    /// # Errors
-    /// [`AddressError`] says what is wrong.
     pub fn check_literal(&self, url: &Url) -> Result<(), AddressError> {
         check_scheme(url)?;
         check_literal(&self.policy, url)

@@ -31,9 +31,6 @@ pub enum AddressError {
 
 /// Parses the URL of a source or a webhook: http or https, with a host. Spellings of addresses that only some programs
 /// understand (`0x7f.1`, `2130706433`, a final dot, full-width digits) become the intended address.
-///
-/// # Errors
-/// [`AddressError::NotUrl`] and [`AddressError::Scheme`].
 pub fn parse_http_url(text: &str) -> Result<Url, AddressError> {
     let not_url = |reason: &str| AddressError::NotUrl { reason: reason.to_owned() };
     if text.len() > URL_BYTES_MAX {

@@ -114,9 +114,6 @@ impl SourceClient {
 
     /// Whether a URL may be the source of a dataset (400 if not). Looks up the name of a server, but does not ask for
     /// the document.
-    ///
-    /// # Errors
-    /// [`SourceError::BadAddress`].
     pub async fn check(&self, url: &str) -> Result<(), SourceError> {
         match self.target(url)? {
             Target::Http(url) => Ok(self.outgoing.check(&url).await?),

@@ -70,9 +70,6 @@ struct Cell {
 
 impl DelimitedDecoder {
     /// Reads the header.
-    ///
-    /// # Errors
-    /// [`SourceError::BadDocument`] when there is none or it is bad.
     pub(super) fn try_new(
         window: Window,
         writer: EntityWriter,

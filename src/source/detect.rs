@@ -54,9 +54,6 @@ pub(super) struct Evidence<'a> {
 }
 
 /// The source's format.
-///
-/// # Errors
-/// [`SourceError::BadDocument`] when the evidence fits none or several, or the content begins as something else.
 pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceError> {
     let announced =
         evidence.name.and_then(by_name).or_else(|| evidence.content_type.and_then(SourceFormat::of_content_type));

@@ -56,9 +56,6 @@ impl EnvelopeFields {
     }
 
     /// A member that is a whole number, 0 or more, in any spelling: `7.0` is 7. None when it has not come or is null.
-    ///
-    /// # Errors
-    /// [`SourceError::BadBody`] names the member and what it is instead.
     pub fn integer(&self, name: &str) -> Result<Option<u64>, SourceError> {
         let wanted = match name {
             "version" => "the number of a version, such as 3",
@@ -77,9 +74,6 @@ impl EnvelopeFields {
     }
 
     /// A member that is a text; none when it has not come or is null.
-    ///
-    /// # Errors
-    /// [`SourceError::BadBody`] names the member and what it is instead.
     pub fn text(&self, name: &str) -> Result<Option<String>, SourceError> {
         self.scalar(name, "a text", |scalar| match scalar {
             Scalar::String(text) => Ok(Some(text.unescape().into_owned())),
@@ -88,9 +82,6 @@ impl EnvelopeFields {
     }
 
     /// A member that is a boolean; none when it has not come or is null.
-    ///
-    /// # Errors
-    /// [`SourceError::BadBody`] names the member and what it is instead.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, SourceError> {
         self.scalar(name, "true or false", |scalar| match scalar {
             Scalar::Bool(value) => Ok(Some(*value)),

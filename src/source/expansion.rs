@@ -47,9 +47,6 @@ impl Expansion {
     }
 
     /// Checks that the bytes received may give that many decoded bytes.
-    ///
-    /// # Errors
-    /// [`SourceError::TooLarge`].
     pub(super) fn check(&self, bytes: u64) -> Result<(), SourceError> {
         let ExpansionLimits { times, free_bytes } = self.limits;
         if bytes <= free_bytes {

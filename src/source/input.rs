@@ -63,9 +63,6 @@ pub(super) enum Body {
 
 impl SourceInput {
     /// A local file, with its name and length.
-    ///
-    /// # Errors
-    /// [`SourceError::Io`] when it cannot be opened or is a directory.
     pub fn open_file(path: &Path) -> Result<Self, SourceError> {
         let file = File::open(path).map_err(SourceError::Io)?;
         let metadata = file.metadata().map_err(SourceError::Io)?;

@@ -153,10 +153,6 @@ pub struct Detected {
 
 /// Starts decoding a source: reads what detection needs, a table's header, or all of a Parquet stream.
 /// Blocks while it reads.
-///
-/// # Errors
-/// [`SourceError::BadDocument`] when the format stays unknown or the document cannot be opened in it; any error of
-/// reading.
 pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Decode>, Detected), SourceError> {
     open_as(input, options, None)
 }
@@ -166,8 +162,8 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
 /// reads.
 ///
 /// # Errors
-/// Any error of reading. The decoder gives [`SourceError::BadBody`] when the body is not such an object, and
-/// [`SourceError::BadDocument`] with its place for an item that is no entity.
+/// The decoder gives [`SourceError::BadBody`] when the body is not such an object, and [`SourceError::BadDocument`] with
+/// its place for an item that is no entity.
 pub fn open_push(
     input: SourceInput,
     options: &DecodeOptions,

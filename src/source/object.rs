@@ -17,10 +17,8 @@ use super::reader::{Chunks, Patience};
 use crate::config::is_own_folder;
 use crate::model::source::{ObjectUrl, Validators};
 
-/// The place in the store of a URL's object, if sources may read it.
-///
-/// # Errors
-/// [`SourceError::BadAddress`] for every other object; nothing tells whether it exists.
+/// The place in the store of a URL's object, if sources may read it. For every other object, nothing tells whether it
+/// exists.
 pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> Result<ObjectPath, SourceError> {
     let bad = |reason: String| SourceError::BadAddress { reason };
     let Some(prefix) = prefix else {

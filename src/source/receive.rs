@@ -86,9 +86,6 @@ impl Receiver {
 
     /// Receives until that many bytes are there, at most `MEMORY_BYTES`, or the document has ended; true then. Cancel
     /// safe.
-    ///
-    /// # Errors
-    /// [`ReceiveError`].
     pub async fn receive_head(&mut self, bytes: usize) -> Result<bool, ReceiveError> {
         while self.chunks.is_some() && self.head.len() < bytes.min(MEMORY_BYTES) && self.file.is_none() {
             self.receive_chunk().await?;
@@ -107,9 +104,6 @@ impl Receiver {
     }
 
     /// Receives the rest.
-    ///
-    /// # Errors
-    /// [`ReceiveError`].
     pub async fn receive(mut self) -> Result<Received, ReceiveError> {
         let has_come = self.chunks.is_none() && self.head.is_empty() && self.file.is_none();
         while self.chunks.is_some() {

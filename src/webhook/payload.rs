@@ -31,9 +31,6 @@ struct Payload<'a> {
 
 impl RefreshEvent {
     /// The event as compact JSON, the time in RFC 3339, UTC, to the millisecond.
-    ///
-    /// # Errors
-    /// None that can happen. The serializer's type has one.
     pub fn to_json(&self) -> Result<Bytes, serde_json::Error> {
         let payload = Payload {
             dataset_id: self.dataset_id.get(),

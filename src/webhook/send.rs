@@ -25,27 +25,18 @@ pub struct WebhookSender {
 
 impl WebhookSender {
     /// A sender whose POSTs take at most `timeout` each, look-up and connection included.
-    ///
-    /// # Errors
-    /// When TLS cannot be set up on this machine.
     pub fn try_new(outgoing: Outgoing, timeout: Duration) -> Result<Self, reqwest::Error> {
         let client = outgoing.client().build()?;
         Ok(Self { outgoing, client, timeout })
     }
 
     /// Whether a URL may be registered for a webhook (400 if not). Looks its name up.
-    ///
-    /// # Errors
-    /// [`AddressError`] says what is wrong.
     pub async fn check(&self, url: &str) -> Result<(), AddressError> {
         self.outgoing.check(&parse_http_url(url)?).await
     }
 
     /// Sends the event: exactly one POST, signed if there is a secret. Follows no redirect and sends nothing again.
-    /// Returns the status of the answer, also of a redirect.
-    ///
-    /// # Errors
-    /// Why no HTTP answer came in time, in words; it is also logged.
+    /// Returns the status of the answer, also of a redirect; or why none came in time, in words, which is also logged.
     pub async fn send(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Result<u16, String> {
         let deadline = Instant::now() + self.timeout;
         let dataset_id = event.dataset_id.get();

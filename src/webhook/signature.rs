@@ -10,9 +10,7 @@ use crate::model::secret::Secret;
 pub const SIGNATURE_HEADER: &str = "x-service-signature";
 
 /// The HMAC-SHA256 (RFC 2104) of a body, keyed with the secret's bytes, in lower-case hexadecimal digits.
-///
-/// # Errors
-/// None that can happen, because HMAC takes keys of any length. The library's type has one.
+/// Never fails: HMAC takes keys of any length.
 pub fn sign(secret: &Secret, body: &[u8]) -> Result<String, InvalidLength> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes())?;
     mac.update(body);

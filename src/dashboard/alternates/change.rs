@@ -29,10 +29,7 @@ pub(super) struct Target {
     pub(super) action: String,
 }
 
-/// The visitor's version that a path names.
-///
-/// # Errors
-/// 401 for nobody, 404 for all that is not the visitor's.
+/// The visitor's version that a path names; 401 for nobody, 404 for all that is not the visitor's.
 pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     let user = visit.user()?;
     let (place, rest) = Place::parse(visit.head.uri.path())?;

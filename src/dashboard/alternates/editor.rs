@@ -115,11 +115,8 @@ struct Said {
     too_large: bool,
 }
 
-/// The editor of the entity that an address names: by its position in the list, or in the version.
-///
-/// # Errors
-/// 400 for no position, 404 for one that the list does not have and for an entity that was removed, and those of
-/// reading it.
+/// The editor of the entity that an address names: by its position in the list, or in the version. 400 for no position,
+/// 404 for one that the list does not have, and for an entity that was removed.
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let (sent, place) = match (query.first(OF_VERSION), query.first("position")) {
         (Some(_), Some(position)) => {
@@ -210,9 +207,6 @@ fn base_text(entity: &[u8]) -> String {
 }
 
 /// The editor of a new entity.
-///
-/// # Errors
-/// Those of reading the list.
 pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let list = list(visit, &target.place, None).await?;
     let typed = query.first("position");
@@ -249,8 +243,6 @@ fn before(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
 }
 
 impl Draft {
-    /// # Errors
-    /// 400 for a length that is no number.
     fn of(sent: &Sent, position: u64) -> Result<Draft, HttpError> {
         let field = |name| sent.fields.first(name).unwrap_or_default().to_owned();
         let length = sent.number("length")?;
@@ -266,9 +258,6 @@ impl Draft {
 }
 
 /// Reads a text that is long on a thread of its own: those that serve requests must not wait for it.
-///
-/// # Errors
-/// 503 where there is no thread.
 async fn apart<T: Send + 'static>(
     text: &str,
     read: fn(&str) -> Result<T, Mistake>,
@@ -286,9 +275,6 @@ fn status_of(draft: &Draft) -> StatusCode {
 }
 
 /// The form of the editor. The text stays whatever happens.
-///
-/// # Errors
-/// Those of reading the list.
 pub(super) async fn act(
     visit: &mut Visit,
     target: &Target,
@@ -537,9 +523,6 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
 }
 
 /// The form of a new entity. The text stays whatever happens.
-///
-/// # Errors
-/// Those of reading the list.
 pub(super) async fn act_new(
     visit: &mut Visit,
     target: &Target,

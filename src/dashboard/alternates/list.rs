@@ -63,18 +63,12 @@ impl Found {
 }
 
 /// The list of a version of the visitor's dataset, with the entity of this position.
-///
-/// # Errors
-/// Those of `pull_for_edit`.
 pub(super) async fn list(visit: &Visit, place: &Place, position: Option<u64>) -> Result<List, HttpError> {
     let position = position.filter(|position| *position < u64::MAX);
     part(visit, place, position.map_or(Part::Nothing, Part::Entity)).await
 }
 
 /// As [`list`], with what stands beside the entity: one read, as long as all three are no larger than one may be.
-///
-/// # Errors
-/// As of [`list`].
 pub(super) async fn list_beside(visit: &Visit, place: &Place, position: u64) -> Result<List, HttpError> {
     if position == u64::MAX {
         return list(visit, place, None).await;
@@ -94,9 +88,6 @@ async fn part(visit: &Visit, place: &Place, part: Part) -> Result<List, HttpErro
 }
 
 /// The entity of a position of the version itself.
-///
-/// # Errors
-/// Those of `pull_for_edit`.
 pub(super) async fn of_version(visit: &Visit, place: &Place, position: u64) -> Result<Found, HttpError> {
     Ok(read(visit, place, false, Part::Entity(position)).await?.taken().await?.entity)
 }

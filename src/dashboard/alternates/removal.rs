@@ -52,9 +52,6 @@ struct Removed {
 }
 
 /// The page, with what its address names.
-///
-/// # Errors
-/// Those of reading the list.
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let asked = match (query.first("positions"), query.first("position")) {
         (Some(positions), Some(_)) => return Err(invalid("positions", positions, "is beside position", "one of both")),
@@ -64,9 +61,6 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
 }
 
 /// Its form.
-///
-/// # Errors
-/// Those of reading the list.
 pub(super) async fn act(
     visit: &mut Visit,
     target: &Target,

@@ -12,9 +12,6 @@ pub(in crate::dashboard) struct Entities {
 
 impl Entities {
     /// The first entities of a body: those that end within so many bytes.
-    ///
-    /// # Errors
-    /// Those of the body.
     pub(in crate::dashboard) async fn take(body: AnswerBody, most_bytes: usize) -> Result<Entities, HttpError> {
         let mut lines = Vec::new();
         let mut parts = match body {

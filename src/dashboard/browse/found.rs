@@ -65,9 +65,6 @@ impl Pages {
 }
 
 /// Makes the read.
-///
-/// # Errors
-/// Those of the read.
 pub(super) async fn find(
     visit: &Visit,
     opened: &Opened,

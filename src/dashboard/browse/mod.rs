@@ -230,9 +230,6 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
 }
 
 /// Checks what entities are to look like.
-///
-/// # Errors
-/// 400 for a view that there is not.
 pub(super) fn check_view(query: &Query) -> Result<(), HttpError> {
     query.one_of(VIEW, &VIEWS).map(|_| ())
 }

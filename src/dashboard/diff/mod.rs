@@ -209,10 +209,7 @@ fn is_true(value: &str) -> bool {
     value == "1" || value.eq_ignore_ascii_case("true")
 }
 
-/// The version from whose page one came.
-///
-/// # Errors
-/// 400 for what is no version, 404 for one that is not there.
+/// The version from whose page one came; 404 for one that is not there.
 fn of(query: &Query, latest: u64) -> Result<Option<u64>, HttpError> {
     let of = query.number(COMPARED)?;
     match of.filter(|number| !(1..=latest).contains(number)) {
@@ -227,9 +224,6 @@ fn of(query: &Query, latest: u64) -> Result<Option<u64>, HttpError> {
 }
 
 /// The call that the page's query string is, of these versions where it names none.
-///
-/// # Errors
-/// Those of the operation, and 400 for a view that there is not.
 fn call(place: &DatasetPlace, query: &Query, versions: Option<[u64; 2]>) -> Result<DiffCall, HttpError> {
     query.one_of(VIEW, &VIEWS)?;
     let read = read(place, query);

@@ -39,9 +39,6 @@ pub(super) struct PathCount {
 }
 
 /// The summary of a diff that has modified entities.
-///
-/// # Errors
-/// Those of reading them.
 pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpError> {
     let modified = diff.count(Some(ChangeType::Modified));
     if modified == 0 {

@@ -40,9 +40,6 @@ fn brotli_window_bytes(packed: &[u8]) -> Option<u64> {
 }
 
 /// Decompresses the bytes after the first `kept`. Returns at most one byte more than `expected` in total.
-///
-/// # Errors
-/// [`SourceError::BadDocument`] for bytes that are malformed, and for a codec that is not supported.
 pub(super) fn unpack(
     compression: Compression,
     bytes: Vec<u8>,

@@ -47,9 +47,6 @@ struct Announced {
 }
 
 /// Checks the footer of `file`, which has `file_bytes`.
-///
-/// # Errors
-/// [`SourceError::BadDocument`] for a damaged or encrypted one, [`SourceError::TooLarge`].
 pub(super) fn read(file: &File, file_bytes: u64, options: &DecodeOptions) -> Result<Footer, SourceError> {
     let Some(tail_start) = file_bytes.checked_sub(TAIL_BYTES) else { return Err(damaged("it is too short")) };
     let mut tail = [0; TAIL_BYTES as usize];

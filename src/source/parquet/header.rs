@@ -48,9 +48,6 @@ pub(super) struct Header {
 }
 
 /// The header at `start` of a chunk that ends at `end`, and the bytes that it takes.
-///
-/// # Errors
-/// [`SourceError::BadDocument`].
 pub(super) fn read(file: &File, start: u64, end: u64) -> Result<(Header, u64), SourceError> {
     let rest = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
     let mut length = FIRST_BYTES.min(rest);

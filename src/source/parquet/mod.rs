@@ -86,10 +86,6 @@ pub(super) struct ParquetDecoder {
 impl ParquetDecoder {
     /// Reads the footer. `progress` is given if it should show the reading of `file`. A copy of a stream was counted
     /// when it came.
-    ///
-    /// # Errors
-    /// [`SourceError::BadDocument`] when the footer is damaged, or a column has a type that cannot be read or printed;
-    /// [`SourceError::TooLarge`] when the data is larger than it may be by the file's own account.
     pub(super) fn try_new(
         file: File,
         writer: EntityWriter,

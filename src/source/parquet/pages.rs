@@ -98,9 +98,6 @@ pub(super) struct Column {
 
 impl Column {
     /// The column of a chunk in a file of `file_bytes`.
-    ///
-    /// # Errors
-    /// [`SourceError::BadDocument`] when it does not lie in the file, or has values of no length.
     pub(super) fn try_new(
         chunk: &ColumnChunkMetaData,
         file_bytes: u64,

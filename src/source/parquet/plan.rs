@@ -43,10 +43,6 @@ impl Became {
 }
 
 /// The number of rows. The decoded size of the pages is added to `became`.
-///
-/// # Errors
-/// [`SourceError::BadDocument`] for pages that are not well formed, [`SourceError::TooLarge`] when even one row takes
-/// more than `limit_bytes`, or the pages become more than they may.
 pub(super) fn batch_rows(
     file: &File,
     row_group: &RowGroupMetaData,

@@ -51,9 +51,6 @@ pub(super) struct TopLevelColumn {
 
 impl ReadSchema {
     /// Resolves the types of all columns.
-    ///
-    /// # Errors
-    /// [`SourceError::BadDocument`] that names a column whose type cannot be read or printed.
     pub(super) fn try_new(metadata: &Arc<ParquetMetaData>) -> Result<Self, SourceError> {
         let original = metadata.file_metadata().schema_descr();
         let options = ArrowReaderOptions::new();
