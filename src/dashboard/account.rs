@@ -3,10 +3,8 @@
 use std::cmp::Reverse;
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 use chrono::Utc;
 
 use super::acting::{Problem, Question, Sent, problem, received};
@@ -146,24 +144,11 @@ const DONE: [(&str, &str); 3] = [
     ("password", "The password is changed, and all your other sessions have ended."),
 ];
 
-/// The handler of the page.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = match notice(&mut visit) {
-        Ok(notice) => account(&visit, Said { notice, ..Said::default() }).await,
-        Err(error) => Err(error),
-    };
-    visit.answer(outcome).await
-}
-
-/// What the address says is done.
-fn notice(visit: &mut Visit) -> Result<Option<&'static str>, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = visit.query(&["done"])?;
     let done = query.one_of("done", &DONE.map(|(name, _)| name))?;
-    Ok(DONE.into_iter().find(|(name, _)| Some(*name) == done).map(|(_, said)| said))
+    let notice = DONE.into_iter().find(|(name, _)| Some(*name) == done).map(|(_, said)| said);
+    account(visit, Said { notice, ..Said::default() }).await
 }
 
 /// What is shown besides what is there.
@@ -277,17 +262,8 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     })
 }
 
-/// The handler of the page that asks before a token is deleted.
-pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = confirmation(&mut visit).await;
-    visit.answer(outcome).await
-}
-
-async fn confirmation(visit: &mut Visit) -> Result<Reply, HttpError> {
+/// The page that asks before a token is deleted.
+pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     let name = visit.query(&["name"])?.first("name").unwrap_or_default().to_owned();
     let tokens = visit.app.accounts().tokens(&visit.user()?).await?;
     if !tokens.iter().any(|token| token.name == name) {
@@ -309,32 +285,24 @@ async fn confirmation(visit: &mut Visit) -> Result<Reply, HttpError> {
     question.page(visit, None::<Heading>, StatusCode::OK)
 }
 
-/// The handler of its forms.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, sent) = match received(app, request).await {
-        Ok(received) => received,
-        Err(response) => return *response,
-    };
-    let outcome = async {
-        match done(&visit, &sent).await {
-            Ok(Some(made)) => account(&visit, Said { made: Some(made), ..Said::default() }).await,
-            Ok(None) => Ok(Reply::SeeOther(Query::default().and("done", &sent.action).at(ACCOUNT))),
-            // What is wrong with what was filled in is said on the page.
-            Err(error) => {
-                let is_wrong = matches!(error, HttpError::Manage(ManageError::WrongPassword));
-                let (status, problem) = problem(&mut visit, error, &FIELDS)?;
-                let problem = match problem.general() {
-                    _ if is_wrong => Problem::at("old", "this is not your password. Nothing was changed."),
-                    Some(text) if sent.action == "password" => Problem::at("old", text),
-                    _ => problem,
-                };
-                let typed = if sent.action == "create-token" { TokenForm::sent(&sent) } else { TokenForm::default() };
-                account(&visit, Said { status, problem, typed, ..Said::default() }).await
-            }
+pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let sent = received(visit, body).await?;
+    match done(visit, &sent).await {
+        Ok(Some(made)) => account(visit, Said { made: Some(made), ..Said::default() }).await,
+        Ok(None) => Ok(Reply::SeeOther(Query::default().and("done", &sent.action).at(ACCOUNT))),
+        // What is wrong with what was filled in is said on the page.
+        Err(error) => {
+            let is_wrong = matches!(error, HttpError::Manage(ManageError::WrongPassword));
+            let (status, problem) = problem(visit, error, &FIELDS)?;
+            let problem = match problem.general() {
+                _ if is_wrong => Problem::at("old", "this is not your password. Nothing was changed."),
+                Some(text) if sent.action == "password" => Problem::at("old", text),
+                _ => problem,
+            };
+            let typed = if sent.action == "create-token" { TokenForm::sent(&sent) } else { TokenForm::default() };
+            account(visit, Said { status, problem, typed, ..Said::default() }).await
         }
-    };
-    let outcome = outcome.await;
-    visit.answer(outcome).await
+    }
 }
 
 /// Does what a form asks for; a new token and its name, if it asks for one.

@@ -3,10 +3,7 @@
 
 use askama::Template;
 use axum::body::Body;
-use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 
 use super::forms;
 use super::opened::{Heading, Tab};
@@ -19,7 +16,7 @@ use crate::http::visit::{self, quoted};
 use crate::model::limits::{FORM_BYTES, USER_FORM_BYTES};
 use crate::model::text::with_names;
 use crate::model::version::VersionSelector;
-use crate::service::{App, BodyRoom, ManageError, ReadError};
+use crate::service::{BodyRoom, ManageError, ReadError};
 
 /// A form that a page of the session has made.
 pub(super) struct Sent {
@@ -147,41 +144,19 @@ impl Own {
     }
 }
 
-/// The answer to an owner who opens a page that asks before something is done.
-pub(super) async fn asked(
-    app: App,
-    head: Parts,
-    tab: Tab,
-    question: impl AsyncFnOnce(&Visit, &Own) -> Result<Question, HttpError>,
-) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = match visit.query(&[]).and(own(&visit).await) {
-        Ok(own) => {
-            visit.dataset = Some(own.place.clone());
-            match question(&visit, &own).await {
-                Ok(question) => question.page(&visit, own.heading(&visit, tab), StatusCode::OK),
-                Err(error) => Err(error),
-            }
-        }
-        Err(error) => Err(error),
-    };
-    visit.answer(outcome).await
+/// The dataset of a page that asks before something is done, and that takes no parameter.
+pub(super) async fn asked(visit: &mut Visit) -> Result<Own, HttpError> {
+    visit.query(&[])?;
+    let own = own(visit).await?;
+    visit.dataset = Some(own.place.clone());
+    Ok(own)
 }
 
 /// The form of a user.
-pub(super) async fn received(app: App, request: Request) -> Result<(Visit, Sent), Box<Response>> {
-    let (head, body) = request.into_parts();
-    let mut visit = Visit::begin(app, head).await?;
-    match received_fields(&mut visit, body).await {
-        Ok((fields, room)) => {
-            let action = last_name(&visit);
-            Ok((visit, Sent { action, fields: fields.into_iter().collect(), _room: room }))
-        }
-        Err(error) => Err(Box::new(visit.answer(Err(error)).await)),
-    }
+pub(super) async fn received(visit: &mut Visit, body: Body) -> Result<Sent, HttpError> {
+    let (fields, room) = received_fields(visit, body).await?;
+    let action = visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(Sent { action, fields: fields.into_iter().collect(), _room: room })
 }
 
 /// The fields of the form of a user. They are read before anything is refused: what was typed is shown again when the
@@ -216,19 +191,11 @@ fn typed(fields: &[(String, String)]) -> Option<String> {
 }
 
 /// The form of an owner, and the dataset that its path names.
-pub(super) async fn received_of_owner(app: App, request: Request) -> Result<(Visit, Own, Sent), Box<Response>> {
-    let (mut visit, sent) = received(app, request).await?;
-    match own(&visit).await {
-        Ok(own) => {
-            visit.dataset = Some(own.place.clone());
-            Ok((visit, own, sent))
-        }
-        Err(error) => Err(Box::new(visit.answer(Err(error)).await)),
-    }
-}
-
-fn last_name(visit: &Visit) -> String {
-    visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned()
+pub(super) async fn received_of_owner(visit: &mut Visit, body: Body) -> Result<(Own, Sent), HttpError> {
+    let sent = received(visit, body).await?;
+    let own = own(visit).await?;
+    visit.dataset = Some(own.place.clone());
+    Ok((own, sent))
 }
 
 /// The dataset that the path names, which must be the visitor's: a dataset of somebody else is what a missing one is.

@@ -1,10 +1,7 @@
 //! `/`: the public datasets that their owners list, and before them the visitor's own.
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 use chrono::{DateTime, Utc};
 
 use super::figures::{self, Time};
@@ -33,15 +30,6 @@ const OWN_FROM: &str = "own";
 
 /// Pages of listed datasets that are looked at for one page.
 const LOOKS: usize = 20;
-
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = catalogue(&mut visit).await;
-    visit.answer(outcome).await
-}
 
 /// Characters of what is looked for in a title.
 const TITLE_CHARACTERS: usize = 80;
@@ -136,7 +124,7 @@ impl Card {
     }
 }
 
-async fn catalogue(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let (app, client, now) = (visit.app.clone(), visit.visitor.client, Utc::now());
     let query = visit.query(&["q", "after", OWN_FROM])?;
     let q = query.first("q").unwrap_or_default().trim().to_owned();

@@ -2,10 +2,8 @@
 //! before it is done.
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 
 use super::acting::{Problem, Sent, problem, received};
 use super::closed;
@@ -16,7 +14,7 @@ use crate::http::error::HttpError;
 use crate::model::dataset::{Dataset, InvalidDatasetName};
 use crate::model::limits::DATASET_NAME_CHARACTERS;
 use crate::model::version::VersionSelector;
-use crate::service::{App, ManageError, ReadError};
+use crate::service::{ManageError, ReadError};
 
 /// The field beside which its problem is said.
 const FIELDS: [&str; 1] = ["name"];
@@ -33,19 +31,12 @@ struct ClonePage {
     back: String,
 }
 
-/// The handler of the page.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let page = async |visit: &mut Visit| {
+        visit.query(&[])?;
+        form(visit, &seen(visit).await?, StatusCode::OK, Problem::default(), None)
     };
-    let query = visit.query(&[]);
-    let outcome = match query.and(seen(&visit).await) {
-        Ok(dataset) => form(&visit, &dataset, StatusCode::OK, Problem::default(), None),
-        Err(error) => Err(error),
-    };
-    let outcome = closed::told(&visit, outcome, Tab::Versions).await;
-    visit.answer(outcome).await
+    closed::or_told(visit, Tab::Versions, page).await
 }
 
 /// The dataset that the path names, which a user may clone. One that nobody can clone now is told as that.
@@ -105,15 +96,9 @@ fn name_of_clone(name: &str) -> String {
     format!("Clone of {name}").chars().take(DATASET_NAME_CHARACTERS).collect()
 }
 
-/// The handler of its form.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, sent) = match received(app, request).await {
-        Ok(received) => received,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(cloned(&mut visit, &sent)).await;
-    let outcome = closed::told(&visit, outcome, Tab::Versions).await;
-    visit.answer(outcome).await
+pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let sent = received(visit, body).await?;
+    closed::or_told(visit, Tab::Versions, async |visit: &mut Visit| cloned(visit, &sent).await).await
 }
 
 async fn cloned(visit: &mut Visit, sent: &Sent) -> Result<Reply, HttpError> {

@@ -24,7 +24,12 @@ struct ClosedPage {
 
 /// The outcome of a page of a version. Where its owner cannot see it because the dataset is frozen or has no version
 /// yet, a page that says so.
-pub(super) async fn told(visit: &Visit, outcome: Result<Reply, HttpError>, tab: Tab) -> Result<Reply, HttpError> {
+pub(super) async fn or_told(
+    visit: &mut Visit,
+    tab: Tab,
+    page: impl AsyncFnOnce(&mut Visit) -> Result<Reply, HttpError>,
+) -> Result<Reply, HttpError> {
+    let outcome = page(visit).await;
     let status = match &outcome {
         Err(HttpError::Read(ReadError::Frozen)) => StatusCode::GONE,
         Err(HttpError::Read(ReadError::VersionNotFound { latest: None, .. })) => StatusCode::NOT_FOUND,

@@ -1,10 +1,8 @@
 //! `/ui/new`: a new dataset, which has no version yet.
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 
 use super::acting::{Problem, Sent, problem, received};
 use super::place::DatasetPlace;
@@ -12,7 +10,7 @@ use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
-use crate::service::{App, DatasetSettings, ManageError};
+use crate::service::{DatasetSettings, ManageError};
 
 /// The path of the page.
 const NEW: &str = "/ui/new";
@@ -31,15 +29,10 @@ struct NewPage {
     source: String,
 }
 
-/// The handler of the page.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let query = visit.query(&[]);
-    let outcome = query.and(visit.user()).and_then(|_| form(&visit, StatusCode::OK, Problem::default(), None));
-    visit.answer(outcome).await
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+    visit.query(&[])?;
+    visit.user()?;
+    form(visit, StatusCode::OK, Problem::default(), None)
 }
 
 fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>) -> Result<Reply, HttpError> {
@@ -54,19 +47,15 @@ fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>
     render(status, &page)
 }
 
-/// The handler of its form.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, sent) = match received(app, request).await {
-        Ok(received) => received,
-        Err(response) => return *response,
-    };
-    let outcome = match create(&visit, &sent).await {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let sent = received(visit, body).await?;
+    match create(visit, &sent).await {
         Ok(reply) => Ok(reply),
         Err(error) => {
-            problem(&mut visit, error, &FIELDS).and_then(|(status, problem)| form(&visit, status, problem, Some(&sent)))
+            let (status, problem) = problem(visit, error, &FIELDS)?;
+            form(visit, status, problem, Some(&sent))
         }
-    };
-    visit.answer(outcome).await
+    }
 }
 
 async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {

@@ -1,10 +1,7 @@
 //! `…/download`: a read for whoever is signed in. The read endpoint takes the private key of a private dataset, which a
 //! browser does not send with a link; the session of its owner opens this one.
 
-use axum::extract::State;
 use axum::http::HeaderName;
-use axum::http::request::Parts;
-use axum::response::Response;
 
 use super::closed;
 use super::opened::{Tab, open};
@@ -12,16 +9,9 @@ use super::place::Place;
 use super::visit::{Reply, Visit};
 use crate::http::error::HttpError;
 use crate::http::{params, visit};
-use crate::service::App;
 
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(download(&mut visit)).await;
-    let outcome = closed::told(&visit, outcome, Tab::Data).await;
-    visit.answer(outcome).await
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
+    closed::or_told(visit, Tab::Data, download).await
 }
 
 async fn download(visit: &mut Visit) -> Result<Reply, HttpError> {

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::REFERER;
-use axum::http::request::Parts;
 use axum::response::Response;
 use url::Url;
 
@@ -17,14 +15,13 @@ use super::place::Place;
 use super::position::Position;
 use super::query::Query;
 use super::tree::Tree;
-use super::visit::{Reply, Shell, Visit, build, render};
+use super::visit::{Reply, Shell, Visit, render};
 use super::{closed, figures};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
 use crate::model::limits::PAGE_BYTES;
 use crate::model::request::{Format, ReadRequest};
-use crate::service::App;
 
 #[derive(Template)]
 #[template(path = "entity.html")]
@@ -46,14 +43,8 @@ struct EntityPage {
     edit: Option<String>,
 }
 
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    build(app, head, |visit| {
-        Box::pin(async move {
-            let outcome = entity(visit).await;
-            closed::told(visit, outcome, Tab::Data).await
-        })
-    })
-    .await
+pub(super) async fn show(visit: Visit) -> Response {
+    visit.build(|visit| Box::pin(closed::or_told(visit, Tab::Data, entity))).await
 }
 
 async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {

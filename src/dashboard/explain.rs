@@ -2,9 +2,7 @@
 //! operation is.
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::browse::{check_view, read_query};
@@ -14,12 +12,12 @@ use super::place::Place;
 use super::query::Query;
 use super::sentence::Sentence;
 use super::shown::Shown;
-use super::visit::{Reply, Shell, Visit, build, render};
+use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params;
 use crate::http::visit::{self, BaseUrl};
 use crate::model::text::with_names;
-use crate::service::{App, Explanation, IgnoredParameter, ReadError};
+use crate::service::{Explanation, IgnoredParameter, ReadError};
 
 /// The width of the picture in its own units.
 const WIDTH: u64 = 1_000;
@@ -63,8 +61,8 @@ struct Bar {
     width: u64,
 }
 
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    build(app, head, |visit| Box::pin(explain(visit))).await
+pub(super) async fn show(visit: Visit) -> Response {
+    visit.build(|visit| Box::pin(explain(visit))).await
 }
 
 async fn explain(visit: &Visit) -> Result<Reply, HttpError> {

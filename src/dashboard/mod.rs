@@ -80,6 +80,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, any, get, on};
 use tokio::net::TcpListener;
 
+use self::visit::{Posted, Reply, Visit};
 use crate::http::error::HttpError;
 use crate::http::router::Pages;
 use crate::http::{self, ServeError};
@@ -108,31 +109,49 @@ type Page = (&'static str, fn() -> MethodRouter<App>);
 static PAGES: &[Page] = &[
     ("/", || any(root)),
     ("/ui/assets/{name}", || get(visit::asset)),
-    ("/ui/sign-in", || get(session::form).post(session::sign_in)),
-    ("/ui/sign-out", || on(MethodFilter::POST, session::sign_out)),
-    ("/ui/account", || get(account::show)),
-    ("/ui/account/delete-token", || get(account::confirm).post(account::act)),
-    ("/ui/account/{action}", || on(MethodFilter::POST, account::act)),
-    ("/ui/new", || get(created::show).post(created::act)),
-    ("/ui/{dataset_id}/{name_slug}", || get(browse::active)),
-    ("/ui/{dataset_id}/{name_slug}/", || get(browse::active)),
-    ("/ui/{dataset_id}/{name_slug}/versions", || get(versions::show)),
+    ("/ui/sign-in", || get(session::form).post(|form: Posted| form.respond(session::sign_in))),
+    ("/ui/sign-out", || on(MethodFilter::POST, |form: Posted| form.respond(session::sign_out))),
+    ("/ui/account", || get(|visit: Visit| visit.respond(account::show))),
+    ("/ui/account/delete-token", || {
+        get(|visit: Visit| visit.respond(account::confirm)).post(|form: Posted| form.respond(account::act))
+    }),
+    ("/ui/account/{action}", || on(MethodFilter::POST, |form: Posted| form.respond(account::act))),
+    ("/ui/new", || get(|visit: Visit| visit.respond(created::show)).post(|form: Posted| form.respond(created::act))),
+    ("/ui/{dataset_id}/{name_slug}", || get(|visit: Visit| visit.respond(browse::active))),
+    ("/ui/{dataset_id}/{name_slug}/", || get(|visit: Visit| visit.respond(browse::active))),
+    ("/ui/{dataset_id}/{name_slug}/versions", || get(|visit: Visit| visit.respond(versions::show))),
     ("/ui/{dataset_id}/{name_slug}/diff", || get(diff::show)),
-    ("/ui/{dataset_id}/{name_slug}/clone", || get(clone::show).post(clone::act)),
-    ("/ui/{dataset_id}/{name_slug}/{version}/alternate", || get(alternates::show)),
+    ("/ui/{dataset_id}/{name_slug}/clone", || {
+        get(|visit: Visit| visit.respond(clone::show)).post(|form: Posted| form.respond(clone::act))
+    }),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alternate", || get(|visit: Visit| visit.respond(alternates::show))),
     ("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", || get(alternates::form).post(alternates::act)),
-    ("/ui/{dataset_id}/{name_slug}/settings", || get(settings::show)),
-    ("/ui/{dataset_id}/{name_slug}/settings/{action}", || on(MethodFilter::POST, settings::act)),
-    ("/ui/{dataset_id}/{name_slug}/settings/delete", || get(settings::confirm).post(settings::act)),
-    ("/ui/{dataset_id}/{name_slug}/refresh", || get(refresh::show)),
-    ("/ui/{dataset_id}/{name_slug}/refresh/events", || get(refresh::events::show)),
-    ("/ui/{dataset_id}/{name_slug}/refresh/upload", || on(MethodFilter::POST, refresh::upload::act)),
-    ("/ui/{dataset_id}/{name_slug}/refresh/{action}", || on(MethodFilter::POST, refresh::act)),
-    ("/ui/{dataset_id}/{name_slug}/webhook", || get(webhook::show)),
-    ("/ui/{dataset_id}/{name_slug}/webhook/delete", || get(webhook::confirm).post(webhook::act)),
-    ("/ui/{dataset_id}/{name_slug}/webhook/{action}", || on(MethodFilter::POST, webhook::act)),
-    ("/ui/{dataset_id}/{name_slug}/usage", || get(usage::show)),
-    ("/ui/{dataset_id}/{name_slug}/manage/{action}", || get(versions::confirm).post(versions::act)),
+    ("/ui/{dataset_id}/{name_slug}/settings", || get(|visit: Visit| visit.respond(settings::show))),
+    ("/ui/{dataset_id}/{name_slug}/settings/{action}", || {
+        on(MethodFilter::POST, |form: Posted| form.respond(settings::act))
+    }),
+    ("/ui/{dataset_id}/{name_slug}/settings/delete", || {
+        get(|visit: Visit| visit.respond(settings::confirm)).post(|form: Posted| form.respond(settings::act))
+    }),
+    ("/ui/{dataset_id}/{name_slug}/refresh", || get(|visit: Visit| visit.respond(refresh::show))),
+    ("/ui/{dataset_id}/{name_slug}/refresh/events", || get(|visit: Visit| visit.respond(refresh::events::show))),
+    ("/ui/{dataset_id}/{name_slug}/refresh/upload", || {
+        on(MethodFilter::POST, |form: Posted| form.respond(refresh::upload::act))
+    }),
+    ("/ui/{dataset_id}/{name_slug}/refresh/{action}", || {
+        on(MethodFilter::POST, |form: Posted| form.respond(refresh::act))
+    }),
+    ("/ui/{dataset_id}/{name_slug}/webhook", || get(|visit: Visit| visit.respond(webhook::show))),
+    ("/ui/{dataset_id}/{name_slug}/webhook/delete", || {
+        get(|visit: Visit| visit.respond(webhook::confirm)).post(|form: Posted| form.respond(webhook::act))
+    }),
+    ("/ui/{dataset_id}/{name_slug}/webhook/{action}", || {
+        on(MethodFilter::POST, |form: Posted| form.respond(webhook::act))
+    }),
+    ("/ui/{dataset_id}/{name_slug}/usage", || get(|visit: Visit| visit.respond(usage::show))),
+    ("/ui/{dataset_id}/{name_slug}/manage/{action}", || {
+        get(|visit: Visit| visit.respond(versions::confirm)).post(|form: Posted| form.respond(versions::act))
+    }),
     ("/ui/{dataset_id}/{name_slug}/{version}", || get(browse::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/", || get(browse::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt", || get(browse::show)),
@@ -141,8 +160,8 @@ static PAGES: &[Page] = &[
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", || get(profile::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/explain", || get(explain::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", || get(explain::show)),
-    ("/ui/{dataset_id}/{name_slug}/{version}/download", || get(download::show)),
-    ("/ui/{dataset_id}/{name_slug}/{version}/alt/download", || get(download::show)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/download", || get(|visit: Visit| visit.respond(download::show))),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/download", || get(|visit: Visit| visit.respond(download::show))),
     ("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", || get(entity::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/entity/{position}", || get(entity::show)),
     ("/ui", || any(above)),
@@ -164,17 +183,21 @@ pub fn page_paths() -> impl Iterator<Item = &'static str> {
 
 /// The first page. To all but visits it is what it is without pages: a path that does not exist.
 async fn root(State(app): State<App>, head: Parts) -> Response {
-    match head.method {
-        Method::GET => catalogue::show(State(app), head).await,
-        Method::HEAD => without_body(catalogue::show(State(app), head).await),
-        _ => HttpError::NoSuchPath.into_response(),
+    if !matches!(head.method, Method::GET | Method::HEAD) {
+        return HttpError::NoSuchPath.into_response();
     }
+    let is_head = head.method == Method::HEAD;
+    let response = match Visit::begin(app, head).await {
+        Ok(visit) => visit.respond(catalogue::show).await,
+        Err(response) => *response,
+    };
+    if is_head { without_body(response) } else { response }
 }
 
 /// What lies above all pages leads to the first one.
 async fn above(State(app): State<App>, head: Parts) -> Response {
     match head.method {
-        Method::GET | Method::HEAD => visit::first_page(State(app), head).await,
+        Method::GET | Method::HEAD => Visit::begin_and_answer(app, head, Ok(Reply::SeeOther("/".to_owned()))).await,
         _ => HttpError::NoSuchPath.into_response(),
     }
 }
@@ -189,9 +212,10 @@ async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
 
 /// A path below `/ui/` that no page has.
 async fn no_page(State(app): State<App>, head: Parts) -> Response {
+    let error = Err(HttpError::NoSuchPath);
     match head.method {
-        Method::GET => visit::no_page(State(app), head).await,
-        Method::HEAD => without_body(visit::no_page(State(app), head).await),
+        Method::GET => Visit::begin_and_answer(app, head, error).await,
+        Method::HEAD => without_body(Visit::begin_and_answer(app, head, error).await),
         _ => HttpError::NoSuchPath.into_response(),
     }
 }

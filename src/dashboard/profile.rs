@@ -1,9 +1,7 @@
 //! `…/profile`: what the paths of a version hold, with pictures of their frequent values.
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::acting::own;
@@ -14,11 +12,11 @@ use super::place::Place;
 use super::query::{Query, invalid_text};
 use super::sentence::Sentence;
 use super::shown::Shown;
-use super::visit::{Reply, Shell, Visit, build, render};
+use super::visit::{Reply, Shell, Visit, render};
 use super::{closed, figures};
 use crate::http::error::HttpError;
 use crate::model::version::VersionSelector;
-use crate::service::{Admitted, App, ProfileRequest, ReadError};
+use crate::service::{Admitted, ProfileRequest, ReadError};
 use crate::storage::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
 
 const PAGE: usize = 60;
@@ -173,14 +171,8 @@ impl PathCard {
     }
 }
 
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    build(app, head, |visit| {
-        Box::pin(async move {
-            let outcome = profile(visit).await;
-            closed::told(visit, outcome, Tab::Profile).await
-        })
-    })
-    .await
+pub(super) async fn show(visit: Visit) -> Response {
+    visit.build(|visit| Box::pin(closed::or_told(visit, Tab::Profile, profile))).await
 }
 
 struct Seen {

@@ -1,16 +1,17 @@
 //! `/ui/sign-in` and `/ui/sign-out`: the sessions of `/session/login`, by forms.
 
 use askama::Template;
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::request::Parts;
+use axum::body::Body;
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit;
-use crate::service::{App, ManageError};
+use crate::model::limits::FORM_BYTES;
+use crate::service::ManageError;
 
 /// The field that says where to go then.
 const NEXT: &str = "next";
@@ -34,80 +35,50 @@ fn next(asked: Option<&str>) -> String {
 }
 
 /// The handler of the page.
-pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let reply = visit.query(&[NEXT]).and_then(|query| {
-        let next = next(query.first(NEXT));
+pub(super) async fn form(visit: Visit) -> Response {
+    let page = async |visit: &mut Visit| {
+        let next = next(visit.query(&[NEXT])?.first(NEXT));
         let page = SignInPage { shell: visit.shell("Sign in"), email: String::new(), next, problem: None };
         render(StatusCode::OK, &page)
-    });
-    let mut response = visit.answer(reply).await;
+    };
+    let mut response = visit.respond(page).await;
     // It is filled in with what nobody else may see.
-    response
-        .headers_mut()
-        .insert(axum::http::header::CACHE_CONTROL, axum::http::HeaderValue::from_static("private, no-store"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
 }
 
-/// The handler of its form.
-pub(super) async fn sign_in(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = async {
-        // A page that signs its visitor in as somebody else would see what the visitor does.
-        visit::check_origin(&visit.app, &visit.head)?;
-        let fields = visit::form(&visit.app, visit.visitor.holder(), &visit.head.headers, body).await?;
-        let fields = Query::from_iter(fields);
-        let field = |name| fields.first(name).unwrap_or_default();
-        let next = next(fields.first(NEXT));
-        let credentials = (field("email"), field("password"));
-        match visit::sign_in(&visit.app, &visit.head, credentials, &mut visit.headers).await {
-            Ok(()) => Ok(Reply::SeeOther(next)),
-            Err(
-                error @ HttpError::Manage(
-                    ManageError::WrongCredentials | ManageError::TooManyLogins { .. } | ManageError::LoginsBusy,
-                ),
-            ) => {
-                let told = visit::told(error, &visit.head);
-                visit.headers.extend(told.headers);
-                let page = SignInPage {
-                    shell: visit.shell("Sign in"),
-                    email: field("email").to_owned(),
-                    next,
-                    problem: Some(told.text),
-                };
-                render(told.status, &page)
-            }
-            Err(error) => Err(error),
+pub(super) async fn sign_in(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    // A page that signs its visitor in as somebody else would see what the visitor does.
+    visit::check_origin(&visit.app, &visit.head)?;
+    let fields = visit::form(&visit.app, visit.visitor.holder(), &visit.head.headers, body).await?;
+    let fields = Query::from_iter(fields);
+    let field = |name| fields.first(name).unwrap_or_default();
+    let next = next(fields.first(NEXT));
+    let credentials = (field("email"), field("password"));
+    match visit::sign_in(&visit.app, &visit.head, credentials, &mut visit.headers).await {
+        Ok(()) => Ok(Reply::SeeOther(next)),
+        Err(
+            error @ HttpError::Manage(
+                ManageError::WrongCredentials | ManageError::TooManyLogins { .. } | ManageError::LoginsBusy,
+            ),
+        ) => {
+            let told = visit::told(error, &visit.head);
+            visit.headers.extend(told.headers);
+            let (shell, email) = (visit.shell("Sign in"), field("email").to_owned());
+            render(told.status, &SignInPage { shell, email, next, problem: Some(told.text) })
         }
-    };
-    let outcome = outcome.await;
-    visit.answer(outcome).await
+        Err(error) => Err(error),
+    }
 }
 
-/// The handler of the form that ends a session.
-pub(super) async fn sign_out(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = async {
-        // Whoever has no session any more is out already.
-        if visit.visitor.user.is_some() {
-            visit.form(body).await?;
-        }
-        visit::sign_out(&visit.app, &visit.head, &visit.visitor, &mut visit.headers).await?;
-        Ok(Reply::SeeOther("/".to_owned()))
-    };
-    let outcome = outcome.await;
-    visit.answer(outcome).await
+pub(super) async fn sign_out(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    // Whoever has no session any more is out already.
+    if visit.visitor.user.is_some() {
+        let (fields, _) = visit.fields_within(body, FORM_BYTES).await?;
+        visit.check_token(&fields)?;
+    }
+    visit::sign_out(&visit.app, &visit.head, &visit.visitor, &mut visit.headers).await?;
+    Ok(Reply::SeeOther("/".to_owned()))
 }
 
 #[cfg(test)]

@@ -5,10 +5,8 @@
 //! page takes back nothing that was saved since.
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +21,7 @@ use crate::model::dataset::{Dataset, DatasetName, DatasetSource, InvalidDatasetN
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
-use crate::service::{App, DatasetSettings, ManageError};
+use crate::service::{DatasetSettings, ManageError};
 
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
@@ -42,7 +40,7 @@ pub(super) const FROM: [&str; 2] = ["push", "url"];
 struct SettingsPage {
     shell: Shell,
     heading: Heading,
-    notice: Option<String>,
+    notice: Option<&'static str>,
     problem: Problem,
     action: String,
     about: AboutForm,
@@ -94,7 +92,7 @@ struct IndexForm {
 #[derive(Default)]
 struct Said {
     status: StatusCode,
-    notice: Option<String>,
+    notice: Option<&'static str>,
     problem: Problem,
     key: bool,
     url: bool,
@@ -264,27 +262,13 @@ fn invalid(field: &'static str, problem: impl Into<String>) -> HttpError {
     ManageError::Invalid { field, problem: problem.into() }.into()
 }
 
-/// The handler of the page.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = match notice(&mut visit) {
-        Ok(notice) => settings(&visit, Said { notice, ..Said::default() }).await,
-        Err(error) => Err(error),
-    };
-    visit.answer(outcome).await
-}
-
-/// What the address says is done.
-fn notice(visit: &mut Visit) -> Result<Option<String>, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = visit.query(&["done"])?;
     let notice = query.one_of("done", &["about", "source", "index"])?.map(|done| match done {
         "index" => "The index is saved. Versions written from now on have it.",
         _ => "The settings are saved.",
     });
-    Ok(notice.map(str::to_owned))
+    settings(visit, Said { notice, ..Said::default() }).await
 }
 
 async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
@@ -323,39 +307,33 @@ async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     render(said.status, &page)
 }
 
-/// The handler of the page that says what the deletion does.
-pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let question = async |_: &Visit, own: &Own| {
-        if !own.view.versions.is_empty() {
-            return Err(ManageError::HasVersions.into());
-        }
-        Ok(Question {
-            title: "Delete this dataset?".to_owned(),
-            effects: vec![
-                "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
-                "Its settings, its keys and its webhook are gone.".to_owned(),
-            ],
-            action: format!("{}/delete", own.place.settings()),
-            button: "Delete the dataset".to_owned(),
-            danger: true,
-            back: own.place.settings(),
-            ..Question::default()
-        })
+/// The page that says what the deletion does.
+pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let own = asked(visit).await?;
+    if !own.view.versions.is_empty() {
+        return Err(ManageError::HasVersions.into());
+    }
+    let question = Question {
+        title: "Delete this dataset?".to_owned(),
+        effects: vec![
+            "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
+            "Its settings, its keys and its webhook are gone.".to_owned(),
+        ],
+        action: format!("{}/delete", own.place.settings()),
+        button: "Delete the dataset".to_owned(),
+        danger: true,
+        back: own.place.settings(),
+        ..Question::default()
     };
-    asked(app, head, Tab::Settings, question).await
+    question.page(visit, own.heading(visit, Tab::Settings), StatusCode::OK)
 }
 
-/// The handler of its forms.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, own, sent) = match received_of_owner(app, request).await {
-        Ok(received) => received,
-        Err(response) => return *response,
-    };
-    let outcome = match Box::pin(done(&visit, &own, &sent)).await {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let (own, sent) = received_of_owner(visit, body).await?;
+    match done(visit, &own, &sent).await {
         Ok(reply) => Ok(reply),
-        Err(error) => again(&mut visit, error, &own, &sent).await,
-    };
-    visit.answer(outcome).await
+        Err(error) => again(visit, error, &own, &sent).await,
+    }
 }
 
 /// The page with what is wrong with a form.
@@ -399,7 +377,7 @@ async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<R
         "show-key" => return settings(visit, Said { key: true, ..Said::default() }).await,
         "rotate-key" => {
             datasets.rotate_key(&user, place.id).await?;
-            let notice = Some("The dataset has a new private key. The old one opens nothing any more.".to_owned());
+            let notice = Some("The dataset has a new private key. The old one opens nothing any more.");
             return settings(visit, Said { key: true, notice, ..Said::default() }).await;
         }
         "delete" => {

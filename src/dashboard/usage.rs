@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 use chrono::{NaiveDate, Utc};
 
 use super::acting::{Own, own};
@@ -16,7 +13,6 @@ use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{DayUsage, UsageCounts};
 use crate::http::error::HttpError;
-use crate::service::App;
 
 /// The spans to choose from, in days, the first one unless asked otherwise. The last is what is kept.
 const SPANS: [u64; 4] = [30, 7, 90, 400];
@@ -72,15 +68,6 @@ struct Row {
     bytes: String,
 }
 
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = usage(&mut visit).await;
-    visit.answer(outcome).await
-}
-
 /// The span that an address asks for.
 fn days(query: &Query) -> Result<u64, HttpError> {
     let mut spans = SPANS;
@@ -90,7 +77,7 @@ fn days(query: &Query) -> Result<u64, HttpError> {
     Ok(asked.and_then(|days| days.parse().ok()).unwrap_or(SPANS[0]))
 }
 
-async fn usage(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let days = days(&visit.query(&[DAYS])?)?;
     let own = own(visit).await?;
     let Own { place, view } = &own;

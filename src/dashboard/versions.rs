@@ -2,13 +2,11 @@
 //! freezes and unfreezes. Each says what it will do before it is done.
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 use chrono::{DateTime, Utc};
 
-use super::acting::{Question, Sent, own, received_of_owner};
+use super::acting::{Question, own, received_of_owner};
 use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::{DatasetPlace, Place};
@@ -19,7 +17,7 @@ use crate::http::error::HttpError;
 use crate::http::visit;
 use crate::model::dataset::Dataset;
 use crate::model::version::{VersionNumber, VersionSelector, there_are};
-use crate::service::{App, Bucket, ReadError};
+use crate::service::{Bucket, ReadError};
 
 const PAGE: usize = 50;
 
@@ -127,16 +125,6 @@ struct VersionCard {
     edit: Option<String>,
 }
 
-/// The handler of the timeline.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(versions(&mut visit)).await;
-    visit.answer(outcome).await
-}
-
 /// The dataset, and whether it is the visitor's. To all but its owner a private one is what a missing one is, and a
 /// frozen one is gone. The request is counted as a read, before the versions are looked up.
 async fn seen(visit: &mut Visit, place: &DatasetPlace) -> Result<(DatasetView, bool), HttpError> {
@@ -162,7 +150,7 @@ async fn seen(visit: &mut Visit, place: &DatasetPlace) -> Result<(DatasetView, b
     Ok((view.ok_or(ReadError::DatasetNotFound)?, owned))
 }
 
-async fn versions(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let place = DatasetPlace::parse(uri.path())?;
     let query = visit.query(&["before", "done"])?;
@@ -276,17 +264,8 @@ fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
     Ok(Asked { place, action, version })
 }
 
-/// The handler of the page that says what will be done.
-pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = confirmation(&mut visit).await;
-    visit.answer(outcome).await
-}
-
-async fn confirmation(visit: &mut Visit) -> Result<Reply, HttpError> {
+/// The page that says what will be done.
+pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     let given = Query::parse(visit.head.uri.query());
     // A page that there is not is missing for everybody, so it is looked at before the visitor.
     let Asked { place, action, version } = asked(visit.head.uri.path(), given.first("version"))?;
@@ -363,18 +342,8 @@ fn words(action: Action, version: Option<VersionNumber>, dataset: &Dataset) -> (
     }
 }
 
-/// The handler of the forms.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (visit, _, sent) = match received_of_owner(app, request).await {
-        Ok(received) => received,
-        Err(response) => return *response,
-    };
-    let outcome = done(&visit, &sent).await;
-    visit.answer(outcome).await
-}
-
-/// Does what a form asks for.
-async fn done(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let (_, sent) = received_of_owner(visit, body).await?;
     let Asked { place, action, version } = asked(visit.head.uri.path(), sent.fields.first("version"))?;
     sent.check(if action.of_a_version() { &["version"] } else { &[] }, &[])?;
     let (datasets, user) = (visit.app.datasets(), visit.user()?);

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, VARY,
     X_CONTENT_TYPE_OPTIONS,
@@ -96,11 +96,40 @@ struct ErrorPage<'a> {
     again: Option<&'a str>,
 }
 
+/// A visit that sends something.
+pub(super) struct Posted {
+    pub(super) visit: Visit,
+    pub(super) body: Body,
+}
+
+impl FromRequest<App> for Posted {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &App) -> Result<Posted, Response> {
+        let (head, body) = request.into_parts();
+        let visit = Visit::begin(app.clone(), head).await.map_err(|response| *response)?;
+        Ok(Posted { visit, body })
+    }
+}
+
+impl FromRequest<App> for Visit {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &App) -> Result<Visit, Response> {
+        Ok(Posted::from_request(request, app).await?.visit)
+    }
+}
+
+impl Posted {
+    pub(super) async fn respond(self, act: impl AsyncFnOnce(&mut Visit, Body) -> Result<Reply, HttpError>) -> Response {
+        let Posted { mut visit, body } = self;
+        let outcome = Box::pin(act(&mut visit, body)).await;
+        visit.answer(outcome).await
+    }
+}
+
 impl Visit {
-    /// Finds out who visits.
-    ///
-    /// # Errors
-    /// The answer, if that cannot be found out. It is boxed because it is large and rare.
+    /// Finds out who visits. The answer, if that cannot be found out, is boxed because it is large and rare.
     pub(super) async fn begin(app: App, head: Parts) -> Result<Visit, Box<Response>> {
         match Visitor::of(&app, &head).await {
             Ok(visitor) => Ok(Visit::new(app, head, visitor)),
@@ -109,6 +138,14 @@ impl Visit {
                 guard(response.headers_mut());
                 Err(Box::new(response))
             }
+        }
+    }
+
+    /// The answer to a request of anybody.
+    pub(super) async fn begin_and_answer(app: App, head: Parts, outcome: Result<Reply, HttpError>) -> Response {
+        match Visit::begin(app, head).await {
+            Ok(visit) => visit.answer(outcome).await,
+            Err(response) => *response,
         }
     }
 
@@ -168,29 +205,8 @@ impl Visit {
         }
     }
 
-    /// The fields of a form that a page of this session has made.
-    ///
-    /// # Errors
-    /// 403 for any other form, and those of receiving it.
-    pub(super) async fn form(&self, body: Body) -> Result<Vec<(String, String)>, HttpError> {
-        Ok(self.form_within(body, FORM_BYTES).await?.0)
-    }
-
-    /// As [`Visit::form`], of at most so many bytes, and the room that they have if they are many.
-    pub(super) async fn form_within(
-        &self,
-        body: Body,
-        limit_bytes: usize,
-    ) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
-        let (fields, room) = self.fields_within(body, limit_bytes).await?;
-        self.check_token(&fields)?;
-        Ok((fields, room))
-    }
-
-    /// The fields of a form of this site, whoever sends it.
-    ///
-    /// # Errors
-    /// 403 for a form of another site, and those of receiving it.
+    /// The fields of a form of this site, whoever sends it, and the room that they have if they are many; 403 for a form
+    /// of another site.
     pub(super) async fn fields_within(
         &self,
         body: Body,
@@ -214,7 +230,13 @@ impl Visit {
         self.visitor.session().is_some_and(|session| forms::is_token(session, token))
     }
 
-    /// As [`build`], for a visit that has begun.
+    pub(super) async fn respond(mut self, page: impl AsyncFnOnce(&mut Visit) -> Result<Reply, HttpError>) -> Response {
+        let outcome = Box::pin(page(&mut self)).await;
+        self.answer(outcome).await
+    }
+
+    /// As [`Visit::respond`], for a page that may be large or take long: on a thread of its own and within the visitor's
+    /// share of memory.
     pub(super) async fn build(
         mut self,
         page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, Result<Reply, HttpError>> + Send + 'static,
@@ -320,18 +342,6 @@ impl Visit {
     }
 }
 
-/// Builds a page that may be large or take long, on a thread of its own and within the visitor's share of memory.
-pub(super) async fn build(
-    app: App,
-    head: Parts,
-    page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, Result<Reply, HttpError>> + Send + 'static,
-) -> Response {
-    match Visit::begin(app, head).await {
-        Ok(visit) => visit.build(page).await,
-        Err(response) => *response,
-    }
-}
-
 /// Whether a page below `/ui/` that takes a session is for the owner of its dataset: one of an account is not, nor is
 /// that of a clone, which every user makes.
 fn is_of_owner(path: &str) -> bool {
@@ -406,19 +416,11 @@ pub(super) fn guard(headers: &mut HeaderMap) {
 /// The style sheet and the script; another name below `/ui/assets/` is no page.
 pub(super) async fn asset(State(app): State<App>, head: Parts) -> Response {
     let Some(asset) = assets::find(head.uri.path()) else {
-        return no_page(State(app), head).await;
+        return Visit::begin_and_answer(app, head, Err(HttpError::NoSuchPath)).await;
     };
     let mut response = asset.answer(&head.headers);
     guard(response.headers_mut());
     response
-}
-
-/// A path below `/ui/` that no page has.
-pub(super) async fn no_page(State(app): State<App>, head: Parts) -> Response {
-    match Visit::begin(app, head).await {
-        Ok(visit) => visit.answer(Err(HttpError::NoSuchPath)).await,
-        Err(response) => *response,
-    }
 }
 
 /// A path or a method that neither a page nor an operation has. Programs get a text there, so that caches keep both
@@ -436,14 +438,6 @@ pub(super) async fn unknown(app: App, head: Parts, error: HttpError) -> Response
             };
             visit.answer(outcome).await
         }
-        Err(response) => *response,
-    }
-}
-
-/// Leads to the first page.
-pub(super) async fn first_page(State(app): State<App>, head: Parts) -> Response {
-    match Visit::begin(app, head).await {
-        Ok(visit) => visit.answer(Ok(Reply::SeeOther("/".to_owned()))).await,
         Err(response) => *response,
     }
 }

@@ -18,9 +18,7 @@ mod removal;
 mod text;
 
 use askama::Template;
-use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::Response;
 
 use self::change::{Target, target};
@@ -29,11 +27,11 @@ use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, build, render};
+use super::visit::{Posted, Reply, Shell, Visit, render};
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::BaseUrl;
 use crate::model::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
-use crate::service::{App, BodyRoom, ManageError};
+use crate::service::{BodyRoom, ManageError};
 
 /// The parameter of the editor that names an entity by its position in the version. `position` is one in the list.
 pub(super) const OF_VERSION: &str = "entity";
@@ -59,17 +57,7 @@ struct AlternatePage {
     dataset: u64,
 }
 
-/// The handler of the page of an alternate.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = alternate(&mut visit).await;
-    visit.answer(outcome).await
-}
-
-async fn alternate(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let Target { dataset, place, version, .. } = target(visit).await?;
     let query = visit.query(&["done"])?;
     query.one_of("done", &["saved", "beside", "deleted"])?;
@@ -108,8 +96,8 @@ async fn alternate(visit: &mut Visit) -> Result<Reply, HttpError> {
 }
 
 /// The handler of the pages of changes.
-pub(super) async fn form(State(app): State<App>, head: Parts) -> Response {
-    build(app, head, |visit| Box::pin(opened_form(visit))).await
+pub(super) async fn form(visit: Visit) -> Response {
+    visit.build(|visit| Box::pin(opened_form(visit))).await
 }
 
 async fn opened_form(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -133,12 +121,7 @@ async fn opened_form(visit: &mut Visit) -> Result<Reply, HttpError> {
 }
 
 /// The handler of their forms.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
+pub(super) async fn act(Posted { mut visit, body }: Posted) -> Response {
     // Received before the session is checked: if it has ended, the error page shows the typed text again.
     let (fields, room) = match visit.fields_within(body, EDITOR_FORM_BYTES).await {
         Ok(received) => received,

@@ -29,23 +29,21 @@ mod snippets;
 mod widths;
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::closed;
 use super::opened::{Heading, Tab, open};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, build, render};
+use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params::{self, ParameterError};
 use crate::http::read;
 use crate::http::visit::{BaseUrl, told};
 use crate::model::request::Format;
 use crate::model::version::{VersionNumber, VersionSelector};
-use crate::service::{Admitted, App};
+use crate::service::Admitted;
 use cells::Cell;
 pub(super) use cells::summary;
 use conditions::InForce;
@@ -68,25 +66,14 @@ const COLUMNS: &str = "columns";
 const OWN: [&str; 6] = [VIEW, COLUMNS, form::SENT, ADD_PATH, ADD_OPERATOR, ADD_VALUE];
 
 /// The handler of a path without a version: leads to the active one.
-pub(super) async fn active(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let place = DatasetPlace::parse(visit.head.uri.path());
+pub(super) async fn active(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let place = DatasetPlace::parse(visit.head.uri.path())?;
     let query = Query::parse(visit.head.uri.query());
-    let outcome = place.map(|place| Reply::SeeOther(query.at(&place.version(VersionSelector::Active, false).browse())));
-    visit.answer(outcome).await
+    Ok(Reply::SeeOther(query.at(&place.version(VersionSelector::Active, false).browse())))
 }
 
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    build(app, head, |visit| {
-        Box::pin(async move {
-            let outcome = browse(visit).await;
-            closed::told(visit, outcome, Tab::Data).await
-        })
-    })
-    .await
+pub(super) async fn show(visit: Visit) -> Response {
+    visit.build(|visit| Box::pin(closed::or_told(visit, Tab::Data, browse))).await
 }
 
 #[derive(Template)]

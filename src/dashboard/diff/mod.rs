@@ -5,9 +5,7 @@ mod records;
 mod summary;
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::Response;
 
 use self::records::Record;
@@ -19,7 +17,7 @@ use super::figures;
 use super::opened::{COMPARED, Heading, Tab};
 use super::place::{DatasetPlace, Place};
 use super::query::Query;
-use super::visit::{Reply, Shell, Visit, build, render};
+use super::visit::{Reply, Shell, Visit, render};
 use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
@@ -27,7 +25,7 @@ use crate::http::visit::{self, BaseUrl, DiffCall};
 use crate::model::dataset::Dataset;
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use crate::model::version::{VersionNumber, there_are};
-use crate::service::{App, DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
+use crate::service::{DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 
 /// Records in a page, where no `limit` is given.
 const RECORDS: u64 = 20;
@@ -107,8 +105,8 @@ struct EntityLink {
     href: Option<String>,
 }
 
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    build(app, head, |visit| Box::pin(page(visit))).await
+pub(super) async fn show(visit: Visit) -> Response {
+    visit.build(|visit| Box::pin(page(visit))).await
 }
 
 async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {

@@ -7,11 +7,9 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
 use futures::{Stream, stream};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -89,21 +87,12 @@ impl Told {
     }
 }
 
-pub(in crate::dashboard) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = events(&visit).await.map(Reply::Other);
-    visit.answer(outcome).await
-}
-
-async fn events(visit: &Visit) -> Result<Response, HttpError> {
+pub(in crate::dashboard) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let place = own(visit).await?.place;
     let (app, user) = (visit.app.clone(), visit.user()?);
     let newest = app.datasets().attempts(&user, place.id, None, 1).await?;
     let Some(attempt) = newest.first().filter(|attempt| attempt.outcome.is_none()) else {
-        return Ok(StatusCode::NO_CONTENT.into_response());
+        return Ok(Reply::Other(StatusCode::NO_CONTENT.into_response()));
     };
     let Some(watch) = app.refreshes().watch(user.id) else {
         let text = "Your pages watch as many refreshes as they may. Close some.".to_owned();
@@ -118,7 +107,8 @@ async fn events(visit: &Visit) -> Result<Response, HttpError> {
         user,
         _watch: watch,
     };
-    Ok(Sse::new(watched.into_stream()).keep_alive(KeepAlive::default()).into_response())
+    let events = Sse::new(watched.into_stream()).keep_alive(KeepAlive::default());
+    Ok(Reply::Other(events.into_response()))
 }
 
 struct Watched {

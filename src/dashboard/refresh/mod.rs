@@ -12,10 +12,8 @@ pub(super) mod upload;
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 use chrono::{DateTime, Utc};
 
 use super::acting::{Problem, Sent, own, problem, received_of_owner};
@@ -57,7 +55,7 @@ const SCHEDULE: &str = "schedule";
 struct RefreshPage {
     shell: Shell,
     heading: Heading,
-    notice: Option<String>,
+    notice: Option<&'static str>,
     /// The version that a refresh made which has just ended.
     made: Option<Made>,
     problem: Problem,
@@ -120,7 +118,7 @@ struct AttemptRow {
 #[derive(Default)]
 struct Said {
     status: StatusCode,
-    notice: Option<String>,
+    notice: Option<&'static str>,
     ended: Option<Ended>,
     /// The attempt before which the history begins.
     before: Option<u64>,
@@ -139,39 +137,20 @@ enum Ended {
     Of(u64),
 }
 
-/// The handler of the page.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = match asked(&mut visit) {
-        Ok(said) => refresh(&visit, said).await,
-        Err(error) => Err(error),
-    };
-    visit.answer(outcome).await
-}
-
-/// What the address asks for.
-fn asked(visit: &mut Visit) -> Result<Said, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = visit.query(&["done", ENDED, "before"])?;
     let done = query.one_of("done", &["begun", "made", "schedule"])?;
-    let notice = done.and_then(said).map(str::to_owned);
+    let notice = done.map(|done| match done {
+        "begun" => "The refresh has begun. It goes on when you leave this page.",
+        "made" => "The dataset has a new version.",
+        _ => "The schedule is saved.",
+    });
     let ended = match (done, query.number(ENDED)?) {
         (Some("made" | "begun"), _) => Some(Ended::Newest),
         (_, id) => id.map(Ended::Of),
     };
-    Ok(Said { notice, ended, before: query.number("before")?, ..Said::default() })
-}
-
-/// What is said when a form has done its work.
-fn said(done: &str) -> Option<&'static str> {
-    Some(match done {
-        "begun" => "The refresh has begun. It goes on when you leave this page.",
-        "made" => "The dataset has a new version.",
-        "schedule" => "The schedule is saved.",
-        _ => return None,
-    })
+    let before = query.number("before")?;
+    refresh(visit, Said { notice, ended, before, ..Said::default() }).await
 }
 
 async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
@@ -320,17 +299,13 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
     }
 }
 
-/// The handler of its forms, but that with a file.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, own, sent) = match received_of_owner(app, request).await {
-        Ok(received) => received,
-        Err(response) => return *response,
-    };
-    let outcome = match Box::pin(done(&visit, &own.place, &sent)).await {
+/// The forms of the page, but that with a file.
+pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let (own, sent) = received_of_owner(visit, body).await?;
+    match done(visit, &own.place, &sent).await {
         Ok(reply) => Ok(reply),
-        Err(error) => again(&mut visit, error, &sent).await,
-    };
-    visit.answer(outcome).await
+        Err(error) => again(visit, error, &sent).await,
+    }
 }
 
 /// The page with what is wrong with a form.
@@ -389,7 +364,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
         "show-ping" => refresh(visit, Said { ping: true, ..Said::default() }).await,
         "rotate-ping" => {
             app.datasets().rotate_ping(&user, place.id).await?;
-            let notice = Some("The dataset has a new ping URL. The old one finds nothing any more.".to_owned());
+            let notice = Some("The dataset has a new ping URL. The old one finds nothing any more.");
             refresh(visit, Said { ping: true, notice, ..Said::default() }).await
         }
         _ => Err(HttpError::NoSuchPath),

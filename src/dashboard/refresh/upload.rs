@@ -2,9 +2,7 @@
 //! bounds of a push.
 
 use axum::body::Body;
-use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use tokio::sync::oneshot;
@@ -17,23 +15,13 @@ use crate::dashboard::{forms, place::DatasetPlace};
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::{self, File, Part, Upload};
 use crate::model::source::SourceFormat;
-use crate::service::{App, Push};
+use crate::service::Push;
 use crate::source::InferTypes;
 
 const FORMAT: &str = "format";
 const INFER_TYPES: &str = "infer_types";
 
-pub(in crate::dashboard) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = Box::pin(uploaded(&mut visit, body)).await;
-    visit.answer(outcome).await
-}
-
-async fn uploaded(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+pub(in crate::dashboard) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     visit.user()?;
     visit::check_origin(&visit.app, &visit.head)?;
     let place = own(visit).await?.place;

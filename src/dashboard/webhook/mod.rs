@@ -4,14 +4,12 @@
 mod snippets;
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::response::Response;
 use chrono::{DateTime, Utc};
 
 use self::snippets::{SNIPPETS, Snippet};
-use super::acting::{Own, Problem, Question, Sent, asked, own, problem, received_of_owner};
+use super::acting::{Problem, Question, Sent, asked, own, problem, received_of_owner};
 use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
@@ -21,7 +19,7 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::SentDelivery;
 use crate::http::error::HttpError;
 use crate::model::version::VersionNumber;
-use crate::service::{App, ManageError};
+use crate::service::ManageError;
 use crate::webhook::SIGNATURE_HEADER;
 
 const PAGE: usize = 20;
@@ -126,21 +124,7 @@ struct Said {
     typed: Option<(String, String, Signed)>,
 }
 
-/// The handler of the page.
-pub(super) async fn show(State(app): State<App>, head: Parts) -> Response {
-    let mut visit = match Visit::begin(app, head).await {
-        Ok(visit) => visit,
-        Err(response) => return *response,
-    };
-    let outcome = match said(&mut visit) {
-        Ok(said) => webhook(&visit, said).await,
-        Err(error) => Err(error),
-    };
-    visit.answer(outcome).await
-}
-
-/// What the address asks for.
-fn said(visit: &mut Visit) -> Result<Said, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let query = visit.query(&["done", "before", VERSION])?;
     let notice = match query.one_of("done", &["register", "delete"])? {
         Some("register") => Some("The webhook is registered. The next version fires it."),
@@ -148,7 +132,8 @@ fn said(visit: &mut Visit) -> Result<Said, HttpError> {
         None => None,
     };
     let version = query.number(VERSION)?.map(VersionNumber::new);
-    Ok(Said { notice, before: query.number("before")?, version, ..Said::default() })
+    let before = query.number("before")?;
+    webhook(visit, Said { notice, before, version, ..Said::default() }).await
 }
 
 async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
@@ -215,38 +200,32 @@ fn row(delivery: SentDelivery, place: &DatasetPlace, before: Option<u64>, now: D
     }
 }
 
-/// The handler of the page that says what the deletion does.
-pub(super) async fn confirm(State(app): State<App>, head: Parts) -> Response {
-    let question = async |visit: &Visit, own: &Own| {
-        let found = visit.app.webhooks().find(&visit.user()?, own.place.id).await?;
-        found.ok_or(ManageError::WebhookNotFound)?;
-        Ok(Question {
-            title: "Delete the webhook?".to_owned(),
-            effects: vec![
-                "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
-                "Its secret is forgotten. What was delivered stays listed.".to_owned(),
-            ],
-            action: own.place.webhook_part("delete"),
-            button: "Delete the webhook".to_owned(),
-            danger: true,
-            back: own.place.webhook(),
-            ..Question::default()
-        })
+/// The page that says what the deletion does.
+pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let own = asked(visit).await?;
+    let found = visit.app.webhooks().find(&visit.user()?, own.place.id).await?;
+    found.ok_or(ManageError::WebhookNotFound)?;
+    let question = Question {
+        title: "Delete the webhook?".to_owned(),
+        effects: vec![
+            "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
+            "Its secret is forgotten. What was delivered stays listed.".to_owned(),
+        ],
+        action: own.place.webhook_part("delete"),
+        button: "Delete the webhook".to_owned(),
+        danger: true,
+        back: own.place.webhook(),
+        ..Question::default()
     };
-    asked(app, head, Tab::Webhook, question).await
+    question.page(visit, own.heading(visit, Tab::Webhook), StatusCode::OK)
 }
 
-/// The handler of the forms.
-pub(super) async fn act(State(app): State<App>, request: Request) -> Response {
-    let (mut visit, own, sent) = match received_of_owner(app, request).await {
-        Ok(received) => received,
-        Err(response) => return *response,
-    };
-    let outcome = match done(&visit, &own.place, &sent).await {
+pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let (own, sent) = received_of_owner(visit, body).await?;
+    match done(visit, &own.place, &sent).await {
         Ok(reply) => Ok(reply),
-        Err(error) => again(&mut visit, error, &sent).await,
-    };
-    visit.answer(outcome).await
+        Err(error) => again(visit, error, &sent).await,
+    }
 }
 
 /// The page with what is wrong with a form.
