@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
-use super::check::{findings, more_damaged};
+use super::check::{more_damaged, with_findings};
 use super::error::CliError;
-use super::progress::FilesDisplay;
-use super::signals::Signals;
 use super::{closing, json_line, print};
 use crate::config::Config;
-use crate::service::{App, BackedUp, BackupFiles, OnDamage};
+use crate::service::{App, BackedUp, BackupFiles};
 
 /// Copy the catalog and all files, while a server runs
 ///
@@ -33,16 +31,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The last line that the command prints.
-#[derive(Serialize)]
-struct Line {
-    directory: String,
-    files: u64,
-    bytes: u64,
-    linked: u64,
-    damaged: u64,
-}
-
 /// Makes a backup. A signal ends it, and leaves a directory marked as incomplete.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
@@ -50,27 +38,18 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 }
 
 async fn back_up(app: &App, arguments: &Arguments) -> Result<(), CliError> {
-    let mut signals = Signals::listen()?;
-    let files = if arguments.copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
-    let display = FilesDisplay::new("copying");
-    let mut printed = Ok(());
-    let mut tell_damage = findings(&display, arguments.json, &mut printed);
-    let damaged = match arguments.keep_going {
-        true => OnDamage::GoOn(&mut tell_damage),
-        false => OnDamage::End,
-    };
-    let mut tell = |done: &BackedUp| display.show(done.files, done.bytes);
-    let backed_up = tokio::select! {
-        backed_up = app.maintenance().backup(&arguments.directory, files, damaged, &mut tell) => backed_up?,
-        _ = signals.next() => return Err(CliError::Interrupted),
-    };
-    let directory = arguments.directory.display().to_string();
-    let BackedUp { files, bytes, linked, damaged } = backed_up;
-    drop(tell_damage);
-    drop(display);
-    printed?;
-    print(&match arguments.json {
-        true => json_line(&Line { directory, files, bytes, linked, damaged })?,
+    let Arguments { directory, copy, keep_going, json } = arguments;
+    let files = if *copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
+    let backed_up = with_findings("copying", *keep_going, *json, async |display, damaged| {
+        let mut tell = |done: &BackedUp| display.show(done.files, done.bytes);
+        Ok(Box::pin(app.maintenance().backup(directory, files, damaged, &mut tell)).await?)
+    });
+    let BackedUp { files, bytes, linked, damaged } = backed_up.await?;
+    let directory = directory.display().to_string();
+    print(&match json {
+        true => json_line(&json!({
+            "directory": directory, "files": files, "bytes": bytes, "linked": linked, "damaged": damaged,
+        }))?,
         false => {
             let damaged = more_damaged(damaged);
             format!("{files} files, {bytes} bytes, {linked} of them linked{damaged}: {directory}\n")

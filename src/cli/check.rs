@@ -2,14 +2,15 @@
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 
 use super::error::CliError;
 use super::progress::FilesDisplay;
-use super::signals::Signals;
+use super::signals::or_interrupted;
 use super::{closing, json_line, print};
 use crate::catalog::FileReference;
 use crate::config::Config;
-use crate::service::{App, CheckDepth, Checked, Finding};
+use crate::service::{App, CheckDepth, Checked, Finding, OnDamage};
 
 /// Verify the catalog and every recorded file
 ///
@@ -28,7 +29,7 @@ pub(super) struct Arguments {
 }
 
 /// The line about a finding, in JSON.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct FindingLine<'a> {
     finding: &'static str,
     path: Option<&'a str>,
@@ -57,15 +58,6 @@ impl<'a> From<&'a FileReference> for VersionLine<'a> {
     }
 }
 
-/// The last line.
-#[derive(Serialize)]
-struct SumLine {
-    files: u64,
-    bytes: u64,
-    damaged: u64,
-    unnamed: u64,
-}
-
 /// Checks once. If there is damage, the command fails after it has checked everything.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
@@ -73,7 +65,6 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 }
 
 async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
-    let mut signals = Signals::listen()?;
     let depth = if arguments.quick { CheckDepth::Footers } else { CheckDepth::Everything };
     let mut printed = Ok(());
     let mut tell = |finding: &Finding| {
@@ -81,10 +72,7 @@ async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
             printed = line(finding, arguments.json).and_then(|line| print(&line));
         }
     };
-    let checked = tokio::select! {
-        checked = app.maintenance().check(depth, &mut tell) => checked?,
-        _ = signals.next() => return Err(CliError::Interrupted),
-    };
+    let checked = or_interrupted(app.maintenance().check(depth, &mut tell)).await??;
     printed?;
     print(&sum(&checked, arguments.json)?)?;
     match checked.damaged {
@@ -93,20 +81,28 @@ async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     }
 }
 
-/// Prints the lines about findings, beside the bar of their command, until one cannot be printed.
-pub(super) fn findings<'a>(
-    display: &'a FilesDisplay,
+/// Runs work on the files of a backup with a bar, until a signal ends it. If it keeps going on damage, it prints a line
+/// for each finding beside the bar, until one cannot be printed.
+pub(super) async fn with_findings<T>(
+    doing: &str,
+    keep_going: bool,
     json: bool,
-    printed: &'a mut Result<(), CliError>,
-) -> impl FnMut(&Finding) + Send + 'a {
-    move |finding| {
+    work: impl AsyncFnOnce(&FilesDisplay, OnDamage<'_>) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let display = FilesDisplay::new(doing);
+    let mut printed = Ok(());
+    let mut tell = |finding: &Finding| {
         if printed.is_ok() {
-            *printed = line(finding, json).and_then(|line| display.print(&line));
+            printed = line(finding, json).and_then(|line| display.print(&line));
         }
-    }
+    };
+    let damaged = if keep_going { OnDamage::GoOn(&mut tell) } else { OnDamage::End };
+    let outcome = or_interrupted(work(&display, damaged)).await??;
+    drop(display);
+    printed?;
+    Ok(outcome)
 }
 
-/// The line about a finding.
 fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
     if json {
         return json_line(&match finding {
@@ -114,43 +110,29 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
                 finding: "damaged",
                 path: Some(path),
                 reason: Some(reason),
-                size_bytes: None,
                 versions: versions.iter().flatten().map(VersionLine::from).collect(),
+                ..FindingLine::default()
             },
-            Finding::Store { reason } => FindingLine {
-                finding: "store",
-                path: None,
-                reason: Some(reason),
-                size_bytes: None,
-                versions: Vec::new(),
-            },
-            Finding::Catalog { reason } => FindingLine {
-                finding: "catalog",
-                path: None,
-                reason: Some(reason),
-                size_bytes: None,
-                versions: Vec::new(),
-            },
+            Finding::Store { reason } => {
+                FindingLine { finding: "store", reason: Some(reason), ..FindingLine::default() }
+            }
+            Finding::Catalog { reason } => {
+                FindingLine { finding: "catalog", reason: Some(reason), ..FindingLine::default() }
+            }
             Finding::Dangling(reference) => FindingLine {
                 finding: "dangling",
-                path: None,
                 reason: Some("there is no record of its file"),
-                size_bytes: None,
                 versions: vec![reference.into()],
+                ..FindingLine::default()
             },
-            Finding::Unneeded { path, reason } => FindingLine {
-                finding: "unneeded",
-                path: Some(path),
-                reason: Some(reason),
-                size_bytes: None,
-                versions: Vec::new(),
-            },
+            Finding::Unneeded { path, reason } => {
+                FindingLine { finding: "unneeded", path: Some(path), reason: Some(reason), ..FindingLine::default() }
+            }
             Finding::Unnamed { path, size_bytes } => FindingLine {
                 finding: "unnamed",
                 path: Some(path),
-                reason: None,
                 size_bytes: Some(*size_bytes),
-                versions: Vec::new(),
+                ..FindingLine::default()
             },
         });
     }
@@ -190,7 +172,7 @@ pub(super) fn needed_by(versions: Option<&[FileReference]>) -> String {
 fn sum(checked: &Checked, json: bool) -> Result<String, CliError> {
     let Checked { files, bytes, damaged, unnamed } = *checked;
     match json {
-        true => json_line(&SumLine { files, bytes, damaged, unnamed }),
+        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed })),
         false => Ok(format!("{files} files checked, {bytes} bytes: {damaged} damaged; {unnamed} unnamed\n")),
     }
 }

@@ -16,7 +16,6 @@ pub(super) struct Arguments {
     shell: Shell,
 }
 
-/// Prints the script.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut CommandLine::command(), "strata", &mut script);

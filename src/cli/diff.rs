@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 
 use super::diff_text::{Lengths, Palette, Report};
 use super::error::CliError;
-use super::signals::Signals;
+use super::signals::or_interrupted;
 use super::{closing, dataset_id};
 use crate::config::Config;
 use crate::diff::{ChangeType, DiffPage};
@@ -90,12 +90,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 }
 
 async fn compare(app: &App, arguments: &Arguments) -> Result<(), CliError> {
-    let mut signals = Signals::listen()?;
-    let printed = tokio::select! {
-        printed = print(app, arguments) => printed,
-        _ = signals.next() => return Err(CliError::Interrupted),
-    };
-    match printed {
+    match or_interrupted(Box::pin(print(app, arguments))).await? {
         Err(CliError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
@@ -133,7 +128,6 @@ async fn print_json(
     output.write(b"\n")
 }
 
-/// Prints for people.
 async fn print_text(
     diff: &VersionDiff,
     page: &DiffPage,

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::error::CliError;
-use super::signals::Signals;
+use super::signals::or_interrupted;
 use super::{closing, dataset_id, json_line, print};
 use crate::config::Config;
 use crate::http::params;
@@ -61,11 +61,7 @@ async fn explain(
     ignored: Vec<IgnoredParameter>,
     json: bool,
 ) -> Result<(), CliError> {
-    let mut signals = Signals::listen()?;
-    let explanation = tokio::select! {
-        explanation = app.explains().explain_any(dataset, version, request, ignored) => explanation,
-        _ = signals.next() => return Err(CliError::Interrupted),
-    };
+    let explanation = or_interrupted(app.explains().explain_any(dataset, version, request, ignored)).await?;
     let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
     print(&if json { json_line(&explanation)? } else { explanation.to_string() })
 }

@@ -18,7 +18,7 @@ use crate::model::causes::Causes;
 use crate::model::dataset::About;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
-use crate::service::{App, ImportProgress, ImportRequest, Imported, local_path};
+use crate::service::{App, ImportProgress, ImportRequest, local_path};
 
 /// Create a dataset from a file or URL, or make the next version of it
 ///
@@ -65,7 +65,6 @@ pub(super) struct Arguments {
     infer_types: bool,
 }
 
-/// The line that the command prints.
 #[derive(Serialize)]
 struct Line<'a> {
     dataset_id: u64,
@@ -123,7 +122,14 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
     drop(display);
     let imported =
         outcome.map_err(|error| CliError::Import { from, problem: with_flags(&Causes(&error).to_string()) })?;
-    print(&line(&imported)?)?;
+    print(&json_line(&Line {
+        dataset_id: imported.dataset_id.get(),
+        name_slug: &imported.name_slug,
+        version: imported.version.get(),
+        entity_count: imported.entity_count,
+        private_key: imported.private_key.as_ref().map(|key| key.expose()),
+        warnings: &imported.warnings,
+    })?)?;
     // The version exists, for any answer of its receivers.
     if let Err(error) = app.deliveries().send_due().await {
         tracing::warn!(error = %Causes(&error), "webhooks that are due are left to the next process");
@@ -157,17 +163,6 @@ fn with_flags(error: &str) -> String {
     const FLAGS: [(&str, &str); 3] =
         [("`records_path`", "`--records-path`"), ("`format`", "`--format`"), ("`infer_types`", "`--infer-types`")];
     FLAGS.into_iter().fold(error.to_owned(), |text, (field, flag)| text.replace(field, flag))
-}
-
-fn line(imported: &Imported) -> Result<String, CliError> {
-    json_line(&Line {
-        dataset_id: imported.dataset_id.get(),
-        name_slug: &imported.name_slug,
-        version: imported.version.get(),
-        entity_count: imported.entity_count,
-        private_key: imported.private_key.as_ref().map(|key| key.expose()),
-        warnings: &imported.warnings,
-    })
 }
 
 #[cfg(test)]

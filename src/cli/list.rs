@@ -6,9 +6,9 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
+use super::closing;
 use super::error::CliError;
 use super::table::{Align, PAGE, Table, visible};
-use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::model::dataset::Dataset;
 use crate::model::ids::UserId;
@@ -26,7 +26,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The line about a dataset.
 #[derive(Serialize)]
 struct Line {
     dataset_id: u64,
@@ -41,7 +40,6 @@ struct Line {
     frozen: bool,
 }
 
-/// Lists page by page.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_records(&config).await?;
     closing(&app, list(&app, &arguments)).await
@@ -63,12 +61,7 @@ async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let mut after = None;
     loop {
         let datasets = app.datasets().all(after, PAGE).await?;
-        let lines = lines(app, &datasets).await?;
-        let page = match arguments.json {
-            true => lines.iter().map(json_line).collect::<Result<String, CliError>>()?,
-            false => table.page(lines.into_iter().map(cells).collect()),
-        };
-        print(&page)?;
+        table.print(lines(app, &datasets).await?, arguments.json, cells)?;
         let Some(last) = datasets.last() else { return Ok(()) };
         after = Some(last.id);
     }

@@ -17,7 +17,6 @@ pub(super) struct Arguments {
     directory: PathBuf,
 }
 
-/// Writes them.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)

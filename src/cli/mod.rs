@@ -138,71 +138,26 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         // These commands need no configuration.
         Command::Completions(arguments) => return completions::run(arguments),
         Command::Manual(arguments) => return manual::run(arguments),
-        Command::User(_)
-        | Command::List(_)
-        | Command::Nodes(_)
-        | Command::Import(_)
-        | Command::Explain(_)
-        | Command::Diff(_)
-        | Command::Sweep(_)
-        | Command::Check(_)
-        | Command::Scrub(_)
-        | Command::Backup(_)
-        | Command::Restore(_) => Vec::new(),
+        _ => Vec::new(),
     };
     let config = Config::load(&sources(shared, flags))?;
     file_owner::create_files_as_owner_of(&config.data.directory)
         .map_err(|source| CliError::Io { what: "failed to act as the owner of the data directory", source })?;
+    let level = if matches!(command, Command::Serve(_)) { "info" } else { "warn" };
+    logging::start(&config.log, level)?;
     match command {
-        Command::Serve(arguments) => {
-            logging::start(&config.log, "info")?;
-            block_on(serve::run(arguments, config))
-        }
-        Command::User(arguments) => {
-            logging::start(&config.log, "warn")?;
-            let command = arguments.prepare()?;
-            block_on(command.run(config))
-        }
-        Command::List(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(list::run(arguments, config))
-        }
-        Command::Nodes(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(nodes::run(arguments, config))
-        }
-        Command::Import(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(import::run(arguments, config))
-        }
-        Command::Explain(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(explain::run(arguments, config))
-        }
-        Command::Diff(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(diff::run(arguments, config))
-        }
-        Command::Sweep(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(sweep::run(arguments, config))
-        }
-        Command::Check(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(check::run(arguments, config))
-        }
-        Command::Scrub(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(scrub::run(arguments, config))
-        }
-        Command::Backup(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(backup::run(arguments, config))
-        }
-        Command::Restore(arguments) => {
-            logging::start(&config.log, "warn")?;
-            block_on(restore::run(arguments, config))
-        }
+        Command::Serve(arguments) => block_on(serve::run(arguments, config)),
+        Command::User(arguments) => block_on(arguments.run(config)),
+        Command::List(arguments) => block_on(list::run(arguments, config)),
+        Command::Nodes(arguments) => block_on(nodes::run(arguments, config)),
+        Command::Import(arguments) => block_on(import::run(arguments, config)),
+        Command::Explain(arguments) => block_on(explain::run(arguments, config)),
+        Command::Diff(arguments) => block_on(diff::run(arguments, config)),
+        Command::Sweep(arguments) => block_on(sweep::run(arguments, config)),
+        Command::Check(arguments) => block_on(check::run(arguments, config)),
+        Command::Scrub(arguments) => block_on(scrub::run(arguments, config)),
+        Command::Backup(arguments) => block_on(backup::run(arguments, config)),
+        Command::Restore(arguments) => block_on(restore::run(arguments, config)),
         Command::Completions(_) | Command::Manual(_) => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::table::{Align, Table};
-use super::{closing, json_line, print};
+use super::{closing, print};
 use crate::cluster::nodes::NodeState;
 use crate::config::Config;
 use crate::service::App;
@@ -22,7 +22,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The line about a server.
 #[derive(Serialize)]
 struct Line {
     node: String,
@@ -34,7 +33,6 @@ struct Line {
     started_at: String,
 }
 
-/// Lists them.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_records(&config).await?;
     closing(&app, list(&app, &arguments)).await
@@ -42,10 +40,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 
 async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let lines: Vec<Line> = app.nodes().all().await.map_err(CliError::Nodes)?.into_iter().map(line).collect();
-    if arguments.json {
-        return print(&lines.iter().map(json_line).collect::<Result<String, CliError>>()?);
-    }
-    if lines.is_empty() {
+    if lines.is_empty() && !arguments.json {
         return print("no server has registered: servers do with PostgreSQL, or with a section [cluster]\n");
     }
     let mut table = Table::new([
@@ -56,7 +51,7 @@ async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
         ("ROLES", Align::Left),
         ("ADDRESS", Align::Left),
     ]);
-    print(&table.page(lines.into_iter().map(cells).collect()))
+    table.print(lines, arguments.json, cells)
 }
 
 fn line(NodeState { node, silent, is_lost }: NodeState) -> Line {

@@ -18,7 +18,6 @@ pub(super) struct ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    /// An empty bar.
     pub(super) fn new() -> Self {
         Self {
             bar: bar(),

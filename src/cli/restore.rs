@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
-use super::check::{findings, more_damaged};
+use super::check::{more_damaged, with_findings};
 use super::error::CliError;
-use super::progress::FilesDisplay;
-use super::signals::Signals;
 use super::{json_line, print};
 use crate::config::Config;
-use crate::service::{self, OnDamage, Restored};
+use crate::service::{self, Restored};
 
 /// Put a backup into the catalog and store of the configuration, which must be empty
 ///
@@ -31,38 +29,19 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The last line that the command prints.
-#[derive(Serialize)]
-struct Line {
-    directory: String,
-    files: u64,
-    bytes: u64,
-    copied: u64,
-    damaged: u64,
-}
-
 /// Restores a backup. A signal ends it: the catalog stays empty, files that were copied stay.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let mut signals = Signals::listen()?;
-    let display = FilesDisplay::new("restoring");
-    let mut printed = Ok(());
-    let mut tell_damage = findings(&display, arguments.json, &mut printed);
-    let damaged = match arguments.keep_going {
-        true => OnDamage::GoOn(&mut tell_damage),
-        false => OnDamage::End,
-    };
-    let mut tell = |done: &Restored| display.show(done.files, done.bytes);
-    let restored = tokio::select! {
-        restored = Box::pin(service::restore(&config, &arguments.directory, damaged, &mut tell)) => restored?,
-        _ = signals.next() => return Err(CliError::Interrupted),
-    };
-    let directory = arguments.directory.display().to_string();
-    let Restored { files, bytes, copied, damaged } = restored;
-    drop(tell_damage);
-    drop(display);
-    printed?;
-    print(&match arguments.json {
-        true => json_line(&Line { directory, files, bytes, copied, damaged })?,
+    let Arguments { directory, keep_going, json } = arguments;
+    let restored = with_findings("restoring", keep_going, json, async |display, damaged| {
+        let mut tell = |done: &Restored| display.show(done.files, done.bytes);
+        Ok(Box::pin(service::restore(&config, &directory, damaged, &mut tell)).await?)
+    });
+    let Restored { files, bytes, copied, damaged } = restored.await?;
+    let directory = directory.display().to_string();
+    print(&match json {
+        true => json_line(&json!({
+            "directory": directory, "files": files, "bytes": bytes, "copied": copied, "damaged": damaged,
+        }))?,
         false => {
             let damaged = more_damaged(damaged);
             format!("{files} files, {bytes} bytes, {copied} of them copied{damaged}: from {directory}\n")

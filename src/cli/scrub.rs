@@ -1,11 +1,11 @@
 //! `strata scrub`: reads every version file and reports damage.
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use super::check::{VersionLine, needed_by};
 use super::error::CliError;
-use super::signals::Signals;
+use super::signals::or_interrupted;
 use super::{closing, json_line, print};
 use crate::config::{self, Config};
 use crate::service::{App, DamagedFile, Scrubbed};
@@ -25,23 +25,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The line about a file.
-#[derive(Serialize)]
-struct FileLine<'a> {
-    path: &'a str,
-    reason: &'a str,
-    versions: Vec<VersionLine<'a>>,
-    intact_copy: Option<&'a str>,
-}
-
-/// The last line.
-#[derive(Serialize)]
-struct SumLine {
-    files: u64,
-    bytes: u64,
-    damaged: u64,
-}
-
 /// Scrubs once. If there is damage, the command fails after it has read everything.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
@@ -49,7 +32,6 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 }
 
 async fn scrub(app: &App, arguments: &Arguments, config: &Config) -> Result<(), CliError> {
-    let mut signals = Signals::listen()?;
     let bytes_per_s = arguments.bytes_per_s.unwrap_or(config.scrub.bytes_per_s);
     let mut printed = Ok(());
     let mut tell = |file: &DamagedFile| {
@@ -57,10 +39,7 @@ async fn scrub(app: &App, arguments: &Arguments, config: &Config) -> Result<(), 
             printed = line(file, arguments.json).and_then(|line| print(&line));
         }
     };
-    let scrubbed = tokio::select! {
-        scrubbed = app.maintenance().scrub(bytes_per_s, &mut tell) => scrubbed?,
-        _ = signals.next() => return Err(CliError::Interrupted),
-    };
+    let scrubbed = or_interrupted(app.maintenance().scrub(bytes_per_s, &mut tell)).await??;
     printed?;
     print(&sum(&scrubbed, arguments.json)?)?;
     match scrubbed.damaged {
@@ -72,8 +51,8 @@ async fn scrub(app: &App, arguments: &Arguments, config: &Config) -> Result<(), 
 fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
     let DamagedFile { path, reason, versions, intact_copy } = file;
     if json {
-        let versions = versions.iter().flatten().map(VersionLine::from).collect();
-        return json_line(&FileLine { path, reason, versions, intact_copy: intact_copy.as_deref() });
+        let versions: Vec<_> = versions.iter().flatten().map(VersionLine::from).collect();
+        return json_line(&json!({ "path": path, "reason": reason, "versions": versions, "intact_copy": intact_copy }));
     }
     let needed = needed_by(versions.as_deref());
     let copy = match intact_copy {
@@ -86,7 +65,7 @@ fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
 fn sum(scrubbed: &Scrubbed, json: bool) -> Result<String, CliError> {
     let Scrubbed { files, bytes, damaged } = *scrubbed;
     match json {
-        true => json_line(&SumLine { files, bytes, damaged }),
+        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged })),
         false => Ok(format!("{files} files read, {bytes} bytes: {damaged} damaged\n")),
     }
 }

@@ -44,6 +44,15 @@ impl Signals {
     }
 }
 
+/// The outcome of work, unless a signal ends it.
+pub(super) async fn or_interrupted<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        outcome = work => Ok(outcome),
+        _ = signals.next() => Err(CliError::Interrupted),
+    }
+}
+
 /// Whether a signal is known not to be ignored.
 fn is_taken(kind: SignalKind) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use super::error::CliError;
-use super::signals::Signals;
+use super::signals::or_interrupted;
 use super::{closing, duration, json_line, print};
 use crate::config::Config;
 use crate::service::{App, Swept, SweptFile};
@@ -27,23 +27,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The line about a file.
-#[derive(Serialize)]
-struct FileLine<'a> {
-    path: &'a str,
-    size_bytes: u64,
-    reason: &'static str,
-}
-
-/// The last line.
-#[derive(Serialize)]
-struct SumLine {
-    removed: u64,
-    removed_bytes: u64,
-    failed: u64,
-    held: bool,
-}
-
 /// Sweeps once. Prints files that cannot be removed on standard error, and then fails.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let older_than = arguments.older_than.unwrap_or(Duration::from_secs(config.sweep.older_than_s));
@@ -56,7 +39,6 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 
 async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { offline, json, .. } = *arguments;
-    let mut signals = Signals::listen()?;
     let mut failed = Ok(());
     let mut tell = |file: &SweptFile| {
         let printed = match &file.failure {
@@ -77,10 +59,7 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
         }
         app.maintenance().sweep(older_than, &mut tell).await
     };
-    let swept = tokio::select! {
-        swept = sweeping => swept?,
-        _ = signals.next() => return Err(CliError::Interrupted),
-    };
+    let swept = or_interrupted(sweeping).await??;
     failed?;
     print(&sum(&swept, json)?)?;
     match swept.failed {
@@ -92,7 +71,7 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
 fn line(file: &SweptFile, json: bool) -> Result<String, CliError> {
     let SweptFile { path, size_bytes, reason, .. } = file;
     match json {
-        true => json_line(&FileLine { path, size_bytes: *size_bytes, reason: reason.name() }),
+        true => json_line(&json!({ "path": path, "size_bytes": size_bytes, "reason": reason.name() })),
         false => Ok(format!("removed {path} ({size_bytes} bytes, {})\n", reason.name())),
     }
 }
@@ -100,7 +79,9 @@ fn line(file: &SweptFile, json: bool) -> Result<String, CliError> {
 fn sum(swept: &Swept, json: bool) -> Result<String, CliError> {
     let Swept { removed, removed_bytes, failed, held } = *swept;
     match json {
-        true => json_line(&SumLine { removed, removed_bytes, failed, held }),
+        true => {
+            json_line(&json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held }))
+        }
         false => {
             let rest = if held { "; a backup or a check holds the files: sweep again when it is over" } else { "" };
             Ok(format!("{removed} files removed, {removed_bytes} bytes{rest}\n"))

@@ -1,7 +1,10 @@
 //! Tables of text, page by page: as many rows as there are need not be held.
 
+use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
+use super::error::CliError;
+use super::{json_line, print};
 use crate::model::text::is_invisible;
 
 /// Rows that are read and printed at a time.
@@ -23,13 +26,25 @@ pub(super) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// An empty table with these columns.
     pub(super) fn new(columns: [(&'static str, Align); N]) -> Self {
         Table { columns, widths: columns.map(|(name, _)| name.len()), headed: false }
     }
 
+    /// Prints the next rows, or a line of JSON for each.
+    pub(super) fn print<L: Serialize>(
+        &mut self,
+        lines: Vec<L>,
+        json: bool,
+        cells: impl Fn(L) -> [String; N],
+    ) -> Result<(), CliError> {
+        print(&match json {
+            true => lines.iter().map(json_line).collect::<Result<String, CliError>>()?,
+            false => self.page(lines.into_iter().map(cells).collect()),
+        })
+    }
+
     /// The lines of the next rows, the first ones below the names of the columns.
-    pub(super) fn page(&mut self, rows: Vec<[String; N]>) -> String {
+    fn page(&mut self, rows: Vec<[String; N]>) -> String {
         for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.width());

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::table::{Align, PAGE, Table, visible};
-use super::{closing, duration, json_line, print};
+use super::{closing, duration, print};
 use crate::catalog::ApiToken;
 use crate::config::Config;
 use crate::model::scope::Scope;
@@ -30,85 +30,86 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum UserCommand {
     /// Add a user; the password is read from standard input, or asked for on a terminal
-    Add(AddArguments),
+    Add {
+        /// The e-mail address
+        #[arg(value_name = "EMAIL")]
+        email: String,
+        /// The plan
+        #[arg(long, value_name = "free|pro|scale", value_parser = plans())]
+        plan: Plan,
+        /// Also make an API token of this name. The last line is the token
+        #[arg(long, value_name = "NAME")]
+        token: Option<String>,
+    },
     /// Change a user's password and end all of the user's sessions. The password is read as by `add`
-    Passwd(PasswdArguments),
+    Passwd {
+        /// The e-mail address
+        #[arg(value_name = "EMAIL")]
+        email: String,
+    },
     /// Change a user's plan; datasets beyond its limit stay
-    Plan(PlanArguments),
+    Plan {
+        /// The e-mail address
+        #[arg(value_name = "EMAIL")]
+        email: String,
+        /// The plan
+        #[arg(value_name = "PLAN", value_parser = plans())]
+        plan: Plan,
+    },
     /// Make an API token of a user. The last line is the token, which is not shown again
-    Token(TokenArguments),
+    Token {
+        /// The e-mail address
+        #[arg(value_name = "EMAIL")]
+        email: String,
+        /// The token's name, unique among those of the user
+        #[arg(long)]
+        name: String,
+        /// What calls with it may do: those that change nothing, or all
+        #[arg(long, value_parser = scopes(), default_value = Scope::Write.name())]
+        scope: Scope,
+        /// When it opens nothing more, such as 90d [default: never]
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
+        expires_in: Option<Duration>,
+    },
     /// List a user's API tokens, by name, without their secrets
-    Tokens(TokensArguments),
+    Tokens {
+        /// The e-mail address
+        #[arg(value_name = "EMAIL")]
+        email: String,
+        /// Print lines of JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Revoke an API token of a user, which opens nothing from then on
-    Revoke(RevokeArguments),
+    Revoke {
+        /// The e-mail address
+        #[arg(value_name = "EMAIL")]
+        email: String,
+        /// The token's name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// Remove a user without datasets; the user's tokens and sessions end
-    Remove(RemoveArguments),
+    Remove {
+        /// The e-mail address
+        #[arg(value_name = "EMAIL")]
+        email: String,
+    },
     /// List all users with their plans
-    List(ListArguments),
+    List {
+        /// Print lines of JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
-#[derive(Debug, Args)]
-pub(super) struct ListArguments {
-    /// Print lines of JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// The line about a user.
 #[derive(Serialize)]
-struct UserLine<'a> {
-    email: &'a str,
+struct UserLine {
+    email: String,
     plan: &'static str,
     created_at: String,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct AddArguments {
-    /// The e-mail address
-    #[arg(value_name = "EMAIL")]
-    email: String,
-    /// The plan
-    #[arg(long, value_name = "free|pro|scale", value_parser = plans())]
-    plan: Plan,
-    /// Also make an API token of this name. The last line is the token
-    #[arg(long, value_name = "NAME")]
-    token: Option<String>,
-}
-
-#[derive(Debug, Args)]
-struct PasswdArguments {
-    /// The e-mail address
-    #[arg(value_name = "EMAIL")]
-    email: String,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct TokenArguments {
-    /// The e-mail address
-    #[arg(value_name = "EMAIL")]
-    email: String,
-    /// The token's name, unique among those of the user
-    #[arg(long)]
-    name: String,
-    /// What calls with it may do: those that change nothing, or all
-    #[arg(long, value_parser = scopes(), default_value = Scope::Write.name())]
-    scope: Scope,
-    /// When it opens nothing more, such as 90d [default: never]
-    #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    expires_in: Option<Duration>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct TokensArguments {
-    /// The e-mail address
-    #[arg(value_name = "EMAIL")]
-    email: String,
-    /// Print lines of JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// The line about an API token.
 #[derive(Serialize)]
 struct TokenLine {
     name: String,
@@ -116,33 +117,6 @@ struct TokenLine {
     created_at: String,
     last_used_at: Option<String>,
     expires_at: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RevokeArguments {
-    /// The e-mail address
-    #[arg(value_name = "EMAIL")]
-    email: String,
-    /// The token's name
-    #[arg(value_name = "NAME")]
-    name: String,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RemoveArguments {
-    /// The e-mail address
-    #[arg(value_name = "EMAIL")]
-    email: String,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PlanArguments {
-    /// The e-mail address
-    #[arg(value_name = "EMAIL")]
-    email: String,
-    /// The plan
-    #[arg(value_name = "PLAN", value_parser = plans())]
-    plan: Plan,
 }
 
 fn plans() -> impl TypedValueParser<Value = Plan> {
@@ -161,155 +135,114 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A user command whose questions have been answered.
-pub(super) enum Prepared {
-    Add { arguments: AddArguments, password: String },
-    Passwd { email: String, password: String },
-    Plan(PlanArguments),
-    Token(TokenArguments),
-    Tokens(TokensArguments),
-    Revoke(RevokeArguments),
-    Remove(RemoveArguments),
-    List(ListArguments),
-}
-
 impl Arguments {
-    /// Asks for the missing values.
-    pub(super) fn prepare(self) -> Result<Prepared, CliError> {
-        let password = || if io::stdin().is_terminal() { ask_password() } else { read_password(io::stdin().lock()) };
-        Ok(match self.command {
-            UserCommand::Add(arguments) => Prepared::Add { arguments, password: password()? },
-            UserCommand::Passwd(arguments) => Prepared::Passwd { email: arguments.email, password: password()? },
-            UserCommand::Plan(arguments) => Prepared::Plan(arguments),
-            UserCommand::Token(arguments) => Prepared::Token(arguments),
-            UserCommand::Tokens(arguments) => Prepared::Tokens(arguments),
-            UserCommand::Revoke(arguments) => Prepared::Revoke(arguments),
-            UserCommand::Remove(arguments) => Prepared::Remove(arguments),
-            UserCommand::List(arguments) => Prepared::List(arguments),
-        })
+    /// Asks for a password before anything is opened.
+    pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
+        let password = match self.command {
+            UserCommand::Add { .. } | UserCommand::Passwd { .. } if io::stdin().is_terminal() => ask_password()?,
+            UserCommand::Add { .. } | UserCommand::Passwd { .. } => read_password(io::stdin().lock())?,
+            _ => String::new(),
+        };
+        let app = match self.command {
+            UserCommand::Add { .. } => App::open(&config).await?,
+            _ => App::open_records(&config).await?,
+        };
+        closing(&app, apply(self.command, &password, &app)).await
     }
 }
 
-impl Prepared {
-    /// Runs the command.
-    pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
-        let app = match self {
-            Prepared::Add { .. } => App::open(&config).await?,
-            Prepared::Passwd { .. }
-            | Prepared::Plan(_)
-            | Prepared::Token(_)
-            | Prepared::Tokens(_)
-            | Prepared::Revoke(_)
-            | Prepared::Remove(_)
-            | Prepared::List(_) => App::open_records(&config).await?,
-        };
-        closing(&app, self.apply(&app)).await
-    }
-
-    async fn apply(self, app: &App) -> Result<(), CliError> {
-        match self {
-            Prepared::Add { arguments: AddArguments { email, plan, token }, password } => {
-                let added = app.accounts().add_user(&email, &password, plan, token.as_deref()).await?;
-                let token = added.token.map_or(String::new(), |token| format!("{}\n", token.expose()));
-                print(&format!("added {email} with the plan {plan}\n{token}"))
-            }
-            Prepared::Passwd { email, password } => {
-                app.accounts().set_password(&email, &password).await?;
-                print(&format!("changed the password of {email}\n"))
-            }
-            Prepared::Plan(PlanArguments { email, plan }) => {
-                app.accounts().set_plan(&email, plan).await?;
-                print(&format!("{email} has the plan {plan}\n"))
-            }
-            Prepared::Token(TokenArguments { email, name, scope, expires_in }) => {
-                let user = app.accounts().user_by_email(&email).await?;
-                let expires_in_s = expires_in.map(|span| span.as_secs());
-                let making = app.accounts().create_token(&user, &name, scope, expires_in_s);
-                let (token, grant) = making.await.map_err(CliError::Token)?;
-                let expires = match grant.expires_at {
-                    Some(time) => format!("expires at {}", time.to_rfc3339_opts(SecondsFormat::Secs, true)),
-                    None => "does not expire".to_owned(),
-                };
-                print(&format!(
-                    "made the token {name} of {email} with the scope {}; it {expires}\n{}\n",
-                    scope.name(),
-                    token.expose()
-                ))
-            }
-            Prepared::Tokens(arguments) => list_tokens(app, &arguments).await,
-            Prepared::Revoke(RevokeArguments { email, name }) => {
-                let user = app.accounts().user_by_email(&email).await?;
-                app.accounts().delete_token(&user, &name).await.map_err(|error| match error {
-                    ManageError::TokenNotFound => CliError::NoToken { email: email.clone(), name: name.clone() },
-                    error => CliError::Revoke(error),
-                })?;
-                print(&format!("revoked the token {name} of {email}\n"))
-            }
-            Prepared::Remove(RemoveArguments { email }) => {
-                app.accounts().remove_user(&email).await?;
-                print(&format!("removed {email}\n"))
-            }
-            Prepared::List(arguments) => list(app, &arguments).await,
+async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), CliError> {
+    let accounts = app.accounts();
+    match command {
+        UserCommand::Add { email, plan, token } => {
+            let added = accounts.add_user(&email, password, plan, token.as_deref()).await?;
+            let token = added.token.map_or(String::new(), |token| format!("{}\n", token.expose()));
+            print(&format!("added {email} with the plan {plan}\n{token}"))
         }
+        UserCommand::Passwd { email } => {
+            accounts.set_password(&email, password).await?;
+            print(&format!("changed the password of {email}\n"))
+        }
+        UserCommand::Plan { email, plan } => {
+            accounts.set_plan(&email, plan).await?;
+            print(&format!("{email} has the plan {plan}\n"))
+        }
+        UserCommand::Token { email, name, scope, expires_in } => {
+            let user = accounts.user_by_email(&email).await?;
+            let expires_in_s = expires_in.map(|span| span.as_secs());
+            let (token, grant) =
+                accounts.create_token(&user, &name, scope, expires_in_s).await.map_err(CliError::Token)?;
+            let expires = match grant.expires_at {
+                Some(time) => format!("expires at {}", to_the_second(time)),
+                None => "does not expire".to_owned(),
+            };
+            print(&format!(
+                "made the token {name} of {email} with the scope {}; it {expires}\n{}\n",
+                scope.name(),
+                token.expose()
+            ))
+        }
+        UserCommand::Tokens { email, json } => list_tokens(app, &email, json).await,
+        UserCommand::Revoke { email, name } => {
+            let user = accounts.user_by_email(&email).await?;
+            match accounts.delete_token(&user, &name).await {
+                Ok(()) => print(&format!("revoked the token {name} of {email}\n")),
+                Err(ManageError::TokenNotFound) => Err(CliError::NoToken { email, name }),
+                Err(error) => Err(CliError::Revoke(error)),
+            }
+        }
+        UserCommand::Remove { email } => {
+            accounts.remove_user(&email).await?;
+            print(&format!("removed {email}\n"))
+        }
+        UserCommand::List { json } => list(app, json).await,
     }
+}
+
+fn to_the_second(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// Prints all users in the order in which they were added.
-async fn list(app: &App, arguments: &ListArguments) -> Result<(), CliError> {
-    let mut table = Table::new([("EMAIL", Align::Left), ("PLAN", Align::Left), ("CREATED", Align::Left)]);
+async fn list(app: &App, json: bool) -> Result<(), CliError> {
+    let mut table = Table::new(["EMAIL", "PLAN", "CREATED"].map(|column| (column, Align::Left)));
     let mut after = None;
     loop {
         let users = app.accounts().users(after, PAGE).await?;
-        let lines: Vec<UserLine<'_>> = users.iter().map(UserLine::from).collect();
-        let page = match arguments.json {
-            true => lines.iter().map(json_line).collect::<Result<String, CliError>>()?,
-            false => {
-                let rows = lines.into_iter().map(|line| [line.email.to_owned(), line.plan.to_owned(), line.created_at]);
-                table.page(rows.collect())
-            }
+        let last = users.last().map(|user| user.id);
+        let line = |User { email, plan, created_at, .. }| UserLine {
+            email,
+            plan: plan.name(),
+            created_at: to_the_second(created_at),
         };
-        print(&page)?;
-        let Some(last) = users.last() else { return Ok(()) };
-        after = Some(last.id);
+        let cells = |line: UserLine| [line.email, line.plan.to_owned(), line.created_at];
+        table.print(users.into_iter().map(line).collect(), json, cells)?;
+        if last.is_none() {
+            return Ok(());
+        }
+        after = last;
     }
 }
 
 /// Prints the tokens of a user by name, at most [`limits::TOKENS`](crate::model::limits::TOKENS).
-async fn list_tokens(app: &App, TokensArguments { email, json }: &TokensArguments) -> Result<(), CliError> {
+async fn list_tokens(app: &App, email: &str, json: bool) -> Result<(), CliError> {
     let user = app.accounts().user_by_email(email).await?;
     let tokens = app.accounts().tokens(&user).await.map_err(CliError::Tokens)?;
-    let lines: Vec<TokenLine> = tokens.into_iter().map(TokenLine::from).collect();
-    if *json {
-        return print(&lines.iter().map(json_line).collect::<Result<String, CliError>>()?);
-    }
-    let columns = ["NAME", "SCOPE", "CREATED", "LAST USED", "EXPIRES"];
+    let line = |token: ApiToken| TokenLine {
+        name: token.name,
+        scope: token.grant.scope.name(),
+        created_at: to_the_second(token.created_at),
+        last_used_at: token.last_used_at.map(to_the_second),
+        expires_at: token.grant.expires_at.map(to_the_second),
+    };
     let never = || "never".to_owned();
-    let row = |line: TokenLine| {
+    let cells = |line: TokenLine| {
         let (used, expires) = (line.last_used_at.unwrap_or_else(never), line.expires_at.unwrap_or_else(never));
         [visible(&line.name), line.scope.to_owned(), line.created_at, used, expires]
     };
+    let columns = ["NAME", "SCOPE", "CREATED", "LAST USED", "EXPIRES"];
     let mut table = Table::new(columns.map(|column| (column, Align::Left)));
-    print(&table.page(lines.into_iter().map(row).collect()))
-}
-
-impl From<ApiToken> for TokenLine {
-    fn from(token: ApiToken) -> Self {
-        let shown = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
-        TokenLine {
-            name: token.name,
-            scope: token.grant.scope.name(),
-            created_at: shown(token.created_at),
-            last_used_at: token.last_used_at.map(shown),
-            expires_at: token.grant.expires_at.map(shown),
-        }
-    }
-}
-
-impl<'a> From<&'a User> for UserLine<'a> {
-    fn from(user: &'a User) -> Self {
-        let created_at = user.created_at.to_rfc3339_opts(SecondsFormat::Secs, true);
-        UserLine { email: &user.email, plan: user.plan.name(), created_at }
-    }
+    table.print(tokens.into_iter().map(line).collect(), json, cells)
 }
 
 fn ask_password() -> Result<String, CliError> {
