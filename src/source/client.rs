@@ -13,7 +13,6 @@ use crate::config;
 use crate::model::source::{ObjectUrl, SourceUrl, Validators};
 use crate::net::{Outgoing, parse_http_url};
 
-/// The bounds of one fetch.
 #[derive(Debug, Clone)]
 pub struct FetchLimits {
     /// For the connection, TLS included (`sources.connect_timeout_s`).
@@ -87,8 +86,8 @@ impl Fetched {
 /// Checks and opens sources. Clones share the store.
 #[derive(Debug, Clone)]
 pub struct SourceClient {
-    outgoing: Outgoing,
-    limits: FetchLimits,
+    pub(super) outgoing: Outgoing,
+    pub(super) limits: FetchLimits,
     objects: Option<ObjectSources>,
 }
 
@@ -102,14 +101,6 @@ impl SourceClient {
     /// A client for the servers that `outgoing` reaches, and for the objects of the store, if any.
     pub fn new(outgoing: Outgoing, limits: FetchLimits, objects: Option<ObjectSources>) -> Self {
         Self { outgoing, limits, objects }
-    }
-
-    pub(super) fn outgoing(&self) -> &Outgoing {
-        &self.outgoing
-    }
-
-    pub(super) fn limits(&self) -> &FetchLimits {
-        &self.limits
     }
 
     /// Whether a URL may be the source of a dataset (400 if not). Looks up the name of a server, but does not ask for

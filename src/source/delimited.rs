@@ -69,7 +69,6 @@ struct Cell {
 }
 
 impl DelimitedDecoder {
-    /// Reads the header.
     pub(super) fn try_new(
         window: Window,
         writer: EntityWriter,
@@ -403,7 +402,6 @@ fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option
     std::str::from_utf8(scratch).ok()
 }
 
-/// The type of a cell.
 enum Inferred {
     Number,
     Text,

@@ -53,7 +53,6 @@ pub(super) struct Evidence<'a> {
     pub(super) content: &'a [u8],
 }
 
-/// The source's format.
 pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceError> {
     let announced =
         evidence.name.and_then(by_name).or_else(|| evidence.content_type.and_then(SourceFormat::of_content_type));
@@ -254,7 +253,6 @@ pub(crate) fn has_objects_as_lines(content: &[u8]) -> bool {
     is_object(line) && content[line.len()..].trim_ascii_start().starts_with(b"{")
 }
 
-/// Whether nothing follows the first line.
 fn is_lone(content: &[u8]) -> bool {
     let content = content.trim_ascii_start();
     content[first_line(content).len()..].trim_ascii().is_empty()

@@ -14,9 +14,6 @@ pub(super) struct EntityWriter {
     source_member: Option<Vec<u8>>,
 }
 
-/// The canonical text of an entity is longer than it may be.
-struct TooLarge;
-
 /// The key that holds an entity's origin, as it stands in canonical text.
 const SOURCE_MEMBER_START: &[u8] = b"\"_source\":";
 const SOURCE_KEY: &str = "_source";
@@ -44,7 +41,7 @@ impl EntityWriter {
         }
         let start = out.len();
         self.canonicalizer.canonicalize(item, out).map_err(|error| SourceError::item(place, error.to_string()))?;
-        self.finish(start, place, out)
+        self.finish(start, || place, out)
     }
 
     /// As [`EntityWriter::write_json`], where `locate` tells the place of a byte of the item.
@@ -61,8 +58,7 @@ impl EntityWriter {
         self.canonicalizer
             .canonicalize(item, out)
             .map_err(|error| SourceError::item(locate(error.offset().unwrap_or(0)), error.problem()))?;
-        self.add_source(start, out).map_err(|TooLarge| SourceError::too_large(locate(0), self.limit_bytes))?;
-        self.count(start, out)
+        self.finish(start, || locate(0), out)
     }
 
     /// Appends an entity that is canonical already.
@@ -74,37 +70,27 @@ impl EntityWriter {
     ) -> Result<(), SourceError> {
         let start = out.len();
         out.extend_from_slice(entity);
-        self.finish(start, place, out)
+        self.finish(start, || place, out)
     }
 
-    fn finish(&mut self, start: usize, place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
-        self.add_source(start, out).map_err(|TooLarge| SourceError::too_large(place, self.limit_bytes))?;
-        self.count(start, out)
-    }
-
-    fn count(&mut self, start: usize, out: &[u8]) -> Result<(), SourceError> {
-        self.text_bytes += (out.len() - start) as u64;
-        self.expansion.check(self.text_bytes)
-    }
-
-    fn add_source(&self, start: usize, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+    /// Checks the size of the entity that begins at `start`, adds `_source` if it has none, and counts it.
+    fn finish(&mut self, start: usize, place: impl FnOnce() -> Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
         let entity = &out[start..];
         if entity.len() > self.limit_bytes {
-            return Err(TooLarge);
+            return Err(SourceError::too_large(place(), self.limit_bytes));
         }
-        let Some(member) = &self.source_member else {
-            return Ok(());
-        };
-        if document::member(entity, SOURCE_KEY).is_some() {
-            return Ok(());
+        if let Some(member) = &self.source_member
+            && document::member(entity, SOURCE_KEY).is_none()
+        {
+            let is_empty = entity.len() == 2;
+            out.pop();
+            if !is_empty {
+                out.push(b',');
+            }
+            out.extend_from_slice(member);
+            out.push(b'}');
         }
-        let is_empty = entity.len() == 2;
-        out.pop();
-        if !is_empty {
-            out.push(b',');
-        }
-        out.extend_from_slice(member);
-        out.push(b'}');
-        Ok(())
+        self.text_bytes += (out.len() - start) as u64;
+        self.expansion.check(self.text_bytes)
     }
 }

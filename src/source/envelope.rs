@@ -25,7 +25,6 @@ pub struct EnvelopeFields {
 /// The members that the caller wants, and the values so far.
 type Members = Vec<(&'static str, Option<Value>)>;
 
-/// The value of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
     /// A scalar as the value of the one member of a canonical object.

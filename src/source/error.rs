@@ -12,10 +12,7 @@ use crate::storage::budget::SpoolFull;
 pub enum SourceError {
     /// Sources may not have this address (400: docs/semantics.md, A version or nothing).
     #[error("the source's address cannot be used: {reason}")]
-    BadAddress {
-        /// What is wrong with it.
-        reason: String,
-    },
+    BadAddress { reason: String },
     /// The source did not answer, answered with an error status, or broke off (502).
     #[error("the source cannot be fetched: {reason}")]
     Unreachable {
@@ -31,17 +28,10 @@ pub enum SourceError {
     },
     /// The document, or one item of it, is larger than it may be (413).
     #[error("{}", describe(.place, .reason))]
-    TooLarge {
-        /// The item, when it is one.
-        place: Option<Place>,
-        reason: String,
-    },
+    TooLarge { place: Option<Place>, reason: String },
     /// The pushed body is not the object that it should be, apart from its entities (400).
     #[error("{reason}")]
-    BadBody {
-        /// What is wrong, naming the member.
-        reason: String,
-    },
+    BadBody { reason: String },
     /// The pushed body broke off (400, though the client may have left).
     #[error("the body broke off: {reason}")]
     Interrupted { reason: String },
@@ -49,13 +39,7 @@ pub enum SourceError {
     #[error(
         "the body came more slowly than limits.body_min_bytes_per_s ({bytes_per_s} bytes a second, measured over {seconds} s)"
     )]
-    TooSlow {
-        /// The least rate.
-        bytes_per_s: u64,
-        /// The time over which it is measured.
-        seconds: u64,
-    },
-    /// There is no room for the temporary copy.
+    TooSlow { bytes_per_s: u64, seconds: u64 },
     #[error(transparent)]
     Full(#[from] SpoolFull),
     /// Reading a local file or writing the temporary copy failed on this machine.
@@ -85,7 +69,6 @@ impl fmt::Display for Place {
 }
 
 impl SourceError {
-    /// The document as a whole, or no single item of it, is bad.
     pub(crate) fn document(reason: impl Into<String>) -> Self {
         SourceError::BadDocument { place: None, reason: reason.into() }
     }
@@ -94,7 +77,6 @@ impl SourceError {
         SourceError::BadDocument { place: Some(place), reason: reason.into() }
     }
 
-    /// One item is longer than `limit_bytes`.
     pub(crate) fn too_large(place: Place, limit_bytes: usize) -> Self {
         let reason = format!("the entity is larger than limits.entity_bytes ({limit_bytes})");
         SourceError::TooLarge { place: Some(place), reason }

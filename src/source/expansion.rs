@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::SourceError;
 
-/// The limits of a source's decoded size.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpansionLimits {
     /// Times the bytes received (`sources.max_expansion`).
@@ -37,7 +36,6 @@ impl Expansion {
         Self { limits, came_bytes: Arc::default() }
     }
 
-    /// More bytes came.
     pub(super) fn came(&self, bytes: u64) {
         self.came_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -21,7 +21,7 @@ use url::Url;
 use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
 use super::error::SourceError;
-use super::input::SourceInput;
+use super::input::{Progress, SourceInput};
 use super::reader::{Chunks, Patience};
 use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
@@ -33,7 +33,7 @@ const VALIDATOR_BYTES_MAX: usize = 1024;
 /// Asks `url` for its document, or whether it has changed since `known`.
 pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Validators>) -> Result<Opened, SourceError> {
     let client = FollowingClient::of(sources)?;
-    let until = Instant::now().checked_add(sources.limits().total_timeout);
+    let until = Instant::now().checked_add(sources.limits.total_timeout);
     let response = ask(sources, &client, url, known, until).await?;
     let (response, known) = match known {
         // This host did not give the validators: a redirect has changed and leads to another host.
@@ -79,7 +79,7 @@ struct FollowingClient {
 
 impl FollowingClient {
     fn of(sources: &SourceClient) -> Result<FollowingClient, SourceError> {
-        let (outgoing, redirects_max) = (sources.outgoing().clone(), sources.limits().redirects_max);
+        let (outgoing, redirects_max) = (sources.outgoing.clone(), sources.limits.redirects_max);
         let led_to = Arc::<Mutex<Option<Url>>>::default();
         let told = led_to.clone();
         let follow = redirect::Policy::custom(move |attempt| {
@@ -95,7 +95,7 @@ impl FollowingClient {
                 Err(error) => attempt.error(error),
             }
         });
-        let client = sources.outgoing().client().connect_timeout(sources.limits().connect_timeout).redirect(follow);
+        let client = sources.outgoing.client().connect_timeout(sources.limits.connect_timeout).redirect(follow);
         Ok(FollowingClient { client: client.build().map_err(unreachable)?, led_to })
     }
 
@@ -119,7 +119,7 @@ async fn ask(
     known: Option<&Validators>,
     until: Option<Instant>,
 ) -> Result<Response, SourceError> {
-    sources.outgoing().check_literal(url)?;
+    sources.outgoing.check_literal(url)?;
     // So the length and the progress are those of the file. The file itself may be compressed.
     let mut request = client.client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let conditions = known.map(|known| [(IF_NONE_MATCH, &known.etag), (IF_MODIFIED_SINCE, &known.last_modified)]);
@@ -128,7 +128,7 @@ async fn ask(
             request = request.header(name, value);
         }
     }
-    let answer = Instant::now().checked_add(sources.limits().answer_timeout);
+    let answer = Instant::now().checked_add(sources.limits.answer_timeout);
     let sent = client.send(request);
     match [answer, until].into_iter().flatten().min() {
         None => sent.await,
@@ -183,26 +183,17 @@ fn validators(response: &Response) -> Validators {
 
 fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: Option<Instant>) -> Fetched {
     let content_type = header(&response, CONTENT_TYPE);
-    let total_bytes = response.content_length();
+    let progress = Progress { total_bytes: response.content_length(), ..Progress::default() };
     let source_url = public_url(&response);
     let validators = validators(&response);
     // A redirect often leads to an opaque name. The requested name then says more.
     let name =
         [response.url(), asked_url].into_iter().filter_map(last_segment).find(|name| detect::by_name(name).is_some());
 
-    let patience = Patience { idle: sources.limits().idle_timeout, until };
+    let patience = Patience { idle: sources.limits.idle_timeout, until };
     let late = |reason| SourceError::Unreachable { reason };
-    let chunks = response.bytes_stream().map_err(unreachable).boxed();
-    let mut input = SourceInput::chunks(Chunks::new(chunks, patience, late));
-    if let Some(name) = name {
-        input = input.with_name(name);
-    }
-    if let Some(content_type) = content_type {
-        input = input.with_content_type(content_type);
-    }
-    if let Some(total_bytes) = total_bytes {
-        input = input.with_total_bytes(total_bytes);
-    }
+    let chunks = Chunks::new(response.bytes_stream().map_err(unreachable).boxed(), patience, late);
+    let input = SourceInput { name, content_type, progress, ..SourceInput::chunks(chunks) };
     Fetched { input, source_url, validators }
 }
 

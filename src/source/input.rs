@@ -19,8 +19,9 @@ use super::reader::{Chunks, LeastRate, Patience};
 /// How far the reading of a source has come. Clones share the counter; reading it costs one atomic load.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    read_bytes: Arc<AtomicU64>,
-    total_bytes: Option<u64>,
+    pub(super) read_bytes: Arc<AtomicU64>,
+    /// All bytes of the source, compressed, when that is known.
+    pub(super) total_bytes: Option<u64>,
 }
 
 impl Progress {
@@ -72,25 +73,16 @@ impl SourceInput {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         if !metadata.is_file() {
             // A pipe or a device has no length and cannot be read twice.
-            let mut input = Self::stream(file);
-            input.name = name;
-            return Ok(input);
+            return Ok(Self { name, ..Self::stream(file) });
         }
-        Ok(Self {
-            body: Body::File(file),
-            name,
-            content_type: None,
-            progress: Progress { read_bytes: Arc::default(), total_bytes: Some(metadata.len()) },
-            is_received: false,
-        })
+        let progress = Progress { total_bytes: Some(metadata.len()), ..Progress::default() };
+        Ok(Self { name, progress, ..Self::of(Body::File(file)) })
     }
 
-    /// Any reader, read once from where it stands.
     pub fn stream(reader: impl Read + Send + 'static) -> Self {
         Self::of(Body::Stream(Box::new(reader)))
     }
 
-    /// Chunks that are still to come.
     pub(super) fn chunks(chunks: Chunks) -> Self {
         Self::of(Body::Chunks(Box::new(chunks)))
     }
@@ -148,12 +140,6 @@ impl SourceInput {
     /// The same input with the `Content-Type` it was announced with.
     pub fn with_content_type(mut self, content_type: impl Into<String>) -> Self {
         self.content_type = Some(content_type.into());
-        self
-    }
-
-    /// The same input with the length it was announced with, in bytes as they come.
-    pub fn with_total_bytes(mut self, total_bytes: u64) -> Self {
-        self.progress.total_bytes = Some(total_bytes);
         self
     }
 

@@ -96,7 +96,6 @@ impl JsonDecoder {
         Self { window, writer, path, envelope: Some(fields), state: State::Start, items: 0, position: Position::START }
     }
 
-    /// Steps over bytes.
     fn consume(&mut self, count: usize) {
         self.position = self.position.after(&self.window.unread()[..count]);
         self.window.consume(count);

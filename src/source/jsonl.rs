@@ -9,7 +9,6 @@ use super::entity::EntityWriter;
 use super::error::{Place, SourceError};
 use super::input::Window;
 
-/// The warning of a source that is one object around a list.
 const LONE_LIST: &str = "The one entity is an object that holds the list `entities` and nothing else. If what is in the list \
                          should be the entities, give its path (`records_path`), or push the object as application/json.";
 

@@ -36,6 +36,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::limits::BRACKET_WITHIN_BYTES;
@@ -147,7 +148,6 @@ impl Default for DecodeOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Detected {
     pub format: SourceFormat,
-    /// The compression that was around it.
     pub compression: Compression,
 }
 
@@ -216,7 +216,7 @@ fn open_as(
     let (stream, file): (Box<dyn Read + Send>, Option<File>) = match body {
         Body::File(file) => (Box::new(file.try_clone().map_err(SourceError::Io)?), Some(file)),
         Body::Stream(stream) => (stream, None),
-        Body::Chunks(chunks) => (Box::new(StreamReader::new(*chunks)), None),
+        Body::Chunks(chunks) => (Box::new(StreamReader { chunks: *chunks, chunk: Bytes::new() }), None),
     };
     let expansion = Expansion::new(options.expansion);
     let shown = (!is_received).then(|| progress.clone());
@@ -275,10 +275,8 @@ fn open_as(
     Ok((decoder, Detected { format, compression }))
 }
 
-/// A byte order mark.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Skips a byte order mark.
 fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
     while window.unread().len() < MARK.len() && window.fill()? {}
     if window.unread().starts_with(MARK) {

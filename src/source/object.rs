@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::client::{Fetched, Opened, SourceClient};
 use super::error::SourceError;
-use super::input::SourceInput;
+use super::input::{Progress, SourceInput};
 use super::reader::{Chunks, Patience};
 use crate::config::is_own_folder;
 use crate::model::source::{ObjectUrl, Validators};
@@ -54,7 +54,6 @@ fn strip<'a>(names: &'a [String], start: &[&str]) -> Option<&'a [String]> {
     (first == start).then_some(rest)
 }
 
-/// Asks the store for the object of `url` at `path`.
 pub(super) async fn open(
     client: &SourceClient,
     store: &dyn ObjectStore,
@@ -62,7 +61,7 @@ pub(super) async fn open(
     path: &ObjectPath,
     known: Option<&Validators>,
 ) -> Result<Opened, SourceError> {
-    let limits = client.limits();
+    let limits = &client.limits;
     let until = Instant::now().checked_add(limits.total_timeout);
     let known = known.filter(|known| known.url == url.as_str());
     let options = GetOptions { if_none_match: known.and_then(|known| known.etag.clone()), ..GetOptions::default() };
@@ -83,17 +82,15 @@ pub(super) async fn open(
         Ok(Ok(found)) => found,
     };
     let validators = Validators { url: url.as_str().to_owned(), etag: found.meta.e_tag.clone(), last_modified: None };
-    let total_bytes = found.meta.size;
+    let progress = Progress { total_bytes: Some(found.meta.size), ..Progress::default() };
     let chunks = found.into_stream().map_err(|error| {
         tracing::warn!(%error, "the object of a source broke off");
         unreachable("the store broke off")
     });
     let patience = Patience { idle: limits.idle_timeout, until };
     let late = |reason| SourceError::Unreachable { reason };
-    let mut input = SourceInput::chunks(Chunks::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
-    if let Some(name) = url.key().last() {
-        input = input.with_name(name);
-    }
+    let chunks = Chunks::new(chunks.boxed(), patience, late);
+    let input = SourceInput { name: url.key().last().cloned(), progress, ..SourceInput::chunks(chunks) };
     Ok(Opened::Document(Fetched { input, source_url: url.as_str().to_owned(), validators }))
 }
 

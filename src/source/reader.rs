@@ -14,7 +14,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::{SourceError, into_io};
 
-/// How long a stream may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) idle: Duration,
@@ -34,12 +33,12 @@ pub struct LeastRate {
 /// Chunks of a document that are still to come.
 pub(super) struct Chunks {
     /// The runtime that polls them for a reader that blocks.
-    pub(super) runtime: Handle,
-    pub(super) stream: BoxStream<'static, Result<Bytes, SourceError>>,
+    runtime: Handle,
+    stream: BoxStream<'static, Result<Bytes, SourceError>>,
     pub(super) patience: Patience,
     pub(super) least_rate: Option<LeastRate>,
     /// Makes the error for a stream that takes too long.
-    pub(super) late: fn(String) -> SourceError,
+    late: fn(String) -> SourceError,
 }
 
 impl Chunks {
@@ -51,50 +50,33 @@ impl Chunks {
     ) -> Self {
         Self { runtime: Handle::current(), stream, patience, least_rate: None, late }
     }
-}
 
-/// Reads a stream from a thread that may block.
-pub(super) struct StreamReader {
-    runtime: Handle,
-    chunks: BoxStream<'static, Result<Bytes, SourceError>>,
-    patience: Patience,
-    late: fn(String) -> SourceError,
-    chunk: Bytes,
-}
-
-impl StreamReader {
-    pub(super) fn new(chunks: Chunks) -> Self {
-        let Chunks { runtime, stream, patience, late, .. } = chunks;
-        Self { runtime, chunks: stream, patience, late, chunk: Bytes::new() }
-    }
-
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let now = Instant::now();
+    /// The next chunk, if it comes in time; an empty one at `pause` if none came before.
+    pub(super) async fn next(&mut self, pause: Option<Instant>) -> Result<Option<Bytes>, SourceError> {
         // A wait beyond the clock's end is no limit.
-        let idle = now.checked_add(self.patience.idle);
-        let until = [idle, self.patience.until].into_iter().flatten().min();
-        let (chunks, runtime) = (&mut self.chunks, &self.runtime);
-        let next = match until {
-            None => runtime.block_on(chunks.next()),
-            Some(until) => {
-                let next = runtime.block_on(async { timeout_at(until, chunks.next()).await });
-                next.map_err(|_| {
-                    let waited = until.saturating_duration_since(now).as_secs();
-                    (self.late)(match idle {
-                        Some(idle) if idle == until => format!("timed out: nothing came for {waited} s"),
-                        _ => "timed out: it took too long in all".to_owned(),
-                    })
-                })?
+        let idle = Instant::now().checked_add(self.patience.idle);
+        let until = [idle, self.patience.until, pause].into_iter().flatten().min();
+        let Some(until) = until else { return self.stream.next().await.transpose() };
+        match timeout_at(until, self.stream.next()).await {
+            Ok(next) => next.transpose(),
+            Err(_) if pause == Some(until) => Ok(Some(Bytes::new())),
+            Err(_) if idle == Some(until) => {
+                Err((self.late)(format!("timed out: nothing came for {} s", self.patience.idle.as_secs())))
             }
-        };
-        next.transpose()
+            Err(_) => Err((self.late)("timed out: it took too long in all".to_owned())),
+        }
     }
+}
+
+pub(super) struct StreamReader {
+    pub(super) chunks: Chunks,
+    pub(super) chunk: Bytes,
 }
 
 impl Read for StreamReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.chunk.is_empty() {
-            match self.next_chunk() {
+            match self.chunks.runtime.clone().block_on(self.chunks.next(None)) {
                 Ok(Some(chunk)) => self.chunk = chunk,
                 Ok(None) => return Ok(0),
                 Err(error) => return Err(into_io(error)),

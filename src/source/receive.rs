@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::Instant;
 
@@ -22,20 +21,16 @@ use crate::storage::temporary;
 /// Bytes of a document that are kept in memory.
 const MEMORY_BYTES: usize = 256 << 10;
 
-/// Why a document was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The sender is at fault.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// There is no room for it.
     #[error(transparent)]
     Full(#[from] SpoolFull),
     #[error("receiving a document: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A document that is being received.
 pub struct Receiver {
     input: SourceInput,
     /// `None` once the body has come.
@@ -93,7 +88,6 @@ impl Receiver {
         Ok(self.chunks.is_none())
     }
 
-    /// Counts the bytes that have come.
     pub fn progress(&self) -> Progress {
         self.input.progress()
     }
@@ -103,7 +97,6 @@ impl Receiver {
         &self.head
     }
 
-    /// Receives the rest.
     pub async fn receive(mut self) -> Result<Received, ReceiveError> {
         let has_come = self.chunks.is_none() && self.head.is_empty() && self.file.is_none();
         while self.chunks.is_some() {
@@ -124,7 +117,6 @@ impl Receiver {
         Ok(Received { input, charge: self.charge })
     }
 
-    /// Waits for the next chunk and keeps it.
     async fn receive_chunk(&mut self) -> Result<(), ReceiveError> {
         let Some(chunk) = self.next_chunk().await? else {
             self.chunks = None;
@@ -159,34 +151,17 @@ impl Receiver {
         let began = Instant::now();
         let window = chunks.least_rate.filter(|rate| rate.bytes_per_s > 0).map(|rate| (rate, rate.window));
         let window_end = window.and_then(|(_, window)| began.checked_add(window.saturating_sub(self.waited)));
-        // A wait beyond the clock's end is no limit.
-        let idle = began.checked_add(chunks.patience.idle);
-        let until = [idle, chunks.patience.until, window_end].into_iter().flatten().min();
-        let next = match until {
-            None => chunks.stream.next().await,
-            Some(until) => match tokio::time::timeout_at(until, chunks.stream.next()).await {
-                Ok(next) => next,
-                Err(_) if window_end == Some(until) => Some(Ok(Bytes::new())),
-                Err(_) => {
-                    return Err((chunks.late)(if idle == Some(until) {
-                        format!("timed out: nothing came for {} s", chunks.patience.idle.as_secs())
-                    } else {
-                        "timed out: it took too long in all".to_owned()
-                    }));
-                }
-            },
-        };
+        let next = chunks.next(window_end).await?;
         if let Some((rate, window)) = window {
             self.waited += began.elapsed();
             if self.waited >= window {
-                let came =
-                    self.brought_bytes + next.as_ref().and_then(|next| next.as_ref().ok()).map_or(0, Bytes::len) as u64;
-                if came < rate.bytes_per_s.saturating_mul(window.as_secs()) && !matches!(next, None | Some(Err(_))) {
+                let came = self.brought_bytes + next.as_ref().map_or(0, Bytes::len) as u64;
+                if came < rate.bytes_per_s.saturating_mul(window.as_secs()) && next.is_some() {
                     return Err(SourceError::TooSlow { bytes_per_s: rate.bytes_per_s, seconds: window.as_secs() });
                 }
                 (self.waited, self.brought_bytes) = (Duration::ZERO, 0);
             }
         }
-        next.transpose()
+        Ok(next)
     }
 }

@@ -8,11 +8,9 @@
 
 use super::thrift::{Malformed, Walker};
 
-/// Why a page is not written out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeltaError {
     Malformed,
-    /// It would be longer than it may be.
     TooLong,
 }
 
@@ -88,7 +86,6 @@ struct Lengths<'a> {
     /// Miniblocks of a block, and values of a miniblock.
     minis: u64,
     per_mini: u64,
-    /// How many lengths are to come.
     left: usize,
     value: i64,
     /// The first one stands before all blocks.

@@ -13,7 +13,7 @@ use parquet::file::metadata::ParquetMetaDataReader;
 use super::super::DecodeOptions;
 use super::super::error::{SourceError, quoted_name};
 use super::thrift::{Malformed, StructWriter, Walker};
-use super::{damaged, over_memory};
+use super::{damaged, over_memory_limit};
 
 /// The length of the footer, and the magic number after it.
 const TAIL_BYTES: u64 = 8;
@@ -46,7 +46,6 @@ struct Announced {
     metadata: StructWriter,
 }
 
-/// Checks the footer of `file`, which has `file_bytes`.
 pub(super) fn read(file: &File, file_bytes: u64, options: &DecodeOptions) -> Result<Footer, SourceError> {
     let Some(tail_start) = file_bytes.checked_sub(TAIL_BYTES) else { return Err(damaged("it is too short")) };
     let mut tail = [0; TAIL_BYTES as usize];
@@ -63,7 +62,7 @@ pub(super) fn read(file: &File, file_bytes: u64, options: &DecodeOptions) -> Res
     // At most half of the memory is for metadata.
     let limit_bytes = options.parquet_memory_bytes / 2;
     if footer_bytes > limit_bytes {
-        return Err(over_memory("its footer", footer_bytes, options));
+        return Err(over_memory_limit("its footer", footer_bytes, options.parquet_memory_bytes));
     }
     let mut footer = vec![0; usize::try_from(footer_bytes).map_err(|_| damaged("its footer is too long"))?];
     file.read_exact_at(&mut footer, start).map_err(SourceError::Io)?;
@@ -79,7 +78,11 @@ pub(super) fn read(file: &File, file_bytes: u64, options: &DecodeOptions) -> Res
     }
     let memory_bytes = footer_bytes + found.chunks * CHUNK_BYTES + found.elements * ELEMENT_BYTES;
     if memory_bytes > limit_bytes {
-        return Err(over_memory("the account of its columns and row groups", memory_bytes, options));
+        return Err(over_memory_limit(
+            "the account of its columns and row groups",
+            memory_bytes,
+            options.parquet_memory_bytes,
+        ));
     }
     let metadata = found.metadata.into_bytes();
     match found.encrypted_chunk {

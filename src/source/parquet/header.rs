@@ -13,7 +13,6 @@ use super::thrift::{Malformed, Walker};
 const FIRST_BYTES: usize = 256;
 const MOST_BYTES: usize = 4 << 20;
 
-/// The kind of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageType {
     Dictionary,
@@ -80,33 +79,18 @@ fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
             3 => sizes[0] = Some(unsigned(page.number()?)?),
             // The bits of an unsigned number.
             4 => crc = Some(i32::try_from(page.number()?).map_err(|_| Malformed)?.cast_unsigned()),
-            5 => page.fields(|data, id, _| {
-                match id {
-                    1 => values = Some(unsigned(data.number()?)?),
-                    2 => encoding = Some(encoding_of(data.number()?)?),
-                    3 => levels[0] = Some(encoding_of(data.number()?)?),
-                    4 => levels[1] = Some(encoding_of(data.number()?)?),
-                    _ => return Ok(false),
-                }
-                Ok(true)
-            })?,
-            7 => page.fields(|dictionary, id, _| {
-                match id {
-                    1 => values = Some(unsigned(dictionary.number()?)?),
-                    2 => encoding = Some(encoding_of(dictionary.number()?)?),
-                    _ => return Ok(false),
-                }
-                Ok(true)
-            })?,
-            8 => page.fields(|data, id, field| {
-                match id {
-                    1 => values = Some(unsigned(data.number()?)?),
-                    2 => nulls = Some(unsigned(data.number()?)?),
-                    3 => rows = Some(unsigned(data.number()?)?),
-                    4 => encoding = Some(encoding_of(data.number()?)?),
-                    5 => level_bytes[0] = Some(unsigned(data.number()?)?),
-                    6 => level_bytes[1] = Some(unsigned(data.number()?)?),
-                    7 => is_compressed = Walker::boolean(field)?,
+            // The header of a data page, of a dictionary, and of a data page of version 2.
+            5 | 7 | 8 => page.fields(|data, field, kind| {
+                match (id, field) {
+                    (_, 1) => values = Some(unsigned(data.number()?)?),
+                    (5 | 7, 2) | (8, 4) => encoding = Some(encoding_of(data.number()?)?),
+                    (5, 3) => levels[0] = Some(encoding_of(data.number()?)?),
+                    (5, 4) => levels[1] = Some(encoding_of(data.number()?)?),
+                    (8, 2) => nulls = Some(unsigned(data.number()?)?),
+                    (8, 3) => rows = Some(unsigned(data.number()?)?),
+                    (8, 5) => level_bytes[0] = Some(unsigned(data.number()?)?),
+                    (8, 6) => level_bytes[1] = Some(unsigned(data.number()?)?),
+                    (8, 7) => is_compressed = Walker::boolean(kind)?,
                     _ => return Ok(false),
                 }
                 Ok(true)

@@ -25,10 +25,8 @@ use chrono::{DateTime, NaiveDateTime, SecondsFormat, TimeZone, Utc};
 use super::super::error::quoted_name;
 use super::schema::{INT96_ZONE, INTERVAL, VALUE_BYTES};
 
-/// Why a batch was not printed.
 #[derive(Debug)]
 pub(super) enum PrintError {
-    /// The text is longer than it may be.
     TooLong,
     /// A value has no JSON, for the reason here, which names the column if the batch has one row.
     NoJson(String),

@@ -64,7 +64,6 @@ pub(super) struct ParquetDecoder {
     /// The memory that decoding pages may take.
     page_memory_bytes: u64,
     row_group: usize,
-    /// The batches of the current one.
     batches: Option<Batches>,
     /// Rows of the current one so far.
     group_rows: u64,
@@ -140,7 +139,6 @@ impl ParquetDecoder {
         Self { _copy: Some(charge), ..self }
     }
 
-    /// The next batch with rows; none at the end.
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         loop {
             let Some(Batches { reader, account, batch_rows }) = &mut self.batches else {
@@ -231,7 +229,6 @@ impl ParquetDecoder {
         damaged(&format!("the columns of row group {index} do not fit together"))
     }
 
-    /// Prints the next slice; false when there is none.
     fn print_slice(&mut self) -> Result<bool, SourceError> {
         loop {
             if self.slices.is_empty() {
@@ -362,10 +359,6 @@ fn damaged(reason: &str) -> SourceError {
 }
 
 /// Decoding takes more memory than it may.
-fn over_memory(what: &str, bytes: u64, options: &DecodeOptions) -> SourceError {
-    over_memory_limit(what, bytes, options.parquet_memory_bytes)
-}
-
 fn over_memory_limit(what: &str, bytes: u64, limit_bytes: u64) -> SourceError {
     let reason = format!(
         "decoding the Parquet file takes too much memory: {what} would take {bytes} bytes of the {limit_bytes} that there are \

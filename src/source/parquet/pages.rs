@@ -28,7 +28,7 @@ use crate::model::leb128;
 pub(super) const VALUE_BYTES: u64 = 24;
 
 /// The memory that decoding holds. The columns of a row group share it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Account {
     limit_bytes: u64,
     /// The page and the dictionary that each column is at.
@@ -41,12 +41,7 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(limit_bytes: u64) -> Self {
-        Self {
-            limit_bytes,
-            held_bytes: AtomicU64::new(0),
-            replaced_bytes: AtomicU64::new(0),
-            refusal: Mutex::default(),
-        }
+        Self { limit_bytes, ..Self::default() }
     }
 
     /// A new batch begins, the one before is gone.
@@ -54,7 +49,6 @@ impl Account {
         self.replaced_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Why a page was refused, if one was.
     pub(super) fn take_refusal(&self) -> Option<SourceError> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -65,19 +59,32 @@ impl Account {
         ParquetError::General(text)
     }
 
-    /// Checks that this many more bytes fit.
+    fn taken_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed) + self.replaced_bytes.load(Ordering::Relaxed)
+    }
+
     fn check(&self, bytes: u64) -> Result<(), SourceError> {
-        let taken = self.held_bytes.load(Ordering::Relaxed) + self.replaced_bytes.load(Ordering::Relaxed);
-        match taken.saturating_add(bytes) {
-            needed if needed > self.limit_bytes => {
-                Err(over_memory_limit("what its pages become at once", needed, self.limit_bytes))
-            }
+        match self.taken_bytes().saturating_add(bytes) {
+            needed if needed > self.limit_bytes => Err(self.over(needed)),
             _ => Ok(()),
         }
     }
+
+    fn over(&self, needed_bytes: u64) -> SourceError {
+        over_memory_limit("what its pages become at once", needed_bytes, self.limit_bytes)
+    }
+
+    /// Holds this many bytes in place of others, to which the batch may still refer.
+    fn replace(&self, held: &mut u64, bytes: u64) -> Result<(), SourceError> {
+        self.check(bytes)?;
+        self.replaced_bytes.fetch_add(*held, Ordering::Relaxed);
+        self.held_bytes.fetch_sub(*held, Ordering::Relaxed);
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        *held = bytes;
+        Ok(())
+    }
 }
 
-/// The facts about a column before its pages are read.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) start: u64,
@@ -166,7 +173,6 @@ fn in_column(described: &ColumnDescriptor, error: SourceError) -> SourceError {
     }
 }
 
-/// The pages of one column of a row group.
 pub(super) struct Pages {
     file: Arc<File>,
     column: Column,
@@ -228,11 +234,10 @@ impl Pages {
         }
         let levels_bytes = match header.page_type {
             PageType::DataV2 { definition_bytes, repetition_bytes, .. } => {
+                let page_bytes = header.compressed_bytes.min(header.uncompressed_bytes);
                 let bytes = u64::from(definition_bytes) + u64::from(repetition_bytes);
-                usize::try_from(bytes)
-                    .ok()
-                    .filter(|levels| *levels <= bytes_len(&header))
-                    .ok_or_else(|| damaged("the levels of a page are longer than the page"))?
+                let bytes = usize::try_from(bytes).ok().filter(|levels| *levels <= page_bytes as usize);
+                bytes.ok_or_else(|| damaged("the levels of a page are longer than the page"))?
             }
             _ => 0,
         };
@@ -264,7 +269,7 @@ impl Pages {
         }
         // The entries once more, as values.
         let taken = bytes.len() as u64 + u64::from(header.values) * self.column.value_bytes();
-        self.replace_dictionary(taken)?;
+        self.account.replace(&mut self.dictionary_bytes, taken)?;
         Ok(Page::DictionaryPage {
             buf: bytes.into(),
             num_values: header.values,
@@ -287,7 +292,8 @@ impl Pages {
         };
         // Flat columns have their values of a batch in the plan.
         let own = if self.column.repetition_max == 0 { 0 } else { in_batch * self.column.value_bytes() };
-        self.replace_page((bytes.len() as u64).saturating_add(own).saturating_add(copied))?;
+        let taken = (bytes.len() as u64).saturating_add(own).saturating_add(copied);
+        self.account.replace(&mut self.page_bytes, taken)?;
         let (bytes, encoding) = match header.encoding {
             Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY => {
                 let start = self.values_start(&header, &bytes, levels_bytes)?;
@@ -324,20 +330,16 @@ impl Pages {
     fn plain(&mut self, header: &Header, bytes: &[u8], start: usize) -> Result<Vec<u8>, SourceError> {
         let has_prefixes = header.encoding == Encoding::DELTA_BYTE_ARRAY;
         let has_lengths = self.column.physical_type == Type::BYTE_ARRAY;
-        let taken =
-            self.account.held_bytes.load(Ordering::Relaxed) + self.account.replaced_bytes.load(Ordering::Relaxed);
-        let room = usize::try_from(self.account.limit_bytes.saturating_sub(taken)).unwrap_or(usize::MAX);
+        let room = self.account.limit_bytes.saturating_sub(self.account.taken_bytes());
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
         let values = header.values as usize;
         let plain = delta::to_plain(&bytes[..start], &bytes[start..], has_prefixes, has_lengths, values, room);
         let plain = plain.map_err(|error| match error {
             DeltaError::Malformed => damaged("the lengths of a page's texts are not well formed"),
-            DeltaError::TooLong => over_memory_limit(
-                "what its pages become at once",
-                self.account.limit_bytes + 1,
-                self.account.limit_bytes,
-            ),
+            DeltaError::TooLong => self.account.over(self.account.limit_bytes + 1),
         })?;
-        self.replace_page(self.page_bytes.saturating_add(plain.len() as u64))?;
+        let taken = self.page_bytes.saturating_add(plain.len() as u64);
+        self.account.replace(&mut self.page_bytes, taken)?;
         Ok(plain)
     }
 
@@ -368,24 +370,6 @@ impl Pages {
             Some(levels) => most_between_zeros(levels, width, u64::from(header.values), self.batch_rows),
             None => u64::from(header.values),
         }
-    }
-
-    fn replace_page(&mut self, bytes: u64) -> Result<(), SourceError> {
-        self.account.check(bytes)?;
-        self.account.replaced_bytes.fetch_add(self.page_bytes, Ordering::Relaxed);
-        self.account.held_bytes.fetch_sub(self.page_bytes, Ordering::Relaxed);
-        self.account.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.page_bytes = bytes;
-        Ok(())
-    }
-
-    fn replace_dictionary(&mut self, bytes: u64) -> Result<(), SourceError> {
-        self.account.check(bytes)?;
-        self.account.replaced_bytes.fetch_add(self.dictionary_bytes, Ordering::Relaxed);
-        self.account.held_bytes.fetch_sub(self.dictionary_bytes, Ordering::Relaxed);
-        self.account.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.dictionary_bytes = bytes;
-        Ok(())
     }
 }
 
@@ -441,10 +425,6 @@ impl Iterator for OneChunk {
 }
 
 impl PageIterator for OneChunk {}
-
-fn bytes_len(header: &Header) -> usize {
-    header.compressed_bytes.min(header.uncompressed_bytes) as usize
-}
 
 /// The longest entry of a dictionary of texts.
 fn longest(mut bytes: &[u8]) -> u64 {

@@ -32,7 +32,6 @@ pub(super) const INTERVAL: &str = "strata.interval";
 /// Bytes of an INT96 value, and of an interval.
 pub(super) const VALUE_BYTES: i32 = 12;
 
-/// How the columns of a file are read.
 pub(super) struct ReadSchema {
     pub(super) fields: Fields,
     pub(super) levels: FieldLevels,
@@ -50,7 +49,6 @@ pub(super) struct TopLevelColumn {
 }
 
 impl ReadSchema {
-    /// Resolves the types of all columns.
     pub(super) fn try_new(metadata: &Arc<ParquetMetaData>) -> Result<Self, SourceError> {
         let original = metadata.file_metadata().schema_descr();
         let options = ArrowReaderOptions::new();
@@ -96,7 +94,6 @@ impl ReadSchema {
     }
 }
 
-/// The schema with one of its top-level columns.
 fn top_level_schema(schema: &SchemaDescriptor, index: usize) -> Option<SchemaDescriptor> {
     let root = schema.root_schema();
     let field = Arc::clone(root.get_fields().get(index)?);
@@ -104,7 +101,6 @@ fn top_level_schema(schema: &SchemaDescriptor, index: usize) -> Option<SchemaDes
     Some(SchemaDescriptor::new(Arc::new(root)))
 }
 
-/// The error for a schema that the library refuses.
 fn unsupported(schema: &SchemaDescriptor) -> SourceError {
     let fields = schema.root_schema().get_fields();
     let refused = fields.iter().enumerate().find(|(index, _)| {

@@ -26,7 +26,6 @@ impl ValueType {
     const STRUCT: ValueType = ValueType(12);
 }
 
-/// A position in the bytes.
 #[derive(Clone)]
 pub(super) struct Walker<'a> {
     bytes: &'a [u8],
@@ -38,7 +37,6 @@ impl<'a> Walker<'a> {
         Self { bytes, position: 0 }
     }
 
-    /// Bytes walked over.
     pub(super) fn position(&self) -> usize {
         self.position
     }
@@ -71,7 +69,6 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Passes over so many bytes.
     pub(super) fn advance(&mut self, count: u64) -> Walked<()> {
         let count = usize::try_from(count).map_err(|_| Malformed)?;
         let end = self.position.checked_add(count).ok_or(Malformed)?;
@@ -191,7 +188,6 @@ pub(super) struct StructWriter {
 }
 
 impl StructWriter {
-    /// Begins the outermost struct.
     pub(super) fn new() -> Self {
         Self { bytes: Vec::new(), last_ids: vec![0] }
     }
@@ -207,7 +203,6 @@ impl StructWriter {
         }
     }
 
-    /// Begins a field whose value is a struct.
     pub(super) fn begin_struct(&mut self, id: i64) {
         self.begin_field(id, ValueType::STRUCT);
         self.begin_element();
@@ -225,7 +220,6 @@ impl StructWriter {
         }
     }
 
-    /// Begins a struct in a list.
     pub(super) fn begin_element(&mut self) {
         self.last_ids.push(0);
     }
@@ -235,7 +229,6 @@ impl StructWriter {
         self.bytes.push(0);
     }
 
-    /// The bytes of the outermost struct.
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
         self.end_struct();
         self.bytes
