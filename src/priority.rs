@@ -55,7 +55,6 @@ thread_local! {
 impl Priority {
     pub const ALL: [Priority; 4] = [Priority::Short, Priority::Medium, Priority::Heavy, Priority::Long];
 
-    /// The name of the threads for such work.
     pub fn thread_name(self) -> &'static str {
         match self {
             Priority::Short => "strata-short",
@@ -75,7 +74,6 @@ impl Priority {
         self.tell_the_system();
     }
 
-    /// That of the calling thread.
     pub fn current() -> Priority {
         CURRENT.get()
     }

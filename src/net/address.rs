@@ -19,7 +19,6 @@ pub struct AddressPolicy {
 /// An address that is not public, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAddress {
-    /// The kind of address, with its article.
     pub kind: &'static str,
 }
 
@@ -29,7 +28,6 @@ impl AddressPolicy {
         Self { allowed: allowed.into_iter().collect() }
     }
 
-    /// Whether `address` may be contacted.
     pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         // ::ffff:a.b.c.d is a way to write a.b.c.d: the same packets leave.
         let address = address.to_canonical();

@@ -7,7 +7,6 @@ use url::{Host, Url};
 use super::address::{AddressPolicy, RefusedAddress};
 use crate::model::limits;
 
-/// The longest URL that is taken.
 const URL_BYTES_MAX: usize = limits::URL_BYTES;
 
 /// A URL to which no request may be sent. The texts show neither user name, password nor query.
@@ -24,7 +23,6 @@ pub enum AddressError {
         /// The host, as the URL's parser understood it.
         host: String,
         verb: &'static str,
-        /// The kind of address, with its article.
         kind: &'static str,
     },
 }

@@ -12,7 +12,6 @@ use crate::model::version::VersionNumber;
 pub struct RefreshEvent {
     pub dataset_id: DatasetId,
     pub dataset_name: String,
-    /// The number of the version that was made.
     pub version: VersionNumber,
     pub entity_count: u64,
     /// When the refresh was complete.

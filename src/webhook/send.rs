@@ -15,7 +15,6 @@ use crate::net::{AddressError, Outgoing, causes, connection_failure, parse_http_
 /// How much of an answer's body is read, so that a receiver that writes a short body is not cut off.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
-/// Sends POSTs to receivers. Clones share one client.
 #[derive(Clone, Debug)]
 pub struct WebhookSender {
     outgoing: Outgoing,
@@ -74,7 +73,6 @@ impl WebhookSender {
     }
 }
 
-/// Reads the answer's body up to a bound.
 async fn drain(mut response: Response) {
     let mut read_bytes = 0;
     while read_bytes < ANSWER_BYTES_MAX {

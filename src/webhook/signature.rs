@@ -6,7 +6,6 @@ use sha2::Sha256;
 
 use crate::model::secret::Secret;
 
-/// The header that carries the signature.
 pub const SIGNATURE_HEADER: &str = "x-service-signature";
 
 /// The HMAC-SHA256 (RFC 2104) of a body, keyed with the secret's bytes, in lower-case hexadecimal digits.
