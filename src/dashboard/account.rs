@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use chrono::Utc;
 
 use super::acting::{Problem, Question, Sent, problem, received};
-use super::figures::{self, Moment, Time};
+use super::figures::{self, Time, UsageCells};
 use super::opened::Heading;
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -49,7 +49,6 @@ struct AccountPage {
 const LIFETIMES: [(&str, &str); 5] =
     [("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")];
 
-/// The form of a new token.
 #[derive(Default)]
 struct TokenForm {
     name: String,
@@ -89,20 +88,15 @@ struct Used {
     upload: String,
     uploads: String,
     days: u64,
-    /// Those that are read most.
     datasets: Vec<DatasetRow>,
     left_out: usize,
 }
 
-/// How much a dataset was read.
 struct DatasetRow {
     name: Shown,
     href: String,
     frozen: bool,
-    requests: String,
-    not_modified: String,
-    rate_limited: String,
-    bytes: String,
+    cells: UsageCells,
 }
 
 const DATASETS: usize = 50;
@@ -133,7 +127,7 @@ struct TokenRow {
     scope: &'static str,
     made: Time,
     used: Option<Time>,
-    expires: Option<Moment>,
+    expires: Option<Time>,
     expired: bool,
 }
 
@@ -151,7 +145,6 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     account(visit, Said { notice, ..Said::default() }).await
 }
 
-/// What is shown besides what is there.
 #[derive(Default)]
 struct Said {
     status: StatusCode,
@@ -196,7 +189,7 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
                 scope: token.grant.scope.name(),
                 made: Time::new(token.created_at, now),
                 used: token.last_used_at.map(|used| Time::new(used, now)),
-                expires: token.grant.expires_at.map(Moment::new),
+                expires: token.grant.expires_at.map(Time::to_come),
                 expired: token.grant.expires_at.is_some_and(|expires| expires <= now),
             })
             .collect(),
@@ -211,7 +204,6 @@ fn from(origin: &SessionOrigin) -> String {
     if parts.is_empty() { "not known".to_owned() } else { parts.join(", ") }
 }
 
-/// What of a user's plan is used.
 async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     let (config, datasets) = (app.config(), app.datasets());
     let (all, active) = datasets.count(user).await?;
@@ -235,17 +227,11 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
     let counts = |dataset: &Dataset| totals.get(&dataset.id).copied().unwrap_or_default();
     let mut most_read: Vec<&Dataset> = own.iter().collect();
     most_read.sort_by_key(|dataset| Reverse(counts(dataset).requests));
-    let row = |dataset: &Dataset| {
-        let counts = counts(dataset);
-        DatasetRow {
-            name: Shown::whole(dataset.name.as_str()),
-            href: DatasetPlace::of(dataset).usage(),
-            frozen: dataset.frozen,
-            requests: figures::grouped(counts.requests),
-            not_modified: figures::grouped(counts.not_modified),
-            rate_limited: figures::grouped(counts.rate_limited),
-            bytes: figures::size(counts.bytes),
-        }
+    let row = |dataset: &Dataset| DatasetRow {
+        name: Shown::whole(dataset.name.as_str()),
+        href: DatasetPlace::of(dataset).usage(),
+        frozen: dataset.frozen,
+        cells: UsageCells(counts(dataset)),
     };
     let a_minute = |reads: u64| (reads > 0).then(|| figures::grouped(reads));
     Ok(Used {
@@ -289,7 +275,7 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
     let sent = received(visit, body).await?;
     match done(visit, &sent).await {
         Ok(Some(made)) => account(visit, Said { made: Some(made), ..Said::default() }).await,
-        Ok(None) => Ok(Reply::SeeOther(Query::default().and("done", &sent.action).at(ACCOUNT))),
+        Ok(None) => Ok(Reply::done(&sent.action, ACCOUNT)),
         // What is wrong with what was filled in is said on the page.
         Err(error) => {
             let is_wrong = matches!(error, HttpError::Manage(ManageError::WrongPassword));

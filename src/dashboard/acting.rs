@@ -79,7 +79,6 @@ impl Sent {
         }
     }
 
-    /// Whether a box is ticked.
     pub(super) fn ticked(&self, name: &str) -> bool {
         self.fields.first(name).is_some()
     }
@@ -115,7 +114,6 @@ struct ConfirmPage {
 }
 
 impl Question {
-    /// Its page.
     pub(super) fn page(
         self,
         visit: &Visit,
@@ -127,14 +125,12 @@ impl Question {
     }
 }
 
-/// A dataset of the visitor's.
 pub(super) struct Own {
     pub(super) place: DatasetPlace,
     pub(super) view: DatasetView,
 }
 
 impl Own {
-    /// What its pages begin with.
     pub(super) fn heading(&self, visit: &Visit, tab: Tab) -> Heading {
         Heading::around(visit, &self.view.dataset, &self.active(), tab)
     }
@@ -152,7 +148,6 @@ pub(super) async fn asked(visit: &mut Visit) -> Result<Own, HttpError> {
     Ok(own)
 }
 
-/// The form of a user.
 pub(super) async fn received(visit: &mut Visit, body: Body) -> Result<Sent, HttpError> {
     let (fields, room) = received_fields(visit, body).await?;
     let action = visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -190,7 +185,6 @@ fn typed(fields: &[(String, String)]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
-/// The form of an owner, and the dataset that its path names.
 pub(super) async fn received_of_owner(visit: &mut Visit, body: Body) -> Result<(Own, Sent), HttpError> {
     let sent = received(visit, body).await?;
     let own = own(visit).await?;
@@ -217,7 +211,6 @@ impl Problem {
         Problem(Some((Some(field), sentence(&with_names(text)))))
     }
 
-    /// What is wrong with this field.
     pub(super) fn of(&self, field: &str) -> Option<&str> {
         self.0.as_ref().filter(|(wrong, _)| *wrong == Some(field)).map(|(_, text)| text.as_str())
     }
@@ -276,9 +269,8 @@ pub(super) fn problem(
             | ManageError::SessionNotFound,
         )
         | HttpError::Refresh(_)) => {
-            let told = visit::told(error, &visit.head);
-            visit.headers.extend(told.headers);
-            Ok((told.status, Problem(Some((None, told.text)))))
+            let (status, text) = visit.tell(error);
+            Ok((status, Problem(Some((None, text)))))
         }
         error => Err(error),
     }

@@ -21,7 +21,6 @@ pub(super) static STYLE: LazyLock<Asset> =
 pub(super) static ISLAND: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("island", "js", "text/javascript; charset=utf-8", include_str!("assets/island.js")));
 
-/// A file that pages load.
 pub(super) struct Asset {
     path: String,
     content_type: &'static str,

@@ -11,7 +11,7 @@ use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::Listing;
 use crate::http::error::HttpError;
-use crate::http::visit::{self, told};
+use crate::http::visit;
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
@@ -19,10 +19,8 @@ use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::{App, Bucket, DemoExample, ManageError};
 
-/// Listed datasets in a page.
 const PAGE: usize = 50;
 
-/// The visitor's datasets in a page.
 const OWN: usize = 50;
 
 /// The parameter that says how many of the visitor's datasets are left out before the page of them.
@@ -44,7 +42,6 @@ struct CataloguePage {
     q: String,
     /// The same to be read.
     shown_q: Shown,
-    /// What is wrong with what was asked for.
     problem: Option<String>,
     own: Option<Own>,
     /// Whether the visitor's own are somewhere else.
@@ -54,7 +51,6 @@ struct CataloguePage {
     next: Option<String>,
 }
 
-/// A page of the visitor's datasets.
 struct Own {
     cards: Vec<Card>,
     previous: Option<String>,
@@ -62,7 +58,6 @@ struct Own {
     number: String,
 }
 
-/// A dataset in the list.
 struct Card {
     name: Shown,
     href: String,
@@ -136,9 +131,8 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let (status, problem, (found, next)) = match listed(visit, asked, after).await {
         Ok(found) => (StatusCode::OK, None, found),
         Err(error) => {
-            let error = told(error.into(), &visit.head);
-            visit.headers.extend(error.headers);
-            (error.status, Some(error.text), (Vec::new(), None))
+            let (status, problem) = visit.tell(error.into());
+            (status, Some(problem), (Vec::new(), None))
         }
     };
     // What is too long is not repeated.
@@ -239,7 +233,6 @@ async fn own(
     })
 }
 
-/// Gives the demo's datasets their queries.
 async fn add_examples(app: &App, datasets: &[&Dataset], cards: &mut [Card]) -> Result<(), HttpError> {
     for (at, examples) in app.demo().examples(datasets).await? {
         let place = DatasetPlace::of(datasets[at]).version(VersionSelector::Active, false);

@@ -74,7 +74,6 @@ fn form(
     render(status, &page)
 }
 
-/// What a clone will be.
 fn effects(dataset: &Dataset) -> Vec<String> {
     let latest = dataset.latest_version.map_or(0, |latest| latest.get());
     let who = match dataset.is_private() {

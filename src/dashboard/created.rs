@@ -12,7 +12,6 @@ use crate::http::error::HttpError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::service::{DatasetSettings, ManageError};
 
-/// The path of the page.
 const NEW: &str = "/ui/new";
 
 /// The fields beside which their problems are said.

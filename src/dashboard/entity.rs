@@ -52,7 +52,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     visit.query(&[])?;
     let (place, rest) = Place::parse(uri.path())?;
     let asked = Position::parse(rest.get(1).copied().unwrap_or_default())?;
-    let position = asked.at();
+    let position = asked.at;
     let opened = open(visit, &place, place.alt).await?;
     let entities = opened.admitted.file.entity_count;
     if position >= entities {

@@ -46,7 +46,6 @@ struct ExplainPage {
     back: String,
 }
 
-/// A part of a hint.
 enum Part {
     Text(Sentence),
     /// The way to the settings of the index.
@@ -108,7 +107,6 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     render(StatusCode::OK, &page)
 }
 
-/// Stages of so many microseconds as bars.
 fn bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, total_us: u64) -> Vec<Bar> {
     let staged: u64 = stages.clone().map(|(_, duration_us)| duration_us).sum();
     let all = staged.max(total_us).max(1);

@@ -1,6 +1,10 @@
 //! Numbers and times for people.
 
+use askama::Template;
+use askama::filters::HtmlSafe;
 use chrono::{DateTime, SecondsFormat, Utc};
+
+use crate::catalog::UsageCounts;
 
 /// A number with commas between its thousands.
 pub(super) fn grouped(number: u64) -> String {
@@ -55,7 +59,6 @@ pub(super) fn duration(microseconds: u64) -> String {
     }
 }
 
-/// Digits of a number that are shown.
 const DIGITS: usize = 40;
 
 /// A number as it was sent, however large it is.
@@ -116,6 +119,18 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// As [`size`], for templates.
+pub(super) fn bytes(number: &u64) -> String {
+    size(*number)
+}
+
+/// How much was read, as cells of a table.
+#[derive(Template)]
+#[template(path = "usage_cells.html")]
+pub(super) struct UsageCells(pub(super) UsageCounts);
+
+impl HtmlSafe for UsageCells {}
+
 /// A time: for machines, for people, and how long ago it was.
 pub(super) struct Time {
     pub(super) machine: String,
@@ -131,23 +146,15 @@ impl Time {
             ago: ago((now - time).num_seconds()),
         }
     }
-}
 
-/// A time to come: for machines, and for people.
-pub(super) struct Moment {
-    pub(super) machine: String,
-    pub(super) full: String,
-}
-
-impl Moment {
-    pub(super) fn new(time: DateTime<Utc>) -> Moment {
-        let Time { machine, full, .. } = Time::new(time, time);
-        Moment { machine, full }
+    /// A time to come, which is not told by how far it is.
+    pub(super) fn to_come(time: DateTime<Utc>) -> Time {
+        Time::new(time, time)
     }
 
-    /// With its day and its seconds: `Mon 2026-11-23 02:07:31 UTC`.
-    pub(super) fn to_the_second(time: DateTime<Utc>) -> Moment {
-        Moment { full: time.format("%a %Y-%m-%d %H:%M:%S UTC").to_string(), ..Moment::new(time) }
+    /// The same with its day and its seconds: `Mon 2026-11-23 02:07:31 UTC`.
+    pub(super) fn to_the_second(time: DateTime<Utc>) -> Time {
+        Time { full: time.format("%a %Y-%m-%d %H:%M:%S UTC").to_string(), ..Time::to_come(time) }
     }
 }
 

@@ -9,7 +9,6 @@ use sha2::Sha256;
 
 use crate::model::secret::Secret;
 
-/// The name of the token's field.
 pub(super) const TOKEN: &str = "token";
 
 const RANDOM_BYTES: usize = 16;
@@ -27,7 +26,6 @@ pub(super) fn token(session: &Secret, random: [u8; RANDOM_BYTES]) -> String {
     hex::encode(random) + &mac.map(hex::encode).unwrap_or_default()
 }
 
-/// Whether a token is one of the session's.
 pub(super) fn is_token(session: &Secret, token: &str) -> bool {
     let Ok(bytes) = hex::decode(token) else { return false };
     let Some((random, mac)) = bytes.split_at_checked(RANDOM_BYTES) else { return false };

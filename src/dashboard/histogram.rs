@@ -16,7 +16,6 @@ const RANGES: f64 = 10.0;
 /// Digits before which a number is written without an exponent.
 const PLAIN_DIGITS: i32 = 15;
 
-/// The entities whose number is in a range.
 pub(super) struct Range {
     /// `0 to 10`: the second is not in it.
     pub(super) text: String,
@@ -37,7 +36,6 @@ pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     }
 }
 
-/// Whether there are ranges for the numbers of a path.
 pub(super) fn has_ranges(record: &PathRecord) -> bool {
     edges(record).is_some()
 }
@@ -101,7 +99,6 @@ fn round_edges(min: f64, max: f64) -> Option<Vec<String>> {
     Some((first..=last + 1).map(|step| decimal(step * times, exponent as i32)).collect())
 }
 
-/// A whole number times a power of ten, exactly.
 fn decimal(number: i64, exponent: i32) -> String {
     if number == 0 {
         return "0".to_owned();

@@ -16,7 +16,6 @@ const NEAR_BYTES: usize = 1 << 10;
 /// Bytes after which a part that goes on is told: nobody waits for its end.
 const PART_BYTES: usize = 1 << 16;
 
-/// Keywords, folded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks(Vec<Finder<'static>>);
 
@@ -261,7 +260,6 @@ fn characters(json: &str, inside: Range<usize>) -> impl Iterator<Item = (Range<u
     })
 }
 
-/// The character of an escape, and the bytes of the escape.
 fn escape(text: &str) -> (char, usize) {
     match text.as_bytes().get(1) {
         Some(b'u') => {

@@ -101,7 +101,6 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     http::serve_app(app, router, listener, shutdown).await
 }
 
-/// A path and its handlers.
 type Page = (&'static str, fn() -> MethodRouter<App>);
 
 /// Every page. For other methods, and for paths that are no page, programs get the response that they get without the

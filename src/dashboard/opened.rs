@@ -11,7 +11,6 @@ use crate::model::dataset::Dataset;
 use crate::model::version::{Version, VersionSelector};
 use crate::service::{Admitted, Authorization, Bucket, ReadError, UsageMeter};
 
-/// A version that the visitor may read.
 pub(super) struct Opened {
     pub(super) dataset: Dataset,
     pub(super) version: Version,
@@ -19,7 +18,6 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// What the title of a page says of it: `Sales v3`.
     pub(super) fn title(&self) -> String {
         let alternate = if self.admitted.alt { ", alternate" } else { "" };
         format!("{} v{}{alternate}", self.dataset.name.as_str(), self.version.number)
@@ -67,7 +65,6 @@ pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<
 /// The parameter of the page of differences that names the version whose page led there.
 pub(super) const COMPARED: &str = "of";
 
-/// What an owner says of a dataset, above its pages.
 pub(super) struct Description {
     /// Its beginning, where it is long: what a page is about is not to be looked for below it.
     pub(super) beginning: Option<Shown>,
@@ -109,11 +106,9 @@ pub(super) struct Heading {
     pub(super) owners: Option<[String; 4]>,
     /// For the owner: where the failure of the newest refresh is told.
     pub(super) failed: Option<String>,
-    /// Which of its pages this is.
     pub(super) tab: Tab,
 }
 
-/// The pages of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tab {
     Data,
@@ -149,7 +144,6 @@ impl Heading {
         Heading { version: Some(shown), active, beside, owners: around.owners.map(compare), ..around }
     }
 
-    /// What it says of a version.
     pub(super) fn version(dataset: &Dataset, number: u64, alt: bool) -> String {
         let is_active = dataset.active_version().is_some_and(|active| active.get() == number);
         let active = match dataset.pinned_version {
@@ -193,20 +187,5 @@ impl Heading {
         let has_failed = |attempt: &Attempt| matches!(attempt.outcome, Some(AttemptOutcome::Failed { .. }));
         let failed = newest.first().is_some_and(has_failed).then(|| refresh.clone());
         Heading { failed, ..self }
-    }
-
-    /// `page` for the link of the page that this is.
-    pub(super) fn current(&self, tab: &str) -> bool {
-        let own = match self.tab {
-            Tab::Data => "data",
-            Tab::Profile => "profile",
-            Tab::Versions => "versions",
-            Tab::Compare => "compare",
-            Tab::Settings => "settings",
-            Tab::Refresh => "refresh",
-            Tab::Webhook => "webhook",
-            Tab::Usage => "usage",
-        };
-        own == tab
     }
 }

@@ -34,50 +34,34 @@ impl DatasetPlace {
         format!("{root}/{}/{}/{rest}", self.id, utf8_percent_encode(&self.slug, ESCAPED))
     }
 
-    /// The page of all versions.
     pub(super) fn versions(&self) -> String {
         self.below("/ui", "versions")
     }
 
-    /// The page of the settings, and of its forms below it.
     pub(super) fn settings(&self) -> String {
         self.below("/ui", "settings")
     }
 
-    /// The page of the refreshes, and of its forms below it.
     pub(super) fn refresh(&self) -> String {
         self.below("/ui", "refresh")
     }
 
-    pub(super) fn refresh_part(&self, name: &str) -> String {
-        self.below("/ui", &format!("refresh/{name}"))
-    }
-
-    /// The page of the webhook, and of its forms below it.
     pub(super) fn webhook(&self) -> String {
         self.below("/ui", "webhook")
     }
 
-    pub(super) fn webhook_part(&self, name: &str) -> String {
-        self.below("/ui", &format!("webhook/{name}"))
-    }
-
-    /// The page of how much the dataset is read.
     pub(super) fn usage(&self) -> String {
         self.below("/ui", "usage")
     }
 
-    /// The page of what an owner does.
     pub(super) fn manage(&self, action: &str) -> String {
         self.below("/ui", &format!("manage/{action}"))
     }
 
-    /// The page that makes a clone.
     pub(super) fn clone_page(&self) -> String {
         self.below("/ui", "clone")
     }
 
-    /// The page that compares versions.
     pub(super) fn diff(&self) -> String {
         self.below("/ui", "diff")
     }
@@ -111,7 +95,6 @@ impl Place {
         Ok((dataset.version(read.target.version, read.alt), rest.to_vec()))
     }
 
-    /// What a read of it names.
     pub(super) fn target(&self) -> ReadTarget {
         ReadTarget { dataset: self.dataset.id, name_slug: self.dataset.slug.clone(), version: self.selector }
     }
@@ -121,7 +104,6 @@ impl Place {
         self.dataset.below(root, &format!("{}/{alt}{rest}", self.selector))
     }
 
-    /// The page of its entities.
     pub(super) fn browse(&self) -> String {
         self.below("/ui", "")
     }
@@ -130,7 +112,6 @@ impl Place {
         self.below("/api", "")
     }
 
-    /// The page of its profile.
     pub(super) fn profile(&self) -> String {
         self.below("/ui", "profile")
     }
@@ -155,7 +136,6 @@ impl Place {
         format!("{}/{action}", self.alternate())
     }
 
-    /// The page of one entity.
     pub(super) fn entity(&self, position: u64) -> String {
         self.below("/ui", &format!("entity/{position}"))
     }

@@ -8,7 +8,8 @@ use crate::http::visit::quoted;
 
 #[derive(Clone, Debug)]
 pub(super) struct Position {
-    at: u64,
+    /// Past all entities where it was sent larger than numbers are.
+    pub(super) at: u64,
     sent: String,
 }
 
@@ -25,11 +26,6 @@ impl Position {
                 Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text })
             }
         }
-    }
-
-    /// The number, which is past all entities where it was sent larger than numbers are.
-    pub(super) fn at(&self) -> u64 {
-        self.at
     }
 
     /// Whether no entity can be there.

@@ -48,7 +48,6 @@ struct ProfilePage {
     document_bytes: String,
     file_bytes: String,
     q: String,
-    /// What is wrong with what is looked for.
     problem: Option<String>,
     /// That there is no path for a histogram.
     no_path: Option<Sentence>,
@@ -63,7 +62,6 @@ struct ProfilePage {
     next: Option<String>,
 }
 
-/// What is known of one path.
 struct PathCard {
     id: usize,
     path: Shown,
@@ -99,7 +97,6 @@ struct ValueRange {
     estimated: bool,
 }
 
-/// How the numbers of a path are spread.
 #[derive(Default)]
 struct Spread {
     href: Option<String>,
@@ -109,7 +106,6 @@ struct Spread {
     outside: Option<String>,
 }
 
-/// A range of numbers as a bar.
 struct SpreadBar {
     range: String,
     href: String,

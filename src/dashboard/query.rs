@@ -24,7 +24,6 @@ impl Query {
         Query(pairs.filter(|(name, value)| !(name.is_empty() && value.is_empty())).collect())
     }
 
-    /// The first value of a name.
     pub(super) fn first(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
@@ -56,13 +55,17 @@ impl Query {
         }
     }
 
+    /// Whether a parameter is true, as reads have it.
+    pub(super) fn is_true(&self, name: &str) -> bool {
+        self.first(name).is_some_and(is_true)
+    }
+
     /// The names that are none of these, each once.
     pub(super) fn others(&self, names: &[&str]) -> Vec<&str> {
         let mut seen: HashSet<&str> = names.iter().copied().collect();
         self.0.iter().map(|(name, _)| name.as_str()).filter(|name| seen.insert(name)).collect()
     }
 
-    /// The values of a name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
     }
@@ -123,6 +126,11 @@ impl fmt::Display for Query {
         }
         Ok(())
     }
+}
+
+/// Whether a value of a parameter is true, as reads have it.
+pub(super) fn is_true(value: &str) -> bool {
+    value == "1" || value.eq_ignore_ascii_case("true")
 }
 
 /// That a page does not take this value of a parameter, in the words of reads.

@@ -34,7 +34,6 @@ fn next(asked: Option<&str>) -> String {
     asked.filter(ours).unwrap_or("/").to_owned()
 }
 
-/// The handler of the page.
 pub(super) async fn form(visit: Visit) -> Response {
     let page = async |visit: &mut Visit| {
         let next = next(visit.query(&[NEXT])?.first(NEXT));
@@ -62,10 +61,9 @@ pub(super) async fn sign_in(visit: &mut Visit, body: Body) -> Result<Reply, Http
                 ManageError::WrongCredentials | ManageError::TooManyLogins { .. } | ManageError::LoginsBusy,
             ),
         ) => {
-            let told = visit::told(error, &visit.head);
-            visit.headers.extend(told.headers);
+            let (status, problem) = visit.tell(error);
             let (shell, email) = (visit.shell("Sign in"), field("email").to_owned());
-            render(told.status, &SignInPage { shell, email, next, problem: Some(told.text) })
+            render(status, &SignInPage { shell, email, next, problem: Some(problem) })
         }
         Err(error) => Err(error),
     }

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::acting::{Own, Problem, Question, Sent, asked, not_the_form, own, problem, received_of_owner};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
-use super::query::Query;
 use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
@@ -136,12 +135,10 @@ impl AboutForm {
         }
     }
 
-    /// The fields of its form that are texts.
     pub(super) const TEXTS: [&str; 3] = ["name", "description", "licence"];
 
     pub(super) const BOXES: [&str; 2] = ["listed", "private"];
 
-    /// What has changed in it.
     fn settings(&self, was: Option<&AboutForm>) -> Result<DatasetSettings, HttpError> {
         let (name, all) = self.checked()?;
         Ok(DatasetSettings {
@@ -199,7 +196,6 @@ impl SourceForm {
         }
     }
 
-    /// What has changed in it.
     fn settings(&self, was: Option<&SourceForm>) -> Result<DatasetSettings, HttpError> {
         let source = match (self.pushed, self.url.as_str()) {
             // A URL that was typed is not dropped without a word.
@@ -245,7 +241,6 @@ impl IndexForm {
         IndexForm { always: sent.trimmed("always").to_owned(), never: sent.trimmed("never").to_owned() }
     }
 
-    /// The index, if it has changed.
     fn settings(&self, was: Option<&IndexForm>) -> Result<DatasetSettings, HttpError> {
         let lines = |form: &IndexForm| [&form.always, &form.never].map(|text| text.replace("\r\n", "\n"));
         let paths = |text: &'_ str| {
@@ -352,7 +347,6 @@ async fn again(visit: &mut Visit, error: HttpError, own: &Own, sent: &Sent) -> R
     settings(visit, said).await
 }
 
-/// Does what a form asks for.
 async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<Reply, HttpError> {
     let (datasets, user) = (visit.app.datasets(), visit.user()?);
     let has_fields = matches!(sent.action.as_str(), "about" | "source" | "index");
@@ -388,5 +382,5 @@ async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<R
     };
     let updated = datasets.update(&user, place.id, form).await?;
     let place = DatasetPlace::of(&updated.dataset);
-    Ok(Reply::SeeOther(Query::default().and("done", &sent.action).at(&place.settings())))
+    Ok(Reply::done(&sent.action, &place.settings()))
 }

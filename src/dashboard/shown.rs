@@ -11,13 +11,12 @@ use super::marks::{Found, Marks};
 use crate::model::text::with_invisible;
 
 /// A text of others, as the inside of an element.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     text: String,
     /// Bytes of all of it, where it is shortened.
     all_bytes: Option<u64>,
     link: Option<String>,
-    /// The parts of the text that are marked.
     marked: Vec<Range<usize>>,
     /// Whether a hit ends in what is left out.
     has_more_hits: bool,
@@ -60,16 +59,7 @@ impl Shown {
     }
 
     pub(super) fn whole(text: &str) -> Shown {
-        Shown {
-            text: text.to_owned(),
-            all_bytes: None,
-            link: None,
-            marked: Vec::new(),
-            has_more_hits: false,
-            ours: 0,
-            alone: false,
-            names_ends: false,
-        }
+        Shown { text: text.to_owned(), ..Shown::default() }
     }
 
     /// All of a text of lines, however they end.
@@ -108,7 +98,6 @@ impl Shown {
         start..end.max(start)
     }
 
-    /// A part of it as HTML.
     fn write_part(&self, formatter: &mut fmt::Formatter<'_>, Range { start, end }: Range<usize>) -> fmt::Result {
         let inner = self.inner();
         let (from, to) = (inner.start.clamp(start, end), inner.end.clamp(start, end));
@@ -128,7 +117,6 @@ impl Shown {
         Shown { link: web_url(text), ..Shown::new(text, characters) }
     }
 
-    /// With the hits of keywords marked.
     pub(super) fn marking(mut self, marks: &Marks) -> Shown {
         self.marked = marks.in_text(self.of_value());
         self
@@ -188,7 +176,6 @@ impl Shown {
         self.all_bytes.is_some()
     }
 
-    /// Whether it leads to the web.
     pub(super) fn is_link(&self) -> bool {
         self.link.is_some()
     }
@@ -273,7 +260,6 @@ pub(super) fn named_text(text: &str) -> String {
     named
 }
 
-/// The number of a character in its place.
 fn write_name(formatter: &mut fmt::Formatter<'_>, character: char) -> fmt::Result {
     write!(formatter, "<span class=\"ctl\">U+{:04X}</span>", u32::from(character))
 }

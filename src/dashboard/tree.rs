@@ -10,7 +10,6 @@ use crate::document::{Cursor, JsonType, Scalar, Text};
 
 const NODES: usize = 5_000;
 
-/// Bytes of their texts.
 const BYTES: usize = 1 << 20;
 
 /// Characters of a key and of a value.
@@ -35,7 +34,6 @@ impl fmt::Display for Tree {
 }
 
 impl Tree {
-    /// That of an entity, which is canonical text.
     pub(super) fn new(entity: &[u8]) -> Tree {
         let mut writer = Writer { html: String::new(), nodes: 0 };
         writer.members(&mut Cursor::new(entity), 0);

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use chrono::{NaiveDate, Utc};
 
 use super::acting::{Own, own};
-use super::figures;
+use super::figures::{self, UsageCells};
 use super::opened::{Heading, Tab};
 use super::query::Query;
 use super::visit::{Reply, Shell, Visit, render};
@@ -17,7 +17,6 @@ use crate::http::error::HttpError;
 /// The spans to choose from, in days, the first one unless asked otherwise. The last is what is kept.
 const SPANS: [u64; 4] = [30, 7, 90, 400];
 
-/// The parameter that names the span.
 const DAYS: &str = "days";
 
 /// The width of a day, and the height of all of a picture, in its units.
@@ -35,8 +34,9 @@ struct UsagePage {
     last: String,
     /// `requests`, `bytes`.
     charts: Vec<Chart>,
-    rows: Vec<Row>,
-    total: Row,
+    /// Days, and what was read on each.
+    rows: Vec<(NaiveDate, UsageCells)>,
+    total: UsageCells,
     versions: String,
     stored: String,
 }
@@ -52,7 +52,6 @@ struct Chart {
     parts: &'static [(&'static str, &'static str)],
 }
 
-/// The bar of a day.
 struct Bar {
     x: u64,
     title: String,
@@ -60,15 +59,6 @@ struct Bar {
     parts: Vec<(&'static str, u64, u64)>,
 }
 
-struct Row {
-    day: String,
-    requests: String,
-    not_modified: String,
-    rate_limited: String,
-    bytes: String,
-}
-
-/// The span that an address asks for.
 fn days(query: &Query) -> Result<u64, HttpError> {
     let mut spans = SPANS;
     spans.sort_unstable();
@@ -103,8 +93,8 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         first: date(first).to_string(),
         last: date(today).to_string(),
         charts: charts(first, today, &read, &total),
-        rows: read.iter().map(|day| row(day.date().to_string(), &day.counts)).collect(),
-        total: row("All".to_owned(), &total),
+        rows: read.iter().map(|day| (day.date(), UsageCells(day.counts))).collect(),
+        total: UsageCells(total),
         versions: figures::counted(view.versions.len() as u64, "version", "versions"),
         stored: figures::size(files.values().sum()),
     };
@@ -115,17 +105,6 @@ fn date(day: u32) -> NaiveDate {
     DayUsage { day, counts: UsageCounts::default() }.date()
 }
 
-fn row(day: String, counts: &UsageCounts) -> Row {
-    Row {
-        day,
-        requests: figures::grouped(counts.requests),
-        not_modified: figures::grouped(counts.not_modified),
-        rate_limited: figures::grouped(counts.rate_limited),
-        bytes: figures::size(counts.bytes),
-    }
-}
-
-/// The pictures of the days from the first to the last.
 fn charts(first: u32, last: u32, read: &[DayUsage], total: &UsageCounts) -> Vec<Chart> {
     let by_day: BTreeMap<u32, UsageCounts> = read.iter().map(|day| (day.day, day.counts)).collect();
     let width = (u64::from(last - first) + 1) * DAY;

@@ -21,7 +21,6 @@ use crate::service::{Bucket, ReadError};
 
 const PAGE: usize = 50;
 
-/// What an owner may do here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Pin,
@@ -33,7 +32,6 @@ enum Action {
 impl Action {
     const ALL: [Action; 4] = [Action::Pin, Action::Unpin, Action::Freeze, Action::Unfreeze];
 
-    /// Its name in the path of its page.
     fn name(self) -> &'static str {
         match self {
             Action::Pin => "pin",
@@ -43,7 +41,6 @@ impl Action {
         }
     }
 
-    /// What is said when it is done.
     fn done(self) -> &'static str {
         match self {
             Action::Pin => "The version is pinned. It stays active until you pin another one, or unpin it.",
@@ -64,7 +61,6 @@ impl Action {
         }
     }
 
-    /// Whether it is about a version.
     fn of_a_version(self) -> bool {
         matches!(self, Action::Pin | Action::Freeze)
     }
@@ -99,7 +95,6 @@ struct Comparison {
     last: u64,
 }
 
-/// A version in the timeline.
 struct VersionCard {
     number: u64,
     time: Time,
@@ -295,7 +290,6 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
     question.page(visit, own.heading(visit, Tab::Versions), StatusCode::OK)
 }
 
-/// The title, the button, and what will happen.
 fn words(action: Action, version: Option<VersionNumber>, dataset: &Dataset) -> (String, String, Vec<String>) {
     let number = version.map_or(0, VersionNumber::get);
     let active = dataset.active_version().map_or(0, VersionNumber::get);
@@ -353,5 +347,5 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
         (Action::Unfreeze, _) => datasets.unfreeze(&user, place.id).await?,
         _ => datasets.unpin(&user, place.id).await?,
     };
-    Ok(Reply::SeeOther(Query::default().and("done", action.name()).at(&place.versions())))
+    Ok(Reply::done(action.name(), &place.versions()))
 }

@@ -32,7 +32,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; form-action 'self'; \
                       frame-ancestors 'none'; base-uri 'none'";
 
-/// The page on which one signs in.
 pub(super) const SIGN_IN: &str = "/ui/sign-in";
 
 /// A page, ready to be sent; or another answer.
@@ -44,12 +43,18 @@ pub(super) enum Reply {
     Other(Response),
 }
 
+impl Reply {
+    /// Leads to a page that says that this is done.
+    pub(super) fn done(what: &str, page: &str) -> Reply {
+        Reply::SeeOther(Query::default().and("done", what).at(page))
+    }
+}
+
 /// What all pages have around them.
 pub(super) struct Shell {
     pub(super) title: String,
     pub(super) style: &'static str,
     pub(super) script: &'static str,
-    /// The e-mail address of who is signed in.
     pub(super) email: Option<String>,
     /// The token of forms, where there is a session.
     pub(super) token: String,
@@ -59,12 +64,10 @@ pub(super) struct Shell {
     pub(super) ignored: Option<Sentence>,
 }
 
-/// A request for a page.
 pub(super) struct Visit {
     pub(super) app: App,
     pub(super) head: Parts,
     pub(super) visitor: Visitor,
-    /// Headers of the answer, whatever it is.
     pub(super) headers: HeaderMap,
     /// Counts the request for its dataset.
     pub(super) meter: Option<UsageMeter>,
@@ -154,7 +157,6 @@ impl Visit {
         Visit { app, head, visitor, headers, meter: None, typed: None, dataset: None, ignored: None }
     }
 
-    /// The user who visits.
     pub(super) fn user(&self) -> Result<User, HttpError> {
         self.visitor.user.clone().ok_or_else(|| CallError::Unauthenticated.into())
     }
@@ -181,6 +183,13 @@ impl Visit {
             let valid = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             format!("This page ignores what is none of its parameters: {}{more}; valid: {valid}.", named.join(", "))
         });
+    }
+
+    /// The status and the text of an error that a page shows besides what it is about.
+    pub(super) fn tell(&mut self, error: HttpError) -> (StatusCode, String) {
+        let told = visit::told(error, &self.head);
+        self.headers.extend(told.headers);
+        (told.status, told.text)
     }
 
     /// What the page of this title has around it.
@@ -362,7 +371,6 @@ fn page_of_form(path: &str) -> &str {
 /// Most bytes of an address to which signing in leads back.
 const NEXT_BYTES: usize = FORM_BYTES / 16;
 
-/// A page of a template.
 pub(super) fn render(status: StatusCode, page: &impl Template) -> Result<Reply, HttpError> {
     match page.render() {
         Ok(html) => Ok(Reply::Page(status, html)),

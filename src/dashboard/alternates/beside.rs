@@ -8,7 +8,6 @@ use sha2::{Digest, Sha256};
 /// Bytes of a hash that tell entities apart.
 const HASH_BYTES: usize = 16;
 
-/// What stands on one side of an entity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Neighbour {
     /// It is not known, such as where it is too large to be read.
@@ -49,7 +48,6 @@ impl fmt::Display for Neighbour {
     }
 }
 
-/// What stands before and behind an entity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beside {
     pub(super) before: Neighbour,

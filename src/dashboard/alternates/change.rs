@@ -6,7 +6,6 @@ use crate::dashboard::acting::own;
 use crate::dashboard::browse::numbered;
 use crate::dashboard::figures;
 use crate::dashboard::place::Place;
-use crate::dashboard::query::Query;
 use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Visit};
 use crate::document;
@@ -16,7 +15,6 @@ use crate::model::user::User;
 use crate::model::version::{Version, VersionSelector, there_are};
 use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 
-/// Characters of an API call that are shown.
 const CALL_CHARACTERS: usize = 2_000;
 
 pub(super) struct Target {
@@ -56,7 +54,6 @@ pub(super) enum Saved {
     Failed(HttpError),
 }
 
-/// Saves a change of the list that has this etag.
 pub(super) async fn save(
     visit: &Visit,
     target: &Target,
@@ -67,7 +64,7 @@ pub(super) async fn save(
     let version = (target.place.dataset.id, target.version.number);
     let saved = Box::pin(visit.app.alternates().edit(&target.user, version, etag, edits, room)).await;
     match saved.map_err(HttpError::from) {
-        Ok(_) => Saved::Done(Reply::SeeOther(Query::default().and("done", "saved").at(&target.place.alternate()))),
+        Ok(_) => Saved::Done(Reply::done("saved", &target.place.alternate())),
         Err(HttpError::Manage(ManageError::Stale)) => Saved::Stale,
         Err(error) => Saved::Failed(error),
     }
@@ -101,7 +98,6 @@ pub(super) fn call(target: &Target, etag: &str, edits: &[EntityEdit]) -> Shown {
     Shown::new(&String::from_utf8_lossy(&body), CALL_CHARACTERS)
 }
 
-/// What a list is called.
 pub(super) fn name(target: &Target, list: &List) -> String {
     let entities = figures::counted(list.length, "entity", "entities");
     match list.is_alternate {

@@ -24,7 +24,7 @@ use crate::dashboard::query::{Query, invalid};
 use crate::dashboard::shown::{Shown, escaped_json};
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::http::visit::{self, BaseUrl};
+use crate::http::visit::BaseUrl;
 use crate::model::limits::EDITOR_BYTES;
 use crate::service::{BodyRoom, EntityChange, EntityEdit, InAlternate, ManageError};
 
@@ -57,7 +57,6 @@ struct EditorPage {
     base: String,
     beside: String,
     text: String,
-    /// Bytes that it may have.
     most_bytes: usize,
     most: String,
     lines: usize,
@@ -125,12 +124,12 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
         }
         (Some(given), None) => {
             let sent = Position::parse(given)?;
-            let place = visit.app.reads().place_in_alternate(&target.version, sent.at()).await?;
+            let place = visit.app.reads().place_in_alternate(&target.version, sent.at).await?;
             (sent, place)
         }
         (None, given) => (Position::parse(given.unwrap_or_default())?, None),
     };
-    let named = sent.at();
+    let named = sent.at;
     let number = target.version.number;
     let shown = figures::grouped(named);
     let (position, note) = match place {
@@ -187,7 +186,6 @@ fn differs(target: &Target, list: &List) -> String {
     }
 }
 
-/// The editor of an entity as it is in the list.
 fn edit_at(visit: &Visit, target: &Target, list: &List, position: u64, mut said: Said) -> Result<Reply, HttpError> {
     let entity = list.entity.text();
     let text = entity.and_then(text::editable);
@@ -206,7 +204,6 @@ fn base_text(entity: &[u8]) -> String {
     escaped_json(&String::from_utf8_lossy(entity))
 }
 
-/// The editor of a new entity.
 pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let list = list(visit, &target.place, None).await?;
     let typed = query.first("position");
@@ -235,10 +232,10 @@ fn before(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
     let valid = format!("valid: 0 to {length}");
     match Position::parse(typed) {
         Err(_) => (length, Some(format!("This is no position; {valid}."))),
-        Ok(position) if position.is_past_all() || position.at() > last => {
+        Ok(position) if position.is_past_all() || position.at > last => {
             (length, Some(format!("The list has no such position; {valid}.")))
         }
-        Ok(position) => (position.at(), None),
+        Ok(position) => (position.at, None),
     }
 }
 
@@ -251,7 +248,6 @@ impl Draft {
         Ok(Draft { position, length, etag, base, text: field("text").replace("\r\n", "\n"), beside })
     }
 
-    /// As made from this list.
     fn on(&self, list: &List) -> Draft {
         Draft { etag: list.etag.clone(), length: list.length, beside: list.beside.clone(), ..self.clone() }
     }
@@ -269,7 +265,6 @@ async fn apart<T: Send + 'static>(
     Ok(blocking(move || read(&text)).await.map_err(|error| ManageError::Storage(error.into()))?)
 }
 
-/// The status of a text that is no entity.
 fn status_of(draft: &Draft) -> StatusCode {
     if text::is_too_long(&draft.text) { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
 }
@@ -282,7 +277,7 @@ pub(super) async fn act(
     mut room: Option<BodyRoom>,
 ) -> Result<Reply, HttpError> {
     let position = Position::parse(sent.trimmed("position"))?;
-    let mut draft = Draft::of(sent, position.at())?;
+    let mut draft = Draft::of(sent, position.at)?;
     let mut list_now = list_beside(visit, &target.place, draft.position).await?;
     if position.is_past_all() {
         return Err(position.is_in_none("list", list_now.length));
@@ -371,7 +366,7 @@ fn merged(
 
 /// Leads to the page that says that both changes are saved.
 fn saved_beside(target: &Target) -> Reply {
-    Reply::SeeOther(Query::default().and("done", "beside").at(&target.place.alternate()))
+    Reply::done("beside", &target.place.alternate())
 }
 
 fn too_large() -> HttpError {
@@ -380,9 +375,8 @@ fn too_large() -> HttpError {
 }
 
 fn failed(visit: &mut Visit, error: HttpError) -> (StatusCode, Said) {
-    let told = visit::told(error, &visit.head);
-    visit.headers.extend(told.headers);
-    (told.status, Said { alert: Some(told.text), ..Said::default() })
+    let (status, alert) = visit.tell(error);
+    (status, Said { alert: Some(alert), ..Said::default() })
 }
 
 /// What saving the text changes.

@@ -9,13 +9,11 @@ use crate::dashboard::visit::Visit;
 use crate::document::Cursor;
 use crate::http::error::HttpError;
 use crate::model::limits::PAGE_BYTES;
-use crate::service::{AnswerBody, PullError, Pulled, ReadError};
+use crate::service::{AnswerBody, ManageError, PullError, Pulled, ReadError};
 
-/// The list, and an entity of it.
 pub(super) struct List {
     /// What a change of it must name.
     pub(super) etag: String,
-    /// How many entities it has.
     pub(super) length: u64,
     pub(super) is_alternate: bool,
     pub(super) entity: Found,
@@ -23,12 +21,10 @@ pub(super) struct List {
     pub(super) beside: Beside,
 }
 
-/// What is read of a list.
 #[derive(Clone, Copy)]
 enum Part {
     Nothing,
     Entity(u64),
-    /// An entity, and those beside it.
     Beside(u64),
 }
 
@@ -81,58 +77,49 @@ pub(super) async fn list_beside(visit: &Visit, place: &Place, position: u64) -> 
 }
 
 async fn part(visit: &Visit, place: &Place, part: Part) -> Result<List, HttpError> {
-    match read(visit, place, true, part).await {
-        Err(PullError::Read(ReadError::AltNotFound(_))) => Ok(read(visit, place, false, part).await?.taken().await?),
-        other => Ok(other?.taken().await?),
-    }
+    let (pulled, is_alternate) = match pull(visit, place, true, part).await {
+        Err(PullError::Read(ReadError::AltNotFound(_))) => (pull(visit, place, false, part).await?, false),
+        pulled => (pulled?, true),
+    };
+    taken(pulled, is_alternate, part).await
 }
 
 /// The entity of a position of the version itself.
 pub(super) async fn of_version(visit: &Visit, place: &Place, position: u64) -> Result<Found, HttpError> {
-    Ok(read(visit, place, false, Part::Entity(position)).await?.taken().await?.entity)
+    let part = Part::Entity(position);
+    Ok(taken(pull(visit, place, false, part).await?, false, part).await?.entity)
 }
 
-/// A list whose entities are still to be read.
-struct Pending {
-    pulled: Pulled,
-    alt: bool,
-    part: Part,
-}
-
-async fn read(visit: &Visit, place: &Place, alt: bool, part: Part) -> Result<Pending, PullError> {
-    let user = visit.user().map_err(|_| crate::service::ManageError::DatasetNotFound)?;
+async fn pull(visit: &Visit, place: &Place, alt: bool, part: Part) -> Result<Pulled, PullError> {
+    let user = visit.user().map_err(|_| ManageError::DatasetNotFound)?;
     let (offset, limit) = part.page();
-    let page = (offset, Some(limit));
-    let pulled = visit.app.agent_edits().pull(&user, place.dataset.id, place.selector, alt, page).await?;
-    Ok(Pending { pulled, alt, part })
+    visit.app.agent_edits().pull(&user, place.dataset.id, place.selector, alt, (offset, Some(limit))).await
 }
 
-impl Pending {
-    async fn taken(self) -> Result<List, HttpError> {
-        let Pulled { etag, total_count, entities, .. } = self.pulled;
-        let (mut entity, mut beside) = (Found::None, Beside::default());
-        match (self.part, collected(entities).await?) {
-            (Part::Nothing, _) => {}
-            (_, None) => entity = Found::TooLarge,
-            (part, Some(array)) => {
-                let mut cursor = Cursor::new(&array);
-                cursor.enter();
-                let mut next = || cursor.next_element().then(|| cursor.skip_value());
-                beside.before = match part {
-                    Part::Beside(0) => Neighbour::End,
-                    Part::Beside(_) => next().map(Neighbour::of).unwrap_or_default(),
-                    Part::Entity(_) | Part::Nothing => Neighbour::Unknown,
-                };
-                if let Some(found) = next() {
-                    entity = Found::Entity(found.to_vec());
-                    if matches!(part, Part::Beside(_)) {
-                        beside.behind = next().map_or(Neighbour::End, Neighbour::of);
-                    }
+async fn taken(pulled: Pulled, is_alternate: bool, part: Part) -> Result<List, HttpError> {
+    let Pulled { etag, total_count, entities, .. } = pulled;
+    let (mut entity, mut beside) = (Found::None, Beside::default());
+    match (part, collected(entities).await?) {
+        (Part::Nothing, _) => {}
+        (_, None) => entity = Found::TooLarge,
+        (part, Some(array)) => {
+            let mut cursor = Cursor::new(&array);
+            cursor.enter();
+            let mut next = || cursor.next_element().then(|| cursor.skip_value());
+            beside.before = match part {
+                Part::Beside(0) => Neighbour::End,
+                Part::Beside(_) => next().map(Neighbour::of).unwrap_or_default(),
+                Part::Entity(_) | Part::Nothing => Neighbour::Unknown,
+            };
+            if let Some(found) = next() {
+                entity = Found::Entity(found.to_vec());
+                if matches!(part, Part::Beside(_)) {
+                    beside.behind = next().map_or(Neighbour::End, Neighbour::of);
                 }
             }
         }
-        Ok(List { etag, length: total_count, is_alternate: self.alt, entity, beside })
     }
+    Ok(List { etag, length: total_count, is_alternate, entity, beside })
 }
 
 /// Bytes around an entity that is all of an array.

@@ -95,7 +95,6 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(StatusCode::OK, &page)
 }
 
-/// The handler of the pages of changes.
 pub(super) async fn form(visit: Visit) -> Response {
     visit.build(|visit| Box::pin(opened_form(visit))).await
 }
@@ -120,7 +119,6 @@ async fn opened_form(visit: &mut Visit) -> Result<Reply, HttpError> {
     }
 }
 
-/// The handler of their forms.
 pub(super) async fn act(Posted { mut visit, body }: Posted) -> Response {
     // Received before the session is checked: if it has ended, the error page shows the typed text again.
     let (fields, room) = match visit.fields_within(body, EDITOR_FORM_BYTES).await {
@@ -206,5 +204,5 @@ async fn delete(visit: &Visit, target: &Target, fields: &Query) -> Result<Reply,
         return confirm(visit, target, StatusCode::CONFLICT, Some(notice));
     }
     visit.app.alternates().delete(user, place.dataset.id, version.number).await?;
-    Ok(Reply::SeeOther(Query::default().and("done", "deleted").at(&place.alternate())))
+    Ok(Reply::done("deleted", &place.alternate()))
 }

@@ -13,7 +13,7 @@ use crate::dashboard::query::{Query, invalid};
 use crate::dashboard::shown::Shown;
 use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::http::visit::{self, BaseUrl};
+use crate::http::visit::BaseUrl;
 use crate::model::limits::EDITOR_POSITIONS;
 use crate::service::{BodyRoom, EntityChange, EntityEdit};
 
@@ -34,7 +34,6 @@ struct RemovalPage {
     checked: Option<Checked>,
 }
 
-/// Positions that can be removed.
 struct Checked {
     title: String,
     button: String,
@@ -51,7 +50,6 @@ struct Removed {
     compared: Option<Compared>,
 }
 
-/// The page, with what its address names.
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
     let asked = match (query.first("positions"), query.first("position")) {
         (Some(positions), Some(_)) => return Err(invalid("positions", positions, "is beside position", "one of both")),
@@ -60,7 +58,6 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
     page(visit, target, asked, StatusCode::OK, None).await
 }
 
-/// Its form.
 pub(super) async fn act(
     visit: &mut Visit,
     target: &Target,
@@ -87,9 +84,8 @@ pub(super) async fn act(
             page(visit, target, Some(asked), StatusCode::CONFLICT, Some(alert.to_owned())).await
         }
         Saved::Failed(error) => {
-            let told = visit::told(error, &visit.head);
-            visit.headers.extend(told.headers);
-            page(visit, target, Some(asked), told.status, Some(told.text)).await
+            let (status, alert) = visit.tell(error);
+            page(visit, target, Some(asked), status, Some(alert)).await
         }
     }
 }
@@ -130,7 +126,6 @@ async fn page(
     render(status, &page)
 }
 
-/// What stands at the positions.
 async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Checked, HttpError> {
     let mut room = Room::of_page();
     let mut entities = Vec::new();

@@ -22,7 +22,6 @@ pub(super) fn editable(entity: &[u8]) -> Option<String> {
     indented.or_else(|| escaped(entity))
 }
 
-/// What is wrong with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     /// `Line 3, column 7`, where it is at one place.
@@ -59,7 +58,6 @@ impl Mistake {
     }
 }
 
-/// Refuses what is too long.
 fn check_length(text: &str) -> Result<(), Mistake> {
     if text.len() <= EDITOR_BYTES {
         return Ok(());
@@ -154,7 +152,6 @@ pub(super) fn merge(base: &[u8], theirs: &[u8], mine: &[u8]) -> Merged {
     Merged { entity: [&b"{"[..], &members.join(&b','), b"}"].concat(), conflicts }
 }
 
-/// The values of an entity's members.
 fn by_name(entity: &[u8]) -> HashMap<String, &[u8]> {
     document::members(entity).map(|(name, value)| (name.unescape().into_owned(), value)).collect()
 }

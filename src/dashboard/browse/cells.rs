@@ -13,10 +13,8 @@ pub(super) const CELL_CHARACTERS: usize = 120;
 /// Characters of a text that are shown before it unfolds.
 const BEGINNING_CHARACTERS: usize = 90;
 
-/// Characters of a text that unfolds.
 const LONG_CHARACTERS: usize = 2_000;
 
-/// Characters of a nested value that unfolds.
 const NESTED_CHARACTERS: usize = 4_000;
 
 /// Characters of what is shown of a nested value before it unfolds.
@@ -31,7 +29,6 @@ pub(super) enum Cell {
     Boolean(Shown),
     Number(Shown),
     Text(Shown),
-    /// An object or an array, all of it.
     Nested(Shown),
     /// A long text, an object or an array, which unfolds.
     Folded(Box<Folded>),
@@ -45,7 +42,6 @@ pub(super) struct Folded {
 }
 
 impl Cell {
-    /// Whether a keyword is marked in it.
     pub(super) fn is_marked(&self) -> bool {
         match self {
             Cell::Missing | Cell::Null => false,

@@ -7,7 +7,7 @@ use askama::filters::HtmlSafe;
 
 use super::links::{FILTER, Links};
 use super::{COLUMNS, PAGE, VIEW};
-use crate::dashboard::query::Query;
+use crate::dashboard::query::{Query, is_true};
 use crate::dashboard::shown::Shown;
 use crate::model::path::Path;
 use crate::model::request::RangeBound;
@@ -33,7 +33,6 @@ const MODE: &str = "keywords_mode";
 /// Characters of a path and of a value.
 const CHARACTERS: usize = 60;
 
-/// Characters of a query in a title.
 const TITLE_CHARACTERS: usize = 80;
 
 /// Links of a kind in a page, at most.
@@ -63,33 +62,20 @@ impl HtmlSafe for Words {}
 
 impl fmt::Display for Words {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        let mut write = |part: &dyn fmt::Display| -> fmt::Result {
-            write!(formatter, "{separator}{part}")?;
-            separator = " ";
-            Ok(())
-        };
-        if !self.before.is_empty() {
-            write(&self.before)?;
-        }
-        if let Some(path) = &self.path {
-            write(path)?;
-        }
-        if !self.between.is_empty() {
-            write(&self.between)?;
-        }
-        if let Some(value) = &self.value {
-            write(value)?;
-        }
-        Ok(())
+        let shown = |part: &Option<Shown>| part.as_ref().map(Shown::to_string).unwrap_or_default();
+        formatter.write_str(&joined([self.before, &shown(&self.path), self.between, &shown(&self.value)]))
     }
+}
+
+/// Words with a space between them.
+fn joined(words: [&str; 4]) -> String {
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 impl Words {
     fn text(&self) -> String {
-        let (path, value) = (self.path.as_ref().map(Shown::plain), self.value.as_ref().map(Shown::plain));
-        let parts = [Some(self.before), path, Some(self.between), value];
-        parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+        let plain = |part: &Option<Shown>| part.as_ref().map(|part| part.plain().to_owned()).unwrap_or_default();
+        joined([self.before, &plain(&self.path), self.between, &plain(&self.value)])
     }
 
     fn plain(before: &'static str) -> Words {
@@ -120,12 +106,10 @@ impl Words {
 pub(super) struct InForce {
     /// Each with the page without it; the words alone where the query is too long to be repeated.
     pub(super) parts: Vec<(Words, Option<String>)>,
-    /// How many are not shown.
     pub(super) more: usize,
 }
 
 pub(super) fn in_force(links: &Links<'_>) -> InForce {
-    let is_true = |value: &str| value == "1" || value.eq_ignore_ascii_case("true");
     let part = |(place, (name, value)): (usize, &(String, String))| {
         let words = match name.as_str() {
             "sort" => match value.rsplit_once(':') {

@@ -5,7 +5,6 @@ use futures::TryStreamExt;
 use crate::http::error::HttpError;
 use crate::service::AnswerBody;
 
-/// Entities, each as canonical text.
 pub(in crate::dashboard) struct Entities {
     lines: Vec<u8>,
 }
@@ -38,7 +37,6 @@ impl Entities {
         Entities { lines }
     }
 
-    /// The entities in their order.
     pub(in crate::dashboard) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
     }

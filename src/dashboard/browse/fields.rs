@@ -16,7 +16,6 @@ use crate::model::version::VersionSelector;
 use crate::service::ProfileRequest;
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
-/// Frequent values of a path that are shown.
 const VALUES: usize = 5;
 
 /// Characters of a path and of a value.
@@ -26,9 +25,9 @@ pub(super) struct Fields {
     /// Those at the top, with those below them.
     pub(super) tree: Vec<Node>,
     pub(super) all: String,
-    /// Paths that are not shown.
     pub(super) left_out: usize,
-    names: Vec<String>,
+    /// The paths that the form completes.
+    pub(super) names: Vec<String>,
 }
 
 /// A path, and the paths that begin with it.
@@ -65,13 +64,6 @@ struct FieldValue {
     /// Whether the query filters by it.
     is_current: bool,
     count: String,
-}
-
-impl Fields {
-    /// The paths that the form completes.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.names.clone()
-    }
 }
 
 /// The fields of a version; `None` if the profile cannot be read now: a page can do without it.

@@ -82,10 +82,8 @@ pub(super) struct Form {
     pub(super) used: usize,
     /// Whether they are unfolded: something is wrong with one, or a condition is begun.
     pub(super) open: bool,
-    /// Parameters without a field.
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,
-    /// What is wrong with the request.
     pub(super) problem: Option<String>,
     /// The field beside which that is said; empty where the form has none for it.
     wrong: &'static str,
@@ -94,7 +92,6 @@ pub(super) struct Form {
 /// A parameter that was refused, and its value.
 pub(super) type Refused = (&'static str, String);
 
-/// A condition of the request.
 pub(super) struct Condition {
     pub(super) id: usize,
     pub(super) name: String,

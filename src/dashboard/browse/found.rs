@@ -25,7 +25,7 @@ use crate::service::{Answer, Weight};
 /// are there long before.
 const COUNT_WAIT: Duration = Duration::from_millis(2);
 
-/// What a read has found.
+#[derive(Default)]
 pub(super) struct Found {
     /// `1 to 50 of 250 entities`.
     pub(super) summary: String,
@@ -64,7 +64,6 @@ impl Pages {
     }
 }
 
-/// Makes the read.
 pub(super) async fn find(
     visit: &Visit,
     opened: &Opened,
@@ -91,17 +90,7 @@ pub(super) async fn find(
     if request.count {
         let count = figures::counted(returned, "entity", "entities");
         let summary = "This is the count that the query asks for.".to_owned();
-        return Ok(Found {
-            summary,
-            count: Some(count),
-            counting: None,
-            table: None,
-            json: None,
-            too_large: None,
-            notes: Vec::new(),
-            next_steps: Vec::new(),
-            pages: Pages::default(),
-        });
+        return Ok(Found { summary, count: Some(count), ..Found::default() });
     }
     let entities = Entities::take(answer.body, PAGE_BYTES).await?;
     let look = Look {
@@ -163,7 +152,6 @@ pub(super) async fn find(
     Ok(Found { summary, count: None, counting, table, json, too_large, notes, next_steps, pages })
 }
 
-/// What a page is made of.
 struct Read {
     answer: Answer,
     positions: Vec<u64>,
@@ -199,18 +187,14 @@ async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64)
         }
     };
     let matches = match answer.matches.or_else(|| shown.matches_told_by(answer.total)) {
-        // The page shows without it if it takes long, or fails: whoever asks for it is told.
+        // The page shows without it if it takes long and so is stopped, or fails: whoever asks for it is told.
         None if weight == Weight::Medium => {
-            in_time(Box::pin(reads.count(admitted, request))).await.and_then(Result::ok)
+            let counted = tokio::time::timeout(COUNT_WAIT, Box::pin(reads.count(admitted, request))).await;
+            counted.ok().and_then(Result::ok)
         }
         matches => matches,
     };
     Ok(Read { answer, positions, shown, matches })
-}
-
-/// What is there within the time that a page waits for a count. Later it is stopped.
-async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(COUNT_WAIT, work).await.ok()
 }
 
 /// Which entities are shown, of how many.

@@ -5,7 +5,6 @@ use crate::dashboard::place::Place;
 use crate::dashboard::query::Query;
 use crate::model::path::Path;
 
-/// The parameter of conditions on whole values.
 pub(super) const FILTER: &str = "filter";
 
 /// The parts of a condition that is added by the form.
@@ -79,7 +78,6 @@ impl<'a> Links<'a> {
         self.repeated.then(|| self.here(&query))
     }
 
-    /// Whether the query has this filter.
     pub(super) fn has_filter(&self, path: &Path, value: &str) -> bool {
         self.filters.iter().flatten().any(|(filtered, by)| filtered == path && by == value)
     }
@@ -102,7 +100,6 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// The field that the query sorts by.
     pub(super) fn sorted_field(&self) -> Option<&str> {
         let sort = self.query.first("sort")?;
         Some(sort.strip_suffix(":asc").or_else(|| sort.strip_suffix(":desc")).unwrap_or(sort))

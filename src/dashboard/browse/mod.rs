@@ -40,7 +40,7 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params::{self, ParameterError};
 use crate::http::read;
-use crate::http::visit::{BaseUrl, told};
+use crate::http::visit::BaseUrl;
 use crate::model::request::Format;
 use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::Admitted;
@@ -108,7 +108,6 @@ struct BrowsePage {
 struct Download {
     format: &'static str,
     href: String,
-    /// The name of the file.
     file: String,
 }
 
@@ -151,9 +150,8 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     match outcome {
         Ok(is) => found = Some(is),
         Err(error) => {
-            let told = told(error, &visit.head);
-            visit.headers.extend(told.headers);
-            (status, problem) = (told.status, Some(told.text));
+            let (told_status, text) = visit.tell(error);
+            (status, problem) = (told_status, Some(text));
         }
     }
     let private = opened.dataset.is_private();
@@ -188,7 +186,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         shell: visit.shell(format!("{error}{}{colon}{of}", opened.title())),
         form: Form::new(
             &links,
-            fields.as_ref().map(Fields::names).unwrap_or_default(),
+            fields.as_ref().map(|fields| fields.names.clone()).unwrap_or_default(),
             added,
             problem,
             refused.as_ref(),
@@ -235,14 +233,10 @@ fn check_own(query: &Query) -> Result<(), (&'static str, HttpError)> {
 /// The read that a page shows, with the limit that holds where none is given.
 pub(super) fn read_query(query: &Query) -> Query {
     let read = query.without(&[VIEW, COLUMNS]);
-    match read.first("limit").is_some() || is_count(&read) {
+    match read.first("limit").is_some() || read.is_true("count") {
         true => read,
         false => read.and("limit", PAGE),
     }
-}
-
-fn is_count(query: &Query) -> bool {
-    query.first("count").is_some_and(|count| count == "1" || count.eq_ignore_ascii_case("true"))
 }
 
 /// The number of the version, as its own place.

@@ -23,10 +23,8 @@ const IN_SIGHT: usize = 60;
 /// Columns that are brought into sight for their hits, most.
 const HIT_COLUMNS: usize = 3;
 
-/// Characters of the name of a column.
 const NAME_CHARACTERS: usize = 40;
 
-/// Characters of an entity as JSON.
 const JSON_CHARACTERS: usize = 100_000;
 
 const SHOWN_BYTES: usize = 1 << 20;
@@ -47,7 +45,6 @@ pub(super) struct Look<'a> {
 /// they would be out of sight.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    /// Columns that are not shown because there are too many.
     pub(super) left_out: usize,
     /// Columns that are not shown because others were asked for.
     pub(super) hidden: usize,
@@ -222,7 +219,6 @@ impl Table {
     }
 }
 
-/// The first field with a hit.
 fn first_hit(entities: &Entities, marks: &Marks) -> Option<String> {
     if marks.is_empty() {
         return None;

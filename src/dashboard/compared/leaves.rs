@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::document::{CanonicalForm, Cursor, JsonType, Text};
+use crate::document::{self, CanonicalForm, Cursor, JsonType, Text};
 use crate::model::path::Path;
 
 /// A step of the way to a leaf.
@@ -29,7 +29,6 @@ pub(in crate::dashboard) struct Leaf<'a> {
 pub(in crate::dashboard) enum Equality {
     /// When they are the same JSON value, as in diffs: `1.0` is `1`.
     Value,
-    /// When they have the same text.
     Text,
 }
 
@@ -80,12 +79,13 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn objects(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
-        let mut others: HashMap<&[u8], &'a [u8]> = new.map(members).into_iter().flatten().map(by_raw_key).collect();
-        for (key, value) in old.map(members).into_iter().flatten() {
+        let members = |object: Option<&'a [u8]>| object.map(document::members).into_iter().flatten();
+        let mut others: HashMap<_, _> = members(new).map(|(key, value)| (key.raw(), value)).collect();
+        for (key, value) in members(old) {
             let other = others.remove(key.raw());
             self.step(Step::Key(key), Some(value), other);
         }
-        for (key, value) in new.map(members).into_iter().flatten() {
+        for (key, value) in members(new) {
             if others.contains_key(key.raw()) {
                 self.step(Step::Key(key), None, Some(value));
             }
@@ -120,14 +120,6 @@ impl<'a> Walk<'a, '_> {
 
 fn json_type(value: &[u8]) -> Option<JsonType> {
     value.first().and_then(|first| JsonType::of(*first))
-}
-
-fn by_raw_key<'a>((key, value): (Text<'a>, &'a [u8])) -> (&'a [u8], &'a [u8]) {
-    (key.raw(), value)
-}
-
-fn members(object: &[u8]) -> impl Iterator<Item = (Text<'_>, &[u8])> {
-    crate::document::members(object)
 }
 
 fn elements(array: &[u8]) -> Vec<&[u8]> {

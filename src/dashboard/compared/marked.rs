@@ -28,7 +28,6 @@ impl Mark {
     }
 }
 
-/// The value as it is in both.
 pub(super) fn equal(value: &[u8]) -> String {
     whole(value, Mark::None)
 }

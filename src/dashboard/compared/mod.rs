@@ -19,7 +19,6 @@ const PAGE_HTML: usize = 2 << 20;
 
 const PATH_CHARACTERS: usize = 300;
 
-/// How much more a page can show.
 pub(super) struct Room {
     rows: usize,
     bytes: usize,
@@ -31,14 +30,12 @@ impl Room {
     }
 }
 
-/// What is shown of two entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paths {
     Changed,
     All,
 }
 
-/// Two entities side by side.
 #[derive(Template)]
 #[template(path = "compared.html")]
 pub(super) struct Compared {
@@ -48,7 +45,6 @@ pub(super) struct Compared {
     new: Option<String>,
     rows: Vec<Row>,
     left_out: usize,
-    /// In how many paths they differ.
     pub(super) changed: usize,
 }
 
@@ -114,7 +110,6 @@ impl Compared {
         }
     }
 
-    /// Whether there is nothing to show.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.left_out == 0
     }

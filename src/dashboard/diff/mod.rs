@@ -27,7 +27,6 @@ use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use crate::model::version::{VersionNumber, there_are};
 use crate::service::{DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
 
-/// Records in a page, where no `limit` is given.
 const RECORDS: u64 = 20;
 
 /// Characters of a field that are shown again.
@@ -62,7 +61,8 @@ struct Form {
 struct Found {
     title: String,
     same: bool,
-    totals: Vec<Total>,
+    /// What is counted, and how many there are.
+    totals: Vec<(String, String)>,
     of: String,
     kinds: Vec<Kind>,
     summary: Option<Summary>,
@@ -75,11 +75,6 @@ struct Found {
     view: String,
     api: String,
     api_href: String,
-}
-
-struct Total {
-    name: String,
-    number: String,
 }
 
 /// The records of a type, or all: a filter.
@@ -130,7 +125,7 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let field = |name| query.first(name).unwrap_or_default().chars().take(FIELD_CHARACTERS).collect::<String>();
     // Until two are chosen: the version from whose page one came, or the last one, and the one before.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
-    let of_alternate = is_true(&field("alt"));
+    let of_alternate = query.is_true("alt");
     let has_two = latest > 1 || (of_alternate && latest > 0);
     let is_open = has_two && query.first("v1").is_none() && query.first("v2").is_none();
     let (mut problem, mut found) = (None, None);
@@ -172,10 +167,9 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     // Said where the mistake was made.
     let problem = match problem {
         Some(error) if is_mistake(&error) => {
-            let told = visit::told(error, &visit.head);
-            visit.headers.extend(told.headers);
-            status = told.status;
-            Some(told.text)
+            let (told_status, text) = visit.tell(error);
+            status = told_status;
+            Some(text)
         }
         Some(error) => return Err(error),
         None => None,
@@ -200,11 +194,6 @@ fn proposed(of: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
         0 | 1 => [1, 2],
         of => [of - 1, of],
     }
-}
-
-/// Whether a value of a parameter is true, as reads have it.
-fn is_true(value: &str) -> bool {
-    value == "1" || value.eq_ignore_ascii_case("true")
 }
 
 /// The version from whose page one came; 404 for one that is not there.
@@ -307,9 +296,9 @@ async fn find(
     }
     // What is too large for a page does not hold up the next one.
     let next = page.offset.saturating_add(shown.max(count.min(1)));
-    let at = |offset: u64| match offset {
-        0 => read_link(query, place, None),
-        offset => read_link(query, place, Some(offset)),
+    let at = |offset: u64| {
+        let query = if offset == 0 { query.without(&["offset"]) } else { query.with("offset", offset) };
+        query.at(&place.diff())
     };
     let step = page.limit.unwrap_or(RECORDS).max(1);
     let mut pages = Vec::new();
@@ -332,7 +321,7 @@ async fn find(
         title: format!("{} and {}", names[0], names[1].to_lowercase()),
         same: diff.count(None) == 0,
         totals: totals(&diff, &names),
-        of: counts_text(&diff),
+        of: format!("{} in all", figures::counted(diff.count(None), "difference", "differences")),
         kinds: kinds(&diff, &page, query, place),
         summary: if has_summary { summary::summary(&diff).await? } else { None },
         summary_href: is_elsewhere.then(|| query.without(&["offset", "change_type"]).at(&place.diff())),
@@ -347,18 +336,10 @@ async fn find(
     })
 }
 
-fn read_link(query: &Query, place: &DatasetPlace, offset: Option<u64>) -> String {
-    match offset {
-        None => query.without(&["offset"]),
-        Some(offset) => query.with("offset", offset),
-    }
-    .at(&place.diff())
-}
-
 /// How many entities there are, and what became of them.
-fn totals(diff: &VersionDiff, names: &[String; 2]) -> Vec<Total> {
+fn totals(diff: &VersionDiff, names: &[String; 2]) -> Vec<(String, String)> {
     let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
-    let total = |name: &str, number| Total { name: name.to_owned(), number: figures::grouped(number) };
+    let total = |name: &str, number| (name.to_owned(), figures::grouped(number));
     vec![
         total(&names[0], total_v1),
         total("removed", subtracted),
@@ -367,11 +348,6 @@ fn totals(diff: &VersionDiff, names: &[String; 2]) -> Vec<Total> {
         total("unchanged", total_v1 - subtracted - modified),
         total(&names[1], total_v2),
     ]
-}
-
-fn counts_text(diff: &VersionDiff) -> String {
-    let changed = diff.count(None);
-    format!("{} in all", figures::counted(changed, "difference", "differences"))
 }
 
 /// The name of a type for people.

@@ -25,12 +25,10 @@ const CHARACTERS: usize = 200;
 
 pub(super) struct Summary {
     pub(super) paths: Vec<PathCount>,
-    /// How many more paths differ.
     pub(super) left_out: usize,
     pub(super) bound: Option<String>,
 }
 
-/// A path, and in how many entities it differs.
 pub(super) struct PathCount {
     pub(super) path: Shown,
     pub(super) entities: String,
@@ -38,7 +36,6 @@ pub(super) struct PathCount {
     pub(super) share: u64,
 }
 
-/// The summary of a diff that has modified entities.
 pub(super) async fn summary(diff: &VersionDiff) -> Result<Option<Summary>, HttpError> {
     let modified = diff.count(Some(ChangeType::Modified));
     if modified == 0 {

@@ -22,7 +22,6 @@ use crate::model::ids::{AttemptId, DatasetId};
 use crate::model::user::User;
 use crate::service::{App, RefreshProgress, Watch};
 
-/// How long a stream lasts.
 const STREAM: Duration = Duration::from_secs(30);
 
 /// How often it is looked how far a refresh of this process is.
@@ -37,47 +36,22 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Attempts among which one is looked for that has just ended.
 const ATTEMPTS: u32 = 10;
 
-/// How far a refresh is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "stage", rename_all = "lowercase")]
+#[serde(untagged)]
 enum Told {
-    /// It waits for its source, or for its turn.
-    Waiting(Figures),
-    Receiving(Figures),
-    Decoding(Figures),
-    Writing(Figures),
-    Publishing(Figures),
+    /// What a refresh of this process does now, and the figures of it.
+    Stage { stage: &'static str, bytes: u64, entities: u64, written: u64 },
     /// It runs in another process of the service.
-    Running,
+    Running { stage: &'static str },
     /// It made this version. The last event.
-    Done {
-        version: u64,
-    },
+    Done { stage: &'static str, version: u64 },
     /// It made nothing. The last event.
-    Failed {
-        error: String,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Figures {
-    bytes: u64,
-    entities: u64,
-    written: u64,
+    Failed { stage: &'static str, error: String },
 }
 
 impl From<RefreshProgress> for Told {
-    fn from(progress: RefreshProgress) -> Told {
-        use crate::service::RefreshStage as Stage;
-        let RefreshProgress { stage, bytes, entities, written } = progress;
-        let figures = Figures { bytes, entities, written };
-        match stage {
-            Stage::Waiting => Told::Waiting(figures),
-            Stage::Receiving => Told::Receiving(figures),
-            Stage::Decoding => Told::Decoding(figures),
-            Stage::Writing => Told::Writing(figures),
-            Stage::Publishing => Told::Publishing(figures),
-        }
+    fn from(RefreshProgress { stage, bytes, entities, written }: RefreshProgress) -> Told {
+        Told::Stage { stage: stage.name(), bytes, entities, written }
     }
 }
 
@@ -116,7 +90,6 @@ struct Watched {
     user: User,
     dataset: DatasetId,
     attempt: AttemptId,
-    /// What was told last.
     told: Option<Told>,
     until: Instant,
     _watch: Watch,
@@ -155,9 +128,9 @@ impl Watched {
         let attempts = self.app.datasets().attempts(&self.user, self.dataset, None, ATTEMPTS).await.ok()?;
         let own = |attempt: &Attempt| attempt.id == self.attempt;
         Some(match attempts.into_iter().find(own)?.outcome {
-            None => Told::Running,
-            Some(AttemptOutcome::Published(version)) => Told::Done { version: version.get() },
-            Some(AttemptOutcome::Failed { error }) => Told::Failed { error },
+            None => Told::Running { stage: "running" },
+            Some(AttemptOutcome::Published(version)) => Told::Done { stage: "done", version: version.get() },
+            Some(AttemptOutcome::Failed { error }) => Told::Failed { stage: "failed", error },
         })
     }
 }

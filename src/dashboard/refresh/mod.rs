@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 
 use super::acting::{Problem, Sent, own, problem, received_of_owner};
-use super::figures::{self, Moment, Time};
+use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
@@ -75,7 +75,7 @@ struct RefreshPage {
     infer_types: bool,
     schedule: String,
     /// The next times of the schedule that is typed, and whether it is the dataset's.
-    times: Vec<Moment>,
+    times: Vec<Time>,
     previewed: bool,
     /// The ping URL, where it was asked for.
     ping: Option<String>,
@@ -84,7 +84,6 @@ struct RefreshPage {
     older: Option<String>,
 }
 
-/// A version that was made.
 struct Made {
     number: u64,
     href: String,
@@ -92,7 +91,6 @@ struct Made {
     warnings: Vec<Shown>,
 }
 
-/// How far a refresh is, in words.
 struct ProgressView {
     stage: &'static str,
     bytes: String,
@@ -108,13 +106,11 @@ struct AttemptRow {
     /// `320 ms`, `3.0 s`.
     took: Option<String>,
     outcome: Shown,
-    /// The version that it made.
     version: Option<String>,
     warnings: Vec<Shown>,
     failed: bool,
 }
 
-/// What is shown besides what is there.
 #[derive(Default)]
 struct Said {
     status: StatusCode,
@@ -230,9 +226,9 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
 }
 
 /// The next times at which a dataset would be refreshed by a schedule; none for what is no schedule.
-fn times(app: &App, dataset: &Dataset, schedule: &str) -> Vec<Moment> {
+fn times(app: &App, dataset: &Dataset, schedule: &str) -> Vec<Time> {
     let Ok(schedule) = schedule.parse::<Schedule>() else { return Vec::new() };
-    app.schedules().due_times(&schedule, dataset.id, TIMES).into_iter().map(Moment::to_the_second).collect()
+    app.schedules().due_times(&schedule, dataset.id, TIMES).into_iter().map(Time::to_the_second).collect()
 }
 
 /// Where the entities come from. The query of a URL may hold keys.
@@ -268,7 +264,7 @@ impl ProgressView {
             stage,
             bytes: progress.map_or_else(|| "–".to_owned(), |progress| figures::size(progress.bytes)),
             entities: progress.map_or_else(|| "–".to_owned(), |progress| figures::grouped(progress.entities)),
-            events: place.refresh_part("events"),
+            events: place.refresh() + "/events",
             again: running.map(|id| Query::default().and(ENDED, id.get())).unwrap_or_default().at(&place.refresh()),
         }
     }
@@ -325,11 +321,6 @@ fn told(visit: &mut Visit, error: HttpError, form: &str) -> Result<(StatusCode, 
     })
 }
 
-fn leads(place: &DatasetPlace, done: &str) -> Result<Reply, HttpError> {
-    Ok(Reply::SeeOther(Query::default().and("done", done).at(&place.refresh())))
-}
-
-/// Does what a form asks for.
 async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
     let (app, user) = (&visit.app, visit.user()?);
     if sent.action != SCHEDULE {
@@ -338,9 +329,9 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
     match sent.action.as_str() {
         // Dropped, it goes on.
         NOW => match tokio::time::timeout(REFRESH_WAITS, app.refreshes().fetch(user.id, place.id)).await {
-            Ok(Ok(_)) => leads(place, "made"),
+            Ok(Ok(_)) => Ok(Reply::done("made", &place.refresh())),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => leads(place, "begun"),
+            Err(_) => Ok(Reply::done("begun", &place.refresh())),
         },
         SCHEDULE => {
             sent.check(&[SCHEDULE], &["preview"])?;
@@ -359,7 +350,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             }
             let settings = DatasetSettings { schedule: Some(schedule), ..DatasetSettings::default() };
             app.datasets().update(&user, place.id, settings).await?;
-            leads(place, SCHEDULE)
+            Ok(Reply::done(SCHEDULE, &place.refresh()))
         }
         "show-ping" => refresh(visit, Said { ping: true, ..Said::default() }).await,
         "rotate-ping" => {

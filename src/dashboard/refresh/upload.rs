@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt, stream};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::{FILE, REFRESH_WAITS, Said, leads, refresh, told};
+use super::{FILE, REFRESH_WAITS, Said, refresh, told};
 use crate::dashboard::acting::{Problem, own};
 use crate::dashboard::visit::{Reply, Visit};
 use crate::dashboard::{forms, place::DatasetPlace};
@@ -103,10 +103,10 @@ async fn made(
     };
     tokio::select! {
         made = &mut work => match made {
-            Ok(made) => made.map_err(HttpError::from).and_then(|_| leads(place, "made")),
+            Ok(made) => made.map_err(HttpError::from).map(|_| Reply::done("made", &place.refresh())),
             Err(error) => Err(HttpError::Panic(format!("an upload ended early: {error}"))),
         },
-        () = waits => leads(place, "begun"),
+        () = waits => Ok(Reply::done("begun", &place.refresh())),
     }
 }
 

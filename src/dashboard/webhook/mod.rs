@@ -74,7 +74,6 @@ struct Registered {
 /// How the payload is to be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Signed {
-    /// With a secret that is made.
     #[default]
     Made,
     Typed,
@@ -100,7 +99,6 @@ impl Signed {
 
 struct DeliveryRow {
     version: u64,
-    /// The page with its payload.
     payload: String,
     at: Time,
     url: String,
@@ -109,7 +107,6 @@ struct DeliveryRow {
     failed: bool,
 }
 
-/// What is shown besides what is there.
 #[derive(Default)]
 struct Said {
     status: StatusCode,
@@ -211,7 +208,7 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
             "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
             "Its secret is forgotten. What was delivered stays listed.".to_owned(),
         ],
-        action: own.place.webhook_part("delete"),
+        action: own.place.webhook() + "/delete",
         button: "Delete the webhook".to_owned(),
         danger: true,
         back: own.place.webhook(),
@@ -237,10 +234,8 @@ async fn again(visit: &mut Visit, error: HttpError, sent: &Sent) -> Result<Reply
     webhook(visit, Said { status, problem, typed, ..Said::default() }).await
 }
 
-/// Does what a form asks for.
 async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply, HttpError> {
     let (webhooks, user) = (visit.app.webhooks(), visit.user()?);
-    let leads = |done: &str| Ok(Reply::SeeOther(Query::default().and("done", done).at(&place.webhook())));
     match sent.action.as_str() {
         "register" => {
             sent.check(&[URL, "signed", SECRET], &[])?;
@@ -270,13 +265,13 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
                     let notice = Some("The webhook is registered. The next version fires it.");
                     webhook(visit, Said { made: Some(secret), notice, ..Said::default() }).await
                 }
-                _ => leads("register"),
+                _ => Ok(Reply::done("register", &place.webhook())),
             }
         }
         "delete" => {
             sent.check(&[], &[])?;
             webhooks.delete(&user, place.id).await?;
-            leads("delete")
+            Ok(Reply::done("delete", &place.webhook()))
         }
         _ => Err(HttpError::NoSuchPath),
     }
