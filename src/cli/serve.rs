@@ -96,8 +96,6 @@ async fn serve(
     app.verify_catalog().await?;
     if arguments.demo {
         app.demo().check().await?;
-    }
-    if arguments.demo {
         demo::load(&app, &base_url).await?;
     }
     let mut signals = Signals::listen()?;

@@ -19,6 +19,9 @@ const PART_BYTES: usize = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks(Vec<Finder<'static>>);
 
+/// Is called with each part that is found, until it breaks.
+type EachPart<'v> = &'v mut dyn FnMut(Range<usize>) -> ControlFlow<()>;
+
 /// What is found in a whole text, of which a part is shown.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -42,22 +45,12 @@ impl Marks {
 
     /// The parts of a text that are to be marked: in order, none touching another.
     pub(super) fn in_text(&self, text: &str) -> Vec<Range<usize>> {
-        let mut parts = Vec::new();
-        let _ = self.visit_text(text, 0, &mut |part| {
-            parts.push(part);
-            ControlFlow::Continue(())
-        });
-        parts
+        all_parts(|each| self.visit_text(text, 0, each))
     }
 
     /// Those of a JSON text that may end early. A part of a string with escapes begins and ends beside them.
     pub(super) fn in_json(&self, json: &str) -> Vec<Range<usize>> {
-        let mut parts = Vec::new();
-        let _ = self.visit_json(json, &mut |part| {
-            parts.push(part);
-            ControlFlow::Continue(())
-        });
-        parts
+        all_parts(|each| self.visit_json(json, each))
     }
 
     /// What is found in a text of which so many bytes of hits are shown. Costs the text up to where that is known.
@@ -70,12 +63,7 @@ impl Marks {
         Found::by(shown_bytes, |each| self.visit_json(json, each))
     }
 
-    fn visit_text(
-        &self,
-        text: &str,
-        start: usize,
-        each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn visit_text(&self, text: &str, start: usize, each: EachPart<'_>) -> ControlFlow<()> {
         if self.is_empty() {
             return ControlFlow::Continue(());
         }
@@ -86,7 +74,7 @@ impl Marks {
         self.visit(&folded, places, each)
     }
 
-    fn visit_json(&self, json: &str, each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn visit_json(&self, json: &str, each: EachPart<'_>) -> ControlFlow<()> {
         // Whether each container that is open is an object, and whether a string that comes next is a key.
         let (mut open, mut key_next) = (Vec::new(), false);
         let mut at = 0;
@@ -123,12 +111,7 @@ impl Marks {
     }
 
     /// The inside of a string of a JSON text.
-    fn visit_string(
-        &self,
-        json: &str,
-        inside: Range<usize>,
-        each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn visit_string(&self, json: &str, inside: Range<usize>, each: EachPart<'_>) -> ControlFlow<()> {
         let raw = &json[inside.clone()];
         if !raw.contains('\\') {
             return self.visit_text(raw, inside.start, each);
@@ -144,7 +127,7 @@ impl Marks {
         &self,
         folded: &[u8],
         characters: impl Iterator<Item = (Range<usize>, char)>,
-        each: &mut dyn FnMut(Range<usize>) -> ControlFlow<()>,
+        each: EachPart<'_>,
     ) -> ControlFlow<()> {
         let mut hits = Hits::new(&self.0, folded).peekable();
         // From places in the folded text to places in the text: a character is marked when a part of it is.
@@ -186,11 +169,17 @@ impl Marks {
     }
 }
 
+fn all_parts(visit: impl FnOnce(EachPart<'_>) -> ControlFlow<()>) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let _ = visit(&mut |part| {
+        parts.push(part);
+        ControlFlow::Continue(())
+    });
+    parts
+}
+
 impl Found {
-    fn by(
-        shown_bytes: usize,
-        visit: impl FnOnce(&mut dyn FnMut(Range<usize>) -> ControlFlow<()>) -> ControlFlow<()>,
-    ) -> Found {
+    fn by(shown_bytes: usize, visit: impl FnOnce(EachPart<'_>) -> ControlFlow<()>) -> Found {
         let (mut found, mut bytes) = (Found::default(), 0);
         let _ = visit(&mut |part| {
             bytes += part.len();

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::envelope::ENTITIES;
 use super::error::SourceError;
-use crate::document::{self, Cursor, Token, ValueScanner};
+use crate::document::{self, ValueScanner};
 use crate::model::source::SourceFormat;
 
 /// Bytes of the content after its first blanks that tell whether it is foreign: more than the longest magic number has.
@@ -281,20 +281,11 @@ struct Members {
 fn members_of_push(object: &[u8]) -> Option<Members> {
     let mut canonical = Vec::new();
     document::canonicalize(object, &mut canonical).ok()?;
-    let (mut depth, mut before) = (0_usize, None);
     let mut members = Members { has_id: false, has_entities: false, count: 0 };
-    for token in Cursor::new(&canonical) {
-        if let (Some(Token::Key(key)), 1) = (before, depth) {
-            members.count += 1;
-            members.has_id |= key.eq_str("dataset_id");
-            members.has_entities |= key.eq_str(ENTITIES) && matches!(token, Token::ArrayStart);
-        }
-        match token {
-            Token::ObjectStart | Token::ArrayStart => depth += 1,
-            Token::ObjectEnd | Token::ArrayEnd => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        before = Some(token);
+    for (key, value) in document::members(&canonical) {
+        members.count += 1;
+        members.has_id |= key.eq_str("dataset_id");
+        members.has_entities |= key.eq_str(ENTITIES) && value.starts_with(b"[");
     }
     Some(members)
 }

@@ -103,6 +103,7 @@ struct Draft {
 
 #[derive(Default)]
 struct Said {
+    status: StatusCode,
     notes: Vec<String>,
     alert: Option<String>,
     problem: Option<Mistake>,
@@ -196,7 +197,7 @@ fn edit_at(visit: &Visit, target: &Target, list: &List, position: u64, mut said:
     };
     let (length, etag) = (list.length, list.etag.clone());
     let draft = Draft { position, length, etag, base, text: text.unwrap_or_default(), beside: list.beside.clone() };
-    page(visit, target, list, &draft, false, StatusCode::OK, said)
+    page(visit, target, list, &draft, false, said)
 }
 
 /// An entity for a hidden field.
@@ -215,15 +216,8 @@ pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> R
     let draft = Draft { position, length, etag, text: "{\n  \n}".to_owned(), ..Draft::default() };
     let status = if problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let typed_position = typed.filter(|_| problem.is_some()).map(str::to_owned);
-    page(
-        visit,
-        target,
-        &list,
-        &draft,
-        true,
-        status,
-        Said { position_problem: problem, typed_position, ..Said::default() },
-    )
+    let said = Said { status, position_problem: problem, typed_position, ..Said::default() };
+    page(visit, target, &list, &draft, true, said)
 }
 
 /// The position before which entities are added, and what is wrong with it: the last one is `last`, of a list that has
@@ -285,8 +279,8 @@ pub(super) async fn act(
     let mine = match apart(&draft.text, text::entity).await? {
         Ok(mine) => mine,
         Err(mistake) => {
-            let said = Said { problem: Some(mistake), ..Said::default() };
-            return page(visit, target, &list_now, &draft, false, status_of(&draft), said);
+            let said = Said { status: status_of(&draft), problem: Some(mistake), ..Said::default() };
+            return page(visit, target, &list_now, &draft, false, said);
         }
     };
     let mut beside = None;
@@ -311,7 +305,7 @@ pub(super) async fn act(
             Some("save") if there == mine => {
                 let alert = Some("Nothing has changed, so nothing is saved.".to_owned());
                 let said = Said { alert, ..Said::default() };
-                return page(visit, target, &list_now, &draft, false, StatusCode::OK, said);
+                return page(visit, target, &list_now, &draft, false, said);
             }
             Some("save") => {
                 let change = EntityChange::Set(Bytes::from(mine.clone()));
@@ -320,8 +314,8 @@ pub(super) async fn act(
                     Saved::Done(reply) => return Ok(if beside.is_some() { saved_beside(target) } else { reply }),
                     Saved::Stale => list_now = list_beside(visit, &target.place, draft.position).await?,
                     Saved::Failed(error) => {
-                        let (status, said) = failed(visit, error);
-                        return page(visit, target, &list_now, &draft, false, status, said);
+                        let said = failed(visit, error);
+                        return page(visit, target, &list_now, &draft, false, said);
                     }
                 }
                 if tries_left == 0 {
@@ -374,9 +368,9 @@ fn too_large() -> HttpError {
     HttpError::Invalid { status: StatusCode::PAYLOAD_TOO_LARGE, text }
 }
 
-fn failed(visit: &mut Visit, error: HttpError) -> (StatusCode, Said) {
+fn failed(visit: &mut Visit, error: HttpError) -> Said {
     let (status, alert) = visit.tell(error);
-    (status, Said { alert: Some(alert), ..Said::default() })
+    Said { status, alert: Some(alert), ..Said::default() }
 }
 
 /// What saving the text changes.
@@ -403,7 +397,7 @@ fn preview(
     // From here on the text is one of what stands there now.
     let draft = Draft { base: base_text(there), ..draft.on(list) };
     let said = Said { notes, preview: Some(preview), ..Said::default() };
-    page(visit, target, list, &draft, false, StatusCode::OK, said)
+    page(visit, target, list, &draft, false, said)
 }
 
 /// Where the entity of a form is in a list that was saved since.
@@ -455,12 +449,12 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
     const FIRST: &str = "Somebody else saved first, so nothing is saved. Your text is below as it was.";
     let Again { list: list_now, at, fate } = again;
     let base = text::entity(&draft.base).ok();
-    let mut said = Said { alert: Some(FIRST.to_owned()), ..Said::default() };
+    let mut said = Said { status: StatusCode::CONFLICT, alert: Some(FIRST.to_owned()), ..Said::default() };
     let (was, shown) = (figures::grouped(draft.position), figures::grouped(*at));
     let draft = Draft { position: *at, ..draft.on(list_now) };
     if *fate == Fate::Same {
         said.notes.push(again.note());
-        return page(visit, target, list_now, &draft, false, StatusCode::CONFLICT, said);
+        return page(visit, target, list_now, &draft, false, said);
     }
     let number = target.version.number;
     let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.diff());
@@ -483,7 +477,7 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
         let own = compared(mine, "What you have changed", "Your text");
         said.conflict = Some(Conflict { theirs: None, mine: own, both: Vec::new(), can_merge: false, diff });
         said.is_removed = true;
-        return page(visit, target, list_now, &draft, true, StatusCode::CONFLICT, said);
+        return page(visit, target, list_now, &draft, true, said);
     }
     let Some(there) = list_now.entity.text() else {
         said.notes.push(match list_now.entity {
@@ -491,7 +485,7 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
             _ => format!("There is no entity at position {shown} any more. You can add your text as a new entity."),
         });
         let draft = Draft { position: list_now.length, ..draft };
-        return page(visit, target, list_now, &draft, true, StatusCode::CONFLICT, said);
+        return page(visit, target, list_now, &draft, true, said);
     };
     let theirs = compared(there, "What was saved meanwhile", "Now");
     let own = compared(mine, "What you have changed", "Your text");
@@ -513,7 +507,7 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
         can_merge: base.is_some(),
         diff,
     });
-    page(visit, target, list_now, &draft, false, StatusCode::CONFLICT, said)
+    page(visit, target, list_now, &draft, false, said)
 }
 
 /// The form of a new entity. The text stays whatever happens.
@@ -533,8 +527,9 @@ pub(super) async fn act_new(
     let entities = apart(&draft.text, text::entities).await?;
     if entities.is_err() || position_problem.is_some() {
         let status = if entities.is_err() { status_of(&draft) } else { StatusCode::BAD_REQUEST };
-        let said = Said { problem: entities.err(), position_problem, typed_position: Some(typed), ..Said::default() };
-        return page(visit, target, &list_now, &draft, true, status, said);
+        let typed_position = Some(typed);
+        let said = Said { status, problem: entities.err(), position_problem, typed_position, ..Said::default() };
+        return page(visit, target, &list_now, &draft, true, said);
     }
     let entities = entities.unwrap_or_default();
     let is_saved = sent.fields.first("do") == Some("save");
@@ -560,8 +555,8 @@ pub(super) async fn act_new(
             Saved::Done(reply) => return Ok(if is_beside { saved_beside(target) } else { reply }),
             Saved::Stale => list_now = list(visit, &target.place, None).await?,
             Saved::Failed(error) => {
-                let (status, said) = failed(visit, error);
-                return page(visit, target, &list_now, &draft, true, status, said);
+                let said = failed(visit, error);
+                return page(visit, target, &list_now, &draft, true, said);
             }
         }
     }
@@ -576,7 +571,7 @@ pub(super) async fn act_new(
     let left_out = entities.len() - tables.len();
     let preview = Preview { tables, left_out, note: None, call: call(target, &list_now.etag, &edits) };
     let said = Said { preview: Some(preview), ..Said::default() };
-    page(visit, target, &list_now, &draft, true, StatusCode::OK, said)
+    page(visit, target, &list_now, &draft, true, said)
 }
 
 /// Somebody else has saved or deleted the alternate since the form of a new entity was made.
@@ -589,8 +584,8 @@ fn stale_new(visit: &Visit, target: &Target, list: &List, draft: &Draft) -> Resu
     );
     // What was to come behind the last one still does.
     let position = if draft.position >= draft.length { list.length } else { draft.position.min(list.length) };
-    let said = Said { alert: Some(alert), ..Said::default() };
-    page(visit, target, list, &Draft { position, ..draft.on(list) }, true, StatusCode::CONFLICT, said)
+    let said = Said { status: StatusCode::CONFLICT, alert: Some(alert), ..Said::default() };
+    page(visit, target, list, &Draft { position, ..draft.on(list) }, true, said)
 }
 
 fn page(
@@ -599,7 +594,6 @@ fn page(
     list: &List,
     draft: &Draft,
     is_new: bool,
-    status: StatusCode,
     said: Said,
 ) -> Result<Reply, HttpError> {
     let Target { dataset, place, .. } = target;
@@ -639,5 +633,5 @@ fn page(
         too_large: said.too_large.then_some(entity),
         api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
     };
-    render(status, &page)
+    render(said.status, &page)
 }

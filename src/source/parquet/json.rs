@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::timezone::Tz;
 use arrow::array::{Array, AsArray, FixedSizeBinaryArray, IntervalDayTimeArray, RecordBatch};
@@ -58,9 +58,9 @@ fn print_columns(batch: &RecordBatch, limit_bytes: usize, text: &mut Vec<u8>) ->
     if lines.get_ref().is_over {
         return Err(PrintError::TooLong);
     }
-    match (problem.take(), printed) {
+    match (problem.get(), printed) {
         (None, Ok(())) => Ok(()),
-        (reason, _) => Err(PrintError::NoJson(reason.unwrap_or("a value that has no JSON").to_owned())),
+        (reason, _) => Err(PrintError::NoJson((*reason.unwrap_or(&"a value that has no JSON")).to_owned())),
     }
 }
 
@@ -86,19 +86,8 @@ impl Write for BoundedSink<'_> {
     }
 }
 
-/// The first value of a batch that has no JSON. An encoder cannot fail, so it leaves the reason here.
-#[derive(Debug, Clone, Default)]
-struct Problem(Arc<Mutex<Option<&'static str>>>);
-
-impl Problem {
-    fn set(&self, reason: &'static str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
-    }
-
-    fn take(&self) -> Option<&'static str> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
+/// Why the first value of a batch has no JSON, if one has none. An encoder cannot fail, so it leaves the reason here.
+type Problem = Arc<OnceLock<&'static str>>;
 
 /// The encoders of the types that arrow-json does not print as this module describes.
 #[derive(Debug)]
@@ -201,13 +190,13 @@ impl Encoder for QuotedEncoder<'_> {
     fn encode(&mut self, index: usize, out: &mut Vec<u8>) {
         self.text.clear();
         if self.formatter.value(index).write(&mut self.text).is_err() || self.text == INVALID {
-            self.problem.set(self.reason);
+            let _ = self.problem.set(self.reason);
         }
         push_quoted(&self.text, out);
     }
 }
 
-/// Prints INT96 timestamps: 8 bytes with the nanoseconds of the day, and 4 with the Julian day.
+/// Prints INT96 timestamps as arrow-json prints timestamps: 8 bytes with the nanoseconds of the day, and 4 with the Julian day.
 struct Int96Encoder<'a> {
     values: &'a FixedSizeBinaryArray,
     zone: Option<Tz>,
@@ -216,9 +205,13 @@ struct Int96Encoder<'a> {
 
 impl Encoder for Int96Encoder<'_> {
     fn encode(&mut self, index: usize, out: &mut Vec<u8>) {
-        match int96_time(self.values.value(index)) {
-            Some(time) => push_quoted(Timestamp { time, zone: self.zone }, out),
-            None => self.problem.set(BEYOND_YEARS),
+        match (int96_time(self.values.value(index)), self.zone) {
+            (Some(time), Some(zone)) => {
+                let time = Utc.from_utc_datetime(&time).with_timezone(&zone);
+                push_quoted(time.to_rfc3339_opts(SecondsFormat::AutoSi, true), out);
+            }
+            (Some(time), None) => push_quoted(format_args!("{time:?}"), out),
+            (None, _) => _ = self.problem.set(BEYOND_YEARS),
         }
     }
 }
@@ -234,24 +227,6 @@ fn int96_time(value: &[u8]) -> Option<NaiveDateTime> {
     let seconds = (i64::from(day) - JULIAN_DAY_OF_EPOCH) * SECONDS_IN_DAY + nanos.div_euclid(NANOS_IN_SECOND);
     let time = DateTime::from_timestamp(seconds, nanos.rem_euclid(NANOS_IN_SECOND) as u32)?;
     Some(time.naive_utc())
-}
-
-/// Formats as arrow-json formats timestamps.
-struct Timestamp {
-    time: NaiveDateTime,
-    zone: Option<Tz>,
-}
-
-impl fmt::Display for Timestamp {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.zone {
-            Some(zone) => {
-                let time = Utc.from_utc_datetime(&self.time).with_timezone(&zone);
-                formatter.write_str(&time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
-            }
-            None => write!(formatter, "{:?}", self.time),
-        }
-    }
 }
 
 /// Prints intervals: 4 bytes each with months, days and milliseconds.
@@ -300,7 +275,8 @@ impl Encoder for MapEncoder<'_> {
                 out.push(b',');
             }
             if self.keys.is_null(entry) {
-                return self.problem.set("a map with a key that is null");
+                let _ = self.problem.set("a map with a key that is null");
+                return;
             }
             self.keys.encode(entry, out);
             out.push(b':');
