@@ -90,8 +90,7 @@ impl CommandLine {
     }
 }
 
-/// An error that suggests the nearest command alone. The parser's own list begins with one that is alike in few
-/// letters.
+/// An error that suggests only the nearest command. The parser's own list begins with one that is hardly alike.
 fn suggesting_one(mut error: clap::Error) -> clap::Error {
     let known = CommandLine::command();
     let nearest = match error.get(ContextKind::InvalidSubcommand) {

@@ -103,8 +103,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
 
 type Page = (&'static str, fn() -> MethodRouter<App>);
 
-/// Every page. For other methods, and for paths that are no page, programs get the response that they get without the
-/// dashboard.
+/// Every page. For other methods and paths, programs get the response that they get without the dashboard.
 static PAGES: &[Page] = &[
     ("/", || any(root)),
     ("/ui/assets/{name}", || get(visit::asset)),

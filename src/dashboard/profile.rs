@@ -115,8 +115,7 @@ struct SpreadBar {
 }
 
 impl Spread {
-    /// The way to that of a path. Why there is none is said where nobody asks only if numbers are shown in no other
-    /// way.
+    /// The way to that of a path; or why there is none, if its numbers are shown in no other way.
     fn of(record: &PathRecord, place: &Place) -> Spread {
         match histogram::can_be_counted(record) {
             Ok(()) => {

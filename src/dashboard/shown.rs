@@ -67,8 +67,7 @@ impl Shown {
         Shown::whole(&text.replace("\r\n", "\n"))
     }
 
-    /// A text whose beginning is all there is of it.
-    /// The empty one has a name, because a link needs one.
+    /// A text whose beginning is all there is of it. The empty one has a name, because a link needs one.
     pub(super) fn beginning(text: &str, characters: usize, is_cut: bool) -> Shown {
         if text.is_empty() && !is_cut {
             let shown = Shown::whole("(empty)");
@@ -180,8 +179,7 @@ impl Shown {
         self.link.is_some()
     }
 
-    /// The columns that its characters would take on one line in a font of fixed width, roughly: those of some scripts
-    /// take two.
+    /// Roughly the columns of its characters in a font of fixed width: those of some scripts take two.
     pub(super) fn columns(&self) -> usize {
         let wide = self.text.chars().filter(|character| *character >= '\u{1100}').count();
         self.text.chars().count() + wide

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Decides which addresses outgoing requests may reach: public ones, and the operator's networks. Clones share the
-/// list.
+/// The addresses that outgoing requests may reach: public ones, and the operator's networks. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
     allowed: Arc<[IpNet]>,
@@ -147,8 +146,7 @@ fn carried(address: Ipv6Addr) -> Option<Vec<Ipv4Addr>> {
     }
 }
 
-/// The IPv4 address of the host to which a router at the site sends a packet for `address` (ISATAP, RFC 5214, section
-/// 6.1).
+/// The IPv4 address to which a router at the site sends a packet for `address` (ISATAP, RFC 5214, section 6.1).
 fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [high, low] = [(address.to_bits() >> 32) as u32, address.to_bits() as u32];
     matches!(high, 0x0000_5efe | 0x0200_5efe).then(|| Ipv4Addr::from_bits(low))

@@ -63,8 +63,7 @@ pub enum Opened {
 
 /// An answer whose body has not been read yet.
 pub struct Fetched {
-    /// The body, with the name, type and length that detection and progress use. It must be read on a thread that may
-    /// block.
+    /// The body, with its name, type and length. It must be read on a thread that may block.
     pub input: SourceInput,
     /// Where the answer came from, after redirects, without user name, password and fragment.
     pub source_url: String,
@@ -73,8 +72,7 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// The `_source` of entities that have none: [`Fetched::source_url`], without its query unless that may be
-    /// published.
+    /// The `_source` of entities that have none: the URL, without its query unless that may be published.
     pub fn published_url(&self, with_query: bool) -> String {
         match self.source_url.split_once('?') {
             Some((without_query, _)) if !with_query => without_query.to_owned(),
@@ -103,8 +101,7 @@ impl SourceClient {
         Self { outgoing, limits, objects }
     }
 
-    /// Whether a URL may be the source of a dataset (400 if not). Looks up the name of a server, but does not ask for
-    /// the document.
+    /// Whether a URL may be a source (400 if not). Looks up the name of a server, but does not ask for the document.
     pub async fn check(&self, url: &str) -> Result<(), SourceError> {
         match self.target(url)? {
             Target::Http(url) => Ok(self.outgoing.check(&url).await?),

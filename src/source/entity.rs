@@ -28,8 +28,7 @@ impl EntityWriter {
         Self { limit_bytes, canonicalizer: Canonicalizer::default(), expansion, text_bytes: 0, source_member }
     }
 
-    /// The most bytes that an entity may have, in the source and as canonical text, before `_source` is
-    /// added.
+    /// The most bytes that an entity may have, in the source and as canonical text without an added `_source`.
     pub(super) fn limit_bytes(&self) -> usize {
         self.limit_bytes
     }

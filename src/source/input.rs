@@ -130,8 +130,7 @@ impl SourceInput {
         self
     }
 
-    /// The same input under a file name (or the last segment of a URL's path), from which the format is
-    /// detected.
+    /// The same input under the name of a file or of a URL's last segment, from which the format is detected.
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self

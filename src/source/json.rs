@@ -242,8 +242,7 @@ impl JsonDecoder {
         }
     }
 
-    /// Steps over a string, number or literal, checks it, and gives it as the value of the one member of a canonical
-    /// object.
+    /// Steps over a checked string, number or literal, and gives it as the value of the one member of an object.
     fn take_scalar(&mut self) -> Result<Vec<u8>, SourceError> {
         let length = self.value_length(false)?;
         let mut object = b"{\"\":".to_vec();

@@ -28,8 +28,7 @@ impl JsonlDecoder {
         Self { window, writer, items: 0, lines: 0, begins_with_list: false, warnings: Vec::new() }
     }
 
-    /// Makes the window hold a whole line; gives its length without and with the line end, or none at
-    /// the end of the source.
+    /// Makes the window hold a whole line; gives its length without and with the line end, or none at the end.
     fn next_line(&mut self) -> Result<Option<(usize, usize)>, SourceError> {
         let mut searched = 0;
         loop {

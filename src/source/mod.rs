@@ -79,13 +79,11 @@ pub trait Decode: Send {
 pub struct DecodeOptions {
     /// The format; none lets it be detected.
     pub format: Option<SourceFormat>,
-    /// Where in a json document the array of records is, when it is not the document itself. Each key
-    /// leads into an object.
+    /// Where in a json document the array of records is, inside objects; none if it is the document itself.
     pub records_path: Option<Path>,
     /// Whether cells of csv and tsv become numbers, booleans and nulls.
     pub infer_types: InferTypes,
-    /// The URL ([`Fetched::published_url`]) that entities without `_source` get as their last key; none for local files
-    /// and pushes.
+    /// The `_source` ([`Fetched::published_url`]) of entities without one; none for local files and pushes.
     pub fetched_from: Option<String>,
     /// The most bytes that one entity may have (`limits.entity_bytes`).
     pub entity_limit_bytes: usize,
@@ -102,8 +100,7 @@ pub struct DecodeOptions {
     /// Bytes read at a time, at least 1: large enough that a system call or a block of a decompressor costs nothing
     /// per entity. The window grows past it only for a longer entity.
     pub window_bytes: usize,
-    /// Where the temporary copy of a Parquet stream is written. It has no name there and goes with the
-    /// process.
+    /// Where the temporary copy of a Parquet stream is written, without a name.
     pub spool_directory: PathBuf,
     /// The user who is charged for that disk.
     pub spool_account: SpoolAccount,
@@ -151,8 +148,7 @@ pub struct Detected {
     pub compression: Compression,
 }
 
-/// Starts decoding a source: reads what detection needs, a table's header, or all of a Parquet stream.
-/// Blocks while it reads.
+/// Starts decoding: reads what detection needs, a table's header, or all of a Parquet stream. Blocks meanwhile.
 pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Decode>, Detected), SourceError> {
     open_as(input, options, None)
 }

@@ -17,8 +17,7 @@ use super::reader::{Chunks, Patience};
 use crate::config::is_own_folder;
 use crate::model::source::{ObjectUrl, Validators};
 
-/// The place in the store of a URL's object, if sources may read it. For every other object, nothing tells whether it
-/// exists.
+/// The place in the store of a URL's object, if sources may read it. Of others, nothing tells whether they exist.
 pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> Result<ObjectPath, SourceError> {
     let bad = |reason: String| SourceError::BadAddress { reason };
     let Some(prefix) = prefix else {

@@ -54,8 +54,7 @@ pub struct Received {
 }
 
 impl Receiver {
-    /// Begins to receive `input`, at most `limit_bytes` (`sources.max_bytes`) of it, into `directory`, charged to
-    /// `user`.
+    /// Begins to receive `input` into `directory`, at most `limit_bytes` (`sources.max_bytes`), charged to `user`.
     pub fn new(mut input: SourceInput, limit_bytes: u64, budget: &SpoolBudget, user: u64, directory: &Path) -> Self {
         let chunks = match std::mem::replace(&mut input.body, Body::Stream(Box::new(io::empty()))) {
             Body::Chunks(chunks) => Some(*chunks),
@@ -79,8 +78,7 @@ impl Receiver {
         }
     }
 
-    /// Receives until that many bytes are there, at most `MEMORY_BYTES`, or the document has ended; true then. Cancel
-    /// safe.
+    /// Receives that many bytes, at most `MEMORY_BYTES`; true if the document has ended. Cancel safe.
     pub async fn receive_head(&mut self, bytes: usize) -> Result<bool, ReceiveError> {
         while self.chunks.is_some() && self.head.len() < bytes.min(MEMORY_BYTES) && self.file.is_none() {
             self.receive_chunk().await?;

@@ -220,8 +220,7 @@ pub(super) async fn open_new(visit: &Visit, target: &Target, query: &Query) -> R
     page(visit, target, &list, &draft, true, said)
 }
 
-/// The position before which entities are added, and what is wrong with it: the last one is `last`, of a list that has
-/// `length` entities now.
+/// The position before which entities are added, at most `last`, and what is wrong with it in a list of `length`.
 fn before(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
     let valid = format!("valid: 0 to {length}");
     match Position::parse(typed) {

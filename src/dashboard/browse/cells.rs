@@ -112,8 +112,7 @@ fn hit(beginning: &Shown, text: &str, found: &Found) -> Option<Shown> {
     (!is_told).then(|| Shown::around(text, &found.near, HIT_CHARACTERS).alone())
 }
 
-/// The beginning of an object or an array on one line, `{common: "Aruba", … of 3 fields}`, with its hits marked, and
-/// whether it is all of it.
+/// The beginning of an object or an array, `{common: "Aruba", … of 3 fields}`, and whether it is all of it.
 fn preview(value: &[u8], marks: &Marks) -> (Shown, bool) {
     let mut cursor = Cursor::new(value);
     let is_object = cursor.peek() == Some(JsonType::Object);

@@ -124,8 +124,7 @@ pub(super) async fn of_fields(
     (hints, absent.map(|field| field.path).collect())
 }
 
-/// What is said of columns that are asked for and that no table has. Flattened tables have more names than fields are
-/// known.
+/// What is said of columns that no table has. Flattened tables have more names than fields are known.
 pub(super) async fn of_columns(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
     if request.flatten {
         return Vec::new();

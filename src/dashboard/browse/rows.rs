@@ -51,8 +51,7 @@ pub(super) struct Table {
     pub(super) rows: Vec<Row>,
     /// The class that makes the column of the positions as wide as it needs to be.
     pub(super) position_width: &'static str,
-    /// Whether all columns have room where each is as wide as any other. Then they share the width of the page, and
-    /// that of the positions stays narrow.
+    /// Whether all columns have room if each is as wide as any other: then they share the width of the page.
     pub(super) is_even: bool,
 }
 
@@ -182,8 +181,7 @@ impl Table {
         table
     }
 
-    /// Puts the column that sorts, and those with the hits of most rows, behind the first one, unless they are in
-    /// sight.
+    /// Puts the column that sorts, and those with hits in most rows, behind the first one, if they are out of sight.
     fn bring_into_sight(&mut self, sorted: Option<usize>) {
         let mut to = 1;
         if let Some(from) = sorted {

@@ -83,8 +83,7 @@ pub(super) struct ParquetDecoder {
 }
 
 impl ParquetDecoder {
-    /// Reads the footer. `progress` is given if it should show the reading of `file`. A copy of a stream was counted
-    /// when it came.
+    /// Reads the footer. `progress` shows the reading of `file`; a copy of a stream was counted when it came.
     pub(super) fn try_new(
         file: File,
         writer: EntityWriter,
