@@ -74,8 +74,12 @@ async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     };
     let checked = or_interrupted(app.maintenance().check(depth, &mut tell)).await??;
     printed?;
-    print(&sum(&checked, arguments.json)?)?;
-    match checked.damaged {
+    let Checked { files, bytes, damaged, unnamed } = checked;
+    print(&match arguments.json {
+        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed }))?,
+        false => format!("{files} files checked, {bytes} bytes: {damaged} damaged; {unnamed} unnamed\n"),
+    })?;
+    match damaged {
         0 => Ok(()),
         damaged => Err(CliError::Damaged { damaged }),
     }
@@ -166,13 +170,5 @@ pub(super) fn needed_by(versions: Option<&[FileReference]>) -> String {
         None => "which versions name it cannot be read".to_owned(),
         Some([]) => "no version names it; it waits for the sweep".to_owned(),
         Some(versions) => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    }
-}
-
-fn sum(checked: &Checked, json: bool) -> Result<String, CliError> {
-    let Checked { files, bytes, damaged, unnamed } = *checked;
-    match json {
-        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed })),
-        false => Ok(format!("{files} files checked, {bytes} bytes: {damaged} damaged; {unnamed} unnamed\n")),
     }
 }

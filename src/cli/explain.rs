@@ -9,7 +9,6 @@ use crate::config::Config;
 use crate::http::params;
 use crate::http::read::path;
 use crate::model::ids::DatasetId;
-use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};
 
@@ -50,20 +49,12 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
 
     let app = App::open_existing(&config).await?;
-    closing(&app, Box::pin(explain(&app, dataset, version, request, ignored, json))).await
-}
-
-async fn explain(
-    app: &App,
-    dataset: DatasetId,
-    version: VersionSelector,
-    request: ReadRequest,
-    ignored: Vec<IgnoredParameter>,
-    json: bool,
-) -> Result<(), CliError> {
-    let explanation = or_interrupted(app.explains().explain_any(dataset, version, request, ignored)).await?;
-    let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
-    print(&if json { json_line(&explanation)? } else { explanation.to_string() })
+    let explained = async {
+        let explanation = or_interrupted(app.explains().explain_any(dataset, version, request, ignored)).await?;
+        let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
+        print(&if json { json_line(&explanation)? } else { explanation.to_string() })
+    };
+    closing(&app, Box::pin(explained)).await
 }
 
 /// The path, where there is one, and the query string.

@@ -41,8 +41,12 @@ async fn scrub(app: &App, arguments: &Arguments, config: &Config) -> Result<(), 
     };
     let scrubbed = or_interrupted(app.maintenance().scrub(bytes_per_s, &mut tell)).await??;
     printed?;
-    print(&sum(&scrubbed, arguments.json)?)?;
-    match scrubbed.damaged {
+    let Scrubbed { files, bytes, damaged } = scrubbed;
+    print(&match arguments.json {
+        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged }))?,
+        false => format!("{files} files read, {bytes} bytes: {damaged} damaged\n"),
+    })?;
+    match damaged {
         0 => Ok(()),
         files => Err(CliError::DamagedFiles { files }),
     }
@@ -60,12 +64,4 @@ fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
         None => "no other file holds the same entities".to_owned(),
     };
     Ok(format!("damaged {path}: {reason} ({needed}; {copy})\n"))
-}
-
-fn sum(scrubbed: &Scrubbed, json: bool) -> Result<String, CliError> {
-    let Scrubbed { files, bytes, damaged } = *scrubbed;
-    match json {
-        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged })),
-        false => Ok(format!("{files} files read, {bytes} bytes: {damaged} damaged\n")),
-    }
 }

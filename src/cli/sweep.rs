@@ -39,9 +39,9 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 
 async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { offline, json, .. } = *arguments;
-    let mut failed = Ok(());
+    let mut printed = Ok(());
     let mut tell = |file: &SweptFile| {
-        let printed = match &file.failure {
+        let outcome = match &file.failure {
             Some(error) => {
                 tracing::warn!(path = file.path, error, "a file cannot be removed");
                 Ok(())
@@ -49,8 +49,8 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
             None => line(file, json).and_then(|line| print(&line)),
         };
         // The sweep goes on when nobody reads its output any more.
-        if failed.is_ok() {
-            failed = printed;
+        if printed.is_ok() {
+            printed = outcome;
         }
     };
     let sweeping = async {
@@ -60,9 +60,16 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
         app.maintenance().sweep(older_than, &mut tell).await
     };
     let swept = or_interrupted(sweeping).await??;
-    failed?;
-    print(&sum(&swept, json)?)?;
-    match swept.failed {
+    printed?;
+    let Swept { removed, removed_bytes, failed, held } = swept;
+    let rest = if held { "; a backup or a check holds the files: sweep again when it is over" } else { "" };
+    print(&match json {
+        true => {
+            json_line(&json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held }))?
+        }
+        false => format!("{removed} files removed, {removed_bytes} bytes{rest}\n"),
+    })?;
+    match failed {
         0 => Ok(()),
         files => Err(CliError::SweepFailed { files }),
     }
@@ -73,18 +80,5 @@ fn line(file: &SweptFile, json: bool) -> Result<String, CliError> {
     match json {
         true => json_line(&json!({ "path": path, "size_bytes": size_bytes, "reason": reason.name() })),
         false => Ok(format!("removed {path} ({size_bytes} bytes, {})\n", reason.name())),
-    }
-}
-
-fn sum(swept: &Swept, json: bool) -> Result<String, CliError> {
-    let Swept { removed, removed_bytes, failed, held } = *swept;
-    match json {
-        true => {
-            json_line(&json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held }))
-        }
-        false => {
-            let rest = if held { "; a backup or a check holds the files: sweep again when it is over" } else { "" };
-            Ok(format!("{removed} files removed, {removed_bytes} bytes{rest}\n"))
-        }
     }
 }

@@ -16,7 +16,7 @@ use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::user::User;
-use crate::model::version::VersionSelector;
+use crate::model::version::{VersionFile, VersionSelector};
 use crate::service::{App, Bucket, DemoExample, ManageError};
 
 const PAGE: usize = 50;
@@ -83,7 +83,8 @@ struct Example {
 }
 
 impl Card {
-    fn new(dataset: &Dataset) -> Card {
+    /// The card of a dataset, with its active file and when that was made, where there is one.
+    fn new(dataset: &Dataset, held: Option<(&VersionFile, DateTime<Utc>)>, now: DateTime<Utc>) -> Card {
         let place = DatasetPlace::of(dataset);
         let active = place.version(VersionSelector::Active, false);
         // What readers are refused, its owner finds with the versions.
@@ -95,27 +96,15 @@ impl Card {
             description: dataset.about.description.as_deref().map(Shown::lines),
             licence: dataset.about.licence.as_deref().map(Shown::whole),
             version: dataset.active_version().map(|version| version.get()),
-            entities: None,
-            size: None,
-            time: None,
+            entities: held.map(|(file, _)| figures::counted(file.entity_count, "entity", "entities")),
+            size: held.map(|(file, _)| figures::size(file.size_bytes)),
+            time: held.map(|(_, made)| Time::new(made, now)),
             private: dataset.is_private(),
             unlisted: !dataset.is_private() && !dataset.about.listed,
             frozen: dataset.frozen,
             pinned: dataset.pinned_version.is_some(),
             examples: Vec::new(),
         }
-    }
-
-    fn with_file(mut self, entities: u64, bytes: u64, made: DateTime<Utc>, now: DateTime<Utc>) -> Card {
-        self.entities = Some(figures::counted(entities, "entity", "entities"));
-        self.size = Some(figures::size(bytes));
-        self.time = Some(Time::new(made, now));
-        self
-    }
-
-    fn listed(listing: &Listing, now: DateTime<Utc>) -> Card {
-        let file = &listing.active.file;
-        Card::new(&listing.dataset).with_file(file.entity_count, file.size_bytes, listing.refreshed_at, now)
     }
 }
 
@@ -137,7 +126,10 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     // What is too long is not repeated.
     let base = if q.is_empty() || problem.is_some() { Query::default() } else { Query::default().and("q", &q) };
-    let mut listed: Vec<Card> = found.iter().map(|listing| Card::listed(listing, now)).collect();
+    let mut listed: Vec<Card> = found
+        .iter()
+        .map(|Listing { dataset, active, refreshed_at }| Card::new(dataset, Some((&active.file, *refreshed_at)), now))
+        .collect();
     let datasets: Vec<&Dataset> = found.iter().map(|listing| &listing.dataset).collect();
     add_examples(&app, &datasets, &mut listed).await?;
     let own = match &visit.visitor.user {
@@ -214,15 +206,9 @@ async fn own(
     let at = |from: usize| if from == 0 { base.at("/") } else { base.with(OWN_FROM, from).at("/") };
     let mut cards = Vec::new();
     for dataset in &own {
-        let card = Card::new(dataset);
         let lookup = app.lookups().find_by_id(dataset.id, VersionSelector::Active).await;
         let version = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(user));
-        cards.push(match version {
-            Some(version) => {
-                card.with_file(version.file.entity_count, version.file.size_bytes, version.created_at, now)
-            }
-            None => card,
-        });
+        cards.push(Card::new(dataset, version.map(|version| (&version.file, version.created_at)), now));
     }
     add_examples(app, &own.iter().collect::<Vec<_>>(), &mut cards).await?;
     Ok(Own {

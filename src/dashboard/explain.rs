@@ -5,6 +5,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::acting::own;
 use super::browse::{check_view, read_query};
 use super::figures;
 use super::opened::{Heading, Tab};
@@ -17,7 +18,7 @@ use crate::http::error::HttpError;
 use crate::http::params;
 use crate::http::visit::{self, BaseUrl};
 use crate::model::text::with_names;
-use crate::service::{Explanation, IgnoredParameter, ReadError};
+use crate::service::{Explanation, IgnoredParameter};
 
 /// The width of the picture in its own units.
 const WIDTH: u64 = 1_000;
@@ -67,11 +68,7 @@ pub(super) async fn show(visit: Visit) -> Response {
 async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     let (place, _) = Place::parse(uri.path())?;
-    let user = visit.user()?;
-    let view = visit.app.datasets().view(&user, place.dataset.id).await?;
-    if view.dataset.name.slug() != place.dataset.slug {
-        return Err(ReadError::DatasetNotFound.into());
-    }
+    let (view, user) = (own(visit).await?.view, visit.user()?);
     let query = Query::parse(uri.query());
     visit::check_utf8(&visit.head)?;
     check_view(&query)?;

@@ -14,8 +14,11 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{DayUsage, UsageCounts};
 use crate::http::error::HttpError;
 
-/// The spans to choose from, in days, the first one unless asked otherwise. The last is what is kept.
-const SPANS: [u64; 4] = [30, 7, 90, 400];
+/// The spans to choose from, in days. The last is what is kept.
+const SPANS: [u64; 4] = [7, 30, 90, 400];
+
+/// The one unless asked otherwise.
+const DEFAULT_SPAN: u64 = 30;
 
 const DAYS: &str = "days";
 
@@ -60,11 +63,9 @@ struct Bar {
 }
 
 fn days(query: &Query) -> Result<u64, HttpError> {
-    let mut spans = SPANS;
-    spans.sort_unstable();
-    let valid = spans.map(|days| days.to_string());
+    let valid = SPANS.map(|days| days.to_string());
     let asked = query.one_of(DAYS, &valid.each_ref().map(String::as_str))?;
-    Ok(asked.and_then(|days| days.parse().ok()).unwrap_or(SPANS[0]))
+    Ok(asked.and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_SPAN))
 }
 
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -83,13 +84,11 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         .flat_map(|record| std::iter::once(&record.version.file).chain(&record.version.alt))
         .map(|file| (&file.path, file.size_bytes))
         .collect();
-    let mut spans = SPANS;
-    spans.sort_unstable();
     let page = UsagePage {
         shell: visit.shell(format!("Usage, {}", view.dataset.name.as_str())),
         heading: own.heading(visit, Tab::Usage),
         days,
-        spans: spans.map(|days| (days, Query::default().and(DAYS, days).at(&place.usage()))).to_vec(),
+        spans: SPANS.map(|days| (days, Query::default().and(DAYS, days).at(&place.usage()))).to_vec(),
         first: date(first).to_string(),
         last: date(today).to_string(),
         charts: charts(first, today, &read, &total),
