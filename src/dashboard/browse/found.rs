@@ -187,14 +187,18 @@ async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64)
         }
     };
     let matches = match answer.matches.or_else(|| shown.matches_told_by(answer.total)) {
-        // The page shows without it if it takes long and so is stopped, or fails: whoever asks for it is told.
+        // The page shows without it if it takes long, or fails: whoever asks for it is told.
         None if weight == Weight::Medium => {
-            let counted = tokio::time::timeout(COUNT_WAIT, Box::pin(reads.count(admitted, request))).await;
-            counted.ok().and_then(Result::ok)
+            in_time(Box::pin(reads.count(admitted, request))).await.and_then(Result::ok)
         }
         matches => matches,
     };
     Ok(Read { answer, positions, shown, matches })
+}
+
+/// What is there within the time that a page waits for a count. Later it is stopped.
+async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(COUNT_WAIT, work).await.ok()
 }
 
 /// Which entities are shown, of how many.
