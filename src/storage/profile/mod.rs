@@ -43,8 +43,8 @@ pub(crate) use paths::are_numerals;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 pub use stored::{
-    Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, ProfileSummary, StoredProfile, TopValue,
-    Unmet, ValueRecord,
+    Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, ProfileSummary, StoredProfile, TopValue, Unmet,
+    ValueRecord,
 };
 pub use values::TypeCounts;
 
