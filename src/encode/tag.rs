@@ -1,5 +1,6 @@
 //! Field names to XML tags (docs/semantics.md, xml).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -13,13 +14,12 @@ const MOST_REMEMBERED: usize = 4096;
 /// Longest field name, in bytes, whose tags are remembered.
 const LONGEST_REMEMBERED: usize = 128;
 
-/// Appends the tag of a field. Most names are tags already.
-pub(super) fn write_tag(name: Text<'_>, out: &mut Vec<u8>) {
-    match name.raw() {
-        raw @ [first, ..] if !first.is_ascii_digit() && raw.iter().all(|&byte| IS_TAG[usize::from(byte)]) => {
-            out.extend_from_slice(raw);
-        }
-        _ => write_sanitized(&name.unescape(), out),
+/// The tag of a field. Most names are tags already.
+pub(super) fn tag(name: Text<'_>) -> Cow<'_, str> {
+    let text = name.unescape();
+    match text.as_bytes() {
+        [first, ..] if !first.is_ascii_digit() && text.bytes().all(|byte| IS_TAG[usize::from(byte)]) => text,
+        _ => Cow::Owned(sanitized(&text)),
     }
 }
 
@@ -34,36 +34,28 @@ const IS_TAG: [bool; 256] = {
     is_tag
 };
 
-fn write_sanitized(name: &str, out: &mut Vec<u8>) {
-    let tag = |character: char| if xml_names::is_alphanumeric(character) { character } else { '_' };
-    if name.chars().next().map(tag).is_none_or(|first| first != '_' && !xml_names::is_letter(first)) {
-        out.push(b'_');
-    }
-    for character in name.chars().map(tag) {
-        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-    }
+fn sanitized(name: &str) -> String {
+    let to_tag = |character: char| if xml_names::is_alphanumeric(character) { character } else { '_' };
+    let first = name.chars().next().map(to_tag);
+    let needs_prefix = first.is_none_or(|first| first != '_' && !xml_names::is_letter(first));
+    needs_prefix.then_some('_').into_iter().chain(name.chars().map(to_tag)).collect()
 }
 
 /// The tags of a field that is an array: around it, and around each of its elements.
 #[derive(Debug)]
 pub(super) struct ArrayTags {
     /// The English plural of the name.
-    pub array: Box<[u8]>,
+    pub array: Box<str>,
     /// The English singular of the name, unlike the plural.
-    pub element: Box<[u8]>,
+    pub element: Box<str>,
 }
 
 impl ArrayTags {
-    fn of(name: &str) -> ArrayTags {
-        let tag = |form: String| {
-            let mut tag = Vec::with_capacity(form.len() + 1);
-            write_sanitized(&form, &mut tag);
-            tag
-        };
-        let mut array = tag(pluralizer::pluralize(name, 2, false));
-        let element = tag(pluralizer::pluralize(name, 1, false));
+    fn new(name: &str) -> ArrayTags {
+        let mut array = sanitized(&pluralizer::pluralize(name, 2, false));
+        let element = sanitized(&pluralizer::pluralize(name, 1, false));
         if array == element {
-            array.push(b's');
+            array.push('s');
         }
         ArrayTags { array: array.into(), element: element.into() }
     }
@@ -79,7 +71,7 @@ impl ArrayTagsMemory {
         if let Some(tags) = self.0.get(name.raw()) {
             return tags.clone();
         }
-        let tags = Arc::new(ArrayTags::of(&name.unescape()));
+        let tags = Arc::new(ArrayTags::new(&name.unescape()));
         if name.raw().len() <= LONGEST_REMEMBERED {
             if self.0.len() >= MOST_REMEMBERED {
                 self.0.clear();
