@@ -1,6 +1,8 @@
 //! Requests whose answer the cache holds already: the first of an order that is kept, the first entities of groups that
 //! are kept, and what one exact filter finds by a hash index that is kept. A plan would give the same, and cost more
 //! than such a page.
+//!
+//! Measured by the rows `sort by …`, `dedup …` and `filter id, unique` of `benches/reads`.
 
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;

@@ -7,6 +7,8 @@
 //!
 //! Both stand before DataFusion's own bounds, which hold for all together: `TenantPool` before the memory pool,
 //! `TenantFiles` before the disk manager.
+//!
+//! `resilience::fair::memory_that_one_tenants_queries_hold_leaves_anothers` fails without it.
 
 use std::collections::HashMap;
 use std::fmt;

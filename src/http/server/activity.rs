@@ -13,6 +13,8 @@
 //!
 //! An idle HTTP/1.1 connection ends in its stream: a read that finds nothing reports the end of the stream instead. So
 //! a request that has come is always read before its connection ends.
+//!
+//! `resilience::limits` fails without it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,8 @@
 //! The first entity of every group of a version, found when a query first needs them and kept in the cache
 //! ([`Firsts`]): a `dedup` of a whole version is then read off. Where other nodes look at parts of the version, they
 //! are kept as they come together ([`KeepFirsts`]).
+//!
+//! Measured by the rows `dedup …` of `benches/reads`.
 
 use std::collections::HashSet;
 use std::sync::Arc;

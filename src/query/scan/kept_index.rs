@@ -4,6 +4,8 @@
 //! An index is made in the background once filters have looked through as much of its column as making it is worth, one
 //! at a time in the process. Until then, and where none is kept, filters look through the column. An index names
 //! candidates; their values in the column decide: that of one of them, where all are listed for one value.
+//!
+//! Measured by the row `filter id, unique` of `benches/reads`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};

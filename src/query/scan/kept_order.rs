@@ -8,6 +8,8 @@
 //! All of it gives way often, so it ends with its query. There is no such order where a document has to tell one, and
 //! where millions of values share a rank without being equal, as texts with one beginning do: sorting them would take
 //! as long as a query may.
+//!
+//! Measured by the rows `sort by …, limit 100` of `benches/reads`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

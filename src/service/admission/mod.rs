@@ -32,6 +32,8 @@
 //! which is 503. So is one whose body cannot be begun for so long because it gets no unit. A body that has begun is not
 //! refused any more.
 //!
+//! `resilience::fair` and `resilience::large_responses` fail without these limits.
+//!
 //! [`Engine::spawn_apart`]: crate::query::Engine::spawn_apart
 
 pub(in crate::service) mod bodies;

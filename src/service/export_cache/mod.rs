@@ -31,6 +31,8 @@
 //! | `making` | the making of a file |
 //! | `serving` | the reading of a file, also while it is made |
 //! | `shared` | exports in the store, for all servers |
+//!
+//! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` protect it.
 
 pub(in crate::service) mod asked;
 mod checksums;

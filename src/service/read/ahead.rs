@@ -15,6 +15,8 @@
 //! The loop also looks at the disk: where something else has filled it, exports that nobody reads are dropped.
 //!
 //! What is asked for is known in the memory of this process alone, and begins anew with each.
+//!
+//! `service::exports_ahead` protects it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,6 +3,8 @@
 //! Version files are never rewritten, so nothing in it goes stale. Each range has a checksum, compared when it is read;
 //! one that is damaged is fetched again. What was written first goes first, and what was asked for since is written
 //! anew. Nothing here fails a read: where the disk refuses, the store is asked.
+//!
+//! `storage::disk_cache` and `service::disk_cache` protect these properties.
 
 mod folder;
 mod index;
