@@ -3,7 +3,7 @@
 //! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
 //! then 415, 413 and 400 by `JsonBody` or `QueryString`; then the fields, 404 for what they name, and the rest.
 //!
-//! To add an endpoint, write its `Endpoint` and its handler, and name it in [`ENDPOINTS`]. To add a field, write its
+//! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS`. To add a field, write its
 //! `Field` in the endpoint's input, and take it in the handler.
 //!
 //! | Module | Holds |
