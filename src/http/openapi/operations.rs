@@ -31,22 +31,25 @@ pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Sec
             paths = paths.path(endpoint.path, PathItem::new(method.clone(), described(endpoint, method, id)));
         }
         for (name, schema) in (endpoint.answer.schemas)() {
-            components = components.schema(name, complete(schema));
+            let schema = complete(&name, schema);
+            components = components.schema(name, schema);
         }
     }
     Section { tags: Group::ALL.map(tag).to_vec(), paths: paths.build(), components: components.build() }
 }
 
-/// The member that records have only where it says something.
-const WARNINGS: &str = "warnings";
+/// Whether a record has a member only where it says something.
+fn is_optional(record: &str, member: &str) -> bool {
+    member == "warnings" || (record, member) == ("ValueRecord", "estimated")
+}
 
 /// A schema of an answer. A record has all other members, null where they do not apply: so generated clients need not
 /// handle what is missing. The derived schemas require only members that are never null. A record made of several
 /// (`allOf`) is left as it is: a pull has some members only of pages.
-fn complete(schema: RefOr<Schema>) -> RefOr<Schema> {
+fn complete(record: &str, schema: RefOr<Schema>) -> RefOr<Schema> {
     match schema {
         RefOr::T(Schema::Object(mut object)) => {
-            object.required = object.properties.keys().filter(|name| *name != WARNINGS).cloned().collect();
+            object.required = object.properties.keys().filter(|member| !is_optional(record, member)).cloned().collect();
             Schema::Object(object).into()
         }
         other => other,
