@@ -57,8 +57,8 @@ impl Catalog {
     ///
     /// Every read asks this once: one statement, four look-ups by primary key for any number of datasets and versions.
     /// Under SQLite most of its cost is the way to a connection's thread and back. Under PostgreSQL it is one round
-    /// trip. If the version is not found, it costs another look-up. [`CatalogError::Unverified`] if a record is not what
-    /// was written, or is missing although others need it.
+    /// trip. If the version is not found, it costs another look-up. [`CatalogError::Unverified`] if a record is not
+    /// what was written, or is missing although others need it.
     pub async fn resolve_read(&self, id: DatasetId, selector: VersionSelector) -> Result<Option<Resolved>> {
         let (sql, number) = match selector {
             VersionSelector::Active => {

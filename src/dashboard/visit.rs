@@ -214,8 +214,8 @@ impl Visit {
         }
     }
 
-    /// The fields of a form of this site, whoever sends it, and the room that they have if they are many; 403 for a form
-    /// of another site.
+    /// The fields of a form of this site, whoever sends it, and the room that they have if they are many; 403 for a
+    /// form of another site.
     pub(super) async fn fields_within(
         &self,
         body: Body,
@@ -244,8 +244,8 @@ impl Visit {
         self.answer(outcome).await
     }
 
-    /// As [`Visit::respond`], for a page that may be large or take long: on a thread of its own and within the visitor's
-    /// share of memory.
+    /// As [`Visit::respond`], for a page that may be large or take long: on a thread of its own and within the
+    /// visitor's share of memory.
     pub(super) async fn build(
         mut self,
         page: impl for<'a> FnOnce(&'a mut Visit) -> BoxFuture<'a, Result<Reply, HttpError>> + Send + 'static,

@@ -1,7 +1,7 @@
 //! Plain types that every layer shares: no I/O, and no use of other modules of the crate.
 
-/// Implements `FromStr` for a type with `ALL` and `name`: it parses the exact names. The error of any other text has this
-/// message.
+/// Implements `FromStr` for a type with `ALL` and `name`: it parses the exact names. The error of any other text has
+/// this message.
 macro_rules! parse_by_name {
     ($type:ident, $error:ident, $message:tt) => {
         #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

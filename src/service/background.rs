@@ -73,7 +73,8 @@ impl Background {
         if loops.makes_versions() {
             spawn_loop(&tasks, "scheduler", &stop_schedules, &loops.schedules, Schedules::run);
             spawn_loop(&tasks, "deliveries", &stop_deliveries, &loops.deliveries, Deliveries::run);
-            // What a sweep leaves undone, the next one does; the next process continues with the file that was scrubbed.
+            // What a sweep leaves undone, the next one does; the next process continues with the file that was
+            // scrubbed.
             spawn_cut(&tasks, "sweep", &stop_schedules, &loops.maintenance, Maintenance::sweep_periodically);
             spawn_cut(&tasks, "scrub", &stop_schedules, &loops.maintenance, Maintenance::scrub_periodically);
         }

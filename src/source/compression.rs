@@ -22,8 +22,8 @@ const LAYERS_MAX: usize = 2;
 const MAGIC_BYTES: usize = 4;
 
 /// The stream without its compression, and the innermost compression found. Compressed bytes are read
-/// [`DecodeOptions::window_bytes`] at a time. The returned reader fails with [`SourceError::BadDocument`] where the stream
-/// is damaged or cut.
+/// [`DecodeOptions::window_bytes`] at a time. The returned reader fails with [`SourceError::BadDocument`] where the
+/// stream is damaged or cut.
 pub(super) fn decompress(
     source: Box<dyn Read + Send>,
     options: &DecodeOptions,

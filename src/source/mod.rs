@@ -158,8 +158,8 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
 /// reads.
 ///
 /// # Errors
-/// The decoder gives [`SourceError::BadBody`] when the body is not such an object, and [`SourceError::BadDocument`] with
-/// its place for an item that is no entity.
+/// The decoder gives [`SourceError::BadBody`] when the body is not such an object, and [`SourceError::BadDocument`]
+/// with its place for an item that is no entity.
 pub fn open_push(
     input: SourceInput,
     options: &DecodeOptions,

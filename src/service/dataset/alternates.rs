@@ -155,8 +155,8 @@ impl Alternates {
 
     /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
     /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
-    /// A missing dataset or version and a stale etag are refused before anything is written; [`ManageError::Stale`] is also
-    /// the error if another save or delete came first.
+    /// A missing dataset or version and a stale etag are refused before anything is written; [`ManageError::Stale`] is
+    /// also the error if another save or delete came first.
     pub async fn save(
         self: &Arc<Self>,
         owner: &User,

@@ -15,7 +15,8 @@ use crate::service::manage::ManageError;
 impl Datasets {
     /// Makes a dataset of the user's whose version 1 is the latest version of a public dataset, or one of the user's
     /// own, with its alternate. The clone of a private dataset is private, with a key of its own.
-    /// [`ManageError::CloneNotFound`] also for another's private dataset. Refusals of the request come before a file is read.
+    /// [`ManageError::CloneNotFound`] also for another's private dataset. Refusals of the request come before a file is
+    /// read.
     pub async fn clone_dataset(
         &self,
         user: &User,

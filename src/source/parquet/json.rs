@@ -196,7 +196,8 @@ impl Encoder for QuotedEncoder<'_> {
     }
 }
 
-/// Prints INT96 timestamps as arrow-json prints timestamps: 8 bytes with the nanoseconds of the day, and 4 with the Julian day.
+/// Prints INT96 timestamps as arrow-json prints timestamps: 8 bytes with the nanoseconds of the day, and 4 with the
+/// Julian day.
 struct Int96Encoder<'a> {
     values: &'a FixedSizeBinaryArray,
     zone: Option<Tz>,

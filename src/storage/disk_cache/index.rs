@@ -47,7 +47,8 @@ pub(super) struct Index {
     pub(super) bytes: u64,
     /// The greatest number that a file has had.
     last_number: u64,
-    /// Counts the times that something was forgotten. [`Index::add`] wants to know that of before the bytes were fetched.
+    /// Counts the times that something was forgotten. [`Index::add`] wants to know that of before the bytes were
+    /// fetched.
     pub(super) forgotten: u64,
 }
 

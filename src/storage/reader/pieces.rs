@@ -155,8 +155,8 @@ impl VersionReader {
         self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == ShreddedKind::Null as i32)
     }
 
-    /// The least and the greatest [`ShreddedKind`] of a row group, as numbers. Costs nothing: they are in the footer, if
-    /// they are known.
+    /// The least and the greatest [`ShreddedKind`] of a row group, as numbers. Costs nothing: they are in the footer,
+    /// if they are known.
     pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let place = self.place(row_group);
         place.reader.kind_range(place.row_group, shredded)
