@@ -80,7 +80,10 @@ impl BodyMaker<'_> {
             }
             None => {
                 drop(permit);
-                Box::pin(parquet::body(capacity, source, (columns, types), taker)).await
+                // The schema of thousands of columns takes milliseconds.
+                let capacity = (*capacity).clone();
+                let body = async move { parquet::body(&capacity, source, (columns, types), taker).await };
+                engine.spawn(body).await.map_err(QueryError::from)?
             }
         }
     }
