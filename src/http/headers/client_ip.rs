@@ -71,7 +71,9 @@ pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted
     if !trusted.contain(peer) {
         return peer;
     }
-    let listed = || last_untrusted(peer, lines(headers, &X_FORWARDED_FOR).flat_map(listed_hops), trusted);
+    // The last hop first.
+    let listed =
+        || last_untrusted(peer, lines(headers, &X_FORWARDED_FOR).flat_map(|line| line.rsplit(',').map(node)), trusted);
     let described = || last_untrusted(peer, lines(headers, &FORWARDED).flat_map(described_hops), trusted);
     match (headers.contains_key(X_FORWARDED_FOR), headers.contains_key(FORWARDED)) {
         (false, false) => peer,
@@ -99,21 +101,12 @@ fn lines<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().rev().map(|value: &HeaderValue| value.to_str().unwrap_or_default())
 }
 
-/// The hops of a line of `X-Forwarded-For`, the last one first.
-fn listed_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
-    line.rsplit(',').map(node)
-}
-
 /// The hops of a line of `Forwarded` (RFC 7239, section 4), the last one first.
 fn described_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
     let elements = split_outside_quotes(line, ',').unwrap_or_default();
     // A line whose quotes do not close cannot be told apart; a line of nothing names no address.
     let nothing = elements.is_empty().then_some(None);
-    elements.into_iter().rev().map(described_by).chain(nothing)
-}
-
-fn described_by(element: &str) -> Option<IpAddr> {
-    node(&parameter(element, "for")?)
+    elements.into_iter().rev().map(|element| node(&parameter(element, "for")?)).chain(nothing)
 }
 
 /// A parameter of an element; `None` also when the element is malformed or has more than one.

@@ -8,6 +8,8 @@ use std::ops::Range;
 use axum::http::header::{IF_RANGE, RANGE};
 use axum::http::{HeaderMap, HeaderValue};
 
+use crate::http::values::whole_number;
+
 /// One range of the bytes of a body whose length is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
@@ -57,19 +59,13 @@ fn parse(value: &HeaderValue) -> Option<ByteRange> {
         return None;
     }
     match (first, last) {
-        ("", length) => Some(ByteRange::Suffix { length: position(length)? }),
-        (first, "") => Some(ByteRange::From { first: position(first)?, last: None }),
+        ("", length) => Some(ByteRange::Suffix { length: whole_number(length)? }),
+        (first, "") => Some(ByteRange::From { first: whole_number(first)?, last: None }),
         (first, last) => {
-            let (first, last) = (position(first)?, position(last)?);
+            let (first, last) = (whole_number(first)?, whole_number(last)?);
             (first <= last).then_some(ByteRange::From { first, last: Some(last) })
         }
     }
-}
-
-/// Decimal digits; a number that no file is long enough for is the largest there is.
-fn position(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -128,16 +124,8 @@ mod tests {
     fn a_condition_must_hold_the_very_same_etag() {
         let range = &["bytes=0-1"];
         assert!(requested(range, &["\"abc\""]).is_some());
-        for condition in [
-            "\"abd\"",
-            "W/\"abc\"",
-            "abc",
-            "*",
-            "",
-            "Wed, 21 Oct 2026 07:28:00 GMT",
-            "\"abc\", \"abd\"",
-            "\"abc-gzip\"",
-        ] {
+        let others = "\"abd\"|W/\"abc\"|abc|*||Wed, 21 Oct 2026 07:28:00 GMT|\"abc\", \"abd\"|\"abc-gzip\"";
+        for condition in others.split('|') {
             assert_eq!(requested(range, &[condition]), None, "{condition}");
         }
         assert_eq!(requested(range, &["\"abc\"", "\"abc\""]), None);
