@@ -41,13 +41,13 @@ impl Outgoing {
 
     /// Requests within `policy`, names resolved by `look_up`.
     pub fn with_look_up(policy: AddressPolicy, look_up: impl LookUp + 'static) -> Self {
-        let look_ups = Arc::new(LookUps::new(LookUpLimits::default()));
+        let look_ups = LookUps::new(LookUpLimits::default());
         Self { policy, look_up: Arc::new(look_up), look_ups, user: None }
     }
 
     /// The same with other limits of look-ups, with a new count.
     pub fn with_limits(self, limits: LookUpLimits) -> Self {
-        Self { look_ups: Arc::new(LookUps::new(limits)), ..self }
+        Self { look_ups: LookUps::new(limits), ..self }
     }
 
     /// The same for a user, whose look-ups are counted together.
@@ -102,7 +102,7 @@ impl Outgoing {
         for address in found {
             match self.policy.check(address) {
                 Ok(()) => permitted.push(address),
-                Err(error) => refused = Some(error.kind),
+                Err(kind) => refused = Some(kind),
             }
         }
         match refused {

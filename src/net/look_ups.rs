@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::resolver::LookUp;
 
@@ -27,35 +27,48 @@ impl Default for LookUpLimits {
     }
 }
 
-/// Counts look-ups. A user whose names do not resolve delays only their own look-ups.
+/// Counts look-ups, in total and by user. A user whose names do not resolve delays only their own look-ups.
+///
+/// A free permit goes to the user who has fewest, not to the look-up that has waited longest. Otherwise some users with
+/// the most permits that one user may have would keep all others waiting.
 pub(super) struct LookUps {
     limits: LookUpLimits,
-    all: Arc<Places>,
-    /// By user. A user without look-ups is removed.
-    users: Mutex<HashMap<u64, Weak<Semaphore>>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    free: usize,
+    /// By user, where nobody in particular counts as one. Users without permits are left out.
+    held: HashMap<Option<u64>, usize>,
+    /// In the order in which they came.
+    waiting: Vec<Waiting>,
+}
+
+struct Waiting {
+    user: Option<u64>,
+    tell: oneshot::Sender<Permit>,
+}
+
+struct Permit {
+    look_ups: Arc<LookUps>,
+    user: Option<u64>,
 }
 
 impl LookUps {
-    pub(super) fn new(limits: LookUpLimits) -> LookUps {
-        LookUps { limits, all: Places::new(limits.at_once), users: Mutex::default() }
+    pub(super) fn new(limits: LookUpLimits) -> Arc<LookUps> {
+        let state = State { free: limits.at_once, held: HashMap::new(), waiting: Vec::new() };
+        Arc::new(LookUps { limits, state: Mutex::new(state) })
     }
 
     /// The addresses of a name, for a user or for nobody in particular.
     pub(super) async fn look_up(
-        &self,
+        self: &Arc<Self>,
         resolver: &dyn LookUp,
         name: &str,
         user: Option<u64>,
     ) -> io::Result<Vec<IpAddr>> {
-        let own = user.map(|user| self.of_user(user));
         let looked_up = async {
-            // The user's own permit comes first, so that a waiting user holds no shared permit. Neither semaphore is
-            // ever closed.
-            let _own = match &own {
-                Some(own) => Some(own.acquire().await.map_err(io::Error::other)?),
-                None => None,
-            };
-            let _all = self.all.take(user).await.map_err(io::Error::other)?;
+            let _permit = self.take(user).await.map_err(io::Error::other)?;
             resolver.look_up(name).await
         };
         let late = |_| {
@@ -65,50 +78,8 @@ impl LookUps {
         tokio::time::timeout(self.limits.timeout, looked_up).await.map_err(late)?
     }
 
-    fn of_user(&self, user: u64) -> Arc<Semaphore> {
-        // Nothing panics between two changes that belong together.
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = users.get(&user).and_then(Weak::upgrade) {
-            return own;
-        }
-        users.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(self.limits.at_once_for_one));
-        users.insert(user, Arc::downgrade(&own));
-        own
-    }
-}
-
-/// The permits of all look-ups. A free permit goes to the user who has fewest, not to the one that has waited longest.
-/// Otherwise some users with the most permits that one user may have would keep all others waiting.
-struct Places {
-    state: Mutex<State>,
-}
-
-struct State {
-    free: usize,
-    /// By user, where nobody in particular counts as one. Users without permits are left out.
-    held: HashMap<Option<u64>, usize>,
-    /// In the order in which they came. A user has at most as many here as look-ups at the same time.
-    waiting: Vec<Waiting>,
-}
-
-struct Waiting {
-    user: Option<u64>,
-    tell: oneshot::Sender<Place>,
-}
-
-struct Place {
-    places: Arc<Places>,
-    user: Option<u64>,
-}
-
-impl Places {
-    fn new(free: usize) -> Arc<Places> {
-        Arc::new(Places { state: Mutex::new(State { free, held: HashMap::new(), waiting: Vec::new() }) })
-    }
-
     /// Waits for a permit. Cancel safe.
-    async fn take(self: &Arc<Self>, user: Option<u64>) -> Result<Place, oneshot::error::RecvError> {
+    async fn take(self: &Arc<Self>, user: Option<u64>) -> Result<Permit, oneshot::error::RecvError> {
         let (tell, told) = oneshot::channel();
         self.change(|state| state.waiting.push(Waiting { user, tell }));
         told.await
@@ -123,7 +94,7 @@ impl Places {
             change(&mut state);
             state.waiting.retain(|waiting| !waiting.tell.is_closed());
             while state.free > 0
-                && let Some(next) = state.next()
+                && let Some(next) = state.next(self.limits.at_once_for_one)
             {
                 let waiting = state.waiting.remove(next);
                 state.free -= 1;
@@ -132,23 +103,24 @@ impl Places {
             }
         }
         for Waiting { user, tell } in granted {
-            // If the look-up has just left, dropping the `Place` gives the permit back.
-            let _ = tell.send(Place { places: self.clone(), user });
+            // If the look-up has just left, dropping the permit gives it back.
+            let _ = tell.send(Permit { look_ups: self.clone(), user });
         }
     }
 }
 
 impl State {
-    /// Of those whose user has fewest, the first.
-    fn next(&self) -> Option<usize> {
-        let held = |waiting: &Waiting| self.held.get(&waiting.user).copied().unwrap_or(0);
-        (0..self.waiting.len()).min_by_key(|at| held(&self.waiting[*at]))
+    /// Of those whose user has fewest, and fewer than one user may have, the first.
+    fn next(&self, at_once_for_one: usize) -> Option<usize> {
+        let held = |at: &usize| self.held.get(&self.waiting[*at].user).copied().unwrap_or(0);
+        let may_have = |at: &usize| self.waiting[*at].user.is_none() || held(at) < at_once_for_one;
+        (0..self.waiting.len()).filter(may_have).min_by_key(held)
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.places.change(|state| {
+        self.look_ups.change(|state| {
             state.free += 1;
             if let Some(held) = state.held.get_mut(&self.user) {
                 *held -= 1;
@@ -190,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn silent_name_servers_of_one_user_keep_no_other_waiting() {
         let limits = LookUpLimits { at_once: 3, at_once_for_one: 2, timeout: Duration::from_secs(1) };
-        let (look_ups, resolver) = (Arc::new(LookUps::new(limits)), Arc::new(Silent::default()));
+        let (look_ups, resolver) = (LookUps::new(limits), Arc::new(Silent::default()));
         let hostile: Vec<_> = (0..10)
             .map(|number| {
                 let (look_ups, resolver) = (look_ups.clone(), resolver.clone());
@@ -208,17 +180,15 @@ mod tests {
             let error = waiting.await.expect("no panic").expect_err("late");
             assert_eq!(error.to_string(), "the name did not resolve within 1 s");
         }
-        assert_eq!(
-            look_ups.users.lock().expect("not poisoned").values().filter(|own| own.strong_count() > 0).count(),
-            0
-        );
+        let state = look_ups.state.lock().expect("not poisoned");
+        assert_eq!((state.free, state.held.len()), (3, 0));
     }
 
     #[tokio::test]
-    async fn a_place_goes_to_the_user_who_has_fewest() {
-        let places = Places::new(4);
-        let take = |user| Box::pin(places.take(Some(user)));
-        // Two users have all places, and more than one look-up that waits.
+    async fn a_permit_goes_to_the_user_who_has_fewest() {
+        let look_ups = LookUps::new(LookUpLimits { at_once: 4, ..LookUpLimits::default() });
+        let take = |user| Box::pin(look_ups.take(Some(user)));
+        // Two users have all permits, and more than one look-up that waits.
         let mut held = Vec::new();
         for user in [1, 1, 2, 2] {
             held.push(take(user).await.expect("free"));
@@ -231,12 +201,12 @@ mod tests {
         let mut honest = take(4);
         assert!((&mut honest).now_or_never().is_none());
         held.remove(0);
-        let honest = (&mut honest).now_or_never().expect("the first place that is free").expect("given");
+        let honest = (&mut honest).now_or_never().expect("the first permit that is free").expect("given");
         // Then the one that came first, whose user has none any more.
         held.remove(0);
         assert!((&mut waiting[0]).now_or_never().is_some() && (&mut waiting[1]).now_or_never().is_none());
         drop((honest, held, waiting));
-        let state = places.state.lock().expect("not poisoned");
+        let state = look_ups.state.lock().expect("not poisoned");
         assert_eq!((state.free, state.held.len()), (4, 0));
     }
 }

@@ -27,7 +27,7 @@ mod resolver;
 mod tls;
 mod url;
 
-pub use self::address::{AddressPolicy, RefusedAddress};
+pub use self::address::AddressPolicy;
 pub use self::client::{NameError, Outgoing, causes, connection_failure, is_localhost};
 pub use self::look_ups::LookUpLimits;
 pub use self::resolver::{LookUp, Resolver};

@@ -4,10 +4,8 @@ use std::net::IpAddr;
 
 use url::{Host, Url};
 
-use super::address::{AddressPolicy, RefusedAddress};
+use super::address::AddressPolicy;
 use crate::model::limits;
-
-const URL_BYTES_MAX: usize = limits::URL_BYTES;
 
 /// A URL to which no request may be sent. The texts show neither user name, password nor query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +29,7 @@ pub enum AddressError {
 /// understand (`0x7f.1`, `2130706433`, a final dot, full-width digits) become the intended address.
 pub fn parse_http_url(text: &str) -> Result<Url, AddressError> {
     let not_url = |reason: &str| AddressError::NotUrl { reason: reason.to_owned() };
-    if text.len() > URL_BYTES_MAX {
+    if text.len() > limits::URL_BYTES {
         return Err(not_url("it is longer than 8 KiB"));
     }
     let url = Url::parse(text).map_err(|error| not_url(&error.to_string()))?;
@@ -76,11 +74,8 @@ pub(super) fn check_literal(policy: &AddressPolicy, url: &Url) -> Result<(), Add
         Some(Host::Ipv6(address)) => IpAddr::V6(address),
         Some(Host::Domain(_)) | None => return Ok(()),
     };
-    policy.check(address).map_err(|RefusedAddress { kind }| AddressError::Refused {
-        host: url.host_str().unwrap_or_default().to_owned(),
-        verb: "is",
-        kind,
-    })
+    let host = || url.host_str().unwrap_or_default().to_owned();
+    policy.check(address).map_err(|kind| AddressError::Refused { host: host(), verb: "is", kind })
 }
 
 #[cfg(test)]
