@@ -6,8 +6,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response};
 use tokio::time::{Instant, timeout_at};
 
-use super::payload::RefreshEvent;
-use super::signature::{SIGNATURE_HEADER, sign};
+use super::{RefreshEvent, SIGNATURE_HEADER, sign};
 use crate::model::causes::joined;
 use crate::model::secret::Secret;
 use crate::net::{AddressError, Outgoing, causes, connection_failure, parse_http_url};
