@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use url::Url;
 
-use super::option::{OptionKind, OptionValue, section};
+use super::option::section;
 
 section! {
     /// The database that knows users, datasets and versions.
@@ -75,8 +75,4 @@ impl fmt::Debug for CatalogUrl {
             _ => formatter.write_str(&self.0),
         }
     }
-}
-
-impl OptionValue for CatalogUrl {
-    const KIND: OptionKind = OptionKind::Secret;
 }

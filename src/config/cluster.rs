@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::option::{OptionKind, OptionValue, Violation, section};
+use super::option::{Violation, section};
 use super::server::ListenAddress;
 use crate::model::node::{NodeId, Role, Roles};
 use crate::model::secret::Secret;
@@ -113,10 +113,6 @@ impl TryFrom<Secret> for ClusterSecret {
     }
 }
 
-impl OptionValue for ClusterSecret {
-    const KIND: OptionKind = OptionKind::Secret;
-}
-
 /// Host and port of a process: a name or an address, a colon, and a port that is not 0. At most 255 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -147,10 +143,6 @@ impl TryFrom<String> for InternalAddress {
             false => Err(expected.to_owned()),
         }
     }
-}
-
-impl OptionValue for InternalAddress {
-    const KIND: OptionKind = OptionKind::Text;
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use url::Url;
 
-use super::option::{OptionKind, OptionValue, section};
+use super::option::section;
 
 section! {
     /// What the service accepts.
@@ -105,8 +105,4 @@ impl fmt::Debug for RedisUrl {
             Err(_) => formatter.write_str("[secret]"),
         }
     }
-}
-
-impl OptionValue for RedisUrl {
-    const KIND: OptionKind = OptionKind::Secret;
 }

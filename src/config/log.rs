@@ -82,7 +82,3 @@ impl TryFrom<String> for LogFilter {
         Ok(Self(text))
     }
 }
-
-impl OptionValue for LogFilter {
-    const KIND: OptionKind = OptionKind::Text;
-}

@@ -8,7 +8,6 @@
 
 mod catalog;
 mod cluster;
-mod error;
 mod layers;
 mod limits;
 mod log;
@@ -23,7 +22,6 @@ mod unit;
 
 pub use catalog::{Catalog, CatalogUrl};
 pub use cluster::{Cluster, ClusterSecret, InternalAddress};
-pub use error::ConfigError;
 pub use layers::{ConfigFile, ConfigSources};
 pub use limits::{Limits, RedisUrl};
 pub use log::{Log, LogFilter, LogFormat};
@@ -36,12 +34,30 @@ pub use sources::{OWN_FOLDERS, SHARED_EXPORTS_FOLDER, SourcePrefix, Sources, VER
 pub use store::{Endpoint, Store, StoreUrl};
 pub use unit::{bytes, seconds};
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use option::{Section, Violation};
+use crate::model::node::NodeId;
+use crate::model::secret::Secret;
+use option::{OptionValue, Section, Violation};
+
+/// How the values of these types are written. They have no default to show.
+macro_rules! option_kinds {
+    ($($kind:ident: $($type:ty),+;)+) => {
+        $($( impl OptionValue for $type {
+            const KIND: OptionKind = OptionKind::$kind;
+        } )+)+
+    };
+}
+
+option_kinds! {
+    Text: Endpoint, InternalAddress, LogFilter, NodeId, PublicUrl, SourcePrefix, StoreUrl, String;
+    Secret: CatalogUrl, ClusterSecret, RedisUrl, Secret;
+    List: HostNames, NameServers, Networks, TrustedProxies;
+}
 
 /// The whole configuration. `Debug` shows no secret.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -163,4 +179,29 @@ impl Config {
             false => Ok(()),
         }
     }
+}
+
+/// Why a configuration cannot be used. Every text names the place of the value, the key, and what would be right. None
+/// shows a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file exists, or was asked for, and cannot be read.
+    #[error("the configuration file {} cannot be read", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: {reason}", path.display())]
+    Syntax {
+        path: PathBuf,
+        /// The parser's message with line and column.
+        reason: String,
+    },
+    #[error("{origin}: unknown key `{key}`; {known}")]
+    UnknownKey {
+        origin: String,
+        /// The key, `section.name` or only `section`.
+        key: String,
+        known: String,
+    },
+    /// A value of the wrong type, out of range, or not understood.
+    #[error("{origin}: `{key}`: {reason}")]
+    Value { origin: String, key: String, reason: String },
 }

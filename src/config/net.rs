@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::option::{OptionKind, OptionValue, section};
+use super::option::section;
 
 section! {
     /// Where outgoing requests may go.
@@ -53,10 +53,6 @@ impl TryFrom<Vec<String>> for NameServers {
     }
 }
 
-impl OptionValue for NameServers {
-    const KIND: OptionKind = OptionKind::List;
-}
-
 /// Networks, each an address and a prefix length; an address alone is a network of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
@@ -85,8 +81,4 @@ impl TryFrom<Vec<String>> for Networks {
         };
         texts.iter().map(parse).collect::<Result<Vec<IpNet>, String>>().map(Networks::from)
     }
-}
-
-impl OptionValue for Networks {
-    const KIND: OptionKind = OptionKind::List;
 }

@@ -17,8 +17,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::unit::Unit;
-use crate::model::node::{NodeId, Roles};
-use crate::model::secret::Secret;
+use crate::model::node::Roles;
 
 /// How a value is written in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,18 +127,6 @@ impl OptionValue for bool {
     fn shown(&self) -> Option<String> {
         Some(self.to_string())
     }
-}
-
-impl OptionValue for String {
-    const KIND: OptionKind = OptionKind::Text;
-}
-
-impl OptionValue for Secret {
-    const KIND: OptionKind = OptionKind::Secret;
-}
-
-impl OptionValue for NodeId {
-    const KIND: OptionKind = OptionKind::Text;
 }
 
 impl OptionValue for Roles {

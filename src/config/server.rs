@@ -109,10 +109,6 @@ fn network(text: &str) -> Result<IpNet, String> {
     })
 }
 
-impl OptionValue for TrustedProxies {
-    const KIND: OptionKind = OptionKind::List;
-}
-
 /// Names of hosts, without ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
@@ -138,10 +134,6 @@ impl TryFrom<Vec<String>> for HostNames {
         };
         texts.into_iter().map(parse).collect::<Result<_, _>>().map(HostNames)
     }
-}
-
-impl OptionValue for HostNames {
-    const KIND: OptionKind = OptionKind::List;
 }
 
 /// The `http` or `https` URL at which clients reach the service.
@@ -190,10 +182,6 @@ impl TryFrom<String> for PublicUrl {
         let host = url.host_str().ok_or_else(wrong)?.to_owned();
         Ok(Self { text: url.as_str().trim_end_matches('/').to_owned(), origin, host })
     }
-}
-
-impl OptionValue for PublicUrl {
-    const KIND: OptionKind = OptionKind::Text;
 }
 
 /// A host and a port to listen on.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::option::{OptionKind, OptionValue, section};
+use super::option::section;
 
 section! {
     /// The bounds of sources and of fetching them.
@@ -105,8 +105,4 @@ impl TryFrom<String> for SourcePrefix {
         }
         Ok(Self(folder.to_owned()))
     }
-}
-
-impl OptionValue for SourcePrefix {
-    const KIND: OptionKind = OptionKind::Text;
 }

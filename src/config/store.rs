@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use url::Url;
 
-use super::option::{OptionKind, OptionValue, Violation, section};
+use super::option::{Violation, section};
 use crate::model::secret::Secret;
 
 section! {
@@ -78,10 +78,6 @@ impl TryFrom<String> for StoreUrl {
     }
 }
 
-impl OptionValue for StoreUrl {
-    const KIND: OptionKind = OptionKind::Text;
-}
-
 /// The `http` or `https` address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -106,8 +102,4 @@ impl TryFrom<String> for Endpoint {
             _ => Err(format!("{text:?} is not an http or https address, such as https://s3.example.org")),
         }
     }
-}
-
-impl OptionValue for Endpoint {
-    const KIND: OptionKind = OptionKind::Text;
 }
