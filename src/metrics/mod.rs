@@ -59,29 +59,19 @@ trait Handle {
     fn register(key: &Key) -> Self;
 }
 
-impl Handle for Counter {
-    const KIND: MetricKind = MetricKind::Counter;
+macro_rules! handles {
+    ($($kind:ident: $register:ident),+) => { $(
+        impl Handle for $kind {
+            const KIND: MetricKind = MetricKind::$kind;
 
-    fn register(key: &Key) -> Self {
-        RECORDER.register_counter(key, &METADATA)
-    }
+            fn register(key: &Key) -> Self {
+                RECORDER.$register(key, &METADATA)
+            }
+        }
+    )+ };
 }
 
-impl Handle for Gauge {
-    const KIND: MetricKind = MetricKind::Gauge;
-
-    fn register(key: &Key) -> Self {
-        RECORDER.register_gauge(key, &METADATA)
-    }
-}
-
-impl Handle for Histogram {
-    const KIND: MetricKind = MetricKind::Histogram;
-
-    fn register(key: &Key) -> Self {
-        RECORDER.register_histogram(key, &METADATA)
-    }
-}
+handles!(Counter: register_counter, Gauge: register_gauge, Histogram: register_histogram);
 
 /// A series for each combination of label values.
 pub struct Family<T> {
@@ -107,22 +97,22 @@ impl<T: Handle> Family<T> {
 trait Registered {
     const KIND: MetricKind;
 
-    fn registered(metric: &Metric) -> Self;
+    fn registered(name: &'static str, labels: &'static [&'static str]) -> Self;
 }
 
 impl<T: Handle> Registered for T {
     const KIND: MetricKind = T::KIND;
 
-    fn registered(metric: &Metric) -> Self {
-        T::register(&Key::from_static_name(metric.name))
+    fn registered(name: &'static str, _: &'static [&'static str]) -> Self {
+        T::register(&Key::from_static_name(name))
     }
 }
 
 impl<T: Handle> Registered for Family<T> {
     const KIND: MetricKind = T::KIND;
 
-    fn registered(metric: &Metric) -> Self {
-        Family { name: metric.name, labels: metric.labels, handle: PhantomData }
+    fn registered(name: &'static str, labels: &'static [&'static str]) -> Self {
+        Family { name, labels, handle: PhantomData }
     }
 }
 
@@ -161,17 +151,10 @@ macro_rules! registry {
                         }
                     }
                 }
-                let mut metrics = ALL.iter();
-                // One element for each field, in the same order.
-                Metrics { $( $field: registered(metrics.next()), )+ }
+                Metrics { $( $field: Registered::registered($name, &[$($($label),+)?]), )+ }
             }
         }
     };
-}
-
-fn registered<T: Registered>(metric: Option<&'static Metric>) -> T {
-    const NONE: Metric = Metric { name: "", kind: MetricKind::Gauge, labels: &[], values: &[], about: "" };
-    T::registered(metric.unwrap_or(&NONE))
 }
 
 registry! {
