@@ -8,10 +8,6 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// A part of a query string whose bytes, once decoded, are not UTF-8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotUtf8;
-
 /// One `name=value` of a query string, not yet decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RawPair<'a> {
@@ -27,19 +23,20 @@ pub(super) fn pairs(query: &str) -> impl Iterator<Item = RawPair<'_>> {
     })
 }
 
-pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, NotUtf8> {
+/// The text of a part of a query string; `None` if its bytes, once decoded, are not UTF-8.
+pub(super) fn decode(raw: &str) -> Option<Cow<'_, str>> {
     if !raw.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
-        return Ok(Cow::Borrowed(raw));
+        return Some(Cow::Borrowed(raw));
     }
     // `+` first: a space that stands for itself as `%20` and a plus sign as `%2B` must not be mixed up.
     let spaced: Vec<u8> = raw.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
     let bytes: Vec<u8> = percent_decode(&spaced).collect();
-    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| NotUtf8)
+    String::from_utf8(bytes).map(Cow::Owned).ok()
 }
 
 /// The first pair of a query string whose name or value is not UTF-8, as it is written.
 pub(in crate::http) fn not_utf8(query: &str) -> Option<&str> {
-    let is_text = |pair: &str| pairs(pair).all(|pair| decode(pair.name).and(decode(pair.value)).is_ok());
+    let is_text = |pair: &str| pairs(pair).all(|pair| decode(pair.name).and(decode(pair.value)).is_some());
     query.split('&').find(|pair| !is_text(pair))
 }
 
@@ -50,20 +47,20 @@ mod tests {
     #[test]
     fn decodes_like_a_form() {
         for (raw, expected) in [
-            ("", Ok("")),
-            ("a+b", Ok("a b")),
-            ("a%20b", Ok("a b")),
-            ("a%2Bb", Ok("a+b")),
-            ("%C3%84pfel", Ok("Äpfel")),
-            ("Äpfel", Ok("Äpfel")),
-            ("100%", Ok("100%")),
-            ("%4", Ok("%4")),
-            ("%zz%41", Ok("%zzA")),
-            ("%%41", Ok("%A")),
-            ("%00", Ok("\0")),
-            ("%FF", Err(NotUtf8)),
-            ("%C3", Err(NotUtf8)),
-            ("%ED%A0%80", Err(NotUtf8)),
+            ("", Some("")),
+            ("a+b", Some("a b")),
+            ("a%20b", Some("a b")),
+            ("a%2Bb", Some("a+b")),
+            ("%C3%84pfel", Some("Äpfel")),
+            ("Äpfel", Some("Äpfel")),
+            ("100%", Some("100%")),
+            ("%4", Some("%4")),
+            ("%zz%41", Some("%zzA")),
+            ("%%41", Some("%A")),
+            ("%00", Some("\0")),
+            ("%FF", None),
+            ("%C3", None),
+            ("%ED%A0%80", None),
         ] {
             assert_eq!(decode(raw), expected.map(Cow::Borrowed), "{raw}");
         }

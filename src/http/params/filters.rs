@@ -1,6 +1,7 @@
-//! The parameters that keep the entities in which a field has a value.
+//! The parameters that keep the entities in which a field has a value, or one on one side of another.
 
 use super::{Parameter, ParameterKind, Repetition, value};
+use crate::model::request::RangeBound;
 
 pub(super) const FILTER: Parameter = Parameter {
     name: "filter",
@@ -31,29 +32,80 @@ pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     ..FILTER
 };
 
+/// One of the four ranges: its bound, how it compares in words, and an example.
+macro_rules! range {
+    ($bound:ident, $words:literal, $example:literal) => {
+        Parameter {
+            name: RangeBound::$bound.parameter(),
+            summary: concat!(
+                "A number or string ",
+                $words,
+                " the value; a value in double quotes is text; dot-notation for nested fields; fans out across \
+                 arrays; all must match"
+            ),
+            documentation: concat!(
+                "Keeps the entities in which any value that the path reaches is ",
+                $words,
+                " the value. If the value is a JSON number, numbers are compared by numeric value, exactly. \
+                 Otherwise, or if the value stands in double quotes, strings are compared by code point, with their \
+                 case: `2024-05` is text, and so is `\"5\"`, which is compared as `5`. There are no escapes between \
+                 the quotes, and nothing is trimmed: `+1`, `01` and `NaN` are text. A number never matches a text, \
+                 nor a text a number. Null and booleans never match. `a.b` reaches into objects and, through arrays, \
+                 into every element; different elements may satisfy different filters. Split at the first colon that \
+                 is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters themselves. May be \
+                 repeated: all must match. Applied after `keep_field` and `drop_field`, so that a field which they \
+                 have removed is not found."
+            ),
+            example: Some($example),
+            apply: |value, request| {
+                value::path_value(value).map(|range| request.ranges[RangeBound::$bound as usize].push(range))
+            },
+            ..FILTER
+        }
+    };
+}
+
+pub(super) const FILTER_GT: Parameter = range!(Greater, "greater than", "area:1000");
+
+pub(super) const FILTER_GTE: Parameter = range!(GreaterOrEqual, "greater than or equal to", "name.common:C");
+
+pub(super) const FILTER_LT: Parameter = range!(Less, "less than", "area:500000");
+
+pub(super) const FILTER_LTE: Parameter = range!(LessOrEqual, "less than or equal to", "name.common:\"Z\"");
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::path::Path;
     use crate::model::request::{PathValue, ReadRequest};
 
+    const RANGES: [Parameter; 4] = [FILTER_GT, FILTER_GTE, FILTER_LT, FILTER_LTE];
+
     #[test]
     fn every_occurrence_is_kept_in_order() {
-        let mut request = ReadRequest::default();
-        for parameter in [FILTER, FILTER_CONTAINS] {
-            assert_eq!((parameter.apply)("a.b:One", &mut request), Ok(()));
-            assert_eq!((parameter.apply)("c:", &mut request), Ok(()));
+        let conditions = [("a.b", "\"One\""), ("c", ""), ("a.b", " 1 ")];
+        let (mut request, mut expected) = (ReadRequest::default(), ReadRequest::default());
+        for parameter in [FILTER, FILTER_CONTAINS].into_iter().chain(RANGES) {
+            for (path, value) in conditions {
+                assert_eq!((parameter.apply)(&format!("{path}:{value}"), &mut request), Ok(()));
+            }
         }
-        let condition = |path, value: &str| PathValue { path: Path::parse(path).expect(path), value: value.to_owned() };
-        let conditions = || vec![condition("a.b", "One"), condition("c", "")];
-        let default = ReadRequest::default();
-        assert_eq!(request, ReadRequest { filters: conditions(), filters_contain: conditions(), ..default });
+        let conditions = conditions.map(|(path, value)| {
+            let path = Path::parse(path).expect(path);
+            PathValue { path, value: value.to_owned() }
+        });
+        (expected.filters, expected.filters_contain) = (conditions.to_vec(), conditions.to_vec());
+        for (parameter, bound) in RANGES.into_iter().zip(RangeBound::ALL) {
+            assert_eq!(parameter.name, bound.parameter());
+            expected.ranges[bound as usize] = conditions.to_vec();
+        }
+        assert_eq!(request, expected);
     }
 
     #[test]
     fn refuses_what_has_no_path_or_no_colon() {
         for value in ["", "name", ":x", r"a\:b"] {
-            for parameter in [FILTER, FILTER_CONTAINS] {
+            for parameter in [FILTER, FILTER_CONTAINS].into_iter().chain(RANGES) {
                 assert!((parameter.apply)(value, &mut ReadRequest::default()).is_err(), "{value}");
             }
         }

@@ -15,7 +15,6 @@ mod format;
 mod keywords;
 mod kind;
 mod page;
-mod ranges;
 mod registry;
 mod sort;
 mod unknown;

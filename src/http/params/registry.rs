@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use super::{
     InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
-    ranges, sort,
+    sort,
 };
 use crate::http::error::HttpError;
 use crate::http::text::{quoted, shown};
@@ -37,10 +37,10 @@ pub static PARAMETERS: [Parameter; 27] = [
     fields::DROP_FIELD,
     filters::FILTER,
     filters::FILTER_CONTAINS,
-    ranges::FILTER_GT,
-    ranges::FILTER_GTE,
-    ranges::FILTER_LT,
-    ranges::FILTER_LTE,
+    filters::FILTER_GT,
+    filters::FILTER_GTE,
+    filters::FILTER_LT,
+    filters::FILTER_LTE,
     keywords::KEYWORDS,
     keywords::KEYWORDS_MODE,
     sort::SORT,
@@ -142,8 +142,9 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
     let mut has_nameless = false;
 
     for pair in decode::pairs(query) {
-        let name = decode::decode(pair.name).map_err(|_| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
-        let Ok(value) = decode::decode(pair.value) else {
+        let name =
+            decode::decode(pair.name).ok_or_else(|| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
+        let Some(value) = decode::decode(pair.value) else {
             return Err(ParameterError::ValueNotUtf8 { name: name.into_owned(), raw: pair.value.to_owned() });
         };
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
@@ -168,7 +169,7 @@ pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, V
 pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
     let mut paths = Vec::new();
     for pair in decode::pairs(query) {
-        let (Ok(name), Ok(value)) = (decode::decode(pair.name), decode::decode(pair.value)) else { continue };
+        let (Some(name), Some(value)) = (decode::decode(pair.name), decode::decode(pair.value)) else { continue };
         let mut alone = ReadRequest::default();
         let parameter = PARAMETERS.iter().find(|parameter| parameter.name == name);
         if parameter.is_some_and(|parameter| (parameter.apply)(&value, &mut alone).is_ok()) {
@@ -180,7 +181,8 @@ pub fn paths(query: &str) -> Vec<(&'static str, Path)> {
 
 /// The query string with another `offset`: all else stands where it stood, as it was written.
 pub fn with_offset(query: &str, offset: u64) -> String {
-    let is_offset = |pair: &decode::RawPair<'_>| decode::decode(pair.name).is_ok_and(|name| name == page::OFFSET.name);
+    let is_offset =
+        |pair: &decode::RawPair<'_>| decode::decode(pair.name).is_some_and(|name| name == page::OFFSET.name);
     let own = [page::OFFSET.name, "=", &offset.to_string()].concat();
     let mut written = String::with_capacity(query.len() + own.len() + 1);
     let mut add = |text: &str| {
