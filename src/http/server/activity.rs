@@ -17,13 +17,14 @@
 //! `resilience::limits` fails without it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::ServerLimits;
 use super::requests::Counted;
 
 /// Bytes that a client must take within the time for writing, unless there are fewer.
@@ -31,18 +32,6 @@ pub(super) const WRITE_FLOOR_BYTES: usize = 16 << 10;
 
 /// How long a connection that is released may take to end by itself: the time of a GOAWAY and its answer.
 const RELEASE_PAUSE: Duration = Duration::from_millis(500);
-
-/// How long a connection waits for its client.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    pub head: Duration,
-    /// For what is ready to be taken.
-    pub write_stall: Duration,
-    /// For an answer, from its head to its last byte.
-    pub answer: Duration,
-    /// For a request on an idle connection while the service stops.
-    pub drain_idle: Duration,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
@@ -59,10 +48,14 @@ pub(super) enum Cut {
     Released,
     /// The client did not leave when it was told to.
     Idle,
+    /// The client sent more HTTP/2 frames beside its requests than are taken.
+    Flooding,
 }
 
 pub(super) struct Activity {
-    patience: Patience,
+    limits: Arc<ServerLimits>,
+    /// What the stream of the connection found, so that it has failed: [`Cut::Flooding`] or [`Cut::Stalled`].
+    pub fault: OnceLock<Cut>,
     state: Mutex<State>,
     /// Something is due earlier than was armed for.
     earlier: Notify,
@@ -74,10 +67,6 @@ struct State {
     /// Since when there is none.
     idle_since: Instant,
     http2: bool,
-    /// It sent more frames beside its requests than are taken.
-    flooded: bool,
-    /// It took too few of the bytes that were ready for it, so that writing them has failed.
-    stalled: bool,
     /// Whether something has been read since the last request's head.
     head_begun: bool,
     read_at: Instant,
@@ -126,14 +115,14 @@ impl State {
     }
 
     /// What is due next, and when; may lie in the past.
-    fn next(&self, patience: &Patience) -> Option<(Instant, Due)> {
+    fn next(&self, limits: &ServerLimits) -> Option<(Instant, Due)> {
         let idle = self.requests.is_empty();
         let overdue = self.requests.values().filter_map(|request| request.answering).min();
-        let overdue = overdue.map(|since| (since + patience.answer + patience.write_stall, Due::Cut(Cut::Overdue)));
+        let overdue = overdue.map(|since| (since + limits.answer + limits.write_stall, Due::Cut(Cut::Overdue)));
 
         let waiting = self.waiting_since();
         let taking = !idle && self.requests.values().all(|request| request.answering.is_some());
-        let stalled = waiting.filter(|_| taking).map(|since| (since + patience.write_stall, Due::Cut(Cut::Stalled)));
+        let stalled = waiting.filter(|_| taking).map(|since| (since + limits.write_stall, Due::Cut(Cut::Stalled)));
 
         let released = self.released.filter(|_| waiting.is_some());
         // One that has made no request has nothing to lose.
@@ -143,26 +132,26 @@ impl State {
         let away = match (self.http2, self.told) {
             (false, _) => None,
             (true, None) => {
-                let long_idle = idle.then(|| self.idle_since.max(self.written_at) + patience.head);
+                let long_idle = idle.then(|| self.idle_since.max(self.written_at) + limits.header_read_timeout);
                 let at = [self.draining, self.released, long_idle].into_iter().flatten().min();
                 at.map(|at| (at, Due::GoAway))
             }
             // A client that is there answers, and its connection ends when its last stream does.
             (true, Some(told)) if self.draining.is_some() && self.read_at <= told => {
-                idle.then(|| (told.max(self.idle_since) + patience.drain_idle, Due::Cut(Cut::Idle)))
+                idle.then(|| (told.max(self.idle_since) + limits.drain_idle, Due::Cut(Cut::Idle)))
             }
             (true, Some(told)) => {
                 let since = told.max(self.idle_since).max(self.written_at);
-                idle.then_some((since + patience.write_stall, Due::Cut(Cut::Idle)))
+                idle.then_some((since + limits.write_stall, Due::Cut(Cut::Idle)))
             }
         };
         [overdue, stalled, released, away].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// When an idle HTTP/1.1 connection ends because the service stops.
-    fn drained_at(&self, patience: &Patience) -> Option<Instant> {
+    fn drained_at(&self, limits: &ServerLimits) -> Option<Instant> {
         let draining = self.draining.filter(|_| !self.drained && !self.http2 && self.requests.is_empty())?;
-        Some(draining.max(self.idle_since) + patience.drain_idle)
+        Some(draining.max(self.idle_since) + limits.drain_idle)
     }
 
     fn took(&mut self, bytes: usize, all: bool) {
@@ -181,15 +170,13 @@ impl State {
 }
 
 impl Activity {
-    pub(super) fn new(patience: Patience) -> Arc<Activity> {
+    pub(super) fn new(limits: Arc<ServerLimits>) -> Arc<Activity> {
         let now = Instant::now();
         let state = State {
             begun: 0,
             requests: BTreeMap::new(),
             idle_since: now,
             http2: false,
-            flooded: false,
-            stalled: false,
             head_begun: false,
             read_at: now,
             written_at: now,
@@ -203,7 +190,7 @@ impl Activity {
             armed: None,
             begun_when_armed: 0,
         };
-        Arc::new(Activity { patience, state: Mutex::new(state), earlier: Notify::new() })
+        Arc::new(Activity { limits, fault: OnceLock::new(), state: Mutex::new(state), earlier: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -219,8 +206,8 @@ impl Activity {
     }
 
     fn arm(&self, state: &mut State) {
-        let next = state.next(&self.patience).map(|(at, _)| at);
-        let next = next.into_iter().chain(state.drained_at(&self.patience)).min();
+        let next = state.next(&self.limits).map(|(at, _)| at);
+        let next = next.into_iter().chain(state.drained_at(&self.limits)).min();
         if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
             state.armed = next;
             self.earlier.notify_one();
@@ -235,7 +222,7 @@ impl Activity {
             state.requests.insert(state.begun, Request { waiting: None, answering: None });
             state.begun
         });
-        InFlight { activity: self.clone(), request, counted: None }
+        InFlight { turn: Turn { activity: self.clone(), request }, counted: None }
     }
 
     pub(super) fn read(&self, bytes: usize) {
@@ -249,24 +236,6 @@ impl Activity {
 
     pub(super) fn speaks_http2(&self) {
         self.change(|state| state.http2 = true);
-    }
-
-    /// Takes note of a client that sends more HTTP/2 frames beside its requests than are taken.
-    pub(super) fn floods(&self) {
-        self.lock().flooded = true;
-    }
-
-    pub(super) fn flooded(&self) -> bool {
-        self.lock().flooded
-    }
-
-    /// Takes note of a client that took too few bytes for too long.
-    pub(super) fn stalls(&self) {
-        self.lock().stalled = true;
-    }
-
-    pub(super) fn stalled(&self) -> bool {
-        self.lock().stalled
     }
 
     /// Takes note of bytes written; `all` when the connection took all that was offered.
@@ -313,6 +282,15 @@ impl Activity {
         self.lock().hurried
     }
 
+    /// The activity of a connection that waits very long for its client.
+    #[cfg(test)]
+    pub(super) fn patient() -> Arc<Activity> {
+        let long = Duration::from_secs(600);
+        let limits = ServerLimits::from(&crate::config::Config::default());
+        let times = ServerLimits { header_read_timeout: long, write_stall: long, drain_idle: long, ..limits };
+        Activity::new(Arc::new(times))
+    }
+
     /// The service stops: each answer from now on is the last one of its connection.
     pub(super) fn drain(&self) {
         self.change(|state| {
@@ -333,7 +311,7 @@ impl Activity {
             let armed = {
                 let mut state = self.lock();
                 let now = Instant::now();
-                let next = state.next(&self.patience);
+                let next = state.next(&self.limits);
                 if let Some((at, due)) = next
                     && at <= now
                 {
@@ -342,7 +320,7 @@ impl Activity {
                     }
                     return due;
                 }
-                let drained = state.drained_at(&self.patience);
+                let drained = state.drained_at(&self.limits);
                 if drained.is_some_and(|at| at <= now) {
                     state.drained = true;
                     state.wake_reader();
@@ -352,7 +330,7 @@ impl Activity {
                 // nobody.
                 let in_use = state.begun != state.begun_when_armed;
                 state.begun_when_armed = state.begun;
-                let anyway = in_use.then(|| now + self.patience.write_stall);
+                let anyway = in_use.then(|| now + self.limits.write_stall);
                 state.armed = next.map(|(at, _)| at).into_iter().chain(drained).chain(anyway).min();
                 state.armed
             };
@@ -368,22 +346,12 @@ impl Activity {
 }
 
 pub(super) struct InFlight {
-    activity: Arc<Activity>,
-    request: u64,
-    counted: Option<Counted>,
+    pub turn: Turn,
+    /// Its place among those over HTTP/2.
+    pub counted: Option<Counted>,
 }
 
 impl InFlight {
-    /// With its place among those over HTTP/2.
-    pub(super) fn hold(&mut self, counted: Counted) {
-        self.counted = Some(counted);
-    }
-
-    /// Stands for the request without keeping it in flight.
-    pub(super) fn turn(&self) -> Turn {
-        Turn { activity: self.activity.clone(), request: self.request }
-    }
-
     /// The head of the answer goes out. It is the client's turn, until the body is asked for and has nothing.
     pub(super) fn answers(&self) {
         self.set(|request, now| *request = Request { waiting: Some(now), answering: Some(now) });
@@ -396,7 +364,7 @@ impl InFlight {
 
     /// The client of an HTTP/2 connection has taken bytes of the answer, or does not want them any more.
     pub(super) fn took(&self, bytes: usize) {
-        self.activity.lock().took(bytes, false);
+        self.turn.activity.lock().took(bytes, false);
     }
 
     /// The client has taken all there was.
@@ -405,8 +373,8 @@ impl InFlight {
     }
 
     fn set(&self, set: impl FnOnce(&mut Request, Instant)) {
-        self.activity.change(|state| {
-            if let Some(request) = state.requests.get_mut(&self.request) {
+        self.turn.activity.change(|state| {
+            if let Some(request) = state.requests.get_mut(&self.turn.request) {
                 set(request, Instant::now());
             }
         });
@@ -415,8 +383,8 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.activity.change(|state| {
-            state.requests.remove(&self.request);
+        self.turn.activity.change(|state| {
+            state.requests.remove(&self.turn.request);
             if state.requests.is_empty() {
                 state.idle_since = Instant::now();
                 // Otherwise it has nothing to tell.
@@ -428,7 +396,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Whose turn it is while a handler reads a request's body.
+/// Whose turn it is while a handler reads a request's body. It does not keep the request in flight.
+#[derive(Clone)]
 pub(super) struct Turn {
     activity: Arc<Activity>,
     request: u64,
@@ -461,8 +430,6 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(600);
-
     /// How often a task was woken.
     #[derive(Default)]
     struct Wakes(AtomicUsize);
@@ -475,7 +442,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_on_a_connection_in_use_wake_nobody() {
-        let activity = Activity::new(Patience { head: LONG, write_stall: LONG, answer: LONG, drain_idle: LONG });
+        let activity = Activity::patient();
         let wakes = Arc::new(Wakes::default());
         let waker = waker(wakes.clone());
         let mut context = Context::from_waker(&waker);
@@ -497,9 +464,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_released_connection_is_cut_when_it_becomes_its_clients_turn() {
-        let activity = Activity::new(Patience { head: LONG, write_stall: LONG, answer: LONG, drain_idle: LONG });
+        let activity = Activity::patient();
         let request = activity.begin();
-        let turn = request.turn();
+        let turn = request.turn.clone();
         activity.release();
         let due = tokio::spawn({
             let activity = activity.clone();
@@ -509,7 +476,7 @@ mod tests {
         tokio::time::sleep(2 * RELEASE_PAUSE).await;
         assert!(!due.is_finished());
         turn.set(Some(Instant::now()));
-        let due = tokio::time::timeout(LONG / 20, due).await.expect("it is due");
+        let due = tokio::time::timeout(Duration::from_secs(30), due).await.expect("it is due");
         assert_eq!(due.expect("no panic"), Due::Cut(Cut::Released));
     }
 }

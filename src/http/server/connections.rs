@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::ServerLimits;
-use super::activity::{Activity, Patience};
+use super::activity::Activity;
 use super::requests::{OfClient, Requests};
 use crate::metrics::metrics;
 use crate::service::Client;
@@ -52,16 +52,10 @@ pub(super) fn outside_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }
 
-/// All connections of a server; clones share them.
-#[derive(Clone)]
+/// All connections of a server.
 pub(super) struct Connections {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     requests: Arc<Requests>,
-    limits: ServerLimits,
-    patience: Patience,
+    limits: Arc<ServerLimits>,
     registry: Mutex<Registry>,
     /// Tell those that wait for a place that one has ended: of clients that have few, and of those that have many.
     ended: [Notify; 2],
@@ -110,19 +104,12 @@ pub(super) enum Admission {
 }
 
 impl Connections {
-    pub(super) fn new(limits: ServerLimits, requests: Arc<Requests>) -> Connections {
-        let patience = Patience {
-            head: limits.header_read_timeout,
-            write_stall: limits.write_stall,
-            answer: limits.answer,
-            drain_idle: limits.drain_idle,
-        };
-        let shared = Shared { requests, limits, patience, registry: Mutex::default(), ended: Default::default() };
-        Connections { shared: Arc::new(shared) }
+    pub(super) fn new(limits: Arc<ServerLimits>, requests: Arc<Requests>) -> Arc<Connections> {
+        Arc::new(Connections { requests, limits, registry: Mutex::default(), ended: Default::default() })
     }
 
     /// A place for a connection of this peer, as soon as there is one; `None` when its client has as many as it may.
-    pub(super) async fn wait(&self, peer: IpAddr, is_of_many: bool) -> Option<Place> {
+    pub(super) async fn wait(self: &Arc<Self>, peer: IpAddr, is_of_many: bool) -> Option<Place> {
         loop {
             match self.admit(peer, Instant::now()) {
                 Admission::Admitted(place) => return Some(place),
@@ -135,20 +122,20 @@ impl Connections {
 
     /// Releases a connection on which it is the client's turn, whatever the bounds; whether there was one.
     pub(super) fn release_one(&self) -> bool {
-        let mut registry = self.shared.lock();
+        let mut registry = self.lock();
         let candidate = registry.candidate(Instant::now(), WAITING_AT_LEAST);
         candidate.is_some_and(|(client, id)| registry.release(client, id))
     }
 
     /// Waits until a connection has ended, or for so long.
     pub(super) async fn ended(&self, at_most: Duration, is_of_many: bool) {
-        let _ = timeout(at_most, self.shared.ended[usize::from(is_of_many)].notified()).await;
+        let _ = timeout(at_most, self.ended[usize::from(is_of_many)].notified()).await;
     }
 
-    pub(super) fn admit(&self, peer: IpAddr, now: Instant) -> Admission {
-        let ServerLimits { connections: all, connections_per_client: per_client, .. } = &self.shared.limits;
-        let (client, exempt) = (Client::from(peer), self.shared.limits.trusted_proxies.contain(peer));
-        let mut registry = self.shared.lock();
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Admission {
+        let ServerLimits { connections: all, connections_per_client: per_client, .. } = &*self.limits;
+        let (client, exempt) = (Client::from(peer), self.limits.trusted_proxies.contain(peer));
+        let mut registry = self.lock();
         let held = registry.clients.get(&client);
         let count = held.map_or(0, |held| held.connections.len());
         if *per_client > 0 && !exempt && count >= *per_client {
@@ -170,17 +157,16 @@ impl Connections {
         let id = registry.next;
         registry.next += 1;
         registry.open += 1;
-        let activity = Activity::new(self.shared.patience);
-        let new = || Held { exempt, requests: self.shared.requests.client(), connections: BTreeMap::new() };
+        let activity = Activity::new(self.limits.clone());
+        let new = || Held { exempt, requests: self.requests.client(), connections: BTreeMap::new() };
         let held = registry.clients.entry(client).or_insert_with(new);
         held.exempt = exempt;
         held.connections.insert(id, activity.clone());
         let requests = (!exempt).then(|| held.requests.clone());
-        Admission::Admitted(Place { shared: self.shared.clone(), client, id, activity, requests })
+        metrics().connections.increment(1.0);
+        Admission::Admitted(Place { connections: self.clone(), client, id, activity, requests })
     }
-}
 
-impl Shared {
     fn lock(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,9 +257,9 @@ impl Registry {
     }
 }
 
-/// The place of one connection, until dropped.
+/// The place of one connection, which counts as open until this is dropped.
 pub(super) struct Place {
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     client: Client,
     id: u64,
     pub activity: Arc<Activity>,
@@ -283,7 +269,8 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut registry = self.shared.lock();
+        metrics().connections.decrement(1.0);
+        let mut registry = self.connections.lock();
         if registry.remove(self.client, self.id).is_none() {
             registry.leaving -= 1;
             // So that there are never more entries than connections that leave, but for a few.
@@ -292,7 +279,7 @@ impl Drop for Place {
             }
         }
         drop(registry);
-        self.shared.ended.iter().for_each(Notify::notify_one);
+        self.connections.ended.iter().for_each(Notify::notify_one);
     }
 }
 
@@ -303,24 +290,24 @@ mod tests {
     use super::*;
     use crate::config::{Config, TrustedProxies};
 
-    fn connections(all: usize, per_client: usize) -> Connections {
+    fn connections(all: usize, per_client: usize) -> Arc<Connections> {
         let limits = ServerLimits {
             connections: all,
             connections_per_client: per_client,
             trusted_proxies: TrustedProxies::try_from(vec!["10.0.0.0/8".to_owned()]).expect("a network"),
             ..ServerLimits::from(&Config::default())
         };
-        Connections::new(limits, Requests::new(1))
+        Connections::new(Arc::new(limits), Requests::new(1))
     }
 
     /// What becomes of a connection of the peer, at a time when all others have been there for long or have just come.
-    fn admission(connections: &Connections, peer: &str, later: bool) -> Admission {
+    fn admission(connections: &Arc<Connections>, peer: &str, later: bool) -> Admission {
         let now = Instant::now() + if later { WAITING_AT_LEAST * 2 } else { Duration::ZERO };
         connections.admit(peer.parse().expect(peer), now)
     }
 
     #[track_caller]
-    fn admitted(connections: &Connections, peer: &str, later: bool) -> Place {
+    fn admitted(connections: &Arc<Connections>, peer: &str, later: bool) -> Place {
         match admission(connections, peer, later) {
             Admission::Admitted(place) => place,
             Admission::TooMany => panic!("{peer} has too many"),
@@ -404,7 +391,7 @@ mod tests {
         let _other = admitted(&connections, "192.0.2.2", false);
         let _busy = _other.activity.begin();
         let uploading = place.activity.begin();
-        uploading.turn().set(Some(Instant::now()));
+        uploading.turn.set(Some(Instant::now()));
         let _newcomer = admitted(&connections, "192.0.2.3", true);
         assert!(place.activity.is_leaving());
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -210,9 +211,7 @@ fn drop_new_connections() -> [socket2::SockFilter; 5] {
 /// How many connections the descriptors of the process allow, with as many kept for files as it is likely to need.
 /// `None` where the system does not tell.
 pub(super) fn connections_for_descriptors() -> Option<(usize, usize)> {
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let descriptors = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    let descriptors = descriptors.split_whitespace().next()?.parse().ok()?;
+    let descriptors = usize::try_from(getrlimit(Resource::Nofile).current?).ok()?;
     Some((descriptors, connections_for(descriptors)))
 }
 

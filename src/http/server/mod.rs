@@ -153,9 +153,6 @@ const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Limits are those of the application's configuration, and no more connections than the process has descriptors for.
 /// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
-///
-/// # Errors
-/// [`ServeError::Accept`], when the listener does not work any more.
 pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
     let router = router(app.clone());
     serve_app(app, router, listener, shutdown).await
@@ -348,10 +345,10 @@ async fn over(at: Option<Instant>) {
 
 struct Server {
     router: Router,
-    limits: ServerLimits,
+    limits: Arc<ServerLimits>,
     protocol: Builder<TokioExecutor>,
     requests: Arc<Requests>,
-    connections: Connections,
+    connections: Arc<Connections>,
     /// Connections that have been accepted and wait for a place: of clients that have few, and of those that have many.
     waiting: Arc<Semaphore>,
     many_waiting: Arc<Semaphore>,
@@ -360,6 +357,7 @@ struct Server {
 
 impl Server {
     fn new(router: Router, limits: ServerLimits) -> Server {
+        let limits = Arc::new(limits);
         let too_many = format!(
             "The service has as many connections from your address as it takes: {} (server.connections_per_client). Close \
              some of them, or use those that are open.",
@@ -378,15 +376,8 @@ impl Server {
         let head = Arc::<ParsedHead>::default();
         let (patience, stall) = (limits.header_read_timeout, limits.write_stall);
         let stream = TimedStream::new(stream, patience, stall, activity.clone(), head.clone());
-        let service = ConnectionService {
-            router: self.router.clone(),
-            peer,
-            answer: limits.answer,
-            body_bytes_per_s: limits.body_bytes_per_s,
-            activity,
-            head,
-            requests: place.requests.clone().map(|of_client| (self.requests.clone(), of_client)),
-        };
+        let of_client = place.requests.clone();
+        let service = ConnectionService { server: self.clone(), peer, activity, head, of_client };
         let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
         watched(connection.into_owned(), peer, place, drain).await;
     }
@@ -407,28 +398,11 @@ impl Server {
     }
 }
 
-/// Counts as an open connection until dropped, when its task is cancelled, too.
-struct Open;
-
-impl Open {
-    fn new() -> Open {
-        metrics().connections.increment(1.0);
-        Open
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        metrics().connections.decrement(1.0);
-    }
-}
-
 type Served = Connection<'static, TokioIo<TimedStream>, ConnectionService, TokioExecutor>;
 
 /// Serves a connection to its end, or until something is due that its peer does not do. When the server drains, or
 /// another connection has its place, it ends after the requests in flight.
 async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: watch::Receiver<()>) {
-    let _open = Open::new();
     let activity = &place.activity;
     let mut connection = pin!(connection);
     let mut draining = false;
@@ -436,15 +410,17 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
         tokio::select! {
             biased;
             ended = &mut connection => {
-                if activity.flooded() {
-                    metrics().flooding_connections.increment(1);
-                    // Counted, and no line of the log each: there may be thousands a second.
-                    tracing::debug!(%peer, "cut a connection with more HTTP/2 frames beside requests than are taken");
-                } else if activity.stalled() {
-                    cut_overdue(peer, Cut::Stalled);
-                } else if let Err(error) = ended {
+                match activity.fault.get() {
+                    Some(Cut::Flooding) => {
+                        metrics().flooding_connections.increment(1);
+                        // Counted, and no line of the log each: there may be thousands a second.
+                        tracing::debug!(%peer, "cut a connection with more HTTP/2 frames beside requests than are taken");
+                    }
+                    Some(cut) => cut_overdue(peer, *cut),
                     // The peer's doing, or a body that failed, whose cause is logged where it arose.
-                    tracing::debug!(%peer, cause = %Causes(&*error), "a connection ended early");
+                    None => ended.unwrap_or_else(|error| {
+                        tracing::debug!(%peer, cause = %Causes(&*error), "a connection ended early");
+                    }),
                 }
                 return;
             }
@@ -507,14 +483,12 @@ fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
 /// The router, as seen from one connection: requests carry its peer's address as `ConnectInfo`, and their answers are
 /// timed. What reads the connection is told of each request at once, before more is read.
 struct ConnectionService {
-    router: Router,
+    server: Arc<Server>,
     peer: SocketAddr,
-    answer: Duration,
-    body_bytes_per_s: u64,
     activity: Arc<Activity>,
     head: Arc<ParsedHead>,
-    /// Those in flight over HTTP/2, of all and of the client; `None` for a trusted proxy.
-    requests: Option<(Arc<Requests>, Arc<OfClient>)>,
+    /// The client's requests in flight over HTTP/2; `None` for a trusted proxy.
+    of_client: Option<Arc<OfClient>>,
 }
 
 impl<B> hyper::service::Service<axum::http::Request<B>> for ConnectionService
@@ -527,29 +501,32 @@ where
     type Future = TimedPolls;
 
     fn call(&self, request: axum::http::Request<B>) -> Self::Future {
+        let limit = self.server.limits.answer;
         self.head.request(request.body().size_hint().exact());
         let mut in_flight = self.activity.begin();
         // HTTP/2 has GOAWAY for closing, and many requests on a connection.
         let http2 = request.version() == Version::HTTP_2;
         let mut turns = None;
-        if http2 && let Some((requests, of_client)) = &self.requests {
-            let Some(counted) = requests.admit(of_client, head_bytes(&request)) else {
+        if http2 && let Some(of_client) = &self.of_client {
+            let Some(counted) = self.server.requests.admit(of_client, head_bytes(&request)) else {
                 let response = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], TOO_MANY_REQUESTS);
-                let body = |body| Body::new(TimedBody::new(body, self.answer, None, in_flight, http2));
+                let body = |body| Body::new(TimedBody::new(body, limit, None, in_flight, http2));
                 let response = response.into_response().map(body);
                 return TimedPolls::new(async { Ok(response) });
             };
             turns = Some(of_client.turns.clone());
-            in_flight.hold(counted);
+            in_flight.counted = Some(counted);
         }
         let mut request: Request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(AwaitedBody::new(Box::pin(body), in_flight.turn(), self.body_bytes_per_s)),
+            false => {
+                Body::new(AwaitedBody::new(Box::pin(body), in_flight.turn.clone(), self.server.limits.body_bytes_per_s))
+            }
         });
         request.extensions_mut().insert(ConnectInfo(self.peer));
         host::mark(&mut request);
         let outlives = outlives_its_client(request.method(), request.uri().path());
-        let mut router = self.router.clone();
+        let mut router = self.server.router.clone();
         let answering = match turns {
             None => Either::Left(router.call(request)),
             Some(turns) => Either::Right(async move {
@@ -562,7 +539,7 @@ where
             true => Either::Left(in_its_own_task(answering)),
             false => Either::Right(answering),
         };
-        let (limit, activity) = (self.answer, self.activity.clone());
+        let activity = self.activity.clone();
         TimedPolls::new(async move {
             let mut response = answering.await?;
             if !http2 && activity.is_leaving() {

@@ -15,6 +15,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, BytesMut};
+use percent_encoding::percent_encode_byte;
 use tokio::io::ReadBuf;
 
 /// What the HTTP implementation has made of the last head. Shared by a connection's stream and its service.
@@ -120,9 +121,7 @@ impl RequestLines {
             at += passed;
             match held.get(at) {
                 Some(byte) if self.place == Place::Target => {
-                    let digit = |value: u8| char::from_digit(value.into(), 16).map_or(b'0', |digit| digit as u8);
-                    self.ready
-                        .extend([b'%', digit(byte >> 4), digit(byte & 0xf)].map(|byte| byte.to_ascii_uppercase()));
+                    self.ready.extend_from_slice(percent_encode_byte(*byte).as_bytes());
                     at += 1;
                 }
                 _ => break,

@@ -202,17 +202,15 @@ mod tests {
     use http_body::Body as _;
     use http_body_util::StreamBody;
 
-    use super::super::activity::{Activity, Patience};
+    use super::super::activity::Activity;
     use super::*;
-
-    const LONG: Duration = Duration::from_secs(600);
 
     /// Since when it is the client's turn, after each of these many bytes has come 50 ms after the one before.
     async fn turns(bytes_per_s: u64, came: &[usize]) -> Vec<Option<Instant>> {
-        let activity = Activity::new(Patience { head: LONG, write_stall: LONG, answer: LONG, drain_idle: LONG });
+        let activity = Activity::patient();
         let request = activity.begin();
         let (mut send, receive) = futures::channel::mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(1);
-        let mut body = AwaitedBody::new(StreamBody::new(receive), request.turn(), bytes_per_s);
+        let mut body = AwaitedBody::new(StreamBody::new(receive), request.turn.clone(), bytes_per_s);
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut turns = Vec::new();
         assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());

@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::activity::{Activity, WRITE_FLOOR_BYTES};
+use super::activity::{Activity, Cut, WRITE_FLOOR_BYTES};
 use super::frames::Frames;
 use super::request_lines::{ParsedHead, RequestLines};
 
@@ -87,7 +87,7 @@ impl<S> TimedStream<S> {
         if self.frames.as_mut().is_none_or(|known| known.read(frames)) {
             Ok(())
         } else {
-            self.activity.floods();
+            let _ = self.activity.fault.set(Cut::Flooding);
             Err(io::Error::new(io::ErrorKind::InvalidData, "more HTTP/2 frames beside requests than are taken"))
         }
     }
@@ -136,7 +136,7 @@ impl<S> TimedStream<S> {
                 let write_stall = self.write_stall;
                 let deadline = self.writing.get_or_insert_with(|| Box::pin(sleep(write_stall)));
                 ready!(deadline.as_mut().poll(context));
-                self.activity.stalls();
+                let _ = self.activity.fault.set(Cut::Stalled);
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
         }
@@ -234,7 +234,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-    use super::super::activity::Patience;
     use super::*;
 
     const STALL: Duration = Duration::from_millis(100);
@@ -242,18 +241,13 @@ mod tests {
     /// A stream between two, of which the other side holds back what is written past 1,024 bytes.
     fn stream() -> (TimedStream<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(1_024);
-        (TimedStream::new(ours, STALL, STALL, activity(), Arc::default()), theirs)
-    }
-
-    fn activity() -> Arc<Activity> {
-        let long = Duration::from_secs(60);
-        Activity::new(Patience { head: long, write_stall: long, answer: long, drain_idle: long })
+        (TimedStream::new(ours, STALL, STALL, Activity::patient(), Arc::default()), theirs)
     }
 
     #[tokio::test]
     async fn an_idle_connection_that_is_to_end_gives_what_came_before_its_end() {
         let (ours, mut theirs) = duplex(1_024);
-        let activity = activity();
+        let activity = Activity::patient();
         let mut ours = TimedStream::new(ours, Duration::from_secs(60), STALL, activity.clone(), Arc::default());
         theirs.write_all(b"GET").await.expect("room");
         activity.release();
