@@ -2,110 +2,113 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 
-/// What an answer says about itself; which of them an answer has is said by the answers.
-const HEADERS: [Described; 27] = [
-    Described("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", || json!(100)),
-    Described("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", || json!(99)),
-    Described("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", || json!(1_767_225_600)),
-    Described("X-Dataset-ID", Type::Integer, "The dataset served.", || json!(1)),
-    Described("X-Dataset-Version", Type::String, "The version served, as `vN`.", || json!("v3")),
-    Described("X-Dataset-Alt", Type::Boolean, "Whether the alternate of the version was served.", || json!(false)),
-    Described(
-        "X-Total-Count",
-        Type::Integer,
-        "Entities in the answer, after filters, dedup, sample, offset and limit.",
-        || json!(250),
-    ),
-    Described(
+/// What an answer says about itself: the name, the type, the meaning and an example of each header. Which of them an
+/// answer has is said by the answers.
+const HEADERS: [(&str, Type, &str, &str); 27] = [
+    ("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", "100"),
+    ("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", "99"),
+    ("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", "1767225600"),
+    ("X-Dataset-ID", Type::Integer, "The dataset served.", "1"),
+    ("X-Dataset-Version", Type::String, "The version served, as `vN`.", "v3"),
+    ("X-Dataset-Alt", Type::Boolean, "Whether the alternate of the version was served.", "false"),
+    ("X-Total-Count", Type::Integer, "Entities in the answer, after filters, dedup, sample, offset and limit.", "250"),
+    (
         "X-Total-Matches",
         Type::Integer,
         "With `total=true`: entities after filters, keywords and dedup, before sample, offset and limit.",
-        || json!(1_250),
+        "1250",
     ),
-    Described(
+    (
         "Link",
         Type::String,
         "The pages beside this one (RFC 8288): `next` when this one is full, `prev` when `offset` is not 0.",
-        || json!("<https://data.example.org/api/1/world-countries/v3/?limit=100&offset=100>; rel=\"next\""),
+        "<https://data.example.org/api/1/world-countries/v3/?limit=100&offset=100>; rel=\"next\"",
     ),
-    Described(
+    (
         "X-Unknown-Parameters",
         Type::String,
         "Parameters of the request that do not exist and were ignored: percent-encoded, separated by commas.",
-        || json!("lmit"),
+        "lmit",
     ),
-    Described(
+    (
         "X-Unknown-Fields",
         Type::String,
         "Paths that the request names and that no entity of the version has, or that an earlier step has taken from all of \
          them: percent-encoded, separated by commas.",
-        || json!("nmae"),
+        "nmae",
     ),
-    Described("X-Request-Id", Type::String, "Names the request in the service's log.", || json!("00c0ffee00c0ffee")),
-    Described(
+    ("X-Request-Id", Type::String, "Names the request in the service's log.", "00c0ffee00c0ffee"),
+    (
         "X-Alternate",
         Type::String,
         "`true` if the version has an alternate, else `false`: positions of edits count in the alternate.",
-        || json!("false"),
+        "false",
     ),
-    Described("ETag", Type::String, "Names this very answer, for `If-None-Match` and `If-Range`.", || {
-        json!("\"8f14e45fceea167a\"")
-    }),
-    Described(
+    ("ETag", Type::String, "Names this very answer, for `If-None-Match` and `If-Range`.", "\"8f14e45fceea167a\""),
+    (
         "Cache-Control",
         Type::String,
         "Most answers may be stored and must be revalidated, those from private datasets only by the client itself; errors and \
          what `sample` chose without `seed` may not be stored.",
-        || json!("public, no-cache"),
+        "public, no-cache",
     ),
-    Described("Vary", Type::String, "The request headers that the answer depends on.", || json!("Accept-Encoding")),
-    Described(
+    ("Vary", Type::String, "The request headers that the answer depends on.", "Accept-Encoding"),
+    (
         "Content-Encoding",
         Type::String,
         "How the body is compressed, as `Accept-Encoding` asks: `zstd`, `br` or `gzip`.",
-        || json!("zstd"),
+        "zstd",
     ),
-    Described("Content-Disposition", Type::String, "The file name of a table (csv, tsv, parquet).", || {
-        json!("attachment; filename=\"world-countries-v1.csv\"")
-    }),
-    Described("Accept-Ranges", Type::String, "`bytes` where `Range` is heeded: for parquet.", || json!("bytes")),
-    Described("Content-Range", Type::String, "Which bytes the body holds; on 416, how many there are.", || {
-        json!("bytes 0-1023/146515")
-    }),
-    Described("Retry-After", Type::Integer, "Seconds to wait before the next request.", || json!(42)),
-    Described("WWW-Authenticate", Type::String, "The scheme to authenticate with.", || json!("Bearer")),
-    Described("Set-Cookie", Type::String, "The session's id, or that there is none any more.", || {
-        let id = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-        json!(format!("strata_session={id}; HttpOnly; SameSite=Lax; Path=/; Max-Age=7776000"))
-    }),
-    Described("Referrer-Policy", Type::String, "`no-referrer`: the URL holds a secret.", || json!("no-referrer")),
-    Described("Allow", Type::String, "The methods that the path takes.", || json!("GET")),
-    Described(
+    (
+        "Content-Disposition",
+        Type::String,
+        "The file name of a table (csv, tsv, parquet).",
+        "attachment; filename=\"world-countries-v1.csv\"",
+    ),
+    ("Accept-Ranges", Type::String, "`bytes` where `Range` is heeded: for parquet.", "bytes"),
+    ("Content-Range", Type::String, "Which bytes the body holds; on 416, how many there are.", "bytes 0-1023/146515"),
+    ("Retry-After", Type::Integer, "Seconds to wait before the next request.", "42"),
+    ("WWW-Authenticate", Type::String, "The scheme to authenticate with.", "Bearer"),
+    (
+        "Set-Cookie",
+        Type::String,
+        "The session's id, or that there is none any more.",
+        "strata_session=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff; HttpOnly; SameSite=Lax; Path=/; \
+         Max-Age=7776000",
+    ),
+    ("Referrer-Policy", Type::String, "`no-referrer`: the URL holds a secret.", "no-referrer"),
+    ("Allow", Type::String, "The methods that the path takes.", "GET"),
+    (
         "Access-Control-Allow-Origin",
         Type::String,
         "`*`: scripts of any origin may read the answer. Not for private datasets.",
-        || json!("*"),
+        "*",
     ),
-    Described("Access-Control-Expose-Headers", Type::String, "The headers that such scripts may read.", || {
-        json!("X-Dataset-Version, X-Total-Count")
-    }),
+    (
+        "Access-Control-Expose-Headers",
+        Type::String,
+        "The headers that such scripts may read.",
+        "X-Dataset-Version, X-Total-Count",
+    ),
 ];
-
-struct Described(&'static str, Type, &'static str, fn() -> Value);
 
 /// The components that [`with`] refers to.
 pub(in crate::http) fn shared() -> BTreeMap<String, RefOr<Header>> {
     HEADERS
         .into_iter()
-        .map(|Described(name, value_type, description, example)| {
+        .map(|(name, value_type, description, example)| {
+            let example = match value_type {
+                Type::String => Value::from(example),
+                _ => example.parse().unwrap_or_default(),
+            };
             let header = HeaderBuilder::new()
                 .schema(Some(ObjectBuilder::new().schema_type(value_type).build()))
                 .description(Some(description))
-                .example(Some(example()))
+                .example(Some(example))
                 .build();
             (name.to_owned(), RefOr::T(header))
         })

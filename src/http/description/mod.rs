@@ -11,19 +11,10 @@ pub(in crate::http) mod responses;
 
 use serde_json::Value;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
-use utoipa::openapi::tag::Tag;
-use utoipa::openapi::{Components, Content, ContentBuilder, ObjectBuilder, Paths, RefOr, Required, Schema, Type};
+use utoipa::openapi::{Content, ContentBuilder, ObjectBuilder, RefOr, Required, Schema, Type};
 
 /// The content type of texts: of every error, too.
 pub(in crate::http) const TEXT: &str = "text/plain; charset=utf-8";
-
-pub(in crate::http) struct Section {
-    /// Under which names tools show them, in this order. Every operation of the section carries one of them.
-    pub tags: Vec<Tag>,
-    pub paths: Paths,
-    /// What they refer to. Names are unique over all sections.
-    pub components: Components,
-}
 
 /// A body that is any text, perhaps with an example.
 pub(in crate::http) fn text(example: Option<&str>) -> Content {

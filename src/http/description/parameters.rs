@@ -19,9 +19,8 @@ pub(in crate::http) fn described(parameter: &Parameter) -> Described {
     .build()
 }
 
-/// What its values are in JSON, with its default.
-///
-/// What may repeat is an array: one that repeats the parameter for each item (`explode`), or one comma-separated list.
+/// What its values are in JSON, with its default. What may repeat is an array: one that repeats the parameter for each
+/// item (`explode`), or one comma-separated list.
 pub(in crate::http) fn schema(parameter: &Parameter) -> RefOr<Schema> {
     let kind = parameter.kind;
     match parameter.repetition {

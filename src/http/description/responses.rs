@@ -43,7 +43,7 @@ impl ErrorAnswer {
 /// The headers of most errors of reads.
 const READ: &[&[&str]] = &[RATE, &["X-Unknown-Parameters"]];
 
-const ERRORS: [ErrorAnswer; 12] = [
+pub(in crate::http) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer::new(400, "BadRequest", READ)
         .when(
             "The path is not that of a read; or a parameter has a value that is not valid, or is given twice: \
@@ -102,9 +102,13 @@ pub(in crate::http) fn shared() -> impl Iterator<Item = (&'static str, Response)
     ERRORS.iter().map(|error| error.described(&[EVERY, CORS, &["Cache-Control"]]))
 }
 
-/// The operation with these error answers, and none with a status that is not in the list of all.
-pub(in crate::http) fn with_errors(operation: OperationBuilder, statuses: &[u16]) -> OperationBuilder {
-    let errors = ERRORS.iter().filter(|error| statuses.contains(&error.status));
+/// The operation with the error answers of these statuses, as far as they are among those that are described.
+pub(in crate::http) fn with_errors(
+    operation: OperationBuilder,
+    described: &[ErrorAnswer],
+    statuses: &[u16],
+) -> OperationBuilder {
+    let errors = described.iter().filter(|error| statuses.contains(&error.status));
     errors.fold(operation, |operation, error| {
         operation.response(error.status.to_string(), Ref::from_response_name(error.component))
     })

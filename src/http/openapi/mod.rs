@@ -23,10 +23,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use sha2::{Digest, Sha256};
-use utoipa::openapi::{
-    ComponentsBuilder, Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem,
-    Paths, Server, Type,
-};
+use utoipa::openapi::{Content, ContentBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Server, Type};
 
 use super::description::headers::{CACHING, CORS};
 use super::description::{headers, responses, typed};
@@ -58,30 +55,16 @@ fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
 }
 
 fn document() -> OpenApi {
-    let mut components = ComponentsBuilder::new().responses_from_iter(responses::shared()).build();
-    components.headers = headers::shared();
-    let mut paths = Paths::new();
-    let mut tags = Vec::new();
     // In the order in which tools show them.
-    for section in [read::section(), operations::section(endpoints())] {
-        tags.extend(section.tags);
-        paths.merge(section.paths);
-        components.schemas.extend(section.components.schemas);
-        components.parameters.extend(section.components.parameters);
-        components.responses.extend(section.components.responses);
-        components.headers.extend(section.components.headers);
-        components.request_bodies.extend(section.components.request_bodies);
-        components.security_schemes.extend(section.components.security_schemes);
-    }
-    OpenApiBuilder::new()
-        .info(info())
-        // Relative to where the document was fetched, whatever stands in front of the service.
-        .servers(Some([Server::new("/")]))
-        .paths(paths)
-        .components(Some(components))
-        .security(Some(read::security()))
-        .tags(Some(tags))
-        .build()
+    let mut document = read::section().merge_from(operations::section(endpoints()));
+    document.info = info();
+    // Relative to where the document was fetched, whatever stands in front of the service.
+    document.servers = Some(vec![Server::new("/")]);
+    let components = document.components.get_or_insert_default();
+    components.headers = headers::shared();
+    let shared = responses::shared().map(|(name, response)| (name.to_owned(), response.into()));
+    components.responses.extend(shared);
+    document
 }
 
 fn info() -> Info {

@@ -7,15 +7,15 @@ use utoipa::openapi::security::{
 };
 use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, HttpMethod, PathItem, PathsBuilder, Ref, RefOr, Required, ResponseBuilder,
-    Schema, Type,
+    ComponentsBuilder, ContentBuilder, HttpMethod, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, RefOr,
+    Required, ResponseBuilder, Schema, Type,
 };
 
 use super::errors::ERRORS;
 use super::schemas::{body, schema};
 use crate::http::description::headers::{self, CORS, EVERY, RATE};
-use crate::http::description::responses::with_errors;
-use crate::http::description::{self, Section, typed};
+use crate::http::description::responses::{self, with_errors};
+use crate::http::description::{self, typed};
 use crate::http::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
 use crate::http::management::SESSION_COOKIE;
 use crate::http::params::PARAMETERS;
@@ -23,8 +23,8 @@ use crate::http::params::PARAMETERS;
 const SESSION: &str = "session";
 const API_TOKEN: &str = "apiToken";
 
-/// Endpoints, and what several of them refer to.
-pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Section {
+/// Endpoints, and what several of them refer to. Names of components are unique in the whole document.
+pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> OpenApi {
     let (mut paths, mut components) = (PathsBuilder::new(), components());
     for endpoint in endpoints {
         for (method, id) in endpoint.operations() {
@@ -35,7 +35,8 @@ pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Sec
             components = components.schema(name, schema);
         }
     }
-    Section { tags: Group::ALL.map(tag).to_vec(), paths: paths.build(), components: components.build() }
+    let tags = Group::ALL.map(tag);
+    OpenApiBuilder::new().paths(paths).components(Some(components.build())).tags(Some(tags)).build()
 }
 
 /// Whether a record has a member only where it says something.
@@ -88,15 +89,8 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
         let not_modified = ResponseBuilder::new().description(about);
         described = described.response("304", with_headers(endpoint, not_modified));
     }
-    let described = with_errors(described, &shared_errors(endpoint));
-    let errors = own_errors(endpoint, method);
-    ERRORS
-        .iter()
-        .filter(|error| errors.contains(&error.status))
-        .fold(described, |described, error| {
-            described.response(error.status.to_string(), Ref::from_response_name(error.component))
-        })
-        .build()
+    let described = with_errors(described, responses::ERRORS, &shared_errors(endpoint));
+    with_errors(described, ERRORS, &own_errors(endpoint, method)).build()
 }
 
 fn answer(endpoint: &Endpoint) -> ResponseBuilder {

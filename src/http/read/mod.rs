@@ -26,7 +26,7 @@ mod operations;
 pub mod path;
 pub(super) mod rate;
 
-pub(super) use operations::{section, security};
+pub(super) use operations::section;
 
 use std::sync::Arc;
 

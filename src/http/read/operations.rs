@@ -8,11 +8,11 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, OneOfBuilder,
-    PathItem, PathsBuilder, Ref, Response, ResponseBuilder, Schema, Type,
+    OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, Response, ResponseBuilder, Schema, Type,
 };
 
 use crate::http::description::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
-use crate::http::description::{Section, parameter, parameters, responses, text, typed};
+use crate::http::description::{parameter, parameters, responses, text, typed};
 use crate::http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
 use crate::model::request::Format;
 
@@ -28,23 +28,17 @@ const COMMON: &[&[&str]] = &[EVERY, RATE, DATASET, CACHING, CORS, &["X-Unknown-P
 /// What tells of the entities of an answer.
 const PAGE: &[&str] = &["X-Total-Count", "X-Total-Matches", "X-Unknown-Fields", "Link"];
 
-/// How a read authenticates, which is the default of the document: nothing, or the key. Generators of clients take what
-/// an operation itself says for something that it needs.
-pub(in crate::http) fn security() -> [SecurityRequirement; 2] {
-    [SecurityRequirement::default(), SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new())]
-}
-
-pub(in crate::http) fn section() -> Section {
+pub(in crate::http) fn section() -> OpenApi {
+    // How a read authenticates, which is the default of the document: nothing, or the key. Generators of clients take
+    // what an operation itself says for something that it needs.
+    let security = [SecurityRequirement::default(), SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new())];
     let version = "The version of the dataset";
     let alternate = "The alternate of the version, as with `alt=true`; 404 when it has none";
-    Section {
-        tags: vec![TagBuilder::new().name(TAG).description(Some("The entities of versions")).build()],
-        paths: PathsBuilder::new()
-            .path("/api/{dataset_id}/{name_slug}/{version}/", operation("readDataset", version))
-            .path("/api/{dataset_id}/{name_slug}/{version}/alt/", operation("readAlternate", alternate))
-            .build(),
-        components: components(),
-    }
+    let paths = PathsBuilder::new()
+        .path("/api/{dataset_id}/{name_slug}/{version}/", operation("readDataset", version))
+        .path("/api/{dataset_id}/{name_slug}/{version}/alt/", operation("readAlternate", alternate));
+    let tag = TagBuilder::new().name(TAG).description(Some("The entities of versions")).build();
+    OpenApiBuilder::new().paths(paths).components(Some(components())).security(Some(security)).tags(Some([tag])).build()
 }
 
 fn operation(id: &str, summary: &str) -> PathItem {
@@ -70,7 +64,7 @@ fn operation(id: &str, summary: &str) -> PathItem {
         .response("200", Ref::from_response_name("Entities"))
         .response("206", Ref::from_response_name("Part"))
         .response("304", Ref::from_response_name("NotModified"));
-    let operation: Operation = responses::with_errors(operation, ERRORS).build();
+    let operation: Operation = responses::with_errors(operation, responses::ERRORS, ERRORS).build();
     PathItem::new(HttpMethod::Get, operation)
 }
 
