@@ -1,5 +1,7 @@
 //! The routes that the modules offer, and the layers around them.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::MatchedPath;
 use axum::http::header::ACCEPT;
@@ -34,7 +36,7 @@ pub fn router(app: App) -> Router {
 /// The operations and these pages as one tower service. Pages have the same layers around them. A process without the
 /// role for requests tells only how it is.
 pub fn with_pages(app: App, pages: Pages) -> Router {
-    let layers = Layers::from(app.config());
+    let layers = Arc::new(Layers::from(app.config()));
     let watched = endpoint::routes([&health::HEALTH, &health::READINESS, &metrics::METRICS].into_iter());
     if !app.config().server.roles.include(Role::Http) {
         let routes = watched.fallback(async || HttpError::NotServed);
@@ -45,28 +47,23 @@ pub fn with_pages(app: App, pages: Pages) -> Router {
     let routes = modules.into_iter().fold(pages.routes, Router::merge);
     let routes = routes.layer(from_fn_with_state(app.clone(), large_responses::charged)).merge(read::routes());
     let routes = routes.with_state(app.clone());
-    let routes = match pages.unknown {
-        None => unserved(routes),
-        Some(page) => {
-            let told = move |app: App, head: Parts, error: HttpError| async move {
-                // Programs read the text.
-                match matches!(head.method, Method::GET | Method::HEAD) && asks_for_html(&head.headers) {
-                    true => page(app, head, error).await,
-                    false => error.into_response(),
-                }
-            };
-            let (of_path, of_method) = (app.clone(), app);
-            routes
-                .fallback(move |head: Parts| {
-                    let error = unknown_path(&head.uri);
-                    told(of_path.clone(), head, error)
-                })
-                .method_not_allowed_fallback(move |path: Option<MatchedPath>, head: Parts| {
-                    let app = of_method.clone();
-                    async move { told(app, head, wrong_method(path).await).await }
-                })
+    let Some(page) = pages.unknown else { return layered(unserved(routes), layers) };
+    let told = move |app: App, head: Parts, error: HttpError| async move {
+        // Programs read the text.
+        match matches!(head.method, Method::GET | Method::HEAD) && asks_for_html(&head.headers) {
+            true => page(app, head, error).await,
+            false => error.into_response(),
         }
     };
+    let (of_path, of_method) = (app.clone(), app);
+    let routes = routes
+        .fallback(async move |head: Parts| {
+            let error = unknown_path(&head.uri);
+            told(of_path.clone(), head, error).await
+        })
+        .method_not_allowed_fallback(async move |path: Option<MatchedPath>, head: Parts| {
+            told(of_method.clone(), head, wrong_method(path).await).await
+        });
     layered(routes, layers)
 }
 
@@ -78,7 +75,7 @@ fn asks_for_html(headers: &HeaderMap) -> bool {
 
 /// Adds to the routes: answers for unknown paths and methods, and the layers.
 pub fn around(routes: Router) -> Router {
-    layered(unserved(routes), Layers::from(&Config::default()))
+    layered(unserved(routes), Arc::new(Layers::from(&Config::default())))
 }
 
 fn unserved(routes: Router) -> Router {
@@ -92,7 +89,7 @@ fn unknown_path(uri: &Uri) -> HttpError {
     }
 }
 
-fn layered(routes: Router, layers: Layers) -> Router {
+fn layered(routes: Router, layers: Arc<Layers>) -> Router {
     routes.layer(from_fn_with_state(layers, layers::around))
 }
 

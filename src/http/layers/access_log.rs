@@ -19,7 +19,7 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
-use crate::config::TrustedProxies;
+use super::Layers;
 use crate::http::error::ServerFailure;
 use crate::http::headers::client_ip::client_address;
 use crate::metrics::metrics;
@@ -48,21 +48,11 @@ const SLOW_CHARACTERS: usize = 4_000;
 
 const PING: &str = "/ping/";
 
-#[derive(Clone, Debug)]
-pub(in crate::http) struct LogOptions {
-    /// After how long a request is slow, if it can be.
-    pub slow_after: Option<Duration>,
-    pub trusted_proxies: TrustedProxies,
-}
-
-pub(super) async fn recorded<F>(
-    options: &LogOptions,
+pub(super) async fn recorded(
+    layers: &Layers,
     mut request: Request,
-    handle: impl FnOnce(Request) -> F,
-) -> Response
-where
-    F: Future<Output = Response>,
-{
+    handle: impl AsyncFnOnce(Request) -> Response,
+) -> Response {
     let request_id = RequestId(Arc::from(format!("{:016x}", rand::random::<u64>())));
     request.extensions_mut().insert(request_id.clone());
     let span = tracing::info_span!("request", id = &*request_id.0);
@@ -76,12 +66,12 @@ where
         route: route(&request),
         format: "none",
         peer,
-        client: peer.map(|peer| client_address(peer.ip(), request.headers(), &options.trusted_proxies)),
+        client: peer.map(|peer| client_address(peer.ip(), request.headers(), &layers.trusted_proxies)),
         status: None,
         bytes: 0,
         length: None,
         whole: false,
-        slow: options.slow_after.map(|after| Slow {
+        slow: layers.slow_after.map(|after| Slow {
             after,
             query: request.uri().query().unwrap_or_default().to_owned(),
             log_context: log_context.clone(),

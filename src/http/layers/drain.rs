@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
@@ -20,12 +19,7 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
-/// How much of a refused request's body is read, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::http) struct DrainLimits {
-    pub bytes: u64,
-    pub time: Duration,
-}
+use super::Layers;
 
 /// The reader of the request's body: the handler, and after it this layer.
 #[derive(Clone)]
@@ -59,24 +53,18 @@ impl HttpBody for SharedBody {
     }
 }
 
-pub(super) async fn refused_bodies<F>(
-    limits: DrainLimits,
+pub(super) async fn refused_bodies(
+    layers: &Layers,
     request: Request,
-    handle: impl FnOnce(Request) -> F,
-) -> Response
-where
-    F: Future<Output = Response>,
-{
+    handle: impl AsyncFnOnce(Request) -> Response,
+) -> Response {
     if request.body().is_end_stream() {
         return handle(request).await;
     }
-    Box::pin(drained(limits, request, handle)).await
+    Box::pin(drained(layers, request, handle)).await
 }
 
-async fn drained<F>(limits: DrainLimits, request: Request, handle: impl FnOnce(Request) -> F) -> Response
-where
-    F: Future<Output = Response>,
-{
+async fn drained(layers: &Layers, request: Request, handle: impl AsyncFnOnce(Request) -> Response) -> Response {
     let awaits_continue = request.headers().contains_key(EXPECT);
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let (head, body) = request.into_parts();
@@ -84,7 +72,7 @@ where
     if is_read {
         // Nobody wants it. Before the answer, which holds what others wait for.
         if !awaits_continue {
-            let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
+            drain(body, layers).await;
         }
         return handle(Request::from_parts(head, Body::empty())).await;
     }
@@ -99,21 +87,23 @@ where
     // A handler that succeeds has read its body to the end, or has no use for one.
     if (is_refusal || !was_read) && (was_read || !awaits_continue) {
         // Too slow, too long or broken off: the answer is tried all the same.
-        let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
+        drain(body, layers).await;
     }
     response
 }
 
-/// Reads a body to its end, unless it is longer.
-async fn drain(mut body: SharedBody, limit: u64) {
-    let mut left = limit;
-    while body.size_hint().lower() <= left {
-        match body.frame().await {
-            Some(Ok(frame)) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64),
-            Some(Err(_)) | None => return,
+/// Reads a body to its end, unless it is longer or takes longer than it may.
+async fn drain(mut body: SharedBody, layers: &Layers) {
+    let mut left = layers.refused_body_bytes;
+    let reading = async {
+        while body.size_hint().lower() <= left
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
+            if left == 0 {
+                return;
+            }
         }
-        if left == 0 {
-            return;
-        }
-    }
+    };
+    let _ = tokio::time::timeout(layers.refused_body_time, reading).await;
 }

@@ -19,10 +19,7 @@ pub(in crate::http) fn mark(request: &mut Request) {
     }
 }
 
-pub(super) async fn refuse_wrong<F>(request: Request, handle: impl FnOnce(Request) -> F) -> Response
-where
-    F: Future<Output = Response>,
-{
+pub(super) async fn refuse_wrong(request: Request, handle: impl AsyncFnOnce(Request) -> Response) -> Response {
     match request.extensions().get::<Wrong>() {
         Some(Wrong) => HttpError::Host.into_response(),
         None => handle(request).await,

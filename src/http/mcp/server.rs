@@ -18,7 +18,8 @@ use super::Caller;
 use super::tool::{Tool, ToolError, ToolResult};
 use super::tools;
 use crate::http::error::CallError;
-use crate::http::layers::panics;
+use crate::http::layers::caught;
+use crate::http::management::Fields;
 use crate::http::text::quoted;
 use crate::metrics::metrics;
 
@@ -138,7 +139,7 @@ async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> ToolResult
         Some(log_context) => future::Either::Left(log_context.clone().scope(running)),
         None => future::Either::Right(running),
     };
-    panics::caught(running).instrument(caller.span.clone()).await?
+    caught(running).instrument(caller.span.clone()).await?
 }
 
 fn result(tool: &Tool, caller: &Caller, called: ToolResult) -> CallToolResult {
