@@ -2,7 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, future};
+use futures::{StreamExt, TryStreamExt, future};
 
 use super::error::{HttpError, log_read_error};
 use crate::service::ReadError;
@@ -12,29 +12,13 @@ use crate::service::ReadError;
 /// Waits for its first bytes, so that a file that cannot be read at all is still an error with a status. A failure
 /// after them is logged and ends the body with an error, on which the HTTP implementation cuts the connection: a cut
 /// body never looks whole.
-pub(super) async fn streamed(mut chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
-    Ok(match first_bytes(&mut chunks).await {
-        None => Body::empty(),
-        Some(Err(error)) => return Err(HttpError::Read(error)),
-        Some(Ok(first)) => {
-            let rest = chunks.inspect(|chunk| {
-                if let Err(error) = chunk {
-                    log_read_error(error);
-                }
-            });
-            Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest))
-        }
-    })
-}
-
-/// The first chunk that holds anything.
-async fn first_bytes(
-    chunks: &mut (impl stream::Stream<Item = Result<Bytes, ReadError>> + Unpin),
-) -> Option<Result<Bytes, ReadError>> {
-    loop {
-        match chunks.next().await {
-            Some(Ok(chunk)) if chunk.is_empty() => {}
-            other => return other,
+pub(super) async fn streamed(chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
+    let mut chunks = chunks.try_filter(|chunk| future::ready(!chunk.is_empty()));
+    match chunks.try_next().await? {
+        None => Ok(Body::empty()),
+        Some(first) => {
+            let rest = chunks.inspect_err(log_read_error);
+            Ok(Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest)))
         }
     }
 }
