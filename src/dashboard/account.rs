@@ -157,7 +157,7 @@ struct Said {
 
 async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let (app, user, now) = (&visit.app, visit.user()?, Utc::now());
-    let current = visit.visitor.session().map(|id| id.expose());
+    let current = visit.visitor.session.as_ref().map(|id| id.expose());
     let sessions = app.sessions().list(&user, current).await?;
     let tokens = app.accounts().tokens(&user).await?;
     let page = AccountPage {
@@ -318,7 +318,7 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
                 let problem = "it is not the new password above. Nothing was changed".to_owned();
                 return Err(ManageError::Invalid { field: "again", problem }.into());
             }
-            let current = visit.visitor.session().map(|id| id.expose());
+            let current = visit.visitor.session.as_ref().map(|id| id.expose());
             let (client, old, new) = (visit.visitor.client, field("old"), field("new"));
             app.logins().change_password(client, &user, old, new, current).await?;
         }

@@ -48,14 +48,13 @@ pub(super) async fn form(visit: Visit) -> Response {
 
 pub(super) async fn sign_in(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     // A page that signs its visitor in as somebody else would see what the visitor does.
-    visit::check_origin(&visit.app, &visit.head)?;
-    let fields = visit::form(&visit.app, visit.visitor.holder(), &visit.head.headers, body).await?;
+    let (fields, _) = visit.fields_within(body, FORM_BYTES).await?;
     let fields = Query::from_iter(fields);
     let field = |name| fields.first(name).unwrap_or_default();
     let next = next(fields.first(NEXT));
     let credentials = (field("email"), field("password"));
     match visit::sign_in(&visit.app, &visit.head, credentials, &mut visit.headers).await {
-        Ok(()) => Ok(Reply::SeeOther(next)),
+        Ok(_) => Ok(Reply::SeeOther(next)),
         Err(
             error @ HttpError::Manage(
                 ManageError::WrongCredentials | ManageError::TooManyLogins { .. } | ManageError::LoginsBusy,

@@ -208,7 +208,7 @@ impl Visit {
             style: assets::STYLE.path(),
             script: assets::ISLAND.path(),
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),
-            token: self.visitor.session().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
+            token: self.visitor.session.as_ref().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
             sign_in,
             ignored: self.ignored.as_deref().map(Sentence::new),
         }
@@ -223,7 +223,7 @@ impl Visit {
     ) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
         visit::check_origin(&self.app, &self.head)?;
         let (holder, headers) = (self.visitor.holder(), &self.head.headers);
-        visit::form_within(&self.app, holder, headers, body, limit_bytes).await
+        visit::form(&self.app, holder, headers, body, limit_bytes).await
     }
 
     /// Checks that a page of this session has made a form; 403 for any other.
@@ -236,7 +236,7 @@ impl Visit {
 
     /// Whether a page of this session has made a form with this token.
     pub(super) fn is_token(&self, token: &str) -> bool {
-        self.visitor.session().is_some_and(|session| forms::is_token(session, token))
+        self.visitor.session.as_ref().is_some_and(|session| forms::is_token(session, token))
     }
 
     pub(super) async fn respond(mut self, page: impl AsyncFnOnce(&mut Visit) -> Result<Reply, HttpError>) -> Response {

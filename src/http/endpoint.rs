@@ -3,8 +3,8 @@
 //! Router, OpenAPI document and the check of names read the same value, which stands beside the handler. So a field
 //! that is added there is taken, documented and suggested at once.
 
-use axum::Router;
 use axum::routing::{MethodFilter, MethodRouter};
+use axum::{Extension, Router};
 use serde_json::Value;
 use utoipa::openapi::{Content, HttpMethod, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -251,8 +251,11 @@ impl Endpoint {
     }
 }
 
+/// The routes of endpoints. Each request carries its endpoint, for the extraction of its fields.
 pub(super) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<App> {
-    endpoints.fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, (endpoint.handler)(endpoint.filter)))
+    endpoints.fold(Router::new(), |routes, endpoint| {
+        routes.route(endpoint.path, (endpoint.handler)(endpoint.filter).layer(Extension(endpoint)))
+    })
 }
 
 pub(super) fn names(fields: &[Field]) -> Vec<&'static str> {

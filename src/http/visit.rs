@@ -6,13 +6,11 @@ mod upload;
 
 pub(crate) use upload::{File, Part, Upload};
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 
 use super::error::{CallError, HttpError, ServerFailure};
 pub(crate) use super::headers::base_url::BaseUrl;
@@ -20,15 +18,15 @@ use super::headers::base_url::has_foreign_origin;
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
 pub(crate) use super::management::DiffCall;
+pub(crate) use super::management::sessions::sign_in;
 use super::management::{self, body, sessions};
-use super::read::{self, rate};
+pub(crate) use super::read::download;
+pub(crate) use super::read::rate::admit as count;
 use super::{params, text};
-use crate::model::limits;
-use crate::model::request::ReadRequest;
 use crate::model::secret::Secret;
 use crate::model::text::with_names;
 use crate::model::user::User;
-use crate::service::{Admitted, App, BodyRoom, Bucket, Client, Holder};
+use crate::service::{App, BodyRoom, Client, Holder};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -37,7 +35,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(crate) struct Visitor {
     pub(crate) client: Client,
     pub(crate) user: Option<User>,
-    session: Option<Secret>,
+    /// The id of the session by which the user is known.
+    pub(crate) session: Option<Secret>,
 }
 
 impl Visitor {
@@ -53,22 +52,9 @@ impl Visitor {
         Ok(Visitor { client, user, session })
     }
 
-    pub(crate) fn session(&self) -> Option<&Secret> {
-        self.session.as_ref()
-    }
-
     pub(crate) fn holder(&self) -> Holder {
         self.user.as_ref().map_or(Holder::Anonymous(self.client), |user| Holder::User(user.id))
     }
-}
-
-/// Counts a read, and says in the headers where the client stands.
-pub(crate) async fn count(app: &App, client: Client, bucket: Bucket, headers: &mut HeaderMap) -> Result<(), HttpError> {
-    let status = rate::count(app, client, bucket).await;
-    if let Some(status) = &status {
-        rate::describe(headers, status);
-    }
-    rate::check(status.as_ref())
 }
 
 /// Refuses a form that a page of another site has sent.
@@ -81,21 +67,11 @@ pub(crate) fn check_origin(app: &App, head: &Parts) -> Result<(), HttpError> {
     }
 }
 
-/// The fields of a form, in its order.
+/// The fields of a form of at most so many bytes, in its order, and the room that they have if they are many.
 ///
 /// # Errors
 /// 415 for a body that is none, and those of receiving it.
 pub(crate) async fn form(
-    app: &App,
-    holder: Holder,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<Vec<(String, String)>, HttpError> {
-    Ok(form_within(app, holder, headers, body, limits::FORM_BYTES).await?.0)
-}
-
-/// As [`form`], of at most so many bytes, and the room that they have if they are many.
-pub(crate) async fn form_within(
     app: &App,
     holder: Holder,
     headers: &HeaderMap,
@@ -109,26 +85,13 @@ pub(crate) async fn form_within(
     }
     let (bytes, room) = body::collect(app, holder, body, limit_bytes as u64).await?;
     // Browsers send none, and what would be saved in their place is not what was sent.
-    let wrong = bytes.split(|byte| *byte == b'&').find(|pair| str::from_utf8(pair).map_or(true, is_not_utf8));
+    let is_not_utf8 = |pair: &&[u8]| str::from_utf8(pair).map_or(true, |pair| params::not_utf8(pair).is_some());
+    let wrong = bytes.split(|byte| *byte == b'&').find(is_not_utf8);
     if let Some(pair) = wrong {
         let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
         return Err(CallError::FormNotUtf8 { name: String::from_utf8_lossy(name).into_owned() }.into());
     }
     Ok((form_urlencoded::parse(&bytes).into_owned().collect(), room))
-}
-
-/// Begins a session with these credentials and sets its cookie; the visitor's session so far ends.
-pub(crate) async fn sign_in(
-    app: &App,
-    head: &Parts,
-    credentials: (&str, &str),
-    headers: &mut HeaderMap,
-) -> Result<(), HttpError> {
-    let before = management::session_id(&head.headers);
-    let (client, origin) = (client_ip::of(head, app), client_ip::session_origin(head, app));
-    let logged_in = app.logins().log_in(client, credentials, &origin, before.as_deref()).await?;
-    sessions::begin(app, &logged_in, headers, &BaseUrl::of(head, app));
-    Ok(())
 }
 
 /// Ends the visitor's session, and takes its cookie.
@@ -138,21 +101,11 @@ pub(crate) async fn sign_out(
     visitor: &Visitor,
     headers: &mut HeaderMap,
 ) -> Result<(), HttpError> {
-    if let Some(id) = visitor.session() {
+    if let Some(id) = &visitor.session {
         app.sessions().end(id.expose()).await?;
     }
     sessions::forget(headers, &BaseUrl::of(head, app));
     Ok(())
-}
-
-/// The answer of the read endpoint to who has been admitted already.
-pub(crate) async fn download(
-    app: &App,
-    head: &Parts,
-    admitted: &Admitted,
-    request: ReadRequest,
-) -> Result<Response, HttpError> {
-    read::download(app, head, admitted, Arc::new(request)).await
 }
 
 /// What an error answer tells: its status, its text, and its headers without those of the text.
@@ -178,10 +131,6 @@ pub(crate) fn told(error: HttpError, head: &Parts) -> Told {
         _ => text,
     };
     Told { status: parts.status, text: with_names(&text).into_owned(), headers }
-}
-
-fn is_not_utf8(pair: &str) -> bool {
-    params::not_utf8(pair).is_some()
 }
 
 /// Refuses an address whose query string is not UTF-8, as operations do.

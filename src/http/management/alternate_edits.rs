@@ -3,7 +3,6 @@
 //! The entities of the edits are taken from the text of the call: a tree of values would write some numbers otherwise.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -13,7 +12,7 @@ use serde_json::json;
 
 use super::edits::{ETAG_FIELD, ETAG_MEMBER, PushAnswer};
 use super::fields::VERSION_NAME;
-use super::{Caller, JsonBody, JsonResult, body, fields};
+use super::{Caller, Fields, JsonResult, body, fields};
 use crate::document::{self, Cursor, DocumentError, JsonType, NumericValue, Scalar};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError, unknown};
@@ -116,11 +115,8 @@ impl Call {
         })?;
         let message = Bytes::from(message);
         let edits = document::member(&message, EDITS);
-        let beside = match edits.map(|edits| span(&message, edits)) {
-            None => message.to_vec(),
-            Some(Range { start, end }) => [&message[..start], b"null", &message[end..]].concat(),
-        };
-        let fields = JsonBody::from(body::members(&beside)?).into_fields(&EDIT)?;
+        let beside = with_nulls(&message, edits);
+        let fields = Fields::of_body(body::members(&beside)?, None, &EDIT)?;
         let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
         let etag = fields.text(ETAG_MEMBER)?.to_owned();
         let wrong = |found: &str| CallError::field(EDITS, format!("{found}; valid: a list of {FORMS}"));
@@ -147,9 +143,22 @@ impl Call {
     }
 }
 
-fn span(text: &Bytes, part: &[u8]) -> Range<usize> {
-    let start = part.as_ptr().addr() - text.as_ptr().addr();
-    start..start + part.len()
+/// The text with null in place of these parts of it.
+pub(in crate::http) fn with_nulls<'a>(text: &'a Bytes, parts: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
+    let start = |part: &[u8]| part.as_ptr().addr() - text.as_ptr().addr();
+    let mut parts: Vec<&[u8]> = parts.into_iter().collect();
+    if parts.is_empty() {
+        return text.clone();
+    }
+    parts.sort_unstable_by_key(|part| start(part));
+    let (mut written, mut end) = (Vec::new(), 0);
+    for part in parts {
+        written.extend_from_slice(&text[end..start(part)]);
+        written.extend_from_slice(b"null");
+        end = start(part) + part.len();
+    }
+    written.extend_from_slice(&text[end..]);
+    written.into()
 }
 
 /// One edit; the error says what is wrong with it.
@@ -229,7 +238,7 @@ fn entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
         return Err(format!("{} is not valid; valid: {}", sent_as(value), form("set")));
     }
     document::canonicalize(value, &mut Vec::new()).map_err(|error| error.to_string())?;
-    Ok(message.slice(span(message, value)))
+    Ok(message.slice_ref(value))
 }
 
 fn form(member: &str) -> &'static str {

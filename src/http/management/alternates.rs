@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::fields::VERSION_NAME;
 use super::records::{VersionAnswer, VersionRecord};
-use super::{Caller, JsonBody, body, fields};
+use super::{Caller, Fields, body, fields};
 use super::{DATASET_ID, JsonResult};
 use crate::catalog;
 use crate::http::endpoint::{Answer, Endpoint, Group, Input};
@@ -68,8 +68,7 @@ pub(super) static DELETE: Endpoint =
         .answer(Answer::record::<VersionAnswer>("The version as it is now."))
         .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<VersionAnswer> {
-    let fields = body.into_fields(&DELETE)?;
+async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<VersionAnswer> {
     let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
     let deleted = app.alternates().delete(&user, dataset, version).await?;
     Ok(Json(VersionAnswer::from(&deleted)))

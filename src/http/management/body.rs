@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Request};
+use axum::extract::Request;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -34,43 +34,17 @@ use crate::model::similar;
 use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use crate::service::{App, BodyRoom, Holder, ManageError};
 
-/// The body of a call: a JSON object, whose fields are taken once their names are checked.
-///
-/// Rejects with 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is
-/// bounded by the parser, at 128.
-pub(super) struct JsonBody {
-    members: Map<String, Value>,
-    /// Of the body that they came in.
-    room: Option<BodyRoom>,
-}
-
-impl JsonBody {
-    pub(super) fn into_fields(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
-        let listed = names(endpoint.members());
-        CallError::check_known(self.members.keys().map(String::as_str), &listed)?;
-        Ok(Fields { _room: self.room, ..Fields::new(self.members, listed) })
-    }
-}
-
-impl From<Map<String, Value>> for JsonBody {
-    fn from(members: Map<String, Value>) -> JsonBody {
-        JsonBody { members, room: None }
-    }
-}
-
-impl FromRequest<App> for JsonBody {
-    type Rejection = HttpError;
-
-    async fn from_request(request: Request, app: &App) -> Result<Self, HttpError> {
-        let limit = app.config().limits.body_bytes;
-        read(app, request, limit).await
-    }
-}
+/// What a text field takes that may be null.
+pub(super) const TEXT_FORM: &str = "a string, or null";
 
 pub(super) const OBJECT_FORM: &str = "a JSON object, such as {\"dataset_id\":1}";
 
-/// As [`JsonBody`], with another bound than `limits.body_bytes`.
-pub(super) async fn read(app: &App, request: Request, limit: u64) -> Result<JsonBody, HttpError> {
+/// The fields of a body, which is a JSON object of at most so many bytes.
+///
+/// # Errors
+/// 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is bounded by
+/// the parser, at 128.
+pub(super) async fn read(app: &App, request: Request, limit: u64, endpoint: &Endpoint) -> Result<Fields, HttpError> {
     if !is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
@@ -80,7 +54,7 @@ pub(super) async fn read(app: &App, request: Request, limit: u64) -> Result<Json
     let (bytes, room) = collect(app, holder, body, limit).await?;
     check_query(&head.uri)?;
     let members = apart(bytes, |bytes| members(bytes)).await?;
-    Ok(JsonBody { members, room })
+    Ok(Fields::of_body(members, room, endpoint)?)
 }
 
 /// Refuses a query beside a body that holds all fields: a parameter there would go unnoticed.
@@ -248,7 +222,7 @@ impl Room {
 /// take one that is not listed is a bug, and panics if debug assertions are on.
 pub(crate) struct Fields {
     /// A parameter is a string; one that is repeated is an array.
-    members: Map<String, Value>,
+    pub members: Map<String, Value>,
     origin: Origin,
     /// The names of those that may be there. No other is.
     listed: Vec<&'static str>,
@@ -269,6 +243,17 @@ impl Fields {
         Fields { members, origin: Origin::Body, listed, _room: None }
     }
 
+    /// The members of a body, if the endpoint lists all of them.
+    pub(super) fn of_body(
+        members: Map<String, Value>,
+        room: Option<BodyRoom>,
+        endpoint: &Endpoint,
+    ) -> Result<Fields, CallError> {
+        let listed = names(endpoint.members());
+        CallError::check_known(members.keys().map(String::as_str), &listed)?;
+        Ok(Fields { _room: room, ..Fields::new(members, listed) })
+    }
+
     /// The decoded parameters of a query string, of which only the listed ones can be taken.
     pub(super) fn from_query(parameters: Vec<(String, String)>, listed: Vec<&'static str>) -> Fields {
         let mut members = Map::new();
@@ -277,10 +262,6 @@ impl Fields {
             members.insert(name, if repeated { Value::Array(Vec::new()) } else { Value::String(value) });
         }
         Fields { members, origin: Origin::Query, listed, _room: None }
-    }
-
-    pub(in crate::http) fn members(&self) -> &Map<String, Value> {
-        &self.members
     }
 
     fn member(&self, name: &str) -> Option<&Value> {
@@ -323,6 +304,12 @@ impl Fields {
 
     pub(crate) fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         self.present(name).map(|_| self.positive(name)).transpose()
+    }
+
+    /// How many records a page may have: `default` unless given, and never more than `most`.
+    pub(super) fn limit(&self, default: u32, most: u32) -> Result<u32, CallError> {
+        let limit = self.optional_positive("limit")?;
+        Ok(limit.map_or(default, |limit| u32::try_from(limit).unwrap_or(most).min(most)))
     }
 
     /// A whole number that may be absent, however it is written. Digits past `u64` in a query become `u64::MAX`.
@@ -373,17 +360,15 @@ impl Fields {
         self.present(name).map(|_| self.text(name)).transpose()
     }
 
-    /// A text that may be absent, `None`, or null, `Some(None)`.
-    pub(crate) fn nullable_text(&self, name: &'static str) -> Result<Option<Option<&str>>, CallError> {
-        self.nullable_text_of(name, "a string, or null")
-    }
-
-    /// As [`Fields::nullable_text`], with a form for the error.
-    pub(crate) fn nullable_text_of(&self, name: &'static str, form: &str) -> Result<Option<Option<&str>>, CallError> {
+    /// What a text says that may be absent, `None`, or null, `Some(None)`; a value that is no text is not of this form.
+    pub(super) fn nullable<T>(&self, name: &'static str, form: &str) -> Result<Option<Option<T>>, CallError>
+    where
+        T: FromStr<Err: Display>,
+    {
         match self.member(name) {
             None => Ok(None),
             Some(Value::Null) => Ok(Some(None)),
-            Some(Value::String(text)) => Ok(Some(Some(text))),
+            Some(Value::String(text)) => parse(name, text).map(|parsed| Some(Some(parsed))),
             Some(_) => Err(self.wrong(name, form)),
         }
     }
@@ -430,6 +415,10 @@ impl Fields {
 
     pub(crate) fn parsed<T: FromStr<Err: Display>>(&self, name: &'static str) -> Result<T, CallError> {
         parse(name, self.text(name)?)
+    }
+
+    pub(crate) fn optional_parsed<T: FromStr<Err: Display>>(&self, name: &'static str) -> Result<Option<T>, CallError> {
+        self.present(name).map(|_| self.parsed(name)).transpose()
     }
 
     fn wrong(&self, name: &'static str, expected: &str) -> CallError {

@@ -13,6 +13,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use cookie::Cookie;
 
+use crate::catalog::TokenUser;
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::auth::authorization;
 use crate::http::headers::base_url::has_foreign_origin;
@@ -49,32 +50,10 @@ impl FromRequestParts<App> for Caller {
 pub(super) struct Identified {
     pub user: User,
     pub client: Client,
-    pub by: Credential,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Credential {
-    /// The cookie of the session of this id.
-    Session(Secret),
-    /// An API token of this scope.
-    Token(Scope),
-}
-
-impl Identified {
     /// What the caller may do, and see.
-    pub(super) fn scope(&self) -> Scope {
-        match self.by {
-            Credential::Session(_) => Scope::Write,
-            Credential::Token(scope) => scope,
-        }
-    }
-
-    pub(super) fn session(&self) -> Option<&str> {
-        match &self.by {
-            Credential::Session(id) => Some(id.expose()),
-            Credential::Token(_) => None,
-        }
-    }
+    pub scope: Scope,
+    /// The id of the session, unless it is by an API token.
+    pub session: Option<Secret>,
 }
 
 impl FromRequestParts<App> for Identified {
@@ -115,13 +94,14 @@ async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, Http
             if found.as_ref().is_some_and(|found| !found.scope.allows(needed)) {
                 return Err(CallError::ReadOnly.into());
             }
-            return Ok(found.map(|found| Identified { user: found.user, client, by: Credential::Token(found.scope) }));
+            return Ok(found.map(|TokenUser { user, scope }| Identified { user, client, scope, session: None }));
         }
         Authorization::Other => None,
         Authorization::None => match session_id(&parts.headers) {
             Some(id) => {
                 let user = app.sessions().user_of_session(client, &id).await?;
-                user.map(|user| Identified { user, client, by: Credential::Session(Secret::from_stored(id)) })
+                let session = Some(Secret::from_stored(id));
+                user.map(|user| Identified { user, client, scope: Scope::Write, session })
             }
             None => None,
         },

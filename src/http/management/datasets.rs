@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::body::TEXT_FORM;
 use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult, Done, VersionRecord};
-use super::{BaseUrl, Caller, Fields, Identified, JsonBody, JsonResult, QueryString, body, fields};
+use super::{BaseUrl, Caller, Fields, Identified, JsonResult, fields};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::CallError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
@@ -19,65 +20,69 @@ use crate::service::{App, DatasetSettings, OwnedDataset};
 
 const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
 
-const DESCRIPTION: Field =
+/// What a body says of a dataset, but its name.
+const SETTINGS: [Field; 11] = [
     Field::optional("description", FieldKind::TextOrNull(limits::DESCRIPTION_CHARACTERS), || {
         json!("The countries of the world, with their capitals and areas.")
     })
-    .about("What it holds, for those who look for data; null, as for a new one, says nothing.");
-const LICENCE: Field =
+    .about("What it holds, for those who look for data; null, as for a new one, says nothing."),
     Field::optional("licence", FieldKind::TextOrNull(limits::LICENCE_CHARACTERS), || json!("CC-BY-4.0"))
-        .about("The terms under which its entities may be used; null, as for a new one, says nothing.");
-const LISTED: Field = Field::optional("listed", FieldKind::Boolean, || json!(true)).about(
-    "Whether `GET /datasets` shows it to everybody, as long as it is public, is not frozen and has a \
+        .about("The terms under which its entities may be used; null, as for a new one, says nothing."),
+    Field::optional("listed", FieldKind::Boolean, || json!(true)).about(
+        "Whether `GET /datasets` shows it to everybody, as long as it is public, is not frozen and has a \
      version; false for a new one.",
-);
-const PRIVATE: Field = Field::optional("private", FieldKind::Boolean, || json!(true))
-    .about("Whether reading it needs a key; false for a new one.");
-const SOURCE: Field = Field::optional("source", FieldKind::Source, || json!("https://example.org/countries.json"))
-    .about("Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one.");
-const FORMAT: Field = Field::optional("format", FieldKind::OneOfOrNull(fields::source_formats), || json!("json"))
-    .about("The format of the source; null, as for a new one, detects it.");
-const RECORDS_PATH: Field = Field::optional("records_path", FieldKind::PathOrNull, || json!("data.items"))
-    .about("The path to the array of entities within a JSON source; null, as for a new one, is the document itself.");
-const PUBLISH_QUERY: Field = Field::optional("publish_query", FieldKind::Boolean, || json!(false)).about(
-    "Whether the `_source` of entities of versions made from then on keeps the query of the source's \
+    ),
+    Field::optional("private", FieldKind::Boolean, || json!(true))
+        .about("Whether reading it needs a key; false for a new one."),
+    Field::optional("source", FieldKind::Source, || json!("https://example.org/countries.json"))
+        .about("Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one."),
+    Field::optional("format", FieldKind::OneOfOrNull(fields::source_formats), || json!("json"))
+        .about("The format of the source; null, as for a new one, detects it."),
+    Field::optional("records_path", FieldKind::PathOrNull, || json!("data.items")).about(
+        "The path to the array of entities within a JSON source; null, as for a new one, is the document itself.",
+    ),
+    Field::optional("publish_query", FieldKind::Boolean, || json!(false)).about(
+        "Whether the `_source` of entities of versions made from then on keeps the query of the source's \
      URL, where keys often stand; false for a new one.",
-);
-const INFER_TYPES: Field = Field::optional("infer_types", FieldKind::Boolean, || json!(true)).about(
-    "Whether cells of csv and tsv in versions made from then on become numbers, booleans and nulls \
+    ),
+    Field::optional("infer_types", FieldKind::Boolean, || json!(true)).about(
+        "Whether cells of csv and tsv in versions made from then on become numbers, booleans and nulls \
      where they are exactly that, and not texts; false for a new one.",
-);
-const SCHEDULE: Field = Field::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_SCHEDULE))
-    .about("When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.");
-const INDEX: Field = Field::optional("index", FieldKind::Index, || json!({ "always": ["name"], "never": ["notes"] }))
-    .about(
+    ),
+    Field::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_SCHEDULE))
+        .about("When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never."),
+    Field::optional("index", FieldKind::Index, || json!({ "always": ["name"], "never": ["notes"] })).about(
         "Paths that get a shredded column in versions and alternates written from then on, and paths that \
          get none, at most 64 together, none in both; replaced as a whole, null or `{}` clears it. All \
          others are decided by the profile of each version.",
-    );
+    ),
+];
+
+const CREATED: [Field; 12] = with_settings([fields::NAME]);
+
+const UPDATED: [Field; 13] = with_settings([
+    fields::DATASET_ID,
+    Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
+]);
+
+const fn with_settings<const OWN: usize, const ALL: usize>(own: [Field; OWN]) -> [Field; ALL] {
+    let mut all = [own[0]; ALL];
+    let mut index = 0;
+    while index < ALL {
+        all[index] = if index < OWN { own[index] } else { SETTINGS[index - OWN] };
+        index += 1;
+    }
+    all
+}
 
 pub(super) static CREATE: Endpoint =
     Endpoint::post("/dataset/create", "createDataset", Group::Datasets, |method| on(method, create))
         .summary("Creates a dataset, without a version yet")
-        .input(Input::Body(&[
-            fields::NAME,
-            DESCRIPTION,
-            LICENCE,
-            LISTED,
-            PRIVATE,
-            SOURCE,
-            FORMAT,
-            RECORDS_PATH,
-            PUBLISH_QUERY,
-            INFER_TYPES,
-            SCHEDULE,
-            INDEX,
-        ]))
+        .input(Input::Body(&CREATED))
         .answer(DATASET)
         .errors(&[409]);
 
-async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&CREATE)?;
+async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
     let created = app.datasets().create(&user, name, settings, DEFAULT_SCHEDULE).await?;
     Ok(Json(DatasetAnswer::new(&created, &base)))
@@ -90,8 +95,7 @@ pub(super) static CLONE: Endpoint =
         .answer(DATASET)
         .errors(&[404, 409]);
 
-async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&CLONE)?;
+async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
     let cloned = app.datasets().clone_dataset(&user, source, name).await?;
     Ok(Json(DatasetAnswer::new(&cloned, &base)))
@@ -100,50 +104,33 @@ async fn clone(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body
 pub(super) static UPDATE: Endpoint =
     Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, |method| on(method, update))
         .summary("Changes what is given of a dataset, and nothing else")
-        .input(Input::Body(&[
-            fields::DATASET_ID,
-            Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
-            DESCRIPTION,
-            LICENCE,
-            LISTED,
-            PRIVATE,
-            SOURCE,
-            FORMAT,
-            RECORDS_PATH,
-            PUBLISH_QUERY,
-            INFER_TYPES,
-            SCHEDULE,
-            INDEX,
-        ]))
+        .input(Input::Body(&UPDATED))
         .answer(DATASET)
         .errors(&[404, 409]);
 
-async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&UPDATE)?;
+async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
-    settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
+    settings.name = fields.optional_parsed("name")?;
     let updated = app.datasets().update(&user, id, settings).await?;
     Ok(Json(DatasetAnswer::new(&updated, &base)))
 }
 
-/// What a body says of a dataset, but its name.
 fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
-    let format = fields.nullable_text("format")?;
-    let schedule = fields.nullable_text_of("schedule", SCHEDULE_FORM)?;
+    // A wrong type of these is told first, a wrong value in its turn.
+    fields.nullable::<String>("format", TEXT_FORM)?;
+    fields.nullable::<String>("schedule", SCHEDULE_FORM)?;
     Ok(DatasetSettings {
         name: None,
-        description: fields.nullable_text("description")?.map(|text| text.map(str::to_owned)),
-        licence: fields.nullable_text("licence")?.map(|text| text.map(str::to_owned)),
+        description: fields.nullable("description", TEXT_FORM)?,
+        licence: fields.nullable("licence", TEXT_FORM)?,
         listed: fields.optional_boolean("listed")?,
         private: fields.optional_boolean("private")?,
         source: fields.optional_text("source")?.map(DatasetSource::from),
-        format: format.map(|format| format.map(|text| body::parse("format", text)).transpose()).transpose()?,
-        records_path: fields.nullable_text("records_path")?.map(|path| path.map(str::to_owned)),
+        format: fields.nullable("format", TEXT_FORM)?,
+        records_path: fields.nullable("records_path", TEXT_FORM)?,
         publish_query: fields.optional_boolean("publish_query")?,
         infer_types: fields.optional_boolean("infer_types")?,
-        schedule: schedule
-            .map(|schedule| schedule.map(|text| body::parse("schedule", text)).transpose())
-            .transpose()?,
+        schedule: fields.nullable("schedule", SCHEDULE_FORM)?,
         index: fields.index()?,
     })
 }
@@ -155,8 +142,7 @@ pub(super) static DELETE: Endpoint =
         .answer(DONE)
         .errors(&[404, 409]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
-    let fields = body.into_fields(&DELETE)?;
+async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     app.datasets().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -173,18 +159,11 @@ pub(super) static LIST: Endpoint =
             "A page of the datasets. The next one is that after the last `dataset_id`.",
         ));
 
-async fn list(
-    caller: Identified,
-    base: BaseUrl,
-    State(app): State<App>,
-    query: QueryString,
-) -> JsonResult<DatasetsAnswer> {
-    let query = query.into_fields(&LIST)?;
-    let after = query.optional_positive("after")?.map(DatasetId::new);
-    let limit = query.optional_positive("limit")?;
-    let limit = limit.map_or(MOST_LISTED, |limit| u32::try_from(limit).unwrap_or(MOST_LISTED).min(MOST_LISTED));
+async fn list(caller: Identified, base: BaseUrl, State(app): State<App>, fields: Fields) -> JsonResult<DatasetsAnswer> {
+    let after = fields.optional_positive("after")?.map(DatasetId::new);
+    let limit = fields.limit(MOST_LISTED, MOST_LISTED)?;
     let datasets = app.datasets().list(&caller.user, after, limit).await?;
-    let record = |dataset| DatasetRecord::new(dataset, &base).seen_with(caller.scope());
+    let record = |dataset| DatasetRecord::new(dataset, &base).seen_with(caller.scope);
     let datasets = datasets.iter().map(record).collect();
     Ok(Json(DatasetsAnswer { ok: true, datasets }))
 }
@@ -200,13 +179,12 @@ async fn view(
     caller: Identified,
     base: BaseUrl,
     State(app): State<App>,
-    query: QueryString,
+    fields: Fields,
 ) -> JsonResult<DatasetViewAnswer> {
-    let query = query.into_fields(&VIEW)?;
-    let view = app.datasets().view(&caller.user, query.dataset_id()?).await?;
+    let view = app.datasets().view(&caller.user, fields.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
-    let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).seen_with(caller.scope()), versions };
+    let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).seen_with(caller.scope), versions };
     Ok(Json(DatasetViewAnswer { ok: true, dataset }))
 }
 
@@ -217,8 +195,7 @@ pub(super) static ROTATE_KEY: Endpoint =
         .answer(DATASET)
         .errors(&[404, 409]);
 
-async fn rotate_key(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&ROTATE_KEY)?;
+async fn rotate_key(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let rotated = app.datasets().rotate_key(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &base)))
 }
@@ -230,8 +207,7 @@ pub(super) static ROTATE_PING: Endpoint =
         .answer(DATASET)
         .errors(&[404]);
 
-async fn rotate_ping(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&ROTATE_PING)?;
+async fn rotate_ping(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let rotated = app.datasets().rotate_ping(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &base)))
 }
@@ -247,8 +223,7 @@ pub(super) static ROLLBACK: Endpoint =
         .answer(DATASET)
         .errors(&[404]);
 
-async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&ROLLBACK)?;
+async fn rollback(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
     let rolled_back = app.datasets().rollback(&user, id, version, freeze).await?;
@@ -262,8 +237,7 @@ pub(super) static UNPIN: Endpoint =
         .answer(DATASET)
         .errors(&[404]);
 
-async fn unpin(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&UNPIN)?;
+async fn unpin(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let unpinned = app.datasets().unpin(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unpinned, &base)))
 }
@@ -275,8 +249,7 @@ pub(super) static UNFREEZE: Endpoint =
         .answer(DATASET)
         .errors(&[404, 409]);
 
-async fn unfreeze(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
-    let fields = body.into_fields(&UNFREEZE)?;
+async fn unfreeze(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let unfrozen = app.datasets().unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &base)))
 }

@@ -58,7 +58,7 @@ pub(crate) struct DiffCall {
 
 impl DiffCall {
     pub(crate) fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
-        Ok(DiffCall::from_query(QueryString::from(parameters))?)
+        Ok(DiffCall::from_query(QueryString { parameters, not_utf8: None })?)
     }
 
     pub(crate) fn parameters() -> impl Iterator<Item = &'static str> {

@@ -24,7 +24,7 @@ use super::alternates::{alt_entity_count, positive};
 use super::caller::PULL_PATH;
 use super::fields::VERSION_NAME;
 use super::records::VersionRecord;
-use super::{Caller, Fields, JsonBody, body, fields};
+use super::{Caller, Fields, body, fields};
 use super::{DATASET_ID, JsonResult};
 use crate::catalog;
 use crate::http::body::streamed;
@@ -82,8 +82,7 @@ pub(super) static PULL: Endpoint =
         })
         .errors(&[404, 503]);
 
-async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Response, HttpError> {
-    let fields = body.into_fields(&PULL)?;
+async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, fields: Fields) -> Result<Response, HttpError> {
     let pulled = pull(&app, &user, &fields).await?;
     // Hexadecimal digits in quotes are always a valid value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();

@@ -20,20 +20,7 @@ use crate::service::{App, Explanation, Holder, IgnoredParameter};
 const VERSION: &str = "version";
 const EXPLAIN: &str = "explain";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Text,
-    Json,
-}
-
-impl Form {
-    fn name(self) -> &'static str {
-        match self {
-            Form::Text => "text",
-            Form::Json => "json",
-        }
-    }
-}
+const FORMS: [&str; 2] = ["text", "json"];
 
 pub(super) static EXPLAIN_READ: Endpoint =
     Endpoint::get("/dataset/explain", "explainRead", Group::Versions, |method| on(method, explain))
@@ -45,10 +32,7 @@ pub(super) static EXPLAIN_READ: Endpoint =
             Field::optional(VERSION, FieldKind::Version, || json!("v1")).about(
                 "The version: `active`, unless another one is named, `latest`, or a number, with `v` before it or not.",
             ),
-            Field::optional(EXPLAIN, FieldKind::OneOf(|| [Form::Text, Form::Json].map(Form::name).to_vec()), || {
-                json!("json")
-            })
-            .about(
+            Field::optional(EXPLAIN, FieldKind::OneOf(|| FORMS.to_vec()), || json!("json")).about(
                 "What the explanation is written as. When not given, `text` for who prefers text/plain in `Accept`, \
                  and `json` for all others.",
             ),
@@ -69,8 +53,8 @@ async fn explain(
     let query = query.beside_a_read(&EXPLAIN_READ);
     let dataset = query.dataset_id()?;
     let version = query.optional_selector(VERSION)?;
-    let form =
-        query.optional_one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
+    let form = query.optional_one_of(EXPLAIN, FORMS, |form| form)?;
+    let is_text = form.map_or_else(|| prefers_text(&headers), |form| form == "text");
     let own = names(EXPLAIN_READ.parameters());
     let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
@@ -78,29 +62,23 @@ async fn explain(
     let explains = app.explains().clone();
     let explained = async move {
         let explanation = explains.explain(&user, dataset, version, request, ignored).await?;
-        Ok(written(explanation, form))
+        if !is_text {
+            return Ok(Json(explanation).into_response());
+        }
+        // It quotes the request: no browser may take it for anything but text.
+        let headers = [(CONTENT_TYPE, TEXT), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+        Ok((headers, explanation.to_string()).into_response())
     };
     Box::pin(large_responses::built(&app, principal, explained)).await
 }
 
-fn written(explanation: Explanation, form: Form) -> Response {
-    match form {
-        Form::Json => Json(explanation).into_response(),
-        Form::Text => {
-            // It quotes the request: no browser may take it for anything but text.
-            let headers = [(CONTENT_TYPE, TEXT), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
-            (headers, explanation.to_string()).into_response()
-        }
-    }
-}
-
-/// Text for who names it in `Accept` and likes it more than JSON; JSON, as all management gives, for all others.
-fn preferred(headers: &HeaderMap) -> Form {
+/// Whether `Accept` names text, and likes it more than JSON, which all management gives.
+fn prefers_text(headers: &HeaderMap) -> bool {
     let weight = |wanted: &str| {
         let named = weighted_items(headers.get_all(ACCEPT)).filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
         named.map(|(_, weight)| weight).max().unwrap_or_default()
     };
-    if weight("text/plain") > weight("application/json") { Form::Text } else { Form::Json }
+    weight("text/plain") > weight("application/json")
 }
 
 #[cfg(test)]
@@ -111,19 +89,18 @@ mod tests {
 
     #[test]
     fn text_is_for_who_asks_for_it() {
-        for (accept, form) in [
-            (None, Form::Json),
-            (Some("*/*"), Form::Json),
-            (Some("text/html,application/xhtml+xml,*/*;q=0.8"), Form::Json),
-            (Some("text/plain"), Form::Text),
-            (Some("Text/Plain, application/json, */*"), Form::Json),
-            (Some("text/plain, application/json;q=0.9"), Form::Text),
-            (Some("text/plain;q=0, */*"), Form::Json),
-            (Some("text/plain;q=x"), Form::Json),
+        assert!(!prefers_text(&HeaderMap::new()));
+        for (accept, is_text) in [
+            ("*/*", false),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", false),
+            ("text/plain", true),
+            ("Text/Plain, application/json, */*", false),
+            ("text/plain, application/json;q=0.9", true),
+            ("text/plain;q=0, */*", false),
+            ("text/plain;q=x", false),
         ] {
-            let mut headers = HeaderMap::new();
-            headers.extend(accept.map(|accept| (ACCEPT, HeaderValue::from_static(accept))));
-            assert_eq!(preferred(&headers), form, "{accept:?}");
+            let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
+            assert_eq!(prefers_text(&headers), is_text, "{accept}");
         }
     }
 }

@@ -8,12 +8,13 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::records::{AttemptRecord, time};
-use super::{Caller, Fields, Identified, JsonResult, QueryString, fields, webhooks};
+use super::{Caller, Fields, Identified, JsonResult, fields, webhooks};
 use crate::catalog::{Attempt, DayUsage, SentDelivery};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::CallError;
 use crate::model::ids::AttemptId;
 use crate::model::limits;
+use crate::model::scope::Scope;
 use crate::model::version::VersionNumber;
 use crate::service::App;
 
@@ -26,8 +27,8 @@ const LIMIT: Field =
 
 /// The page that a query asks for: the `id` before it, and how many entries.
 fn page(query: &Fields) -> Result<(Option<u64>, u32), CallError> {
-    let most = limits::HISTORY as u32;
-    let limit = query.optional_positive("limit")?.map_or(most, |limit| u32::try_from(limit).unwrap_or(most).min(most));
+    const MOST: u32 = limits::HISTORY as u32;
+    let limit = query.limit(MOST, MOST)?;
     Ok((query.optional_positive("after")?, limit))
 }
 
@@ -38,9 +39,8 @@ pub(super) static ATTEMPTS: Endpoint =
         .answer(Answer::record::<AttemptsAnswer>("A page of the attempts. The next one is that after the last `id`."))
         .errors(&[404]);
 
-async fn attempts(Caller(user): Caller, State(app): State<App>, query: QueryString) -> JsonResult<AttemptsAnswer> {
-    let query = query.into_fields(&ATTEMPTS)?;
-    let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
+async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<AttemptsAnswer> {
+    let (id, (after, limit)) = (fields.dataset_id()?, page(&fields)?);
     let attempts = app.datasets().attempts(&user, id, after.map(AttemptId::new), limit).await?;
     Ok(Json(AttemptsAnswer { ok: true, attempts: attempts.iter().map(PastAttempt::from).collect() }))
 }
@@ -54,13 +54,10 @@ pub(super) static DELIVERIES: Endpoint =
         ))
         .errors(&[404]);
 
-async fn deliveries(caller: Identified, State(app): State<App>, query: QueryString) -> JsonResult<DeliveriesAnswer> {
-    let query = query.into_fields(&DELIVERIES)?;
-    let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
+async fn deliveries(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<DeliveriesAnswer> {
+    let (id, (after, limit)) = (fields.dataset_id()?, page(&fields)?);
     let deliveries = app.webhooks().deliveries(&caller.user, id, after.map(VersionNumber::new), limit).await?;
-    let seen =
-        |record: DeliveryRecord| DeliveryRecord { url: webhooks::seen_with(caller.scope(), record.url), ..record };
-    let deliveries = deliveries.into_iter().map(|delivery| seen(delivery.into())).collect();
+    let deliveries = deliveries.into_iter().map(|delivery| DeliveryRecord::new(delivery, caller.scope)).collect();
     Ok(Json(DeliveriesAnswer { ok: true, deliveries }))
 }
 
@@ -75,9 +72,8 @@ pub(super) static USAGE: Endpoint =
         .answer(Answer::record::<UsageAnswer>("The days on which it was read."))
         .errors(&[404]);
 
-async fn usage(Caller(user): Caller, State(app): State<App>, query: QueryString) -> JsonResult<UsageAnswer> {
-    let query = query.into_fields(&USAGE)?;
-    let (id, days) = (query.dataset_id()?, query.optional_positive("days")?.unwrap_or(DAYS));
+async fn usage(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<UsageAnswer> {
+    let (id, days) = (fields.dataset_id()?, fields.optional_positive("days")?.unwrap_or(DAYS));
     let usage = app.usage().days(&user, id, days).await?;
     Ok(Json(UsageAnswer { ok: true, usage: usage.iter().map(UsageRecord::from).collect() }))
 }
@@ -126,8 +122,9 @@ struct DeliveryRecord {
     error: Option<String>,
 }
 
-impl From<SentDelivery> for DeliveryRecord {
-    fn from(delivery: SentDelivery) -> Self {
+impl DeliveryRecord {
+    /// The delivery as the scope lets its caller see it.
+    fn new(delivery: SentDelivery, scope: Scope) -> Self {
         let duration = delivery.outcome.as_ref().and_then(|outcome| outcome.duration);
         let (status, error) = match delivery.outcome.map(|outcome| outcome.answer) {
             None => (None, None),
@@ -138,7 +135,7 @@ impl From<SentDelivery> for DeliveryRecord {
             // A dataset has one delivery of a version at most.
             id: delivery.version.get(),
             version: delivery.version.get(),
-            url: delivery.url,
+            url: webhooks::seen_with(scope, delivery.url),
             fired_at: time(delivery.fired_at),
             duration_ms: duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
             status,

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
@@ -47,25 +48,21 @@ pub(super) static DATASETS: Endpoint =
 /// Nobody's credentials are looked at. Scripts of any origin may read the answers.
 async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Response {
     let client = client_ip::of(&head, &app);
-    let mut status = None;
+    let mut headers = HeaderMap::new();
     let answered = async {
         let query = query.into_fields(&DATASETS)?;
         let text = query.optional_text("q")?;
         let after = query.optional_positive("after")?.map(DatasetId::new);
-        let limit = query.optional_positive("limit")?;
-        let limit = limit.map_or(PAGE, |limit| u32::try_from(limit).unwrap_or(MOST).min(MOST));
+        let limit = query.limit(PAGE, MOST)?;
         app.listings().check(text)?;
-        status = rate::count(&app, client, Bucket::Public).await;
-        rate::check(status.as_ref())?;
+        rate::admit(&app, client, Bucket::Public, &mut headers).await?;
         let found = app.listings().find(client, text, after, limit).await?;
         let datasets = found.iter().map(ListedDataset::from).collect();
         Ok(Json(ListingsAnswer { ok: true, datasets }).into_response())
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
-    if let Some(status) = &status {
-        rate::describe(response.headers_mut(), status);
-    }
-    cors::allow(response.headers_mut());
+    cors::allow(&mut headers);
+    response.headers_mut().extend(headers);
     response
 }
 
@@ -82,7 +79,7 @@ struct ListingsAnswer {
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct ListedDataset {
     /// Its id.
-    pub dataset_id: u64,
+    dataset_id: u64,
     /// Its name.
     name: String,
     /// Its name in URLs.

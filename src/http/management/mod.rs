@@ -1,7 +1,7 @@
 //! The management endpoints (docs/semantics.md, Management; docs/owners.md, Operations).
 //!
 //! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
-//! then 415, 413 and 400 by `JsonBody` or `QueryString`; then the fields, 404 for what they name, and the rest.
+//! then 415, 413 and 400 by `Fields`; then each field, 404 for what they name, and the rest.
 //!
 //! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS`. To add a field, write its
 //! `Field` in the endpoint's input, and take it in the handler.
@@ -41,7 +41,6 @@ mod tokens;
 mod webhooks;
 
 pub(super) use body::Fields;
-use body::JsonBody;
 use caller::Identified;
 pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
 pub(crate) use diffs::DiffCall;

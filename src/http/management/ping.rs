@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, REFERRER_POLICY};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use utoipa::openapi::HttpMethod;
@@ -14,7 +14,7 @@ use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::client_ip;
 use crate::http::read::rate;
-use crate::service::{App, Bucket, RateLimitStatus, RefreshError, Refreshed};
+use crate::service::{App, Bucket, RefreshError, Refreshed};
 
 pub(super) const PREFIX: &str = "/ping/";
 
@@ -31,26 +31,21 @@ pub(super) static PING: Endpoint = Endpoint::get("/ping/{token}", "ping", Group:
 /// Pings count with the public reads of a client (`limits.public_per_minute`), before the token is looked at.
 async fn ping(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
-    let mut status = None;
+    let mut headers = HeaderMap::new();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let answered = match head.method {
         // Others do not refresh by accident: not even HEAD, which stands in for GET elsewhere.
-        Method::GET | Method::POST => answer(&app, &head, &mut status).await,
+        Method::GET | Method::POST => answer(&app, &head, &mut headers).await,
         _ => Err(HttpError::MethodNotAllowed { allowed: Some("GET, POST") }),
     };
     let mut response = answered.unwrap_or_else(IntoResponse::into_response);
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    if let Some(status) = &status {
-        rate::describe(headers, status);
-    }
+    response.headers_mut().extend(headers);
     response
 }
 
-async fn answer(app: &App, head: &Parts, status: &mut Option<RateLimitStatus>) -> Result<Response, HttpError> {
-    let client = client_ip::of(head, app);
-    *status = rate::count(app, client, Bucket::Public).await;
-    rate::check(status.as_ref())?;
+async fn answer(app: &App, head: &Parts, headers: &mut HeaderMap) -> Result<Response, HttpError> {
+    rate::admit(app, client_ip::of(head, app), Bucket::Public, headers).await?;
     let token = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let Refreshed { mut record, .. } = app.refreshes().ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
@@ -39,15 +40,14 @@ pub(super) static PROFILE: Endpoint =
 /// Calls of users count as private reads. Without credentials, a private dataset is what a missing one is: 401.
 async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: QueryString, head: Parts) -> Response {
     let client = client_ip::of(&head, &app);
-    let mut status = None;
+    let mut headers = HeaderMap::new();
     let answered = async {
         let query = query.into_fields(&PROFILE)?;
         let dataset = query.dataset_id()?;
         let version = query.optional_selector("version")?;
         let alt = query.optional_boolean("alt")?.unwrap_or(false);
         let bucket = if user.is_some() { Bucket::Private } else { Bucket::Public };
-        status = rate::count(&app, client, bucket).await;
-        rate::check(status.as_ref())?;
+        rate::admit(&app, client, bucket, &mut headers).await?;
         let principal = user.as_ref().map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
         let profiles = app.profiles().clone();
         let user = user.clone();
@@ -59,12 +59,10 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
         large_responses::built(&app, principal, profile).await
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
-    if let Some(status) = &status {
-        rate::describe(response.headers_mut(), status);
-    }
     if user.is_none() {
-        cors::allow(response.headers_mut());
+        cors::allow(&mut headers);
     }
+    response.headers_mut().extend(headers);
     response
 }
 

@@ -1,42 +1,41 @@
-//! Query strings of management calls.
+//! Query strings of management calls, and the fields of calls: those of the query or of the body, as the endpoint has it.
 
 use std::convert::Infallible;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::Uri;
 use axum::http::request::Parts;
 
-use super::Fields;
-use crate::http::endpoint::{Endpoint, names};
-use crate::http::error::CallError;
+use super::body::{self, Fields};
+use crate::http::endpoint::{Endpoint, Input, names};
+use crate::http::error::{CallError, HttpError};
 use crate::http::params;
 use crate::service::App;
 
 /// The query string of a call, whose parameters are taken once their names are checked.
 pub(super) struct QueryString {
-    parameters: Vec<(String, String)>,
+    pub parameters: Vec<(String, String)>,
     /// What of it is not UTF-8, as it was written.
-    not_utf8: Option<String>,
-}
-
-impl From<Vec<(String, String)>> for QueryString {
-    fn from(parameters: Vec<(String, String)>) -> QueryString {
-        QueryString { parameters, not_utf8: None }
-    }
+    pub not_utf8: Option<String>,
 }
 
 impl FromRequestParts<App> for QueryString {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
-        let query = parts.uri.query().unwrap_or_default();
-        Ok(QueryString {
-            parameters: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
-            not_utf8: params::not_utf8(query).map(str::to_owned),
-        })
+        Ok(QueryString::of(&parts.uri))
     }
 }
 
 impl QueryString {
+    fn of(uri: &Uri) -> QueryString {
+        let query = uri.query().unwrap_or_default();
+        QueryString {
+            parameters: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            not_utf8: params::not_utf8(query).map(str::to_owned),
+        }
+    }
+
     pub(super) fn into_fields(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
         if let Some(raw) = self.not_utf8 {
             return Err(CallError::NotUtf8 { raw });
@@ -49,5 +48,18 @@ impl QueryString {
     /// The parameters of an endpoint that takes those of a read, too, whose parser checks names and UTF-8.
     pub(super) fn beside_a_read(self, endpoint: &Endpoint) -> Fields {
         Fields::from_query(self.parameters, names(endpoint.parameters()))
+    }
+}
+
+impl FromRequest<App> for Fields {
+    type Rejection = HttpError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Fields, HttpError> {
+        let endpoint: Option<&&Endpoint> = request.extensions().get();
+        let endpoint = *endpoint.ok_or_else(|| HttpError::Panic("a route without its endpoint".to_owned()))?;
+        match endpoint.input {
+            Input::Body(_) => body::read(app, request, app.config().limits.body_bytes, endpoint).await,
+            _ => Ok(QueryString::of(request.uri()).into_fields(endpoint)?),
+        }
     }
 }

@@ -25,7 +25,7 @@ use utoipa::ToSchema;
 
 use super::body::OBJECT_FORM;
 use super::records::VersionRecord;
-use super::{Caller, JsonBody, QueryString, body, fields};
+use super::{Caller, Fields, QueryString, body, fields};
 use super::{DATASET_ID, JsonResult};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::CallError;
@@ -91,7 +91,7 @@ async fn refresh(
     body::check_announced(&app, request.body(), 0)?;
     let query = query.into_fields(&REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
-    let format = query.optional_text("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
+    let format: Option<SourceFormat> = query.optional_parsed("format")?;
     let infer_types = query.optional_boolean(INFER_TYPES)?;
     let for_tables = |found: &str| {
         CallError::field(
@@ -248,7 +248,7 @@ impl Taken {
         }
         match serde_json::from_slice(&self.head) {
             Ok(Value::Object(members)) if !members.contains_key("entities") => {
-                let fields = JsonBody::from(members).into_fields(&REFRESH)?;
+                let fields = Fields::of_body(members, None, &REFRESH)?;
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),

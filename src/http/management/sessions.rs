@@ -1,8 +1,9 @@
 //! `/session/…` and `/account/…`: logging in and out, the caller's sessions, a new password.
 
 use axum::Json;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::SET_COOKIE;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
@@ -14,12 +15,13 @@ use utoipa::ToSchema;
 
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{DONE, Done, time};
-use super::{BaseUrl, Caller, Identified, JsonBody, JsonResult, QueryString, body};
+use super::{BaseUrl, Caller, Fields, Identified, JsonResult, body};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::base_url::has_foreign_origin;
 use crate::http::headers::client_ip;
 use crate::model::limits;
+use crate::model::secret::Secret;
 use crate::model::user::User;
 use crate::service::{App, Holder, LoggedIn, OwnedSession};
 
@@ -39,31 +41,34 @@ pub(super) static LOGIN: Endpoint =
         .errors(&[401, 403, 429, 503]);
 
 async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
-    let (mut head, body) = request.into_parts();
+    let (head, body) = request.into_parts();
     // A page that logs its visitor in as somebody else would see what the visitor does.
     if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
         return Err(CallError::ForeignOrigin.into());
     }
-    let base = BaseUrl::from_request_parts(&mut head, &app).await?;
-    let client = client_ip::of(&head, &app);
-    let before = session_id(&head.headers);
-    let origin = client_ip::session_origin(&head, &app);
-    let limits = &app.config().limits;
-    let request = Request::from_parts(head, body);
-    let body = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
+    let request = Request::from_parts(head.clone(), body);
+    let fields = body::read(&app, request, app.config().limits.body_bytes.min(LOGIN_BYTES), &LOGIN).await?;
 
-    let fields = body.into_fields(&LOGIN)?;
-    let (email, password) = (fields.text("email")?, fields.text("password")?);
-    let logged_in = app.logins().log_in(client, (email, password), &origin, before.as_deref()).await?;
-    let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
-    begin(&app, &logged_in, response.headers_mut(), &base);
-    Ok(response)
+    let credentials = (fields.text("email")?, fields.text("password")?);
+    let mut headers = HeaderMap::new();
+    let user = sign_in(&app, &head, credentials, &mut headers).await?;
+    Ok((headers, Json(UserAnswer::from(&user))).into_response())
 }
 
-pub(in crate::http) fn begin(app: &App, logged_in: &LoggedIn, headers: &mut HeaderMap, base: &BaseUrl) {
+/// Begins a session with these credentials and sets its cookie; the session of the request so far ends.
+pub(crate) async fn sign_in(
+    app: &App,
+    head: &Parts,
+    credentials: (&str, &str),
+    headers: &mut HeaderMap,
+) -> Result<User, HttpError> {
+    let before = session_id(&head.headers);
+    let (client, origin) = (client_ip::of(head, app), client_ip::session_origin(head, app));
+    let LoggedIn { user, session_id } = app.logins().log_in(client, credentials, &origin, before.as_deref()).await?;
     // No session lasts longer. Browsers keep no cookie for more than 400 days.
     let longest_s = i64::try_from(app.config().sessions.absolute_s).unwrap_or(i64::MAX);
-    set_cookie(headers, logged_in.session_id.expose(), Duration::seconds(longest_s), base);
+    set_cookie(headers, session_id.expose(), Duration::seconds(longest_s), &BaseUrl::of(head, app));
+    Ok(user)
 }
 
 pub(in crate::http) fn forget(headers: &mut HeaderMap, base: &BaseUrl) {
@@ -87,7 +92,7 @@ async fn logout(
     if body::is_json(&head.headers) {
         let (bytes, _) = body::collect(&app, Holder::User(user.id), body, LOGIN_BYTES).await?;
         if !bytes.is_empty() {
-            JsonBody::from(body::members(&bytes)?).into_fields(&LOGOUT)?;
+            Fields::of_body(body::members(&bytes)?, None, &LOGOUT)?;
         }
     }
     if let Some(id) = session_id(&head.headers) {
@@ -102,8 +107,7 @@ pub(super) static ME: Endpoint = Endpoint::get("/session/me", "getUser", Group::
     .summary("The caller")
     .answer(USER);
 
-async fn me(Caller(user): Caller, query: QueryString) -> JsonResult<UserAnswer> {
-    query.into_fields(&ME)?;
+async fn me(Caller(user): Caller, _: Fields) -> JsonResult<UserAnswer> {
     Ok(Json(UserAnswer::from(&user)))
 }
 
@@ -112,9 +116,8 @@ pub(super) static LIST: Endpoint =
         .summary("The caller's sessions, the newest first")
         .answer(Answer::record::<SessionsAnswer>("The sessions that last, without what opens them."));
 
-async fn list(caller: Identified, State(app): State<App>, query: QueryString) -> JsonResult<SessionsAnswer> {
-    query.into_fields(&LIST)?;
-    let sessions = app.sessions().list(&caller.user, caller.session()).await?;
+async fn list(caller: Identified, State(app): State<App>, _: Fields) -> JsonResult<SessionsAnswer> {
+    let sessions = app.sessions().list(&caller.user, caller.session.as_ref().map(Secret::expose)).await?;
     Ok(Json(SessionsAnswer { ok: true, sessions: sessions.into_iter().map(SessionRecord::from).collect() }))
 }
 
@@ -126,8 +129,7 @@ pub(super) static END: Endpoint =
         .answer(DONE)
         .errors(&[404]);
 
-async fn end(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
-    let fields = body.into_fields(&END)?;
+async fn end(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     app.sessions().end_listed(&user, fields.text("id")?).await?;
     Ok(Json(Done::OK))
 }
@@ -143,10 +145,10 @@ pub(super) static PASSWORD: Endpoint =
         .answer(USER)
         .errors(&[429, 503]);
 
-async fn password(caller: Identified, State(app): State<App>, body: JsonBody) -> JsonResult<UserAnswer> {
-    let fields = body.into_fields(&PASSWORD)?;
+async fn password(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<UserAnswer> {
     let (old, new) = (fields.text("old")?, fields.text("new")?);
-    app.logins().change_password(caller.client, &caller.user, old, new, caller.session()).await?;
+    let session = caller.session.as_ref().map(Secret::expose);
+    app.logins().change_password(caller.client, &caller.user, old, new, session).await?;
     Ok(Json(UserAnswer::from(&caller.user)))
 }
 

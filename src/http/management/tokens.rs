@@ -8,7 +8,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::records::{DONE, Done, time};
-use super::{Caller, JsonBody, JsonResult, QueryString};
+use super::{Caller, Fields, JsonResult};
 use crate::catalog::{ApiToken, Grant};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
 use crate::model::limits::TOKEN_LIFETIME_S;
@@ -33,8 +33,7 @@ pub(super) static CREATE: Endpoint =
         .answer(Answer::record::<TokenAnswer>("The token, which is not shown again."))
         .errors(&[409]);
 
-async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<TokenAnswer> {
-    let fields = body.into_fields(&CREATE)?;
+async fn create(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<TokenAnswer> {
     let name = fields.text("name")?;
     let scope = fields.optional_one_of("scope", Scope::ALL, Scope::name)?.unwrap_or_default();
     let expires_in_s = fields.optional_positive("expires_in_s")?;
@@ -56,8 +55,7 @@ pub(super) static DELETE: Endpoint =
         .answer(DONE)
         .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
-    let fields = body.into_fields(&DELETE)?;
+async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     app.accounts().delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
@@ -69,8 +67,7 @@ pub(super) static LIST: Endpoint =
             "The names, times and scopes of the tokens, not the tokens themselves.",
         ));
 
-async fn list(Caller(user): Caller, State(app): State<App>, query: QueryString) -> JsonResult<TokensAnswer> {
-    query.into_fields(&LIST)?;
+async fn list(Caller(user): Caller, State(app): State<App>, _: Fields) -> JsonResult<TokensAnswer> {
     let tokens = app.accounts().tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }

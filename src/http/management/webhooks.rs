@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::{Object, Type};
 
 use super::records::{DONE, Done, time};
-use super::{Caller, Identified, JsonBody, JsonResult, QueryString, fields};
+use super::{Caller, Fields, Identified, JsonResult, fields};
 use crate::catalog::Webhook;
 use crate::http::description::typed;
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
@@ -29,8 +29,7 @@ pub(super) static REGISTER: Endpoint =
         .answer(DONE)
         .errors(&[404]);
 
-async fn register(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
-    let fields = body.into_fields(&REGISTER)?;
+async fn register(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
     app.webhooks().register(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
@@ -43,8 +42,7 @@ pub(super) static DELETE: Endpoint =
         .answer(DONE)
         .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> JsonResult<Done> {
-    let fields = body.into_fields(&DELETE)?;
+async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<Done> {
     app.webhooks().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -56,10 +54,9 @@ pub(super) static VIEW: Endpoint =
         .answer(Answer::record::<WebhookAnswer>("The webhook without its secret, or that there is none."))
         .errors(&[404]);
 
-async fn view(caller: Identified, State(app): State<App>, query: QueryString) -> JsonResult<WebhookAnswer> {
-    let query = query.into_fields(&VIEW)?;
-    let webhook = app.webhooks().find(&caller.user, query.dataset_id()?).await?;
-    let webhook = webhook.map(|webhook| Webhook { url: seen_with(caller.scope(), webhook.url), ..webhook });
+async fn view(caller: Identified, State(app): State<App>, fields: Fields) -> JsonResult<WebhookAnswer> {
+    let webhook = app.webhooks().find(&caller.user, fields.dataset_id()?).await?;
+    let webhook = webhook.map(|webhook| Webhook { url: seen_with(caller.scope, webhook.url), ..webhook });
     Ok(Json(webhook.into()))
 }
 

@@ -1,12 +1,15 @@
 //! The tools that list datasets: the caller's, and the public ones that their owners list.
 
+use axum::http::HeaderMap;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::tool::{self, Effect, Tool, ToolResult};
+use super::tool::{self, Tool, ToolResult};
 use super::{Caller, schemas};
 use crate::http::error::CallError;
+use crate::http::management::Fields;
+use crate::http::management::listings::ListedDataset;
 use crate::http::management::records::time;
-use crate::http::management::{Fields, listings};
 use crate::http::read::rate;
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
@@ -30,7 +33,7 @@ pub(super) const LIST_DATASETS: Tool = Tool {
     summary: "Lists the caller's datasets, by id, a page at a time",
     details: "Next: `profile` for the fields of one, then `read`. Where `next_after` is not null there are more: call again \
               with it as `after`. For those of others: `list_public_datasets`.",
-    effect: Effect::Nothing,
+    scope: Scope::Read,
     arguments: || {
         vec![
             ("after", schemas::positive("Those with a greater dataset_id")),
@@ -47,7 +50,7 @@ pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
     summary: "Lists the public datasets that their owners list for everybody, by id, a page at a time",
     details: "Next: `profile` for the fields of one, then `read`. Where `next_after` \
               is not null there are more. Counts as a read.",
-    effect: Effect::Nothing,
+    scope: Scope::Read,
     arguments: || {
         vec![
             ("q", schemas::text("A part of the name or description")),
@@ -67,78 +70,58 @@ struct Page<T> {
     next_after: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct ListedDataset {
-    dataset_id: u64,
-    name: String,
-    name_slug: String,
-    description: Option<String>,
-    licence: Option<String>,
-    listed: bool,
-    private: bool,
-    source: String,
-    active_version: Option<u64>,
-    latest_version: Option<u64>,
-    pinned: bool,
-    frozen: bool,
-    created_at: String,
-}
-
-impl ListedDataset {
-    /// The dataset as the scope lets its caller see it.
-    fn new(dataset: Dataset, scope: Scope) -> Self {
-        let source = dataset.source.to_string();
-        ListedDataset {
-            dataset_id: dataset.id.get(),
-            listed: dataset.about.listed,
-            private: dataset.is_private(),
-            active_version: dataset.active_version().map(|version| version.get()),
-            latest_version: dataset.latest_version.map(|version| version.get()),
-            pinned: dataset.pinned_version.is_some(),
-            frozen: dataset.frozen,
-            created_at: time(dataset.created_at),
-            name: dataset.name.as_str().to_owned(),
-            description: dataset.about.description,
-            licence: dataset.about.licence,
-            name_slug: dataset.name.slug().to_owned(),
-            source: match scope {
-                Scope::Read => without_credentials(&source, dataset.publish_query),
-                Scope::Write => source,
-            },
-        }
-    }
+/// The dataset as the scope lets its caller see it.
+fn listed(dataset: &Dataset, scope: Scope) -> Value {
+    let source = dataset.source.to_string();
+    json!({
+        "dataset_id": dataset.id.get(),
+        "name": dataset.name.as_str(),
+        "name_slug": dataset.name.slug(),
+        "description": dataset.about.description,
+        "licence": dataset.about.licence,
+        "listed": dataset.about.listed,
+        "private": dataset.is_private(),
+        "source": match scope {
+            Scope::Read => without_credentials(&source, dataset.publish_query),
+            Scope::Write => source,
+        },
+        "active_version": dataset.active_version().map(|version| version.get()),
+        "latest_version": dataset.latest_version.map(|version| version.get()),
+        "pinned": dataset.pinned_version.is_some(),
+        "frozen": dataset.frozen,
+        "created_at": time(dataset.created_at),
+    })
 }
 
 async fn list(caller: &Caller, arguments: Fields) -> ToolResult {
     let (after, limit) = page(&arguments)?;
     // One more tells whether there are more.
     let found = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
-    let found = found.into_iter().map(|dataset| ListedDataset::new(dataset, caller.scope)).collect();
-    page_of(found, limit, |dataset: &ListedDataset| dataset.dataset_id)
+    page_of(found, limit, |dataset| (dataset.id, listed(dataset, caller.scope)))
 }
 
 async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
     let (query, (after, limit)) = (arguments.optional_text("q")?, page(&arguments)?);
     let public = caller.app.listings();
     public.check(query)?;
-    rate::check(rate::count(&caller.app, caller.client, Bucket::Public).await.as_ref())?;
+    rate::admit(&caller.app, caller.client, Bucket::Public, &mut HeaderMap::new()).await?;
     let found = public.find(caller.client, query, after, limit + 1).await?;
-    let found = found.iter().map(listings::ListedDataset::from).collect();
-    page_of(found, limit, |dataset: &listings::ListedDataset| dataset.dataset_id)
+    page_of(found, limit, |listing| (listing.dataset.id, ListedDataset::from(listing)))
 }
 
-/// The first of the datasets, at most `limit` and as many as a result may hold, and the id of the last one where there
-/// are more. Owners may write long descriptions: a page is shorter then, so that every caller comes to its end.
-fn page_of<T: Serialize>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> u64) -> ToolResult {
+/// The records of the first of the datasets, at most `limit` and as many as a result may hold, and the id of the last
+/// one where there are more. Owners may write long descriptions: a page is shorter then, so that every caller comes to
+/// its end.
+fn page_of<T, R: Serialize>(found: Vec<T>, limit: u32, record: impl Fn(&T) -> (DatasetId, R)) -> ToolResult {
     let (all, mut bytes) = (found.len(), AROUND_BYTES);
-    let mut fits = |dataset: &&T| {
+    let fits = |(_, dataset): &(DatasetId, R)| {
         bytes += serde_json::to_string(dataset).map_or(0, |text| text.len()) + 1;
         bytes <= BYTES
     };
-    let fitting = found.iter().take(limit as usize).take_while(&mut fits).count();
-    found.truncate(fitting);
-    let next_after = found.last().filter(|_| fitting < all).map(id);
-    tool::record(&Page { datasets: found, next_after }, BYTES, "Ask for less: a smaller limit.")
+    let (ids, datasets): (Vec<DatasetId>, Vec<R>) =
+        found.iter().map(record).take(limit as usize).take_while(fits).unzip();
+    let next_after = ids.last().filter(|_| ids.len() < all).map(|id| id.get());
+    tool::record(&Page { datasets, next_after }, BYTES, "Ask for less: a smaller limit.")
 }
 
 fn page(arguments: &Fields) -> Result<(Option<DatasetId>, u32), CallError> {

@@ -5,10 +5,11 @@ use futures::stream;
 use serde::Serialize;
 use serde_json::json;
 
-use super::tool::{self, Effect, Output, Tool, ToolResult};
+use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
 use crate::http::management::{Fields, alternate_edits, edits};
 use crate::model::limits;
+use crate::model::scope::Scope;
 
 const BYTES: usize = limits::TOOL_PULL_BYTES;
 
@@ -33,7 +34,7 @@ pub(super) const PULL_FOR_EDIT: Tool = Tool {
     details: "One JSON object with `version`, `etag`, `entities` and, for a page, `total_count` and `next_offset`. limit=0 \
               gives the etag alone. At most 1 MiB. Next: `edit_alt_version` for a few changes, `push_alt_version` for a \
               whole new list.",
-    effect: Effect::Nothing,
+    scope: Scope::Read,
     arguments: || {
         vec![
             ("dataset_id", schemas::positive("One of the caller's datasets")),
@@ -55,7 +56,7 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
               alternate, or of the version while it has none. `read` with positions=true gives positions and the `etag`, \
               so does `pull_for_edit`. If the etag is stale nothing is saved: find the positions again. The result has \
               the next `etag`.",
-    effect: Effect::Replaces,
+    scope: Scope::Write,
     arguments: || {
         let entity = json!({"type": "object"});
         let edit = json!({
@@ -88,7 +89,7 @@ pub(super) const PUSH_ALT_VERSION: Tool = Tool {
     details: "`entities` is the whole list, in its order: what is left out is gone from the alternate. For a few changes \
               `edit_alt_version` is cheaper. If the etag is stale nothing is saved: pull again, redo the edit, push with \
               the new etag.",
-    effect: Effect::Replaces,
+    scope: Scope::Write,
     arguments: || {
         let about = "All entities of the alternate, in order";
         vec![

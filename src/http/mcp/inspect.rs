@@ -5,12 +5,13 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::tool::{self, Effect, Output, Tool, ToolResult};
+use super::tool::{self, Output, Tool, ToolResult};
 use super::{Caller, schemas};
 use crate::diff::ChangeType;
 use crate::encode::ContentCoding;
 use crate::http::management::{DiffCall, Fields};
 use crate::http::text::quoted;
+use crate::model::scope::Scope;
 use crate::model::{limits, similar};
 use crate::service::{DiffError, DiffForm, Holder, ProfileRequest, ReadError, VersionProfile};
 use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
@@ -32,7 +33,7 @@ pub(super) const PROFILE: Tool = Tool {
               its types, in how many entities where not in all, the number of distinct values, and frequent ones or the \
               range; with details=true all that is known. `next_offset` is null at the end. Of a public dataset, or one \
               of the caller's.",
-    effect: Effect::Nothing,
+    scope: Scope::Read,
     arguments: || {
         vec![
             ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
@@ -54,7 +55,7 @@ pub(super) const DIFF: Tool = Tool {
     summary: "Tells what two versions of one of the caller's datasets differ in: entities added, subtracted, modified",
     details: "`added`, `subtracted`, `modified`, `total_v1`, `total_v2` count all entities; `records` is a page of changes: \
               both entities and, where modified, `field_diffs`.",
-    effect: Effect::Nothing,
+    scope: Scope::Read,
     arguments: || {
         let names = ChangeType::ALL.map(ChangeType::name);
         vec![
@@ -78,19 +79,6 @@ struct ProfilePage {
     path_count: u64,
     next_offset: Option<u64>,
     profile: VersionProfile,
-}
-
-/// The same in few words.
-#[derive(Serialize)]
-struct CompactPage {
-    dataset_id: u64,
-    version: u64,
-    alt: bool,
-    entities: u64,
-    path_count: u64,
-    next_offset: Option<u64>,
-    paths: Vec<String>,
-    next: String,
 }
 
 /// Bytes of the lines of a page, on the whole: a page of 50 paths is below 6 KB with all around it.
@@ -212,16 +200,16 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
             _ if offset >= path_count && path_count > 0 => BEYOND.to_owned(),
             _ => READ.to_owned(),
         };
-        let compact = CompactPage {
-            dataset_id: profile.dataset_id,
-            version: profile.version,
-            alt: profile.alt,
-            entities: profile.contents.entities,
-            path_count,
-            next_offset: (limit > 0 && end < path_count).then_some(end),
-            paths: lines,
-            next,
-        };
+        let compact = json!({
+            "dataset_id": profile.dataset_id,
+            "version": profile.version,
+            "alt": profile.alt,
+            "entities": profile.contents.entities,
+            "path_count": path_count,
+            "next_offset": (limit > 0 && end < path_count).then_some(end),
+            "paths": lines,
+            "next": next,
+        });
         return tool::record(&compact, BYTES, "Ask for less: a smaller limit.");
     }
     let page = offset.min(end)..end;

@@ -1,8 +1,6 @@
 //! The message that a request brings, before the protocol's implementation makes a tree of values of it: a tree takes
 //! many times the memory of its text, and cannot hold all that an entity may.
 
-use std::ops::Range;
-
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use rmcp::model::ProtocolVersion;
@@ -12,7 +10,7 @@ use serde_json::Value;
 
 use crate::document::{self, DocumentError, member};
 use crate::http::error::CallError;
-use crate::http::management::alternate_edits::EDITS;
+use crate::http::management::alternate_edits::{EDITS, with_nulls};
 use crate::model::limits;
 
 /// Most bytes of a message besides the entities in it.
@@ -35,9 +33,7 @@ impl Message {
     /// Checks all of the text, so that its parts are canonical.
     ///
     /// # Errors
-    /// [`CallError::NotJsonText`]: it is no JSON.
-    /// [`CallError::Body`]: it is no JSON object, or not one that entities can be taken from.
-    /// [`CallError::MessageTooLarge`]: it is too large even without the entities.
+    /// [`CallError::NotJsonText`] for what is no JSON, [`CallError::Body`] for JSON that is no message.
     pub(super) fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
         document::canonicalize(body, &mut message).map_err(|error| not_a_message(body, &error))?;
@@ -46,25 +42,7 @@ impl Message {
         let params = member(&message, "params").filter(object);
         let arguments = params.and_then(|params| member(params, "arguments")).filter(object);
         let heavy = |name| arguments.and_then(|arguments| member(arguments, name));
-        let span = |part: &[u8]| {
-            let start = part.as_ptr().addr() - message.as_ptr().addr();
-            start..start + part.len()
-        };
-        let mut heavy: Vec<Range<usize>> = HEAVY.into_iter().filter_map(heavy).map(span).collect();
-        heavy.sort_unstable_by_key(|span| span.start);
-        let without_entities = match heavy.as_slice() {
-            [] => message.clone(),
-            spans => {
-                let (mut rest, mut left) = (Vec::new(), 0);
-                for span in spans {
-                    rest.extend_from_slice(&message[left..span.start]);
-                    rest.extend_from_slice(b"null");
-                    left = span.end;
-                }
-                rest.extend_from_slice(&message[left..]);
-                Bytes::from(rest)
-            }
-        };
+        let without_entities = with_nulls(&message, HEAVY.into_iter().filter_map(heavy));
         if without_entities.len() > BYTES {
             return Err(CallError::MessageTooLarge { limit: BYTES as u64 });
         }

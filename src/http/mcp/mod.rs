@@ -41,7 +41,7 @@ use http_body_util::{BodyExt, Full};
 use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::Span;
 
 use super::error::{CallError, HttpError};
@@ -137,11 +137,11 @@ fn refused(error: HttpError) -> Response {
         HttpError::Call(CallError::NotJsonText { .. }) => ErrorCode::PARSE_ERROR,
         _ => ErrorCode::INVALID_REQUEST,
     };
-    refusal(status, code, &text)
+    refusal(status, Value::Null, code, &text)
 }
 
-fn refusal(status: StatusCode, code: ErrorCode, text: &str) -> Response {
-    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": code.0, "message": text}});
+fn refusal(status: StatusCode, id: Value, code: ErrorCode, text: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code.0, "message": text}});
     (status, Json(error)).into_response()
 }
 
@@ -162,9 +162,7 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
     let message = body::apart(bytes, |bytes| Message::parse(bytes)).await?;
     if let Some(id) = message.removed_initialize(&head.headers) {
         let text = "There is no method initialize in this revision of the protocol; call server/discover.";
-        let error =
-            json!({"jsonrpc": "2.0", "id": id, "error": {"code": ErrorCode::METHOD_NOT_FOUND.0, "message": text}});
-        return Ok((StatusCode::NOT_FOUND, Json(error)).into_response());
+        return Ok(refusal(StatusCode::NOT_FOUND, id, ErrorCode::METHOD_NOT_FOUND, text));
     }
     let caller =
         Caller { app, user, scope, client, arguments: message.arguments, request_id, span, log_context, _room: room };
@@ -182,7 +180,7 @@ async fn answer(service: &Service, app: App, user: TokenUser, request: Request) 
                 Ok(text) => text.to_bytes(),
                 Err(never) => match never {},
             };
-            Ok(refusal(status, ErrorCode::INVALID_REQUEST, &String::from_utf8_lossy(&text)))
+            Ok(refusal(status, Value::Null, ErrorCode::INVALID_REQUEST, &String::from_utf8_lossy(&text)))
         }
         _ => Ok(response.map(Body::new)),
     }

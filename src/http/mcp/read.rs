@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
-use super::tool::{self, Argument, Effect, Output, Tool, ToolError, ToolResult};
+use super::tool::{self, Argument, Output, Tool, ToolError, ToolResult};
 use super::{Caller, schemas};
 use crate::encode::ContentCoding;
 use crate::http::error::CallError;
@@ -15,6 +16,7 @@ use crate::http::read::rate;
 use crate::http::text::quoted;
 use crate::model::limits;
 use crate::model::request::{Format, ReadRequest};
+use crate::model::scope::Scope;
 use crate::service::{Admitted, Bucket, UnknownCause, UnknownField, alternate_etag, deep_sort_hint};
 
 /// Entities in an answer, unless asked otherwise.
@@ -56,7 +58,7 @@ pub(super) const READ: Tool = Tool {
               (paths that no entity has there), the nearest ones in `did_you_mean`, and `hints`. The second holds the entities in \
               `format`, exactly as stored; with count=true only their number. Steps run in the order of the parameters \
               here: what keep_field or drop_field removes, no later one finds.",
-    effect: Effect::Nothing,
+    scope: Scope::Read,
     arguments: || {
         let mut arguments = vec![
             ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
@@ -76,7 +78,7 @@ pub(super) const EXPLAIN: Tool = Tool {
     name: "explain",
     summary: "Tells what a read of one of the caller's datasets does, step by step, and what could make it cheaper",
     details: "Makes a read, with the arguments of `read`, without giving its entities. It costs as much.",
-    effect: Effect::Nothing,
+    scope: Scope::Read,
     arguments: || {
         vec![("dataset_id", schemas::positive("One of the caller's datasets")), ("version", schemas::selector())]
     },
@@ -146,7 +148,7 @@ async fn read(caller: &Caller, arguments: Fields) -> ToolResult {
     // Which bucket it is tells nothing of what the caller may not read.
     let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
     let bucket = if is_private { Bucket::Private } else { Bucket::Public };
-    rate::check(rate::count(&caller.app, caller.client, bucket).await.as_ref())?;
+    rate::admit(&caller.app, caller.client, bucket, &mut HeaderMap::new()).await?;
 
     let admitted = admitted?;
     let request = Arc::new(request);
@@ -261,8 +263,8 @@ async fn explain(caller: &Caller, arguments: Fields) -> ToolResult {
 }
 
 fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {
-    let mut request = params::parse_json(arguments.members())?;
-    let is_given = |name: &str| arguments.members().get(name).is_some_and(|value| !value.is_null());
+    let mut request = params::parse_json(&arguments.members)?;
+    let is_given = |name: &str| arguments.members.get(name).is_some_and(|value| !value.is_null());
     if !is_given("pretty") {
         request.pretty = false;
     }

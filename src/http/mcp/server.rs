@@ -15,8 +15,8 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tracing::Instrument;
 
 use super::Caller;
-use super::tool::{Tool, ToolError, ToolResult};
-use super::tools;
+use super::tool::{Output, ToolError, ToolResult};
+use super::tools::{self, NamedTool};
 use crate::http::error::CallError;
 use crate::http::layers::caught;
 use crate::http::management::Fields;
@@ -59,11 +59,11 @@ impl ServerHandler for Server {
     }
 
     async fn list_tools(&self, _: Page, _: Context) -> Answer<ListToolsResult> {
-        Ok(ListToolsResult::with_all_items(tools::DESCRIBED.to_vec()))
+        Ok(ListToolsResult::with_all_items(tools::TOOLS.iter().map(|tool| tool.described.clone()).collect()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Described> {
-        tools::DESCRIBED.iter().find(|tool| tool.name == name).cloned()
+        tools::find(name).map(|tool| tool.described.clone())
     }
 
     /// Whatever has no handler here, and what has one and is not of its form.
@@ -101,18 +101,18 @@ impl ServerHandler for Server {
     async fn call_tool(&self, request: CallToolRequestParams, context: Context) -> Answer<CallToolResponse> {
         let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<Caller>>());
         let caller = caller.ok_or_else(|| ErrorData::internal_error("the request is not known", None))?.clone();
-        let Some(tool) = tools::find(&request.name) else {
+        let Some(named) = tools::find(&request.name) else {
             count("none", "refused");
             let text = format!("There is no such tool; there are {}.", tools::names().collect::<Vec<_>>().join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = request.arguments.unwrap_or_default();
         let called = tokio::select! {
-            called = call(tool, &caller, arguments) => called,
+            called = call(named, &caller, arguments) => called,
             // The client has left.
             () = context.ct.cancelled() => Err(ToolError::Left),
         };
-        Ok(result(tool, &caller, called).into())
+        Ok(result(named.tool.name, &caller, called).into())
     }
 }
 
@@ -127,11 +127,16 @@ fn count(tool: &'static str, outcome: &'static str) {
 }
 
 /// Runs a tool as part of the request: with its span and its log context, within the time that an answer may take.
-async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> ToolResult {
-    if !caller.scope.allows(tool.effect.needed()) {
+async fn call(NamedTool { tool, argument_names, .. }: &NamedTool, caller: &Caller, given: JsonObject) -> ToolResult {
+    if !caller.scope.allows(tool.scope) {
         return Err(CallError::ReadOnly.into());
     }
-    let arguments = tools::arguments(tool, arguments)?;
+    // A slip in the name of an argument must not go unnoticed.
+    let known = argument_names.to_vec();
+    if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
+        return Err(ToolError::NoSuchArgument { name: name.clone(), known });
+    }
+    let arguments = Fields::new(given, known);
     let seconds = caller.app.config().server.answer_timeout_s;
     let running = tokio::time::timeout(Duration::from_secs(seconds), (tool.call)(caller, arguments));
     let running = running.map(|done| done.map_err(|_| ToolError::TooSlow { seconds }).flatten());
@@ -142,20 +147,20 @@ async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> ToolResult
     caught(running).instrument(caller.span.clone()).await?
 }
 
-fn result(tool: &Tool, caller: &Caller, called: ToolResult) -> CallToolResult {
+fn result(tool: &'static str, caller: &Caller, called: ToolResult) -> CallToolResult {
     let _entered = caller.span.enter();
     match called {
-        Ok(output) => {
-            count(tool.name, "done");
-            output.into()
+        Ok(Output(texts)) => {
+            count(tool, "done");
+            CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect())
         }
         Err(ToolError::Left) => {
-            count(tool.name, "left");
+            count(tool, "left");
             CallToolResult::error(Vec::new())
         }
         Err(error) => {
             let (is_failure, mut text) = error.told();
-            count(tool.name, if is_failure { "failed" } else { "refused" });
+            count(tool, if is_failure { "failed" } else { "refused" });
             if let Some(id) = caller.request_id.as_ref().filter(|_| is_failure) {
                 text = id.named_in(&text);
             }

@@ -2,7 +2,6 @@
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,7 +19,8 @@ pub(super) struct Tool {
     pub summary: &'static str,
     /// What a model must know to use it, after the summary.
     pub details: &'static str,
-    pub effect: Effect,
+    /// What it needs. One that needs [`Scope::Write`] replaces what is there; once more is refused.
+    pub scope: Scope,
     pub arguments: Arguments,
     /// The names of the arguments that must be given.
     pub required: &'static [&'static str],
@@ -33,22 +33,6 @@ pub(super) type Argument = (&'static str, Value);
 type Arguments = fn() -> Vec<Argument>;
 
 pub(super) type ToolResult = Result<Output, ToolError>;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
-    Nothing,
-    /// It replaces what is there; once more is refused.
-    Replaces,
-}
-
-impl Effect {
-    pub(super) fn needed(self) -> Scope {
-        match self {
-            Effect::Nothing => Scope::Read,
-            Effect::Replaces => Scope::Write,
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(super) enum ToolError {
@@ -99,12 +83,6 @@ impl ToolError {
 /// What a tool gives: texts, entities among them, to the byte. A tree of values would write some numbers otherwise, and
 /// a structured result would send every record twice, since clients without schemas need the text.
 pub(super) struct Output(pub Vec<String>);
-
-impl From<Output> for CallToolResult {
-    fn from(Output(texts): Output) -> Self {
-        CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect())
-    }
-}
 
 /// A record, as the text of one JSON object. If it is too long, the error says what to do `instead`.
 pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'static str) -> ToolResult {

@@ -2,61 +2,52 @@
 
 use std::sync::LazyLock;
 
-use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
+use rmcp::model::{Tool as Described, ToolAnnotations};
 
-use super::tool::{Effect, Tool, ToolError};
+use super::tool::Tool;
 use super::{datasets, edits, inspect, read, schemas};
-use crate::http::management::Fields;
+use crate::model::scope::Scope;
+
+/// A tool, as the protocol describes it, and the names of all its arguments.
+pub(super) struct NamedTool {
+    pub tool: Tool,
+    pub described: Described,
+    pub argument_names: Vec<&'static str>,
+}
 
 /// Every tool, in the order in which clients show them.
-pub(super) const TOOLS: &[Tool] = &[
-    datasets::LIST_DATASETS,
-    datasets::LIST_PUBLIC_DATASETS,
-    inspect::PROFILE,
-    read::READ,
-    read::EXPLAIN,
-    inspect::DIFF,
-    edits::PULL_FOR_EDIT,
-    edits::EDIT_ALT_VERSION,
-    edits::PUSH_ALT_VERSION,
-];
+pub(super) static TOOLS: LazyLock<[NamedTool; 9]> = LazyLock::new(|| {
+    [
+        datasets::LIST_DATASETS,
+        datasets::LIST_PUBLIC_DATASETS,
+        inspect::PROFILE,
+        read::READ,
+        read::EXPLAIN,
+        inspect::DIFF,
+        edits::PULL_FOR_EDIT,
+        edits::EDIT_ALT_VERSION,
+        edits::PUSH_ALT_VERSION,
+    ]
+    .map(|tool| {
+        let others = tool.like.map_or_else(Vec::new, |(_, arguments)| arguments());
+        let argument_names = (tool.arguments)().into_iter().chain(others).map(|(name, _)| name).collect();
+        NamedTool { described: describe(&tool), argument_names, tool }
+    })
+});
 
-pub(super) fn find(name: &str) -> Option<&'static Tool> {
-    TOOLS.iter().find(|tool| tool.name == name)
+pub(super) fn find(name: &str) -> Option<&'static NamedTool> {
+    TOOLS.iter().find(|named| named.tool.name == name)
 }
 
 pub fn names() -> impl Iterator<Item = &'static str> {
-    TOOLS.iter().map(|tool| tool.name)
+    TOOLS.iter().map(|named| named.tool.name)
 }
-
-/// The arguments of a tool. A slip in the name of one must not go unnoticed.
-pub(super) fn arguments(tool: &Tool, given: JsonObject) -> Result<Fields, ToolError> {
-    let known =
-        ARGUMENT_NAMES.iter().find(|(name, _)| *name == tool.name).map_or_else(Vec::new, |(_, known)| known.clone());
-    match given.keys().find(|name| !known.contains(&name.as_str())) {
-        None => Ok(Fields::new(given, known)),
-        Some(name) => Err(ToolError::NoSuchArgument { name: name.clone(), known }),
-    }
-}
-
-/// The names of the arguments of each tool, by the name of the tool.
-static ARGUMENT_NAMES: LazyLock<Vec<(&str, Vec<&str>)>> = LazyLock::new(|| {
-    let known = |tool: &Tool| {
-        let others = tool.like.map_or_else(Vec::new, |(_, arguments)| arguments());
-        (tool.arguments)().into_iter().chain(others).map(|(name, _)| name).collect()
-    };
-    TOOLS.iter().map(|tool| (tool.name, known(tool))).collect()
-});
-
-pub(super) static DESCRIBED: LazyLock<Vec<Described>> = LazyLock::new(|| TOOLS.iter().map(describe).collect());
 
 fn describe(tool: &Tool) -> Described {
     // What only reads destroys nothing, whatever else it is said to be.
-    let hints = match tool.effect {
-        Effect::Nothing => ToolAnnotations::new().read_only(true).open_world(false),
-        Effect::Replaces => {
-            ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
-        }
+    let hints = match tool.scope {
+        Scope::Read => ToolAnnotations::new().read_only(true).open_world(false),
+        Scope::Write => ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false),
     };
     let about = format!("{}. {}", tool.summary, tool.details);
     Described::new(tool.name, about, schemas::object(tool)).with_annotations(hints)

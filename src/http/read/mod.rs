@@ -177,10 +177,7 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 
 /// The header that names the fields that are not there, in the order in which the URL first names them as such: another
 /// parameter may name one before, where it is still there. It is a hint: where they cannot be found out, the answer
-/// does without.
-///
-/// # Errors
-/// [`ReadError::Timeout`]: the time of the read is over.
+/// does without, unless the time of the read is over.
 async fn unknown_fields(
     app: &App,
     admitted: &Admitted,
@@ -245,15 +242,15 @@ async fn counted_look_up(
 }
 
 /// The answer to a read of somebody who was admitted by a session and not by the request.
-pub(super) async fn download(
+pub(crate) async fn download(
     app: &App,
     head: &Parts,
     admitted: &Admitted,
-    request: Arc<ReadRequest>,
+    request: ReadRequest,
 ) -> Result<Response, HttpError> {
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
-    let answer = app.reads().answer(admitted, request, coding).await?;
+    let answer = app.reads().answer(admitted, Arc::new(request), coding).await?;
     let mut response = respond(answer, admitted, file, None).await?;
     caching::describe(response.headers_mut(), None, true, file != Some(Format::Parquet));
     Ok(response)

@@ -17,11 +17,20 @@ const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-r
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Counts a read. `None` where there is no limit.
-pub(in crate::http) async fn count(app: &App, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
+pub(super) async fn count(app: &App, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
     let status = app.rate_limiter().count(client, bucket).await?;
     let decision = if status.decision == RateLimitDecision::Within { "allowed" } else { "refused" };
     metrics::limiter_decision(bucket == Bucket::Private, decision);
     Some(status)
+}
+
+/// Counts a read, says in the headers where the client stands, and refuses one too many.
+pub(crate) async fn admit(app: &App, client: Client, bucket: Bucket, headers: &mut HeaderMap) -> Result<(), HttpError> {
+    let status = count(app, client, bucket).await;
+    if let Some(status) = &status {
+        describe(headers, status);
+    }
+    check(status.as_ref())
 }
 
 /// Whether a request may turn out to go on with a download that was counted, which only a look-up tells.
@@ -67,7 +76,7 @@ pub(super) fn sent_bytes(response: &Response) -> Option<u64> {
     length.filter(|_| response.status() == StatusCode::PARTIAL_CONTENT)
 }
 
-pub(in crate::http) fn check(status: Option<&RateLimitStatus>) -> Result<(), HttpError> {
+pub(super) fn check(status: Option<&RateLimitStatus>) -> Result<(), HttpError> {
     match status.map(|status| status.decision) {
         Some(RateLimitDecision::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),
         Some(RateLimitDecision::Within) | None => Ok(()),
@@ -75,7 +84,7 @@ pub(in crate::http) fn check(status: Option<&RateLimitStatus>) -> Result<(), Htt
 }
 
 /// `X-RateLimit-*` (docs/read.md, Rate limits).
-pub(in crate::http) fn describe(headers: &mut HeaderMap, status: &RateLimitStatus) {
+pub(super) fn describe(headers: &mut HeaderMap, status: &RateLimitStatus) {
     headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(status.limit));
     headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(status.remaining));
     headers.insert(X_RATELIMIT_RESET, HeaderValue::from(status.reset_unix_s));
