@@ -36,6 +36,7 @@ use crate::service::{
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 use crate::storage::shortage::Shortage;
+use shared::{PublicError, bad_request, failed, not_found, unavailable};
 
 #[derive(Debug)]
 pub enum HttpError {
@@ -80,7 +81,6 @@ pub enum HttpError {
     Refresh(RefreshError),
     /// An alternate was not saved, for what a refresh would make no version for.
     NotSaved(RefreshError),
-    Profile(ProfileError),
     /// No dataset has this ping URL.
     NoSuchPing,
     /// Entities that were sent cannot be used, or not be received.
@@ -132,7 +132,7 @@ impl From<ProfileError> for HttpError {
         match error {
             ProfileError::Unauthenticated => HttpError::Call(CallError::NoPublicDataset),
             ProfileError::Read(error) => HttpError::Inspect(error),
-            error @ ProfileError::DatasetNotFound => HttpError::Profile(error),
+            ProfileError::DatasetNotFound => HttpError::Inspect(ReadError::NotReadable),
         }
     }
 }
@@ -146,19 +146,13 @@ impl From<ExplainError> for HttpError {
     }
 }
 
-impl From<std::convert::Infallible> for HttpError {
-    fn from(never: std::convert::Infallible) -> Self {
-        match never {}
-    }
-}
-
 impl HttpError {
     /// What is used up or gone at the moment, if that is why there is no answer.
     fn shortage(&self) -> Option<Shortage> {
+        if let Some(error @ ReadError::Unreadable(_)) = self.read_error() {
+            return Shortage::of(error);
+        }
         match self {
-            HttpError::Read(error @ ReadError::Unreadable(_))
-            | HttpError::Inspect(error @ ReadError::Unreadable(_))
-            | HttpError::Diff(DiffError::Read(error @ ReadError::Unreadable(_))) => Shortage::of(error),
             HttpError::Refresh(error @ (RefreshError::Storage(_) | RefreshError::Source(SourceError::Io(_)))) => {
                 Shortage::of(error)
             }
@@ -169,29 +163,22 @@ impl HttpError {
     }
 
     /// The status and the text that the caller sees. Logs nothing.
-    pub(super) fn public(&self) -> (StatusCode, String) {
+    pub(super) fn public(&self) -> PublicError {
         if let Some(shortage) = self.shortage() {
-            let text =
-                format!("The service cannot do this now: {shortage}. Try again in {} s.", shortage.retry_after_s());
-            return (StatusCode::SERVICE_UNAVAILABLE, text);
+            let seconds = shortage.retry_after_s();
+            return unavailable(format!("The service cannot do this now: {shortage}. Try again in {seconds} s."));
         }
         match self {
-            HttpError::NoSuchPath => (
-                StatusCode::NOT_FOUND,
+            HttpError::NoSuchPath => not_found(
                 "This path does not exist. Read a dataset at /api/{dataset_id}/{name_slug}/{version}/. /openapi.json \
-                 describes all paths but /mcp."
-                    .into(),
+                 describes all paths but /mcp.",
             ),
-            HttpError::MisspeltPath { nearest } => (
-                StatusCode::NOT_FOUND,
-                format!(
-                    "This path does not exist. Did you mean {nearest}? /openapi.json describes all paths but /mcp."
-                ),
-            ),
-            HttpError::NotServed => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "This server answers no requests (server.roles has no http). Ask one that does.".into(),
-            ),
+            HttpError::MisspeltPath { nearest } => not_found(format!(
+                "This path does not exist. Did you mean {nearest}? /openapi.json describes all paths but /mcp."
+            )),
+            HttpError::NotServed => {
+                unavailable("This server answers no requests (server.roles has no http). Ask one that does.")
+            }
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 (StatusCode::METHOD_NOT_ALLOWED, wrong_method(allowed))
             }
@@ -199,10 +186,9 @@ impl HttpError {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "This path does not allow this method. The header Allow lists the allowed methods.".into(),
             ),
-            HttpError::Host => (
-                StatusCode::BAD_REQUEST,
-                "An HTTP/1.1 request must have exactly one header Host (RFC 9112, section 3.2).".into(),
-            ),
+            HttpError::Host => {
+                bad_request("An HTTP/1.1 request must have exactly one header Host (RFC 9112, section 3.2).")
+            }
             HttpError::Invalid { status, text } => (*status, text.clone()),
             HttpError::RateLimited { retry_after_s } => {
                 (StatusCode::TOO_MANY_REQUESTS, format!("Too many requests. Try again in {retry_after_s} s."))
@@ -221,33 +207,33 @@ impl HttpError {
                 ),
             ),
             HttpError::Read(error) | HttpError::Inspect(error) => read::public(error),
-            HttpError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, shared::busy(refused)),
+            HttpError::Busy(refused) => shared::busy(refused),
             HttpError::Call(error) => (error.status(), error.to_string()),
             HttpError::Manage(error) => manage::public(error),
             HttpError::Diff(error) => manage::public_diff(error),
             HttpError::Refresh(error) => refresh::public(error),
             HttpError::NotSaved(error) => refresh::public_edit(error),
-            HttpError::Profile(_) => {
-                (StatusCode::NOT_FOUND, "No public dataset and none of yours has this dataset_id.".into())
-            }
-            HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
+            HttpError::NoSuchPing => not_found("No dataset has this ping URL."),
             HttpError::Entities(error) => refresh::public_entities(error),
-            HttpError::NotReady(error) => {
-                (StatusCode::SERVICE_UNAVAILABLE, format!("The service is not ready: {error}."))
-            }
-            HttpError::Panic(_) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "The service failed while it handled this request. The failure was logged.".into(),
-            ),
+            HttpError::NotReady(error) => unavailable(format!("The service is not ready: {error}.")),
+            HttpError::Panic(_) => failed("The service failed while it handled this request. The failure was logged."),
+        }
+    }
+
+    /// Why a read has no answer, also one that is part of another operation.
+    fn read_error(&self) -> Option<&ReadError> {
+        match self {
+            HttpError::Read(error) | HttpError::Inspect(error) | HttpError::Diff(DiffError::Read(error)) => Some(error),
+            _ => None,
         }
     }
 
     /// Why the catalog cannot be used, where that is the reason and passes.
     fn unavailability(&self) -> Option<Unavailability> {
+        if let Some(ReadError::CatalogUnavailable { reason, .. }) = self.read_error() {
+            return Some(*reason);
+        }
         match self {
-            HttpError::Read(ReadError::CatalogUnavailable { reason, .. })
-            | HttpError::Inspect(ReadError::CatalogUnavailable { reason, .. })
-            | HttpError::Diff(DiffError::Read(ReadError::CatalogUnavailable { reason, .. })) => Some(*reason),
             HttpError::Manage(ManageError::Catalog(error))
             | HttpError::Diff(DiffError::Manage(ManageError::Catalog(error)))
             | HttpError::Refresh(RefreshError::Catalog(error)) => error.unavailability(),
@@ -258,12 +244,10 @@ impl HttpError {
     /// Logs causes that the caller must not see. Logs nothing for the caller's own errors, nor what is logged where it
     /// happens: failed refreshes, and readiness when it changes.
     fn log_cause(&self) {
+        self.read_error().into_iter().for_each(read::log);
         match self {
             HttpError::Entities(SourceError::Io(error)) => {
                 tracing::error!(cause = %error, "entities could not be received");
-            }
-            HttpError::Read(error) | HttpError::Inspect(error) | HttpError::Diff(DiffError::Read(error)) => {
-                read::log(error);
             }
             HttpError::Busy(refused) => tracing::warn!(cause = %refused, "a request was refused"),
             HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_)))
@@ -287,17 +271,15 @@ impl HttpError {
             | HttpError::Diff(DiffError::Read(ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::OutOfDisk(_)))
             | HttpError::Manage(ManageError::Refused(_) | ManageError::LoginsBusy)
             | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => Some(Refused::RETRY_AFTER_S),
-            HttpError::Refresh(
-                RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
-                | RefreshError::Refused(_)
-                | RefreshError::LeaseLost
-                | RefreshError::NotHere
-                | RefreshError::Stopping,
-            )
-            | HttpError::NotSaved(
-                RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
-                | RefreshError::Refused(_),
-            ) => Some(RETRY_REFRESH_S),
+            HttpError::Refresh(RefreshError::LeaseLost | RefreshError::NotHere | RefreshError::Stopping) => {
+                Some(RETRY_REFRESH_S)
+            }
+            HttpError::Refresh(RefreshError::Full(full)) | HttpError::NotSaved(RefreshError::Full(full)) => {
+                (!matches!(full, SpoolFull::User { .. })).then_some(RETRY_REFRESH_S)
+            }
+            HttpError::Refresh(RefreshError::Refused(_)) | HttpError::NotSaved(RefreshError::Refused(_)) => {
+                Some(RETRY_REFRESH_S)
+            }
             HttpError::Read(_) => None,
             _ => {
                 let unavailability = self.unavailability().map(Unavailability::retry_after_s);
@@ -307,7 +289,7 @@ impl HttpError {
     }
 
     /// The status and the public text. Logs the cause.
-    pub(super) fn told(&self) -> (StatusCode, String) {
+    pub(super) fn told(&self) -> PublicError {
         self.log_cause();
         self.public()
     }

@@ -2,101 +2,69 @@
 
 use axum::http::StatusCode;
 
-use super::shared::{busy, catalog_unavailable, no_version_of};
+use super::shared::{
+    PublicError, bad_request, busy, catalog_unavailable, failed, forbidden, no_version_of, not_found, unavailable,
+};
 use crate::http::text::quoted;
 use crate::model::causes::Causes;
 use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::service::{ReadError, UnknownCause, UnknownField, deep_sort_hint};
 use crate::storage::shortage::Shortage;
 
-pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
+pub(super) fn public(error: &ReadError) -> PublicError {
     match error {
-        ReadError::DatasetNotFound => {
-            (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id and name_slug.".into())
-        }
-        ReadError::NotReadable => {
-            (StatusCode::NOT_FOUND, "No public dataset and none of yours has this dataset_id.".into())
-        }
+        ReadError::DatasetNotFound => not_found("There is no dataset with this dataset_id and name_slug."),
+        ReadError::NotReadable => not_found("No public dataset and none of yours has this dataset_id."),
         ReadError::Unauthorized => (
             StatusCode::UNAUTHORIZED,
             "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.".into(),
         ),
-        ReadError::Forbidden => (
-            StatusCode::FORBIDDEN,
-            "The Authorization header does not hold this dataset's private key. An API token does not open a read."
-                .into(),
+        ReadError::Forbidden => forbidden(
+            "The Authorization header does not hold this dataset's private key. An API token does not open a read.",
         ),
         ReadError::Frozen => (StatusCode::GONE, "This dataset is frozen and no longer served.".into()),
-        ReadError::VersionNotFound { selector, latest } => {
-            (StatusCode::NOT_FOUND, version_not_found(selector, *latest))
+        ReadError::VersionNotFound { selector, latest } => version_not_found(selector, *latest),
+        ReadError::AltNotFound(version) => not_found(format!("Version {version} of this dataset has no alternate.")),
+        ReadError::TooManyColumns { limit } => bad_request(format!(
+            "The table would have more than {limit} columns. Choose fewer fields with keep_field, or a format that is \
+             not a table: json, jsonl or xml."
+        )),
+        ReadError::EntityTooLarge { limit_bytes } => bad_request(format!(
+            "An entity of the answer would take more than {limit_bytes} bytes in this form. Choose fewer fields \
+             with keep_field, or a compact form: format=jsonl or pretty=false, without flatten."
+        )),
+        ReadError::UnknownFields(fields) => bad_request(unknown_fields(fields)),
+        ReadError::Timeout { seconds } => {
+            unavailable(format!("The query was stopped after {seconds} s. A narrower query may finish in time."))
         }
-        ReadError::AltNotFound(version) => {
-            (StatusCode::NOT_FOUND, format!("Version {version} of this dataset has no alternate."))
+        ReadError::OutOfMemory => {
+            unavailable("The query needed more memory than is free for it now. Try again later, or ask for less.")
         }
-        ReadError::TooManyColumns { limit } => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The table would have more than {limit} columns. Choose fewer fields with keep_field, or a format that is \
-                 not a table: json, jsonl or xml."
-            ),
-        ),
-        ReadError::EntityTooLarge { limit_bytes } => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "An entity of the answer would take more than {limit_bytes} bytes in this form. Choose fewer fields \
-                 with keep_field, or a compact form: format=jsonl or pretty=false, without flatten."
-            ),
-        ),
-        ReadError::UnknownFields(fields) => (StatusCode::BAD_REQUEST, unknown_fields(fields)),
-        ReadError::Timeout { seconds } => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("The query was stopped after {seconds} s. A narrower query may finish in time."),
-        ),
-        ReadError::OutOfMemory => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The query needed more memory than is free for it now. Try again later, or ask for less.".into(),
-        ),
-        ReadError::OutOfDisk(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The query needed more disk than is free for it now. Try again later, or ask for less.".into(),
-        ),
+        ReadError::OutOfDisk(_) => {
+            unavailable("The query needed more disk than is free for it now. Try again later, or ask for less.")
+        }
         // No other time helps.
-        ReadError::SpillTooLarge { limit_bytes } => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The query needs more than {limit_bytes} bytes of disk, which is what query.spill_bytes allows one \
-                 client. Select fewer entities with filters, or fewer fields with keep_field."
-            ),
-        ),
+        ReadError::SpillTooLarge { limit_bytes } => bad_request(format!(
+            "The query needs more than {limit_bytes} bytes of disk, which is what query.spill_bytes allows one \
+             client. Select fewer entities with filters, or fewer fields with keep_field."
+        )),
         // No other time helps.
-        ReadError::QueryTooLarge { limit_bytes } => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The query needs more than {limit_bytes} bytes of memory, which is what query.memory_bytes allows one \
-                 client. Sort by a field with shorter values, or select fewer entities with filters."
-            ),
-        ),
+        ReadError::QueryTooLarge { limit_bytes } => bad_request(format!(
+            "The query needs more than {limit_bytes} bytes of memory, which is what query.memory_bytes allows one \
+             client. Sort by a field with shorter values, or select fewer entities with filters."
+        )),
         // No other time helps: like a table of too many columns it has to be another request.
-        ReadError::TooMuchMemory { needed_bytes, limit_bytes } => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The answer needs {needed_bytes} bytes of memory. query.memory_bytes allows one client {limit_bytes}. \
-                 Choose fewer columns with keep_field, or another format."
-            ),
-        ),
-        ReadError::TooMuchDisk { needed_bytes, limit_bytes } => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The answer needs {needed_bytes} bytes of disk at once. query.spill_bytes allows one client \
-                 {limit_bytes}. Choose fewer columns with keep_field, or another format."
-            ),
-        ),
-        ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
+        ReadError::TooMuchMemory { needed_bytes, limit_bytes } => bad_request(format!(
+            "The answer needs {needed_bytes} bytes of memory. query.memory_bytes allows one client {limit_bytes}. \
+             Choose fewer columns with keep_field, or another format."
+        )),
+        ReadError::TooMuchDisk { needed_bytes, limit_bytes } => bad_request(format!(
+            "The answer needs {needed_bytes} bytes of disk at once. query.spill_bytes allows one client \
+             {limit_bytes}. Choose fewer columns with keep_field, or another format."
+        )),
+        ReadError::Busy(refused) => busy(refused),
         ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
-        ReadError::Unreadable(_) => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "The dataset cannot be read from storage. The failure was logged.".into(),
-        ),
+        ReadError::Unreadable(_) => failed("The dataset cannot be read from storage. The failure was logged."),
     }
 }
 
@@ -134,17 +102,15 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
     text
 }
 
-fn version_not_found(selector: &VersionSelector, latest: Option<VersionNumber>) -> String {
+fn version_not_found(selector: &VersionSelector, latest: Option<VersionNumber>) -> PublicError {
     match selector {
-        VersionSelector::Active => "This dataset has no active version.".into(),
-        VersionSelector::Latest => "This dataset has no version yet.".into(),
+        VersionSelector::Active => not_found("This dataset has no active version."),
+        VersionSelector::Latest => not_found("This dataset has no version yet."),
         VersionSelector::Number(number) => no_version_of(*number, &there_are(latest)),
     }
 }
 
-/// Logs a failed read when the reason is the service's own.
-///
-/// Also for a body that fails after its first byte, whose status can no longer change.
+/// Logs a failed read when the reason is the service's own; also one whose body fails after its first byte.
 pub(in crate::http) fn log(error: &ReadError) {
     match error {
         // Whose bound it is may want to know.
