@@ -149,52 +149,52 @@ impl TryFrom<String> for InternalAddress {
 mod tests {
     use super::*;
 
-    fn checked(listen: Option<&str>, secret: Option<&str>, internal_address: Option<&str>) -> Result<(), Violation> {
-        let text = |text: &str| text.to_owned();
-        let cluster = Cluster {
-            listen: listen.map(|listen| ListenAddress::try_from(text(listen)).expect("an address")),
-            secret: secret.map(|secret| ClusterSecret(Secret::from_stored(text(secret)))),
-            internal_address: internal_address.map(|other| InternalAddress::try_from(text(other)).expect("an address")),
-            ..Cluster::default()
-        };
-        cluster.check_combinations(Roles::all())
+    const SECRET: &str = "secret = \"a long random text\"\n";
+
+    /// What is wrong with these options, as `key: reason`.
+    fn check_as(roles: Roles, options: &str) -> Result<(), String> {
+        let cluster = toml::from_str::<Cluster>(options).expect("options");
+        let checked = cluster.check_combinations(roles);
+        checked.map_err(|violation| format!("{}: {}", violation.key, violation.reason))
+    }
+
+    fn check(options: &str) -> Result<(), String> {
+        check_as(Roles::all(), options)
     }
 
     #[test]
     fn tasks_are_taken_only_with_a_secret_and_at_an_address() {
-        let secret = Some("a long random text");
-        assert_eq!(checked(Some("10.0.0.7:8081"), secret, None), Ok(()));
-        assert_eq!(checked(Some("0.0.0.0:8081"), secret, Some("10.0.0.7:8081")), Ok(()));
-        for (listen, secret) in [("10.0.0.7:8081", None), ("0.0.0.0:8081", secret), ("[::]:8081", secret)] {
-            let violation = checked(Some(listen), secret, None).expect_err("refused");
-            assert_eq!(violation.key, "cluster.listen");
+        assert_eq!(check(""), Ok(()));
+        assert_eq!(check(SECRET), Ok(()));
+        assert_eq!(check(&format!("{SECRET}listen = \"10.0.0.7:8081\"")), Ok(()));
+        let everywhere = format!("{SECRET}listen = \"0.0.0.0:8081\"\ninternal_address = \"10.0.0.7:8081\"");
+        assert_eq!(check(&everywhere), Ok(()));
+        for (listen, secret) in [("10.0.0.7:8081", ""), ("0.0.0.0:8081", SECRET), ("[::]:8081", SECRET)] {
+            let refused = check(&format!("{secret}listen = {listen:?}")).expect_err("refused");
+            assert!(refused.starts_with("cluster.listen: "), "{refused}");
+        }
+        for secret in ["", SECRET] {
+            let refused = check(&format!("{secret}internal_address = \"10.0.0.7:8081\"")).expect_err("refused");
+            assert!(refused.starts_with("cluster.internal_address: ") && refused.contains("give cluster.listen"));
         }
     }
 
     #[test]
     fn tasks_are_taken_only_with_the_role() {
-        let parse = |options: &str| toml::from_str::<Cluster>(options).expect("options");
-        let cluster = parse("listen = \"10.0.0.7:8081\"\nsecret = \"a long random text\"");
         let roles = |names: &[&str]| Roles::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(cluster.check_combinations(roles(&["query"]).expect("roles")), Ok(()));
-        let violation = cluster.check_combinations(roles(&["http", "refresh"]).expect("roles")).expect_err("refused");
-        assert_eq!(violation.key, "cluster.listen");
-        assert!(violation.reason.contains("server.roles"), "{}", violation.reason);
-        assert_eq!(parse("").check_combinations(roles(&["http"]).expect("roles")), Ok(()));
+        let options = format!("{SECRET}listen = \"10.0.0.7:8081\"");
+        assert_eq!(check_as(roles(&["query"]).expect("roles"), &options), Ok(()));
+        let refused = check_as(roles(&["http", "refresh"]).expect("roles"), &options).expect_err("refused");
+        assert!(refused.starts_with("cluster.listen: ") && refused.contains("server.roles"), "{refused}");
+        assert_eq!(check_as(roles(&["http"]).expect("roles"), ""), Ok(()));
     }
 
     #[test]
     fn tls_takes_three_files_and_a_secret() {
-        let check = |options: &str| {
-            let cluster = toml::from_str::<Cluster>(options).expect("options");
-            cluster
-                .check_combinations(Roles::all())
-                .map_err(|violation| format!("{}: {}", violation.key, violation.reason))
-        };
-        let (secret, files) = ("secret = \"a long random text\"\n", ["tls_certificate", "tls_key", "tls_ca"]);
+        let files = ["tls_certificate", "tls_key", "tls_ca"];
         let options = |given: &[&str]| {
             let files: Vec<String> = given.iter().map(|name| format!("{name} = \"/etc/strata/x.pem\"\n")).collect();
-            format!("{secret}{}", files.concat())
+            format!("{SECRET}{}", files.concat())
         };
         assert_eq!(check(&options(&files)), Ok(()));
         for missing in files {
@@ -203,19 +203,8 @@ mod tests {
             assert!(refused.starts_with(&format!("cluster.{}: ", given[0])), "{refused}");
             assert!(refused.ends_with(&format!("give cluster.{missing}, too")), "{refused}");
         }
-        let refused = check(&options(&files).replace(secret, "")).expect_err("refused");
+        let refused = check(&options(&files).replace(SECRET, "")).expect_err("refused");
         assert!(refused.starts_with("cluster.tls_certificate: ") && refused.contains("cluster.secret"), "{refused}");
-    }
-
-    #[test]
-    fn an_address_at_which_nothing_listens_is_refused() {
-        let secret = Some("a long random text");
-        for secret in [None, secret] {
-            let violation = checked(None, secret, Some("10.0.0.7:8081")).expect_err("refused");
-            assert_eq!(violation.key, "cluster.internal_address");
-            assert!(violation.reason.contains("give cluster.listen"), "{}", violation.reason);
-        }
-        assert_eq!(checked(None, secret, None), Ok(()));
     }
 
     #[test]
