@@ -53,7 +53,7 @@ pub(super) enum Cut {
 }
 
 pub(super) struct Activity {
-    limits: Arc<ServerLimits>,
+    pub limits: Arc<ServerLimits>,
     /// What the stream of the connection found, so that it has failed: [`Cut::Flooding`] or [`Cut::Stalled`].
     pub fault: OnceLock<Cut>,
     state: Mutex<State>,
@@ -282,12 +282,11 @@ impl Activity {
         self.lock().hurried
     }
 
-    /// The activity of a connection that waits very long for its client.
+    /// The activity of a connection that waits so long for its client.
     #[cfg(test)]
-    pub(super) fn patient() -> Arc<Activity> {
-        let long = Duration::from_secs(600);
+    pub(super) fn with_times(time: Duration) -> Arc<Activity> {
         let limits = ServerLimits::from(&crate::config::Config::default());
-        let times = ServerLimits { header_read_timeout: long, write_stall: long, drain_idle: long, ..limits };
+        let times = ServerLimits { header_read_timeout: time, write_stall: time, drain_idle: time, ..limits };
         Activity::new(Arc::new(times))
     }
 
@@ -430,6 +429,8 @@ mod tests {
 
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(600);
+
     /// How often a task was woken.
     #[derive(Default)]
     struct Wakes(AtomicUsize);
@@ -442,7 +443,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_on_a_connection_in_use_wake_nobody() {
-        let activity = Activity::patient();
+        let activity = Activity::with_times(LONG);
         let wakes = Arc::new(Wakes::default());
         let waker = waker(wakes.clone());
         let mut context = Context::from_waker(&waker);
@@ -464,7 +465,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_released_connection_is_cut_when_it_becomes_its_clients_turn() {
-        let activity = Activity::patient();
+        let activity = Activity::with_times(LONG);
         let request = activity.begin();
         let turn = request.turn.clone();
         activity.release();

@@ -372,10 +372,9 @@ impl Server {
 
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place, drain: watch::Receiver<()>) {
         metrics().accepted_connections.increment(1);
-        let (limits, activity) = (&self.limits, place.activity.clone());
+        let activity = place.activity.clone();
         let head = Arc::<ParsedHead>::default();
-        let (patience, stall) = (limits.header_read_timeout, limits.write_stall);
-        let stream = TimedStream::new(stream, patience, stall, activity.clone(), head.clone());
+        let stream = TimedStream::new(stream, activity.clone(), head.clone());
         let of_client = place.requests.clone();
         let service = ConnectionService { server: self.clone(), peer, activity, head, of_client };
         let connection = self.protocol.serve_connection(TokioIo::new(stream), service);

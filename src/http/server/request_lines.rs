@@ -18,25 +18,18 @@ use bytes::{Buf, BytesMut};
 use percent_encoding::percent_encode_byte;
 use tokio::io::ReadBuf;
 
-/// What the HTTP implementation has made of the last head. Shared by a connection's stream and its service.
+/// What the HTTP implementation has made of the last head: a request with a body of so many bytes, or of a length that
+/// is not known beforehand. Shared by a connection's stream and its service.
 #[derive(Default)]
-pub(super) struct ParsedHead(Mutex<Option<Body>>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Body {
-    /// So many bytes of a body, perhaps none.
-    Sized(u64),
-    /// A body whose length is not known beforehand.
-    Unsized,
-}
+pub(super) struct ParsedHead(Mutex<Option<Option<u64>>>);
 
 impl ParsedHead {
     /// A request has been parsed, with a body of so many bytes; `None` if that is not known.
     pub(super) fn request(&self, body_bytes: Option<u64>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body_bytes.map_or(Body::Unsized, Body::Sized));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body_bytes);
     }
 
-    fn take(&self) -> Option<Body> {
+    fn take(&self) -> Option<Option<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -84,8 +77,8 @@ impl RequestLines {
     pub(super) fn fill(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         if self.place != Place::Unknown {
             self.place = match (self.place, self.head.take()) {
-                (Place::HeadEnd, Some(Body::Sized(0))) => Place::Before,
-                (Place::HeadEnd, Some(Body::Sized(bytes))) => Place::Body(bytes),
+                (Place::HeadEnd, Some(Some(0))) => Place::Before,
+                (Place::HeadEnd, Some(Some(bytes))) => Place::Body(bytes),
                 (place, None) if place != Place::HeadEnd => place,
                 _ => Place::Unknown,
             };

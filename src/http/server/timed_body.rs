@@ -207,7 +207,7 @@ mod tests {
 
     /// Since when it is the client's turn, after each of these many bytes has come 50 ms after the one before.
     async fn turns(bytes_per_s: u64, came: &[usize]) -> Vec<Option<Instant>> {
-        let activity = Activity::patient();
+        let activity = Activity::with_times(Duration::from_secs(600));
         let request = activity.begin();
         let (mut send, receive) = futures::channel::mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(1);
         let mut body = AwaitedBody::new(StreamBody::new(receive), request.turn.clone(), bytes_per_s);

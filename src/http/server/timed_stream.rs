@@ -41,7 +41,6 @@ pub(super) struct TimedStream<S = TcpStream> {
     first_bytes: Option<Pin<Box<Sleep>>>,
     /// Bytes read so far, all of them equal to the preface's.
     matched: usize,
-    write_stall: Duration,
     /// Until when enough must be written; `None` when the peer has taken all that was offered.
     writing: Option<Pin<Box<Sleep>>>,
     /// Bytes written since that time began.
@@ -60,18 +59,11 @@ struct Lingering {
 
 impl<S> TimedStream<S> {
     /// Starts the deadline for the first bytes. `head` is told of every request that is made of what is read.
-    pub(super) fn new(
-        stream: S,
-        first_bytes: Duration,
-        write_stall: Duration,
-        activity: Arc<Activity>,
-        head: Arc<ParsedHead>,
-    ) -> Self {
+    pub(super) fn new(stream: S, activity: Arc<Activity>, head: Arc<ParsedHead>) -> Self {
         TimedStream {
             stream,
-            first_bytes: Some(Box::pin(sleep(first_bytes))),
+            first_bytes: Some(Box::pin(sleep(activity.limits.header_read_timeout))),
             matched: 0,
-            write_stall,
             writing: None,
             written: 0,
             activity,
@@ -133,7 +125,7 @@ impl<S> TimedStream<S> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                let write_stall = self.write_stall;
+                let write_stall = self.activity.limits.write_stall;
                 let deadline = self.writing.get_or_insert_with(|| Box::pin(sleep(write_stall)));
                 ready!(deadline.as_mut().poll(context));
                 let _ = self.activity.fault.set(Cut::Stalled);
@@ -241,14 +233,14 @@ mod tests {
     /// A stream between two, of which the other side holds back what is written past 1,024 bytes.
     fn stream() -> (TimedStream<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(1_024);
-        (TimedStream::new(ours, STALL, STALL, Activity::patient(), Arc::default()), theirs)
+        (TimedStream::new(ours, Activity::with_times(STALL), Arc::default()), theirs)
     }
 
     #[tokio::test]
     async fn an_idle_connection_that_is_to_end_gives_what_came_before_its_end() {
         let (ours, mut theirs) = duplex(1_024);
-        let activity = Activity::patient();
-        let mut ours = TimedStream::new(ours, Duration::from_secs(60), STALL, activity.clone(), Arc::default());
+        let activity = Activity::with_times(Duration::from_secs(60));
+        let mut ours = TimedStream::new(ours, activity.clone(), Arc::default());
         theirs.write_all(b"GET").await.expect("room");
         activity.release();
         let mut read = vec![0; 64];
