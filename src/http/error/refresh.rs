@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use super::shared::{PublicError, bad_request, catalog_unavailable, failed, not_found, unavailable};
+use super::shared::{PublicError, bad_request, catalog_unavailable, failed, not_found};
 use crate::catalog::CatalogError;
 use crate::service::RefreshError;
 use crate::source::SourceError;
@@ -15,18 +15,11 @@ pub(super) fn public(error: &RefreshError) -> PublicError {
         RefreshError::Frozen | RefreshError::Busy | RefreshError::NothingToFetch | RefreshError::NotPushed => {
             StatusCode::CONFLICT
         }
-        RefreshError::Source(error) => match error {
-            SourceError::BadAddress { .. } => StatusCode::BAD_REQUEST,
-            SourceError::BadBody { reason } => return bad_request(format!("Invalid body: {reason}.")),
-            SourceError::Interrupted { .. } => StatusCode::BAD_REQUEST,
-            SourceError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
-            SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            SourceError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            SourceError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            SourceError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
-            SourceError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
-            SourceError::Io(_) => return made_nothing(),
-        },
+        RefreshError::Source(SourceError::BadBody { reason }) => {
+            return bad_request(format!("Invalid body: {reason}."));
+        }
+        RefreshError::Source(SourceError::Io(_)) => return made_nothing(),
+        RefreshError::Source(error) => source_status(error),
         RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
         RefreshError::Full(_)
         | RefreshError::Refused(_)
@@ -61,19 +54,29 @@ fn made_nothing() -> PublicError {
 
 /// The status and the text for entities that were sent (docs/semantics.md, A version or nothing).
 pub(super) fn public_entities(error: &SourceError) -> PublicError {
+    let text = match error {
+        SourceError::BadBody { reason } => format!("Invalid body: {reason}."),
+        SourceError::BadAddress { .. } | SourceError::Interrupted { .. } | SourceError::TooSlow { .. } => {
+            format!("Invalid request: {error}.")
+        }
+        SourceError::BadDocument { .. } => format!("These entities cannot be used: {error}."),
+        SourceError::TooLarge { .. } => format!("Too large: {error}."),
+        SourceError::Unreachable { .. } | SourceError::Full(_) => format!("{error}."),
+        SourceError::Io(_) => "The service could not receive these entities. The failure was logged.".into(),
+    };
+    (source_status(error), text)
+}
+
+fn source_status(error: &SourceError) -> StatusCode {
     match error {
-        SourceError::BadBody { reason } => bad_request(format!("Invalid body: {reason}.")),
-        SourceError::BadAddress { .. } | SourceError::Interrupted { .. } => {
-            bad_request(format!("Invalid request: {error}."))
+        SourceError::BadAddress { .. } | SourceError::BadBody { .. } | SourceError::Interrupted { .. } => {
+            StatusCode::BAD_REQUEST
         }
-        SourceError::BadDocument { .. } => {
-            (StatusCode::UNPROCESSABLE_ENTITY, format!("These entities cannot be used: {error}."))
-        }
-        SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("Too large: {error}.")),
-        SourceError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, format!("Invalid request: {error}.")),
-        SourceError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, format!("{error}.")),
-        SourceError::Full(SpoolFull::User { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}.")),
-        SourceError::Full(_) => unavailable(format!("{error}.")),
-        SourceError::Io(_) => failed("The service could not receive these entities. The failure was logged."),
+        SourceError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+        SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        SourceError::TooLarge { .. } | SourceError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        SourceError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+        SourceError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
+        SourceError::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
