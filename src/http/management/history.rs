@@ -42,7 +42,8 @@ pub(super) static ATTEMPTS: Endpoint =
 async fn attempts(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<AttemptsAnswer> {
     let (id, (after, limit)) = (fields.dataset_id()?, page(&fields)?);
     let attempts = app.datasets().attempts(&user, id, after.map(AttemptId::new), limit).await?;
-    Ok(Json(AttemptsAnswer { ok: true, attempts: attempts.iter().map(PastAttempt::from).collect() }))
+    let past = |attempt: &Attempt| PastAttempt { id: attempt.id.get(), attempt: attempt.into() };
+    Ok(Json(AttemptsAnswer { ok: true, attempts: attempts.iter().map(past).collect() }))
 }
 
 pub(super) static DELIVERIES: Endpoint =
@@ -86,12 +87,6 @@ struct PastAttempt {
     /// The attempt.
     #[serde(flatten)]
     attempt: AttemptRecord,
-}
-
-impl From<&Attempt> for PastAttempt {
-    fn from(attempt: &Attempt) -> Self {
-        PastAttempt { id: attempt.id.get(), attempt: attempt.into() }
-    }
 }
 
 /// The envelope of attempts, newest first.

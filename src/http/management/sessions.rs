@@ -205,12 +205,6 @@ struct UserRecord {
     created_at: String,
 }
 
-impl From<&User> for UserRecord {
-    fn from(user: &User) -> Self {
-        UserRecord { email: user.email.clone(), plan: user.plan.name(), created_at: time(user.created_at) }
-    }
-}
-
 /// The envelope of a user.
 #[derive(Serialize, ToSchema)]
 struct UserAnswer {
@@ -222,6 +216,7 @@ struct UserAnswer {
 
 impl From<&User> for UserAnswer {
     fn from(user: &User) -> Self {
-        UserAnswer { ok: true, user: user.into() }
+        let (email, created_at) = (user.email.clone(), time(user.created_at));
+        UserAnswer { ok: true, user: UserRecord { email, plan: user.plan.name(), created_at } }
     }
 }
