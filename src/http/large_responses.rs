@@ -23,9 +23,6 @@ use crate::service::{App, Holder, ReadError, Refused, ResponseReservation, UNCHA
 pub(super) struct Charged;
 
 /// Reserves memory for a large response, then builds it ([`reserve`], [`build`]).
-///
-/// # Errors
-/// 503 if the principal's responses hold too much memory for too long, and the errors of the work.
 pub(super) async fn built(
     app: &App,
     principal: Holder,

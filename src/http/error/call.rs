@@ -8,7 +8,6 @@ use crate::model::similar;
 /// The texts are for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Neither a session that lasts nor an API token that is valid.
     #[error(
         "This call needs a session cookie (POST /session/login) or an API token as Authorization: Bearer strata_…. \
          The call has none, or an invalid one."
@@ -26,7 +25,6 @@ pub enum CallError {
          header out. The key of a private dataset is for reads of it (/api/…) alone."
     )]
     NotToken,
-    /// No API token that is valid.
     #[error(
         "This call needs an API token as Authorization: Bearer strata_… (POST /token/create). The call has none, or an \
          invalid one. A session is not enough."
@@ -45,7 +43,6 @@ pub enum CallError {
         quoted(.host)
     )]
     ForeignHost { host: String },
-    /// A form that no page of the caller's session has made.
     #[error(
         "This form is not of your session, or is too old. Nothing was changed. Open the page again, and try once more."
     )]
@@ -82,7 +79,6 @@ pub enum CallError {
     MessageTooLarge { limit: u64 },
     #[error("The body did not come within {seconds} s.")]
     TooSlow { seconds: u64 },
-    /// Others may wait for the room of the body, which does not come steadily.
     #[error(
         "The body comes too slowly: {took_bytes} of {most_bytes} bytes after {after_s} s. It must come steadily, within \
          {seconds} s."
@@ -103,12 +99,10 @@ pub enum CallError {
     /// The message to the tools is no JSON.
     #[error("Invalid body: {problem}.")]
     NotJsonText { problem: String },
-    /// A field of the body, or a parameter, is missing or cannot be used.
     #[error("Invalid request: {field}: {problem}.")]
     Field { field: &'static str, problem: String },
     #[error("Invalid request: edits[{index}]: {problem}.")]
     Edit { index: usize, problem: String },
-    /// A parameter of a call that takes its fields in the body.
     #[error(
         "Invalid request: unknown parameter {}; the fields of this call go into its body, a JSON object, not into the \
          query.",
@@ -120,7 +114,6 @@ pub enum CallError {
     NotUtf8 { raw: String },
     #[error("Invalid request: field {} of the form is not UTF-8; valid: percent-encoded UTF-8.", quoted(.name))]
     FormNotUtf8 { name: String },
-    /// A field of the body, or a parameter, that the operation does not know.
     #[error("Invalid request: {}.", unknown(.name, .known))]
     NoSuchField { name: String, known: Vec<&'static str> },
 }

@@ -189,12 +189,6 @@ impl Drop for Line {
                 "slow request"
             );
         }
-        self.count(took);
-    }
-}
-
-impl Line {
-    fn count(&self, took: Duration) {
         self.route.count_request(self.status, self.format);
         self.route.answer_seconds.record(took);
         self.route.sent_bytes.increment(self.bytes);
