@@ -39,17 +39,11 @@ fn of_long(mantissa: &str, exponent: &str) -> f64 {
     if !rest_is_zero {
         text.push('1');
     }
-    place = place.saturating_add(saturating(exponent)).clamp(-PLACES, PLACES);
+    // An exponent beyond 64 bits has more digits than any text.
+    let exponent = exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
+    place = place.saturating_add(exponent).clamp(-PLACES, PLACES);
     text.push_str(&format!("e{place}"));
     text.parse().unwrap_or_default()
-}
-
-/// An integer, or the one of 64 bits that is next to it: no text has as many digits.
-fn saturating(integer: &str) -> i64 {
-    let magnitude = integer.trim_start_matches(['-', '+']);
-    let add = |sum: i64, digit: u8| sum.saturating_mul(10).saturating_add(i64::from(digit - b'0'));
-    let magnitude = magnitude.bytes().fold(0, add);
-    if integer.starts_with('-') { -magnitude } else { magnitude }
 }
 
 #[cfg(test)]

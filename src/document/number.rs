@@ -24,24 +24,15 @@ pub struct NumericValue(Form);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Form {
     Integer(i64),
-    /// A double that is not such an integer: it has a fraction, is large, or is infinite.
-    Double(Double),
+    /// The bits of a double that is not such an integer: it has a fraction, is large, or is infinite. As it is neither
+    /// NaN nor zero, equal values have equal bits.
+    Double(u64),
     /// An integer that is neither of these.
     Long {
         negative: bool,
         /// Without sign or leading zeros; at least 19.
         digits: Box<str>,
     },
-}
-
-/// A double that is neither NaN nor zero, so that equal values have equal bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Double(u64);
-
-impl Double {
-    fn get(self) -> f64 {
-        f64::from_bits(self.0)
-    }
 }
 
 /// An integer that neither 64 bits nor a double hold.
@@ -83,14 +74,14 @@ impl NumericValue {
         if (-ABOVE_I64..ABOVE_I64).contains(&double) && double.trunc() == double {
             return NumericValue(Form::Integer(double as i64));
         }
-        NumericValue(Form::Double(Double(double.to_bits())))
+        NumericValue(Form::Double(double.to_bits()))
     }
 
     /// The nearest double. Infinite for numbers beyond the doubles, integers too.
     pub fn double(&self) -> f64 {
         match &self.0 {
             Form::Integer(integer) => *integer as f64,
-            Form::Double(double) => double.get(),
+            Form::Double(bits) => f64::from_bits(*bits),
             Form::Long { negative, digits } => {
                 let magnitude = digits.parse().unwrap_or(f64::INFINITY);
                 if *negative { -magnitude } else { magnitude }
@@ -121,12 +112,15 @@ impl NumericValue {
     /// [`remainder`](NumericValue::remainder) is, and else beyond all remainders of 64 bits on the side where the value
     /// is. Compared with a value that has a remainder, the pairs order as the values do.
     pub fn double_and_side(&self) -> (f64, i128) {
-        let side = match (self.remainder(), self.long_integer()) {
-            (Some(remainder), _) => i128::from(remainder),
-            (None, Some(long)) if long.above_double => i128::MAX,
-            (None, _) => i128::MIN,
-        };
-        (self.double(), side)
+        (self.double(), self.side())
+    }
+
+    fn side(&self) -> i128 {
+        match self.remainder() {
+            Some(remainder) => i128::from(remainder),
+            None if self.long_integer().is_some_and(|long| long.above_double) => i128::MAX,
+            None => i128::MIN,
+        }
     }
 
     pub fn integer(&self) -> Option<i64> {
@@ -141,8 +135,8 @@ impl NumericValue {
         let Form::Long { negative, digits } = &self.0 else { return None };
         let double = self.double();
         // The integers of an infinite double all lie on its near side.
-        let above = if double.is_infinite() { *negative } else { self > &NumericValue::from_double(double) };
-        Some(LongInteger { negative: *negative, digits, above_double: above })
+        let is_larger = double.is_finite() && compare_digits(digits, &integer_digits(double)).is_gt();
+        Some(LongInteger { negative: *negative, digits, above_double: is_larger != *negative })
     }
 
     /// Appends bytes that are equal exactly for equal values, that end where they end by themselves when a comma or
@@ -154,9 +148,9 @@ impl NumericValue {
                 // Writing to memory does not fail.
                 let _ = write!(out, "{integer}");
             }
-            Form::Double(double) => {
+            Form::Double(bits) => {
                 out.push(b'd');
-                out.extend_from_slice(&double.0.to_be_bytes());
+                out.extend_from_slice(&bits.to_be_bytes());
             }
             Form::Long { negative, digits } => {
                 if *negative {
@@ -166,54 +160,20 @@ impl NumericValue {
             }
         }
     }
-
-    fn is_negative(&self) -> bool {
-        match &self.0 {
-            Form::Integer(integer) => *integer < 0,
-            Form::Double(double) => double.get() < 0.0,
-            Form::Long { negative, .. } => *negative,
-        }
-    }
-
-    /// Compares the magnitudes of two values of one sign, of which at least one is neither an `i64` nor the other's
-    /// form.
-    fn compare_magnitudes(&self, other: &NumericValue) -> Ordering {
-        match (&self.0, &other.0) {
-            (Form::Long { digits: left, .. }, Form::Long { digits: right, .. }) => compare_digits(left, right),
-            (Form::Long { digits, .. }, Form::Double(double)) => {
-                let magnitude = double.get().abs();
-                if magnitude.is_infinite() {
-                    Ordering::Less
-                } else {
-                    // Only doubles of fewer digits have a fraction, so it decides nothing.
-                    compare_digits(digits, &integer_digits(magnitude))
-                }
-            }
-            (Form::Double(_), Form::Long { .. }) => other.compare_magnitudes(self).reverse(),
-            // A long number does not fit 64 bits.
-            (Form::Long { .. }, Form::Integer(_)) => Ordering::Greater,
-            (Form::Integer(_), Form::Long { .. }) => Ordering::Less,
-            (Form::Integer(_) | Form::Double(_), Form::Integer(_) | Form::Double(_)) => {
-                self.double().abs().total_cmp(&other.double().abs())
-            }
-        }
-    }
 }
 
 impl Ord for NumericValue {
     fn cmp(&self, other: &NumericValue) -> Ordering {
         match (&self.0, &other.0) {
             (Form::Integer(left), Form::Integer(right)) => left.cmp(right),
-            // Neither is NaN or zero.
-            (Form::Double(left), Form::Double(right)) => left.get().total_cmp(&right.get()),
-            (Form::Integer(integer), Form::Double(double)) => compare_with_double(*integer, double.get()),
-            (Form::Double(double), Form::Integer(integer)) => compare_with_double(*integer, double.get()).reverse(),
-            _ => match (self.is_negative(), other.is_negative()) {
-                (false, false) => self.compare_magnitudes(other),
-                (true, true) => other.compare_magnitudes(self),
-                (true, false) => Ordering::Less,
-                (false, true) => Ordering::Greater,
-            },
+            (Form::Long { negative, digits: left }, Form::Long { negative: other_negative, digits: right })
+                if negative == other_negative =>
+            {
+                let magnitudes = compare_digits(left, right);
+                if *negative { magnitudes.reverse() } else { magnitudes }
+            }
+            // No double is NaN or a negative zero.
+            _ => self.double().total_cmp(&other.double()).then_with(|| self.side().cmp(&other.side())),
         }
     }
 }
@@ -221,19 +181,6 @@ impl Ord for NumericValue {
 impl PartialOrd for NumericValue {
     fn partial_cmp(&self, other: &NumericValue) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-/// Compares an integer with a double that is no integer of 64 bits.
-fn compare_with_double(integer: i64, double: f64) -> Ordering {
-    if double >= ABOVE_I64 {
-        Ordering::Less
-    } else if double < -ABOVE_I64 {
-        Ordering::Greater
-    } else if integer <= double.floor() as i64 {
-        Ordering::Less
-    } else {
-        Ordering::Greater
     }
 }
 
@@ -301,12 +248,9 @@ mod tests {
             &["1e308"],
             &["1e400", "1e401"],
         ];
-        for (left_row, left) in
-            rows.iter().enumerate().flat_map(|(row, texts)| texts.iter().map(move |text| (row, text)))
-        {
-            for (right_row, right) in
-                rows.iter().enumerate().flat_map(|(row, texts)| texts.iter().map(move |text| (row, text)))
-            {
+        let in_rows = rows.iter().enumerate().flat_map(|(row, texts)| texts.iter().map(move |text| (row, text)));
+        for (left_row, left) in in_rows.clone() {
+            for (right_row, right) in in_rows.clone() {
                 assert_eq!(value(left).cmp(&value(right)), left_row.cmp(&right_row), "{left} and {right}");
                 assert_eq!(value(left) == value(right), left_row == right_row, "{left} and {right}");
             }
@@ -333,9 +277,9 @@ mod tests {
         let infinite = f64::INFINITY;
         assert_eq!(sides, [(1.5, 0), (ABOVE_I64, -1), (infinite, i128::MIN), (-infinite, i128::MAX)]);
         for digits in [200, 201, 250] {
-            let long = value(&"1".repeat(digits));
-            let nearest = NumericValue::from_double(long.double());
-            assert_eq!(long.double_and_side().1.cmp(&0), long.cmp(&nearest), "{digits} digits");
+            let text = "1".repeat(digits);
+            let (nearest, side) = value(&text).double_and_side();
+            assert_eq!(side.cmp(&0), compare_digits(&text, &integer_digits(nearest)), "{digits} digits");
         }
     }
 }
