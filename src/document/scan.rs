@@ -101,36 +101,65 @@ pub(super) fn ascii_length(text: &[u8]) -> usize {
 
 /// The position after the bracket that closes the outermost of `depth` open brackets, given that `at` is outside of
 /// strings; the length if there is none. With `depth` 0, the first bracket must be an opening one.
-pub(super) fn container_end(text: &[u8], mut at: usize, mut depth: usize) -> usize {
-    let mut strings = StringState::default();
-    loop {
-        let (bytes, length) = block_at(text, at);
-        if length == 0 {
-            return text.len();
-        }
-        let block = Block::read(&bytes);
-        let outside = !strings.advance(&block, length);
-        let open = block.open & outside;
-        let close = block.close & outside;
-        if depth > close.count_ones() as usize {
-            depth = depth + open.count_ones() as usize - close.count_ones() as usize;
-        } else {
-            // The end may be in this block, so its brackets are taken one by one.
-            let mut brackets = open | close;
-            while brackets != 0 {
-                let bracket = brackets & brackets.wrapping_neg();
-                if open & bracket != 0 {
-                    depth += 1;
-                } else {
-                    depth = depth.saturating_sub(1);
-                    if depth == 0 {
-                        return at + bracket.trailing_zeros() as usize + 1;
-                    }
-                }
-                brackets ^= bracket;
+pub(super) fn container_end(text: &[u8], at: usize, depth: usize) -> usize {
+    let mut nesting = Nesting { depth, strings: StringState::default() };
+    nesting.end(text, at, usize::MAX).ok().flatten().unwrap_or(text.len())
+}
+
+/// The brackets that are open after the text so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Nesting {
+    depth: usize,
+    strings: StringState,
+}
+
+impl Nesting {
+    /// The position after the bracket that closes the outermost open one, in a text that continues at `at`; `None` if
+    /// the text ends before.
+    ///
+    /// # Errors
+    /// The position of a bracket that nests deeper than `most`.
+    #[inline]
+    pub(super) fn end(&mut self, text: &[u8], mut at: usize, most: usize) -> Result<Option<usize>, usize> {
+        loop {
+            let (bytes, length) = block_at(text, at);
+            if length == 0 {
+                return Ok(None);
             }
+            let block = Block::read(&bytes);
+            let outside = !self.strings.advance(&block, length);
+            let (open, close) = (block.open & outside, block.close & outside);
+            let (opened, closed) = (open.count_ones() as usize, close.count_ones() as usize);
+            if self.depth > closed && self.depth.saturating_add(opened) <= most {
+                self.depth = self.depth + opened - closed;
+            } else if let Some(end) = self.take_brackets(open, close, at, most)? {
+                return Ok(Some(end));
+            }
+            at += length;
         }
-        at += length;
+    }
+
+    /// Takes the brackets of the block at `at`, which may hold the end or nest too deep, one by one.
+    #[inline]
+    fn take_brackets(&mut self, open: u64, close: u64, at: usize, most: usize) -> Result<Option<usize>, usize> {
+        let mut brackets = open | close;
+        while brackets != 0 {
+            let bracket = brackets & brackets.wrapping_neg();
+            let position = at + bracket.trailing_zeros() as usize;
+            if open & bracket != 0 {
+                self.depth += 1;
+                if self.depth > most {
+                    return Err(position);
+                }
+            } else {
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth == 0 {
+                    return Ok(Some(position + 1));
+                }
+            }
+            brackets ^= bracket;
+        }
+        Ok(None)
     }
 }
 

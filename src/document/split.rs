@@ -5,13 +5,12 @@
 
 use super::MAX_DEPTH;
 use super::error::DocumentError;
-use super::scan::{Block, StringState, block_at};
+use super::scan::Nesting;
 
 /// The position in a value after the bytes so far. One scanner finds the end of one value.
 #[derive(Clone, Debug, Default)]
 pub struct ValueScanner {
     state: State,
-    depth: usize,
     seen_bytes: usize,
 }
 
@@ -19,7 +18,7 @@ pub struct ValueScanner {
 enum State {
     #[default]
     Before,
-    Nested(StringState),
+    Nested(Nesting),
     /// Inside a string that is the value; whether the next byte is escaped.
     Text {
         escaped: bool,
@@ -47,7 +46,7 @@ impl ValueScanner {
             at = bytes.iter().position(|byte| !is_blank(*byte)).unwrap_or(bytes.len());
             match bytes.get(at) {
                 None => {}
-                Some(b'{' | b'[') => self.state = State::Nested(StringState::default()),
+                Some(b'{' | b'[') => self.state = State::Nested(Nesting::default()),
                 Some(b'"') => {
                     self.state = State::Text { escaped: false };
                     at += 1;
@@ -61,7 +60,11 @@ impl ValueScanner {
         }
         let end = match self.state {
             State::Before => None,
-            State::Nested(strings) => self.nested(strings, bytes, at)?,
+            State::Nested(mut nesting) => {
+                let end = nesting.end(bytes, at, MAX_DEPTH);
+                self.state = State::Nested(nesting);
+                end.map_err(|position| DocumentError::TooDeep { offset: self.seen_bytes + position })?
+            }
             State::Text { escaped } => self.text(escaped, bytes, at),
             State::Bare => (at..bytes.len()).find(|&at| ends_bare(bytes[at])),
             State::After => Some(0),
@@ -80,53 +83,6 @@ impl ValueScanner {
 
     pub fn is_empty(&self) -> bool {
         matches!(self.state, State::Before)
-    }
-
-    fn nested(
-        &mut self,
-        mut strings: StringState,
-        bytes: &[u8],
-        mut at: usize,
-    ) -> Result<Option<usize>, DocumentError> {
-        loop {
-            let (block, length) = block_at(bytes, at);
-            if length == 0 {
-                self.state = State::Nested(strings);
-                return Ok(None);
-            }
-            let block = Block::read(&block);
-            let outside = !strings.advance(&block, length);
-            let (open, close) = (block.open & outside, block.close & outside);
-            let (opened, closed) = (open.count_ones() as usize, close.count_ones() as usize);
-            if self.depth > closed && self.depth + opened <= MAX_DEPTH {
-                self.depth = self.depth + opened - closed;
-            } else if let Some(end) = self.take_brackets(open, close, at)? {
-                return Ok(Some(end));
-            }
-            at += length;
-        }
-    }
-
-    /// Takes the brackets of the block at `at`, which may hold the end of the value or nest too deep, one by one.
-    fn take_brackets(&mut self, open: u64, close: u64, at: usize) -> Result<Option<usize>, DocumentError> {
-        let mut brackets = open | close;
-        while brackets != 0 {
-            let bracket = brackets & brackets.wrapping_neg();
-            let position = at + bracket.trailing_zeros() as usize;
-            if open & bracket != 0 {
-                self.depth += 1;
-                if self.depth > MAX_DEPTH {
-                    return Err(DocumentError::TooDeep { offset: self.seen_bytes + position });
-                }
-            } else {
-                self.depth = self.depth.saturating_sub(1);
-                if self.depth == 0 {
-                    return Ok(Some(position + 1));
-                }
-            }
-            brackets ^= bracket;
-        }
-        Ok(None)
     }
 
     fn text(&mut self, mut escaped: bool, bytes: &[u8], from: usize) -> Option<usize> {
