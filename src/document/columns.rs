@@ -67,7 +67,7 @@ impl Columns {
 
 impl Default for Columns {
     fn default() -> Self {
-        Columns::from(Vec::new())
+        Columns::from(Names::default())
     }
 }
 
@@ -78,6 +78,12 @@ impl From<Vec<String>> for Columns {
         for name in list {
             names.find_or_insert(name);
         }
+        Columns::from(names)
+    }
+}
+
+impl From<Names> for Columns {
+    fn from(mut names: Names) -> Self {
         if names.names.is_empty() {
             names.find_or_insert(FALLBACK.to_owned());
         }
@@ -141,18 +147,12 @@ impl ColumnsBuilder {
 
     /// The columns found so far, as [`ColumnsBuilder::finish`] gives them.
     pub fn columns(&self) -> Columns {
-        match self.is_empty() {
-            true => Columns::default(),
-            false => Columns(self.found.names.clone()),
-        }
+        self.found.names.clone().into()
     }
 
     /// The columns found; the one column `_source` when there is none.
     pub fn finish(self) -> Columns {
-        match self.is_empty() {
-            true => Columns::default(),
-            false => Columns(self.found.names),
-        }
+        self.found.names.into()
     }
 }
 

@@ -182,28 +182,20 @@ impl<'a> Cursor<'a> {
     /// The scalar that comes next. If an object, array or end comes next, stays and returns `None`.
     #[inline]
     pub fn next_scalar(&mut self) -> Option<Scalar<'a>> {
-        match self.peek_byte()? {
-            b'"' => Some(Scalar::String(self.string())),
-            b'n' => {
-                self.skip_bytes(4);
-                Some(Scalar::Null)
-            }
-            b't' => {
-                self.skip_bytes(4);
-                Some(Scalar::Bool(true))
-            }
-            b'f' => {
-                self.skip_bytes(5);
-                Some(Scalar::Bool(false))
-            }
+        let (length, scalar) = match self.peek_byte()? {
+            b'"' => return Some(Scalar::String(self.string())),
+            b'n' => (4, Scalar::Null),
+            b't' => (4, Scalar::Bool(true)),
+            b'f' => (5, Scalar::Bool(false)),
             b'-' | b'0'..=b'9' => {
-                let start = self.at;
-                self.at = self.scalar_end();
+                let number = &self.text[self.at..self.scalar_end()];
                 // The bytes of a number are ASCII in canonical text.
-                Some(Scalar::Number(std::str::from_utf8(&self.text[start..self.at]).unwrap_or_default()))
+                (number.len(), Scalar::Number(std::str::from_utf8(number).unwrap_or_default()))
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        self.at = (self.at + length).min(self.text.len());
+        Some(scalar)
     }
 
     /// The next byte but for the comma between two values.
@@ -235,11 +227,6 @@ impl<'a> Cursor<'a> {
             at += 1;
         }
         at
-    }
-
-    #[inline]
-    fn skip_bytes(&mut self, count: usize) {
-        self.at = (self.at + count).min(self.text.len());
     }
 }
 

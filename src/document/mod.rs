@@ -54,7 +54,7 @@ pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_conta
 pub use pretty::pretty_within;
 pub use project::Projection;
 pub use range::{RangeLimit, RangeNeedle, matches_range};
-pub use reach::{Members, member, members, reach, reach_values, scalars};
+pub use reach::{member, members, reach, reach_values, scalars};
 pub use scan::{find_either, find_markup};
 pub use shape::{Name, Place, Shape};
 pub use split::ValueScanner;

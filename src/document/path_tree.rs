@@ -11,7 +11,7 @@ use std::ops::{ControlFlow, Range};
 
 use super::MAX_DEPTH;
 use super::cursor::{Cursor, JsonType, Scalar};
-use super::reach::fan_out;
+use super::reach::{fan_out, scalar_or_skip};
 use super::text::{Text, escape_into};
 use crate::model::path::Path;
 
@@ -200,18 +200,13 @@ impl PathTree {
                     self.value(cursor, node, (depth + 1, false), visitor)?;
                 }
             }
-            Some(JsonType::Object | JsonType::Array) | None => {
-                cursor.skip_value();
-            }
-            Some(_) if !is_end => {
-                cursor.skip_value();
-            }
-            Some(_) => match cursor.next_scalar() {
-                Some(scalar) => visitor.scalar(node, scalar)?,
-                None => {
-                    cursor.skip_value();
+            _ => {
+                if let Some(scalar) = scalar_or_skip(cursor)
+                    && *is_end
+                {
+                    visitor.scalar(node, scalar)?;
                 }
-            },
+            }
         }
         ControlFlow::Continue(())
     }

@@ -42,25 +42,13 @@ pub fn member<'a>(document: &'a [u8], key: &str) -> Option<&'a [u8]> {
 }
 
 /// The top-level members of an entity, each with the text of its value, in document order.
-pub fn members(document: &[u8]) -> Members<'_> {
+pub fn members(document: &[u8]) -> impl Iterator<Item = (Text<'_>, &[u8])> {
     let mut cursor = Cursor::new(document);
     cursor.enter();
-    Members { cursor }
-}
-
-#[derive(Clone, Debug)]
-pub struct Members<'a> {
-    cursor: Cursor<'a>,
-}
-
-impl<'a> Iterator for Members<'a> {
-    type Item = (Text<'a>, &'a [u8]);
-
-    #[inline]
-    fn next(&mut self) -> Option<(Text<'a>, &'a [u8])> {
-        let key = self.cursor.next_key()?;
-        Some((key, self.cursor.skip_value()))
-    }
+    std::iter::from_fn(move || {
+        let key = cursor.next_key()?;
+        Some((key, cursor.skip_value()))
+    })
 }
 
 /// Calls `found` with a cursor before every value that `path` reaches in the entity.
@@ -120,21 +108,28 @@ pub(super) fn fan_out<'a>(
                 } else if cursor.peek() == Some(JsonType::Array) {
                     cursor.enter();
                     depth += 1;
-                } else if let Some(scalar) = cursor.next_scalar() {
+                } else if let Some(scalar) = scalar_or_skip(cursor) {
                     visit(scalar)?;
-                } else {
-                    cursor.skip_value();
                 }
             }
         }
-        _ => match cursor.next_scalar() {
-            Some(scalar) => visit(scalar)?,
-            None => {
-                cursor.skip_value();
+        _ => {
+            if let Some(scalar) = scalar_or_skip(cursor) {
+                visit(scalar)?;
             }
-        },
+        }
     }
     ControlFlow::Continue(())
+}
+
+/// Steps over the value that comes next, and returns it if it is a scalar.
+#[inline]
+pub(super) fn scalar_or_skip<'a>(cursor: &mut Cursor<'a>) -> Option<Scalar<'a>> {
+    let scalar = cursor.next_scalar();
+    if scalar.is_none() {
+        cursor.skip_value();
+    }
+    scalar
 }
 
 /// Inside an object: returns whether there is a member of that name; its value then comes next. If not, steps out.

@@ -192,7 +192,7 @@ impl Shape {
         let hash_of_key = hash(&self.hasher, parent, key);
         let is_it = |&node: &u32| {
             let node = &self.nodes[node as usize];
-            node.parent == parent && self.key(node) == key
+            node.parent == parent && key_of(node, &self.keys) == key
         };
         if let Some(&node) = self.members.find(hash_of_key, is_it) {
             return node;
@@ -235,11 +235,6 @@ impl Shape {
         let node = self.nodes.len() as u32;
         self.nodes.push(Node { parent, step, column: NONE, next: NONE, first_member: NONE, first_element: NONE });
         node
-    }
-
-    #[inline]
-    fn key(&self, node: &Node) -> &[u8] {
-        key_of(node, &self.keys)
     }
 }
 

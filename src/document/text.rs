@@ -5,6 +5,7 @@
 //! spelling, and two strings are equal when their raw bytes are.
 
 use std::borrow::Cow;
+use std::string::FromUtf8Error;
 
 use super::scan;
 
@@ -48,10 +49,8 @@ impl<'a> Text<'a> {
         }
         let mut bytes = Vec::with_capacity(self.raw.len());
         self.unescape_into(&mut bytes);
-        match String::from_utf8(bytes) {
-            Ok(text) => Cow::Owned(text),
-            Err(error) => Cow::Owned(String::from_utf8_lossy(error.as_bytes()).into_owned()),
-        }
+        let lossy = |error: FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
+        Cow::Owned(String::from_utf8(bytes).unwrap_or_else(lossy))
     }
 
     pub fn unescape_into(&self, out: &mut Vec<u8>) {
