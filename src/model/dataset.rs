@@ -246,22 +246,8 @@ pub enum RefreshTrigger {
     Import,
 }
 
-impl RefreshTrigger {
-    pub const ALL: [RefreshTrigger; 4] =
-        [RefreshTrigger::Schedule, RefreshTrigger::Ping, RefreshTrigger::Manual, RefreshTrigger::Import];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            RefreshTrigger::Schedule => "schedule",
-            RefreshTrigger::Ping => "ping",
-            RefreshTrigger::Manual => "manual",
-            RefreshTrigger::Import => "import",
-        }
-    }
-}
-
-parse_by_name!(
-    RefreshTrigger,
+names!(
+    RefreshTrigger { Schedule = "schedule", Ping = "ping", Manual = "manual", Import = "import" },
     UnknownTrigger,
     "{0:?} is not a trigger of a refresh; valid: schedule, ping, manual, import"
 );

@@ -6,9 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Declares one id: a number in a type of its own.
-macro_rules! id {
-    ($(#[$documentation:meta])* $name:ident) => {
+/// Declares ids: each a number in a type of its own.
+macro_rules! ids {
+    ($($(#[$documentation:meta])* $name:ident),+ $(,)?) => {$(
         $(#[$documentation])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u64);
@@ -29,33 +29,21 @@ macro_rules! id {
                 self.0.fmt(formatter)
             }
         }
-    };
+    )+};
 }
 
-pub(super) use id;
+pub(super) use ids;
 
-id! {
+ids! {
     /// Identifies a dataset, in URLs and in `X-Dataset-ID` too.
-    DatasetId
-}
-
-id! {
-    UserId
-}
-
-id! {
+    DatasetId,
+    UserId,
     /// Identifies one immutable file of entities; versions may share one.
-    FileId
-}
-
-id! {
+    FileId,
     /// Identifies one attempt to refresh a dataset.
-    AttemptId
-}
-
-id! {
+    AttemptId,
     /// Identifies a hold on all files, as a backup takes one.
-    HoldId
+    HoldId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

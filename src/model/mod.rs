@@ -1,9 +1,19 @@
 //! Plain types that every layer shares: no I/O, and no use of other modules of the crate.
 
-/// Implements `FromStr` for a type with `ALL` and `name`: it parses the exact names. The error of any other text has
-/// this message.
-macro_rules! parse_by_name {
-    ($type:ident, $error:ident, $message:tt) => {
+/// Names the variants of an enum, in the order in which documentation lists them. `FromStr` parses the exact names. The
+/// error of any other text has this message.
+macro_rules! names {
+    ($type:ident { $($variant:ident = $name:literal),+ }, $error:ident, $message:tt) => {
+        impl $type {
+            pub const ALL: [$type; [$($name),+].len()] = [$($type::$variant),+];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name),+
+                }
+            }
+        }
+
         #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
         #[error($message)]
         pub struct $error(pub String);

@@ -10,22 +10,13 @@ pub enum Scope {
 }
 
 impl Scope {
-    pub const ALL: [Scope; 2] = [Scope::Read, Scope::Write];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Scope::Read => "read",
-            Scope::Write => "write",
-        }
-    }
-
     /// Whether a credential of this scope allows what needs the other one.
     pub fn allows(self, needed: Scope) -> bool {
         self == Scope::Write || needed == Scope::Read
     }
 }
 
-parse_by_name!(Scope, UnknownScope, "{0:?} is not a scope; valid: read, write");
+names!(Scope { Read = "read", Write = "write" }, UnknownScope, "{0:?} is not a scope; valid: read, write");
 
 #[cfg(test)]
 mod tests {

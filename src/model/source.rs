@@ -130,20 +130,6 @@ pub enum SourceFormat {
 }
 
 impl SourceFormat {
-    /// Every format, in the order in which documentation and messages list them.
-    pub const ALL: [SourceFormat; 5] =
-        [SourceFormat::Json, SourceFormat::Jsonl, SourceFormat::Csv, SourceFormat::Tsv, SourceFormat::Parquet];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            SourceFormat::Json => "json",
-            SourceFormat::Jsonl => "jsonl",
-            SourceFormat::Csv => "csv",
-            SourceFormat::Tsv => "tsv",
-            SourceFormat::Parquet => "parquet",
-        }
-    }
-
     /// The format that a media type stands for; none for general ones such as `text/plain` and `application/gzip`.
     pub fn of_content_type(content_type: &str) -> Option<SourceFormat> {
         let essence = content_type.split(';').next().unwrap_or_default();
@@ -172,8 +158,8 @@ impl fmt::Display for SourceFormat {
     }
 }
 
-parse_by_name!(
-    SourceFormat,
+names!(
+    SourceFormat { Json = "json", Jsonl = "jsonl", Csv = "csv", Tsv = "tsv", Parquet = "parquet" },
     UnknownSourceFormat,
     "{0:?} is not a source format; valid: json, jsonl, csv, tsv, parquet"
 );

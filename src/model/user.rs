@@ -17,16 +17,6 @@ pub enum Plan {
 }
 
 impl Plan {
-    pub const ALL: [Plan; 3] = [Plan::Free, Plan::Pro, Plan::Scale];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Plan::Free => "free",
-            Plan::Pro => "pro",
-            Plan::Scale => "scale",
-        }
-    }
-
     pub fn has_webhooks(self) -> bool {
         self != Plan::Free
     }
@@ -38,7 +28,11 @@ impl fmt::Display for Plan {
     }
 }
 
-parse_by_name!(Plan, UnknownPlan, "{0:?} is not a plan; valid: free, pro, scale");
+names!(
+    Plan { Free = "free", Pro = "pro", Scale = "scale" },
+    UnknownPlan,
+    "{0:?} is not a plan; valid: free, pro, scale"
+);
 
 /// A person who owns datasets.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 
-use super::ids::{DatasetId, FileId, id, parse_decimal};
+use super::ids::{DatasetId, FileId, ids, parse_decimal};
 
-id! {
+ids! {
     /// The number of a version: 1 for a dataset's first, one more for each that follows. It is displayed bare;
     /// `X-Dataset-Version` and URLs put a `v` before it.
     ///
