@@ -139,10 +139,6 @@ impl Character {
     fn is_plain(self, value: char) -> bool {
         !self.escaped && self.value == value
     }
-
-    fn is_plain_blank(self) -> bool {
-        self.is_plain(' ') || self.is_plain('\t')
-    }
 }
 
 fn characters(text: &str) -> impl Iterator<Item = Character> + '_ {
@@ -160,18 +156,11 @@ fn characters(text: &str) -> impl Iterator<Item = Character> + '_ {
 }
 
 /// `item` without the unescaped blanks at its ends.
-fn trim(mut item: &[Character]) -> &[Character] {
-    while let [first, rest @ ..] = item
-        && first.is_plain_blank()
-    {
-        item = rest;
-    }
-    while let [rest @ .., last] = item
-        && last.is_plain_blank()
-    {
-        item = rest;
-    }
-    item
+fn trim(item: &[Character]) -> &[Character] {
+    let is_text = |character: &Character| !character.is_plain(' ') && !character.is_plain('\t');
+    let start = item.iter().position(is_text).unwrap_or(item.len());
+    let end = item.iter().rposition(is_text).map_or(start, |last| last + 1);
+    &item[start..end]
 }
 
 #[cfg(test)]

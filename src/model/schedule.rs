@@ -34,7 +34,7 @@ pub const SCHEDULE_FORM: &str = "five fields, in UTC: minute, hour, day of month
 ///
 /// - The expression has exactly five fields.
 /// - It occurs again and again. Impossible dates such as 31 February are no schedule.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     expression: String,
     cron: Cron,
@@ -79,14 +79,6 @@ impl Schedule {
     }
 }
 
-impl PartialEq for Schedule {
-    fn eq(&self, other: &Self) -> bool {
-        self.expression == other.expression
-    }
-}
-
-impl Eq for Schedule {}
-
 impl fmt::Display for Schedule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.expression)
@@ -113,12 +105,7 @@ impl FromStr for Schedule {
             return Err(invalid("nicknames such as @daily are not taken".to_owned()));
         }
         let expression = fields.join(" ");
-        let cron = CronParser::builder()
-            .seconds(Seconds::Disallowed)
-            .year(Year::Disallowed)
-            .build()
-            .parse(&expression)
-            .map_err(|_| invalid(wrong_field(&fields)))?;
+        let cron = parser().parse(&expression).map_err(|_| invalid(wrong_field(&fields)))?;
         let schedule = Self { expression, cron };
         let searched_from = Utc.with_ymd_and_hms(YEAR_UPPER_LIMIT - SEARCHED_YEARS, 1, 1, 0, 0, 0).single();
         if searched_from.and_then(|from| schedule.next_after(from)).is_none() {
@@ -126,6 +113,10 @@ impl FromStr for Schedule {
         }
         Ok(schedule)
     }
+}
+
+fn parser() -> CronParser {
+    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build()
 }
 
 const FIELDS: [(&str, std::ops::RangeInclusive<u32>); 5] =
@@ -136,8 +127,7 @@ fn wrong_field(fields: &[&str]) -> String {
     let alone = |index: usize| {
         let mut expression = ["*"; FIELDS.len()];
         expression[index] = fields[index];
-        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        parser.parse(&expression.join(" "))
+        parser().parse(&expression.join(" "))
     };
     let Some(index) = (0..FIELDS.len().min(fields.len())).find(|index| alone(*index).is_err()) else {
         return "its fields do not fit together".to_owned();

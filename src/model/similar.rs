@@ -67,10 +67,7 @@ pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> S
 
 /// A name in lower case; `None` for one too long to be compared.
 fn lower(name: &str) -> Option<String> {
-    match name.chars().nth(COMPARED_CHARACTERS) {
-        None => Some(name.to_lowercase()),
-        Some(_) => None,
-    }
+    name.chars().nth(COMPARED_CHARACTERS).is_none().then(|| name.to_lowercase())
 }
 
 #[cfg(test)]
