@@ -48,6 +48,11 @@ impl Path {
             .collect()
     }
 
+    /// A list that [`Path::parse_list`] parses to these paths.
+    pub fn list(paths: &[Path]) -> String {
+        paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",")
+    }
+
     /// Splits `path:value` at the first unescaped colon. The value is everything after it, as it stands.
     pub fn parse_prefix(text: &str) -> Result<(Path, &str), PathError> {
         let colon = characters(text).find(|character| character.is_plain(':')).ok_or(PathError::NoColon)?;

@@ -263,11 +263,10 @@ impl ReadRequest {
                 given.push((name, value));
             }
         };
-        let list = |paths: &[Path]| paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",");
         add("include_source", self.include_source != plain.include_source, self.include_source.to_string());
         add("denull", self.denull != plain.denull, self.denull.to_string());
-        add("keep_field", !self.keep.is_empty(), list(&self.keep));
-        add("drop_field", !self.drop.is_empty(), list(&self.drop));
+        add("keep_field", !self.keep.is_empty(), Path::list(&self.keep));
+        add("drop_field", !self.drop.is_empty(), Path::list(&self.drop));
         let mut add_condition =
             |name, PathValue { path, value }: &PathValue| add(name, true, format!("{path}:{value}"));
         self.filters.iter().for_each(|condition| add_condition("filter", condition));
@@ -279,7 +278,7 @@ impl ReadRequest {
             add("sort", true, format!("{field}:{}", if *descending { "desc" } else { "asc" }));
         }
         add("dedup", self.dedup, self.dedup.to_string());
-        add("dedup_key", !self.dedup_key.is_empty(), list(&self.dedup_key));
+        add("dedup_key", !self.dedup_key.is_empty(), Path::list(&self.dedup_key));
         add("sample", self.sample.is_some(), self.sample.unwrap_or_default().to_string());
         add("seed", self.seed.is_some(), self.seed.unwrap_or_default().to_string());
         add("offset", self.offset != plain.offset, self.offset.to_string());

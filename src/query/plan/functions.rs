@@ -68,14 +68,13 @@ pub(super) fn compare(comparison: Comparison, path: &Path, value: &str, denull: 
 
 /// The call that searches what `reshape` leaves of the table's documents.
 pub(super) fn keywords(words: &[String], mode: KeywordsMode, reshape: &Reshape) -> Expr {
-    let list = |paths: &[Path]| paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",");
     let mut arguments = vec![
         col(DOCUMENT),
         lit(mode == KeywordsMode::And),
         lit(reshape.include_source),
         lit(reshape.denull),
-        lit(list(&reshape.keep)),
-        lit(list(&reshape.drop)),
+        lit(Path::list(&reshape.keep)),
+        lit(Path::list(&reshape.drop)),
     ];
     arguments.extend(words.iter().map(|word| lit(word.as_str())));
     FunctionKind::Keywords.call(arguments)
