@@ -149,8 +149,8 @@ impl PartitionStream for Keys {
             async move { Ok(keys(&reader, row_group, version as u8).await?) }
         });
         let schema = self.schema.clone();
-        let batches = tasks::for_engine(tasks::in_order(jobs, self.threads))
-            .map(move |keys| Ok(RecordBatch::try_new(schema.clone(), vec![keys?])?));
+        let batches =
+            tasks::in_order(jobs, self.threads).map(move |keys| Ok(RecordBatch::try_new(schema.clone(), vec![keys?])?));
         Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches))
     }
 }

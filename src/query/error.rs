@@ -109,14 +109,26 @@ fn copy_of(error: &io::Error) -> QueryError {
 /// may be spilled is a matter of room, as with memory.
 pub(crate) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
     match Shortage::of(&error).is_some() || DiskShareUsed::of(&error).is_some() {
-        true => through_engine(StorageError::Io(error)),
+        true => StorageError::Io(error).into(),
         false => DataFusionError::ResourcesExhausted(format!("{what} cannot be spilled: {error}")),
     }
 }
 
 /// Carries a storage error through DataFusion.
-pub(crate) fn through_engine(error: StorageError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
+impl From<StorageError> for DataFusionError {
+    fn from(error: StorageError) -> DataFusionError {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
+impl From<QueryError> for DataFusionError {
+    fn from(error: QueryError) -> DataFusionError {
+        match error {
+            QueryError::Storage(storage) => storage.into(),
+            QueryError::OutOfMemory(what) => DataFusionError::ResourcesExhausted(what),
+            other => DataFusionError::External(Box::new(other)),
+        }
+    }
 }
 
 #[cfg(test)]

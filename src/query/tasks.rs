@@ -1,11 +1,10 @@
 //! Work on row groups, several at once, on the engine's threads.
 
-use datafusion::error::DataFusionError;
+use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use futures::{Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::query::error::{QueryError, through_engine};
+use crate::query::error::QueryError;
 use crate::storage::reader::VersionReader;
 
 /// The row groups of two versions, with the number of the version: 0 and 1.
@@ -29,16 +28,4 @@ where
         .buffered(threads.max(1))
         .map(|done| done.map_err(QueryError::from).and_then(|done| done))
         .boxed()
-}
-
-pub(crate) fn for_engine<T>(
-    results: impl Stream<Item = Result<T, QueryError>>,
-) -> impl Stream<Item = Result<T, DataFusionError>> {
-    results.map(|result| {
-        result.map_err(|error| match error {
-            QueryError::Storage(storage) => through_engine(storage),
-            QueryError::OutOfMemory(what) => DataFusionError::ResourcesExhausted(what),
-            other => DataFusionError::External(Box::new(other)),
-        })
-    })
 }

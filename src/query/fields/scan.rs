@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
@@ -151,7 +151,7 @@ impl ExecutionPlan for FieldScan {
             let (scan, memory, unit) = (scan.clone(), memory.clone(), units[place]);
             async move { scan.unit(unit, &memory).await }
         });
-        let batches = tasks::for_engine(tasks::in_order(jobs, self.threads));
+        let batches = tasks::in_order(jobs, self.threads).map_err(DataFusionError::from);
         let each = |(batches, held): (Vec<RecordBatch>, MemoryReservation)| {
             futures::stream::iter(batches).map(move |batch| {
                 // Until the last has been given.

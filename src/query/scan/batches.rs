@@ -12,7 +12,6 @@ use futures::stream::{self, BoxStream};
 use futures::{SinkExt, StreamExt};
 
 use crate::query::engine::BATCH_ROWS;
-use crate::query::error::through_engine;
 use crate::query::fetch::pages::Pages;
 use crate::query::scan::dedup_key::GroupKeys;
 use crate::query::scan::row_selection::RowSelection;
@@ -118,17 +117,11 @@ struct Making<'a> {
 impl<'a> Making<'a> {
     async fn open(spec: &'a ScanSpec, row_group: usize, rows: usize) -> Result<Making<'a>> {
         let order = match &spec.computed.order {
-            Some(order) if spec.gives(ORDER) => {
-                let keys = OrderKeys::open(&spec.reader, row_group, rows, order).await;
-                Some(keys.map_err(through_engine)?)
-            }
+            Some(order) if spec.gives(ORDER) => Some(OrderKeys::open(&spec.reader, row_group, rows, order).await?),
             _ => None,
         };
         let group = match &spec.group_source {
-            Some(source) => {
-                let keys = GroupKeys::open(&spec.reader, row_group, rows, source).await;
-                Some(keys.map_err(through_engine)?)
-            }
+            Some(source) => Some(GroupKeys::open(&spec.reader, row_group, rows, source).await?),
             None => None,
         };
         let group_rows = spec.reader.row_groups()[row_group];
@@ -141,7 +134,7 @@ impl<'a> Making<'a> {
         let Making { spec, first, order, group, documents } = self;
         let mut rows = &rows[..rows.len().min(BATCH_ROWS)];
         let order = match order {
-            Some(order) => Some(order.keys(rows).await.map_err(through_engine)?),
+            Some(order) => Some(order.keys(rows).await?),
             None => None,
         };
         // Long keys are fewer.
@@ -157,12 +150,12 @@ impl<'a> Making<'a> {
                 (DOCUMENT, _, _) => {
                     let mut builder = BinaryBuilder::new();
                     for row in rows {
-                        builder.append_value(documents.document(*row).await.map_err(through_engine)?);
+                        builder.append_value(documents.document(*row).await?);
                     }
                     Arc::new(builder.finish())
                 }
                 (ORDER, Some(order), _) => order.clone(),
-                (GROUP, _, Some(group)) => group.keys(rows).await.map_err(through_engine)?,
+                (GROUP, _, Some(group)) => group.keys(rows).await?,
                 (other, _, _) => return internal_err!("a version has no column {other}"),
             });
         }

@@ -9,7 +9,6 @@ use datafusion::error::Result;
 
 use crate::metrics::metrics;
 use crate::model::request::KeywordsMode;
-use crate::query::error::through_engine;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::pages_ahead::PagesAhead;
 use crate::query::pace::Pace;
@@ -48,19 +47,16 @@ impl ScanSpec {
         self.metrics.scanned.add(1);
         self.metrics.tested.add(rows.len());
         metrics().scanned_rows.increment(rows.len() as u64);
-        let keys = async {
-            let mut keys = GroupKeys::open(&self.reader, row_group, rows.len(), source).await?;
-            let found = keys.keys(&rows).await?;
-            self.metrics.group_pages.add(keys.pages_used());
-            Ok(found)
-        };
-        keys.await.map_err(through_engine)
+        let mut keys = GroupKeys::open(&self.reader, row_group, rows.len(), source).await?;
+        let found = keys.keys(&rows).await?;
+        self.metrics.group_pages.add(keys.pages_used());
+        Ok(found)
     }
 
     pub(super) async fn selection(&self, row_group: usize) -> Result<RowSelection> {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
-        self.select(row_group, self.looked_at(row_group)).await.map_err(through_engine)
+        Ok(self.select(row_group, self.looked_at(row_group)).await?)
     }
 
     pub(super) async fn selected_batches(
@@ -71,7 +67,7 @@ impl ScanSpec {
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER));
         let column = match order {
             Some(order) if self.threshold.is_some() || self.distinct_filter.is_some() => {
-                SortColumn::open(&self.reader, row_group, order).await.map_err(through_engine)?
+                SortColumn::open(&self.reader, row_group, order).await?
             }
             _ => None,
         };

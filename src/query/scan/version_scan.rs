@@ -25,7 +25,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::query::error::{QueryError, through_engine};
+use crate::query::error::QueryError;
 use crate::query::operator::{in_one_partition, leaf};
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::batches::Given;
@@ -284,7 +284,7 @@ impl Running {
                 return Ok(batches);
             }
         } else if let Some(groups) = self.spec.computed.group.as_ref().filter(|_| self.spec.gives(GROUP)) {
-            let source = GroupSource::open(&self.spec.reader, groups, None).await.map_err(through_engine)?;
+            let source = GroupSource::open(&self.spec.reader, groups, None).await?;
             let _ = self.spec.metrics.group_source.set(source.source());
             self.spec.group_source = Some(Arc::new(source));
         }
@@ -323,7 +323,7 @@ impl Running {
             let may_read = self.spec.may_read_for_codes().await?;
             GroupSource::open(&self.spec.reader, &groups, Some(may_read)).await
         };
-        let source = Arc::new(timed(&self.time, Box::pin(open)).await.map_err(through_engine)?);
+        let source = Arc::new(timed(&self.time, Box::pin(open)).await?);
         let _ = self.spec.metrics.group_source.set(source.source());
         self.spec.group_source = Some(source.clone());
         let codes = source.codes();
@@ -337,7 +337,7 @@ impl Running {
             );
             let keys = keys.map_err(out_of_engine);
             let found = kept_groups::found_firsts(&self.spec.reader, &groups, codes, keys, &self.memory);
-            if let Some(firsts) = found.await.map_err(through_engine)? {
+            if let Some(firsts) = found.await? {
                 return Ok(Some(self.given(firsts)));
             }
         }
@@ -428,11 +428,11 @@ impl Running {
             |_| 0,
             move |spec, row_group, ()| {
                 let by = by.clone();
-                async move { kept_order::ranked_column(&spec.reader, row_group, &by).await.map_err(through_engine) }
+                async move { Ok(kept_order::ranked_column(&spec.reader, row_group, &by).await?) }
             },
         );
         let columns = columns.map_err(out_of_engine).boxed();
-        kept_order::make(reader, order, columns, &self.memory, &self.time).await.map_err(through_engine)
+        Ok(kept_order::make(reader, order, columns, &self.memory, &self.time).await?)
     }
 
     /// The first `k` of an order, or the first `k` of it that are selected.
