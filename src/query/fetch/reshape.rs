@@ -4,6 +4,8 @@
 //! run ([`Reshape::sees`] tells which paths are left; what `denull` takes away is known of each scalar), and documents
 //! are reshaped when they are returned, or where nothing else tells.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
 
 use crate::document::{self, Columns, Projection};
@@ -11,28 +13,13 @@ use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "ReshapeFields")]
 pub struct Reshape {
     pub include_source: bool,
     pub denull: bool,
     pub keep: Vec<Path>,
     pub drop: Vec<Path>,
     #[serde(skip)]
-    projection: Projection,
-}
-
-#[derive(Deserialize)]
-struct ReshapeFields {
-    include_source: bool,
-    denull: bool,
-    keep: Vec<Path>,
-    drop: Vec<Path>,
-}
-
-impl From<ReshapeFields> for Reshape {
-    fn from(fields: ReshapeFields) -> Reshape {
-        Reshape::new(fields.include_source, fields.denull, fields.keep, fields.drop)
-    }
+    projection: OnceLock<Projection>,
 }
 
 #[derive(Debug, Default)]
@@ -47,13 +34,16 @@ impl Reshape {
     }
 
     pub fn new(include_source: bool, denull: bool, keep: Vec<Path>, drop: Vec<Path>) -> Reshape {
-        let projection = Projection::new(include_source, &keep, &drop);
-        Reshape { include_source, denull, keep, drop, projection }
+        Reshape { include_source, denull, keep, drop, projection: OnceLock::new() }
+    }
+
+    pub(in crate::query) fn projection(&self) -> &Projection {
+        self.projection.get_or_init(|| Projection::new(self.include_source, &self.keep, &self.drop))
     }
 
     /// Whether every entity stays as it is.
     pub fn is_identity(&self) -> bool {
-        !self.denull && self.projection.is_identity()
+        !self.denull && self.projection().is_identity()
     }
 
     /// Whether no field but `_source` may change: the stored hash, which leaves it out, is then still the entity's.
@@ -63,7 +53,7 @@ impl Reshape {
 
     /// Whether fields are taken away, whatever their values.
     pub fn hides_fields(&self) -> bool {
-        !self.projection.is_identity()
+        !self.projection().is_identity()
     }
 
     /// Whether the scalars that a path reaches are left: all of them, or none. A path above a kept one has lost its
@@ -116,9 +106,10 @@ impl Reshape {
             document::denull(entity, &mut scratch.without_nulls);
             entity = &scratch.without_nulls;
         }
-        if !self.projection.is_identity() {
+        let projection = self.projection();
+        if !projection.is_identity() {
             scratch.projected.clear();
-            self.projection.apply(entity, &mut scratch.projected);
+            projection.apply(entity, &mut scratch.projected);
             entity = &scratch.projected;
         }
         entity
