@@ -33,6 +33,7 @@ mod pretty;
 mod project;
 mod range;
 mod reach;
+mod rewrite;
 mod scan;
 mod shape;
 mod split;
@@ -52,7 +53,7 @@ pub use order::{ordered_bits, write_order, write_order_boolean, write_order_doub
 pub use path_tree::{PathTree, Visitor};
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
 pub use pretty::pretty_within;
-pub use project::Projection;
+pub use project::{Inside, Projection};
 pub use range::{RangeLimit, RangeNeedle, matches_range};
 pub use reach::{member, members, reach, reach_values, scalars};
 pub use scan::{find_either, find_markup};

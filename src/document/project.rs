@@ -5,8 +5,8 @@
 //! keeping first and dropping afterwards: whether a value is kept depends only on its type, never on fields dropped
 //! inside it. A value that neither tree reaches into is copied unchanged.
 
-use super::MAX_DEPTH;
-use super::cursor::{Cursor, JsonType};
+use super::cursor::Cursor;
+use super::rewrite::{Rules, write_rest};
 use super::text::{Text, escape_into};
 use crate::model::path::Path;
 
@@ -51,7 +51,12 @@ impl Projection {
             return;
         }
         out.reserve(document.len());
-        write_value(&mut Cursor::new(document), self.keep.as_ref(), Some(&self.drop), 1, out);
+        write_rest(&mut Cursor::new(document), self.entity(), 1, out);
+    }
+
+    /// What is left inside an entity.
+    pub fn entity(&self) -> Inside<'_> {
+        Inside { keep: self.keep.as_ref(), drop: Some(&self.drop) }
     }
 }
 
@@ -89,79 +94,44 @@ impl Node {
     }
 }
 
-/// Appends the rest of the next value, at level `depth`, and returns whether there is any. `keep` are the fields to
-/// keep inside it, `None` for all. `drop` are those to remove, `None` for none.
-fn write_value(
-    cursor: &mut Cursor<'_>,
-    keep: Option<&Node>,
-    drop: Option<&Node>,
-    depth: usize,
-    out: &mut Vec<u8>,
-) -> bool {
-    let json_type = cursor.peek();
-    let nested = matches!(json_type, Some(JsonType::Object | JsonType::Array));
-    if (keep.is_none() && drop.is_none()) || !nested || depth > MAX_DEPTH {
-        let value = cursor.skip_value();
-        let kept = keep.is_none();
-        if kept {
-            out.extend_from_slice(value);
-        }
-        return kept;
-    }
-    cursor.enter();
-    if json_type == Some(JsonType::Object) {
-        out.push(b'{');
-        let first = out.len();
-        while let Some(key) = cursor.next_key() {
-            write_member(cursor, key, (keep, drop), (first, depth), out);
-        }
-        out.push(b'}');
-    } else {
-        out.push(b'[');
-        let first = out.len();
-        while cursor.next_element() {
-            let before = out.len();
-            if before > first {
-                out.push(b',');
-            }
-            if !write_value(cursor, keep, drop, depth + 1, out) {
-                out.truncate(before);
-            }
-        }
-        out.push(b']');
-    }
-    true
+/// What is left inside one value.
+#[derive(Clone, Copy)]
+pub struct Inside<'p> {
+    /// The fields to keep; `None` for all.
+    keep: Option<&'p Node>,
+    /// The fields to remove; `None` for none.
+    drop: Option<&'p Node>,
 }
 
-/// Appends the rest of the member whose key has been read, of an object at level `depth` whose members begin at `first`
-/// in the output.
-#[inline]
-fn write_member(
-    cursor: &mut Cursor<'_>,
-    key: Text<'_>,
-    (keep, drop): (Option<&Node>, Option<&Node>),
-    (first, depth): (usize, usize),
-    out: &mut Vec<u8>,
-) {
-    let keep = match keep.map(|keep| keep.child(key)) {
-        None => None,
-        Some(Some(inner)) => (!inner.whole).then_some(inner),
-        Some(None) => {
-            cursor.skip_value();
-            return;
-        }
-    };
-    let drop = drop.and_then(|drop| drop.child(key));
-    if drop.is_some_and(|drop| drop.whole) {
-        cursor.skip_value();
-        return;
+impl<'p> Inside<'p> {
+    /// What is left inside the value of a member; `None` where the member is removed.
+    #[inline]
+    pub fn member(self, key: Text<'_>) -> Option<Inside<'p>> {
+        let keep = match self.keep {
+            None => None,
+            Some(keep) => Some(keep.child(key)?).filter(|inner| !inner.whole),
+        };
+        let drop = self.drop.and_then(|drop| drop.child(key));
+        (!drop.is_some_and(|drop| drop.whole)).then_some(Inside { keep, drop })
     }
-    let before = out.len();
-    if before > first {
-        out.push(b',');
+
+    /// Whether a scalar stays.
+    pub fn keeps_scalars(self) -> bool {
+        self.keep.is_none()
     }
-    out.extend_from_slice(cursor.text_since(cursor.key_start(key)));
-    if !write_value(cursor, keep, drop, depth + 1, out) {
-        out.truncate(before);
+}
+
+impl Rules for Inside<'_> {
+    #[inline]
+    fn member(self, key: Text<'_>) -> Option<Self> {
+        Inside::member(self, key)
+    }
+
+    fn keeps(self, _: &[u8]) -> bool {
+        self.keeps_scalars()
+    }
+
+    fn change_nothing(self) -> bool {
+        self.keep.is_none() && self.drop.is_none()
     }
 }

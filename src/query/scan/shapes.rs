@@ -13,9 +13,8 @@ use arrow::array::{Array, AsArray, BinaryArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use memchr::{memchr, memchr_iter, memmem};
 
-use crate::document::NumericValue;
+use crate::document::{Inside, NumericValue};
 use crate::metrics::metrics;
-use crate::model::path::Path;
 use crate::model::request::KeywordsMode;
 use crate::query::pace::Pace;
 use crate::query::scan::access::{self, Access};
@@ -333,66 +332,9 @@ fn places(shapes: &Shapes, predicate: &Predicate) -> Vec<bool> {
     match predicate {
         Predicate::Compare(compare) => shapes.places_of(compare.path.keys()),
         Predicate::Keywords(keywords) => {
-            let reshape = &keywords.reshape;
-            let (kept, mut dropped) = (Listed::new(&reshape.keep), Listed::new(&reshape.drop));
-            if !reshape.include_source {
-                dropped.insert(&["_source".to_owned()]);
-            }
-            let keeps_all = reshape.keep.is_empty();
-            let found = shapes.places_by((Reached::At(0), Reached::At(0)), |(keep, drop), key| {
-                (kept.below(keep, key), dropped.below(drop, key))
-            });
-            let is_seen = |(keep, drop)| (keeps_all || keep == Reached::Listed) && drop != Reached::Listed;
-            found.into_iter().map(is_seen).collect()
-        }
-    }
-}
-
-struct Listed {
-    nodes: Vec<ListedNode>,
-}
-
-#[derive(Default)]
-struct ListedNode {
-    below: std::collections::HashMap<String, usize>,
-    is_listed: bool,
-}
-
-/// Where a path lies among listed ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reached {
-    Nowhere,
-    /// Above one, at this node.
-    At(usize),
-    /// At one, or below it.
-    Listed,
-}
-
-impl Listed {
-    fn new(paths: &[Path]) -> Listed {
-        let mut listed = Listed { nodes: vec![ListedNode::default()] };
-        paths.iter().for_each(|path| listed.insert(path.keys()));
-        listed
-    }
-
-    fn insert(&mut self, keys: &[String]) {
-        let mut node = 0;
-        for key in keys {
-            let next = self.nodes.len();
-            node = *self.nodes[node].below.entry(key.clone()).or_insert(next);
-            if node == next {
-                self.nodes.push(ListedNode::default());
-            }
-        }
-        self.nodes[node].is_listed = true;
-    }
-
-    fn below(&self, above: Reached, key: &str) -> Reached {
-        let Reached::At(node) = above else { return above };
-        match self.nodes[node].below.get(key) {
-            None => Reached::Nowhere,
-            Some(node) if self.nodes[*node].is_listed => Reached::Listed,
-            Some(node) => Reached::At(*node),
+            let entity = Some(keywords.reshape.projection().entity());
+            let left = shapes.places_by(entity, |above, key| above?.member(key));
+            left.into_iter().map(|inside| inside.is_some_and(Inside::keeps_scalars)).collect()
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Damaged, RAW_BYTES, ScalarKind};
-use crate::document;
+use crate::document::Text;
 use crate::model::leb128;
 use crate::storage::zstd_frame;
 
@@ -142,14 +142,14 @@ impl Shapes {
 
     /// By place, what is found on the way to its path: `below` makes of what was found for a path, and a key below it,
     /// what is found there. One pass over the paths.
-    pub fn places_by<S: Copy>(&self, entity: S, mut below: impl FnMut(S, &str) -> S) -> Vec<S> {
+    pub fn places_by<S: Copy>(&self, entity: S, mut below: impl FnMut(S, Text<'_>) -> S) -> Vec<S> {
         // What is below a path comes after it.
         let mut found: Vec<S> = Vec::with_capacity(self.paths.len() + 1);
         found.push(entity);
         for path in &self.paths {
             let above = found.get(path.parent as usize).copied().unwrap_or(entity);
             let key = self.raw.get(path.key.start as usize..path.key.end as usize).unwrap_or_default();
-            found.push(below(above, &document::Text::new(key).unescape()));
+            found.push(below(above, Text::new(key)));
         }
         self.places.iter().map(|(path, _)| found.get(*path as usize).copied().unwrap_or(entity)).collect()
     }
@@ -157,7 +157,7 @@ impl Shapes {
     /// By place, whether it is of the path with these keys. One pass over the paths.
     pub fn places_of(&self, keys: &[String]) -> Vec<bool> {
         let depths = self.places_by(Some(0), |above: Option<usize>, key| {
-            above.filter(|depth| keys.get(*depth).is_some_and(|wanted| wanted == key)).map(|depth| depth + 1)
+            above.filter(|depth| keys.get(*depth).is_some_and(|wanted| key.eq_str(wanted))).map(|depth| depth + 1)
         });
         depths.into_iter().map(|depth| depth == Some(keys.len())).collect()
     }
