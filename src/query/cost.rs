@@ -59,16 +59,12 @@ pub async fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     if kept::is_by_position(request) && !finds_columns {
         return 0;
     }
-    Box::pin(finding_bytes(reader, request)).await
-}
-
-async fn finding_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
-    let answering = answering_bytes(reader, request).await;
+    let answering = Box::pin(answering_bytes(reader, request)).await;
     if !request.total {
         return answering;
     }
     // Counted once more, where the answer does not tell.
-    answering.saturating_add(answering_bytes(reader, &request.matching()).await)
+    answering.saturating_add(Box::pin(answering_bytes(reader, &request.matching())).await)
 }
 
 async fn answering_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
@@ -107,10 +103,7 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
             // What it finds is verified in documents: hardly ever most of them.
             (Access::Search | Access::SearchThenDocuments, _) => add(search_bytes(reader, &predicate)),
             // Shapes tell which entities have the path, and documents what their texts are.
-            (Access::Shapes, Predicate::Compare(compare)) if !compare.needs_exact_text() => {
-                add(shapes_bytes(reader, &predicate));
-            }
-            (Access::Shapes, Predicate::Keywords(_)) => add(shapes_bytes(reader, &predicate)),
+            (Access::Shapes, _) if !predicate.needs_exact_text() => add(shapes_bytes(reader, &predicate)),
             (Access::Shapes | Access::Documents, _) => {
                 add(if walks_documents { column.min(documents) } else { documents });
                 walks_documents = true;
@@ -135,8 +128,8 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
         add(match groups.sources(reader).await {
             _ if is_kept || groups.is_stored() => column,
             Some((paths, entities)) => {
-                let share = u128::from(documents) * u128::from(entities) / u128::from(layout.entity_count.max(1));
-                column.saturating_mul(paths.max(1) as u64).saturating_add(share as u64)
+                let from_documents = share(documents, entities, layout.entity_count);
+                column.saturating_mul(paths.max(1) as u64).saturating_add(from_documents)
             }
             None => documents,
         });
@@ -155,36 +148,36 @@ fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
     if indexed == 0 {
         return scan;
     }
-    let plans: Vec<Plan> = match predicate {
-        Predicate::Keywords(keywords) => keywords.folded.iter().map(|word| Plan::of(word)).collect(),
-        Predicate::Compare(compare) => access::needle(compare).iter().map(|needle| Plan::of(needle)).collect(),
-    };
-    let work = |plan: &Plan| match plan {
+    let texts = predicate.searched().map_or(&[][..], |(texts, _)| texts);
+    let work = |text: &Vec<u8>| match Plan::of(text) {
         Plan::Exact(piece) if piece.bytes.len() < 3 => documents / DEAR_DIVISOR,
         Plan::Exact(piece) if piece.may_be_in(Class::Hexadecimal) => documents / HEXADECIMAL_DIVISOR,
         Plan::Exact(_) => documents / WORD_DIVISOR,
         Plan::Pieces(_) => documents / DEAR_DIVISOR,
         Plan::Scan => scan,
     };
-    let index = plans.iter().map(work).fold(0, u64::saturating_add);
-    let entities = reader.entity_count().max(1);
-    let share = |work: u64, rows: u64| (u128::from(work) * u128::from(rows) / u128::from(entities)) as u64;
-    share(index, indexed).saturating_add(share(scan, entities.saturating_sub(indexed))).min(scan)
+    let index = texts.iter().map(work).fold(0, u64::saturating_add);
+    let entities = reader.entity_count();
+    let unindexed = share(scan, entities.max(1).saturating_sub(indexed), entities);
+    share(index, indexed, entities).saturating_add(unindexed).min(scan)
 }
 
 /// The work of a predicate on paths that texts settle: that of the search text where there are shapes, and else of
 /// documents.
 fn shapes_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
-    match predicate {
-        Predicate::Compare(compare) if access::needle(compare).is_none() => {}
-        _ => return search_bytes(reader, predicate),
+    if predicate.searched().is_some() {
+        return search_bytes(reader, predicate);
     }
     let rows = reader.shape_index().row_groups().filter_map(|row_group| reader.row_groups().get(row_group));
     let shaped: u64 = rows.map(|row_group| row_group.rows as u64).sum();
-    let entities = reader.entity_count().max(1);
     let documents = reader.layout().document_bytes;
     let saved = documents - documents / SEARCH_DIVISOR;
-    documents - (u128::from(saved) * u128::from(shaped.min(entities)) / u128::from(entities)) as u64
+    documents - share(saved, shaped.min(reader.entity_count()), reader.entity_count())
+}
+
+/// The part of some work that these rows of all entities are.
+fn share(work: u64, rows: u64, entities: u64) -> u64 {
+    (u128::from(work) * u128::from(rows) / u128::from(entities.max(1))) as u64
 }
 
 /// The predicates of a request, whether or not its reshaping leaves what they look at.

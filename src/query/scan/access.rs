@@ -1,9 +1,8 @@
 //! Deciding how a predicate is answered, apart from answering it.
 
-use crate::query::scan::predicate::{Compare, Comparison, Predicate};
+use crate::query::scan::predicate::{Comparison, Predicate};
 use crate::query::scan::range_statistics::{self, Told};
 use crate::storage::StorageError;
-use crate::storage::layout::SEPARATOR;
 use crate::storage::reader::VersionReader;
 
 /// How a predicate is answered over a version. Ordered by cost: cheaper ways run first.
@@ -21,6 +20,10 @@ pub enum Access {
 }
 
 impl Access {
+    pub fn reads_search(self) -> bool {
+        matches!(self, Access::Search | Access::Shapes | Access::SearchThenDocuments)
+    }
+
     pub fn reads_documents(self) -> bool {
         matches!(self, Access::SearchThenDocuments | Access::Documents)
     }
@@ -35,29 +38,9 @@ pub fn choose(reader: &VersionReader, predicate: &Predicate) -> Access {
         Predicate::Compare(compare) => match reader.layout().shredded(compare.path.keys()) {
             Some(shredded) => Access::ShreddedColumn(shredded),
             None if has_shapes => Access::Shapes,
-            None if needle(compare).is_some() => Access::SearchThenDocuments,
+            None if compare.searched.is_some() => Access::SearchThenDocuments,
             None => Access::Documents,
         },
-    }
-}
-
-/// What the search text of every entity that matches holds, if there is such a text.
-pub fn needle(compare: &Compare) -> Option<Vec<u8>> {
-    let folded = &compare.folded;
-    match compare.comparison {
-        Comparison::Contains if folded.is_empty() => None,
-        Comparison::Contains => Some(folded.to_vec()),
-        // A number may be written in many ways, and a null has no text.
-        // Folding does not keep the order of texts.
-        Comparison::Range(_) => None,
-        Comparison::Equal if compare.number().is_some() || compare.matches_null() => None,
-        Comparison::Equal => {
-            let mut whole = Vec::with_capacity(folded.len() + 2);
-            whole.push(SEPARATOR);
-            whole.extend_from_slice(folded);
-            whole.push(SEPARATOR);
-            Some(whole)
-        }
     }
 }
 

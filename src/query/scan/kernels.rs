@@ -162,7 +162,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-pub(super) fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
+fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     if needle.is_empty() {
         return valid(BooleanBuffer::new_set(values.len()), values.nulls());
     }
@@ -217,13 +217,10 @@ impl HeuristicFrequencyRank for Wanted {
 pub(super) fn contains_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMode) -> BooleanBuffer {
     /// Bytes of a stretch: less than the second-level cache of a core.
     const STRETCH_BYTES: usize = 128 << 10;
-    let mut words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    if let [word] = words.as_slice() {
+    if let [word] = words {
         return contains(search, word);
     }
-    // Long words are rare: where one of all is missing, the others need not be looked for.
-    words.sort_unstable_by_key(|word| std::cmp::Reverse(word.len()));
-    let finders: Vec<memmem::Finder<'_>> = words.into_iter().map(|word| finder(search, word)).collect();
+    let finders: Vec<memmem::Finder<'_>> = words.iter().map(|word| finder(search, word)).collect();
     let offsets = search.value_offsets();
     let mut found = BooleanBufferBuilder::new(search.len());
     let mut start = 0;

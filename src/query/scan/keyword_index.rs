@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::model::request::KeywordsMode;
 use crate::query::pace::Pace;
-use crate::query::scan::access::{self, Access};
+use crate::query::scan::access::Access;
 use crate::query::scan::predicate::Predicate;
 use crate::storage::StorageError;
 use crate::storage::keywords::cut::{Class, Plan};
@@ -145,19 +145,8 @@ impl KeywordQuestions {
 
 impl Question {
     fn of(access: Access, predicate: &Predicate) -> Option<Question> {
-        let (plans, mode) = match (access, predicate) {
-            (Access::Search | Access::Shapes | Access::SearchThenDocuments, Predicate::Keywords(keywords)) => {
-                let mut words: Vec<&Vec<u8>> = keywords.folded.iter().collect();
-                // Long words are rare: where one of all is missing, the others need not be looked for.
-                words.sort_by_key(|word| std::cmp::Reverse(word.len()));
-                (words.into_iter().map(|word| Plan::of(word)).collect(), keywords.mode)
-            }
-            (Access::Shapes | Access::SearchThenDocuments, Predicate::Compare(compare)) => {
-                (vec![Plan::of(&access::needle(compare)?)], KeywordsMode::And)
-            }
-            _ => return None,
-        };
-        Some(Question { plans, mode })
+        let (texts, mode) = predicate.searched().filter(|_| access.reads_search())?;
+        Some(Question { plans: texts.iter().map(|text| Plan::of(text)).collect(), mode })
     }
 
     /// The rows of a segment; `None` where the index does not tell.
@@ -186,33 +175,21 @@ impl Question {
                 }
             };
             all_sure &= exact;
-            let rows = match candidates.take() {
-                None => {
-                    if self.mode == KeywordsMode::Or && exact {
-                        sure = Some(rows.clone());
-                    }
-                    rows
+            if self.mode == KeywordsMode::Or && exact {
+                match &mut sure {
+                    Some(sure) => sure.union_with(&rows),
+                    None => sure = Some(rows.clone()),
                 }
-                Some(mut all) if self.mode == KeywordsMode::And => {
-                    all.intersect_with(&rows);
-                    all
-                }
-                Some(mut all) => {
-                    if exact {
-                        match &mut sure {
-                            Some(sure) => sure.union_with(&rows),
-                            None => sure = Some(rows.clone()),
-                        }
-                    }
-                    all.union_with(&rows);
-                    all
-                }
-            };
+            }
+            match (&mut candidates, self.mode) {
+                (None, _) => candidates = Some(rows),
+                (Some(candidates), KeywordsMode::And) => candidates.intersect_with(&rows),
+                (Some(candidates), KeywordsMode::Or) => candidates.union_with(&rows),
+            }
             let decided = match self.mode {
-                KeywordsMode::And => rows.is_clear(),
+                KeywordsMode::And => candidates.as_ref().is_some_and(FixedBitSet::is_clear),
                 KeywordsMode::Or => sure.as_ref().is_some_and(FixedBitSet::is_full),
             };
-            candidates = Some(rows);
             if decided {
                 all_sure = true;
                 break;
@@ -222,8 +199,8 @@ impl Question {
             candidates: buffer(&candidates),
             sure: match sure {
                 _ if all_sure => Sure::All,
-                Some(sure) if self.mode == KeywordsMode::Or => Sure::Rows(buffer(&sure)),
-                _ => Sure::None,
+                Some(sure) => Sure::Rows(buffer(&sure)),
+                None => Sure::None,
             },
         }))
     }

@@ -159,7 +159,8 @@ impl ScanSpec {
         let mut bytes = reader.column_bytes(row_group, &columns).0;
         let (search, documents) = reader.search_and_document_bytes(row_group);
         let has = |accesses: &[Access]| self.predicates.iter().any(|(access, _)| accesses.contains(access));
-        if has(&[Access::Search, Access::Shapes, Access::SearchThenDocuments]) && !reader.caches_search(row_group) {
+        let searches = self.predicates.iter().any(|(access, _)| access.reads_search());
+        if searches && !reader.caches_search(row_group) {
             bytes += match &self.keywords {
                 Some(keywords) => keywords.row_group_bytes(reader, row_group).min(search),
                 None => search,

@@ -11,6 +11,7 @@ use crate::model::path::Path;
 use crate::model::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::scan::tightest::tightest;
+use crate::storage::layout::SEPARATOR;
 
 #[derive(Clone, Debug)]
 pub enum Predicate {
@@ -25,6 +26,19 @@ impl Predicate {
             Predicate::Compare(compare) => compare.matches(document),
             Predicate::Keywords(keywords) => keywords.matches(document),
         }
+    }
+
+    /// What the search text of every entity that matches holds, if there are such texts: one of them, or all.
+    pub fn searched(&self) -> Option<(&[Vec<u8>], KeywordsMode)> {
+        match self {
+            Predicate::Compare(compare) => Some((std::slice::from_ref(compare.searched.as_ref()?), KeywordsMode::And)),
+            Predicate::Keywords(keywords) => Some((&keywords.folded, keywords.mode)),
+        }
+    }
+
+    /// Whether strings are compared by their exact text, which no folded text tells.
+    pub fn needs_exact_text(&self) -> bool {
+        matches!(self, Predicate::Compare(compare) if compare.needs_exact_text())
     }
 }
 
@@ -67,6 +81,8 @@ pub struct Compare {
     /// Whether nulls and empty strings are not there.
     pub(crate) denull: bool,
     pub(crate) folded: Vec<u8>,
+    /// What the search text of every entity that matches holds, if there is such a text.
+    pub(crate) searched: Option<Vec<u8>>,
     needle: Needle,
 }
 
@@ -85,7 +101,20 @@ impl Compare {
             Comparison::Contains => Needle::Contains(Box::new(ContainsNeedle::new(value))),
             Comparison::Range(bound) => Needle::Range(RangeNeedle::new(bound, value)),
         };
-        Compare { comparison, path, value: value.to_owned(), denull, folded, needle }
+        let mut compare = Compare { comparison, path, value: value.to_owned(), denull, folded, searched: None, needle };
+        compare.searched = compare.searched_text();
+        compare
+    }
+
+    fn searched_text(&self) -> Option<Vec<u8>> {
+        match self.comparison {
+            Comparison::Contains => Some(self.folded.clone()).filter(|folded| !folded.is_empty()),
+            // Folding does not keep the order of texts.
+            Comparison::Range(_) => None,
+            // A number may be written in many ways, and a null has no text.
+            Comparison::Equal if self.number().is_some() || self.matches_null() => None,
+            Comparison::Equal => Some([&[SEPARATOR], self.folded.as_slice(), &[SEPARATOR]].concat()),
+        }
     }
 
     /// The value as a number, where `filter` compares numbers.
@@ -135,6 +164,7 @@ impl Compare {
             }
     }
 }
+    /// The longest first. Long words are rare: where one of all is missing, the others need not be looked for.
 
 /// A search for words in every scalar of what a reshaping leaves (docs/semantics.md, keywords).
 #[derive(Clone, Debug)]
@@ -152,13 +182,9 @@ impl Keywords {
     pub fn new(mut words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
         let mut seen = HashSet::new();
         words.retain(|word| seen.insert(document::fold(word)));
-        Keywords {
-            folded: words.iter().map(|word| document::fold(word).into_bytes()).collect(),
-            needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(),
-            words,
-            mode,
-            reshape,
-        }
+        let mut folded: Vec<Vec<u8>> = words.iter().map(|word| document::fold(word).into_bytes()).collect();
+        folded.sort_by_key(|word| std::cmp::Reverse(word.len()));
+        Keywords { folded, needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(), words, mode, reshape }
     }
 
     /// Whether the search text decides: no field is hidden. What `denull` takes away holds no word.

@@ -165,7 +165,7 @@ impl ScanSpec {
                     };
                 }
                 // Without shapes nothing but documents tells what no text does.
-                (Access::Shapes, Predicate::Compare(compare)) if access::needle(compare).is_none() => {
+                (Access::Shapes, _) if predicate.searched().is_none() => {
                     unverified.push(Unverified { predicate, sure: None });
                 }
                 (Access::Search | Access::SearchThenDocuments | Access::Shapes, _) => {
@@ -249,19 +249,17 @@ impl ScanSpec {
             return Ok((selected, Some(Unverified { predicate, sure: sure.cloned() })));
         }
         let rows = self.reader.row_groups()[row_group].rows;
-        let found = match predicate {
+        let found = match predicate.searched() {
             // A row by itself costs more than as many bytes of all rows.
             _ if hides || unsure.len() > rows / 4 => match self.by_search(row_group, predicate).await? {
                 Some(rows) => unsure.into_iter().filter(|row| rows.value(*row)).collect(),
                 None => unsure,
             },
-            Predicate::Keywords(keywords) => {
-                self.rows_by_search(row_group, &unsure, &keywords.folded, keywords.mode).await?
+            Some((words, mode)) => {
+                let texts = self.reader.search(row_group).await?;
+                kernels::rows_with_words(texts.as_binary(), unsure.into_iter(), words, mode)
             }
-            Predicate::Compare(compare) => match access::needle(compare) {
-                Some(needle) => self.rows_by_search(row_group, &unsure, &[needle], KeywordsMode::And).await?,
-                None => unsure,
-            },
+            None => unsure,
         };
         let mut bits = BooleanBufferBuilder::new(rows);
         match sure {
@@ -272,37 +270,23 @@ impl ScanSpec {
         Ok((selected.and(bits.finish()), verified))
     }
 
-    async fn rows_by_search(
-        &self,
-        row_group: usize,
-        rows: &[usize],
-        words: &[Vec<u8>],
-        mode: KeywordsMode,
-    ) -> Result<Vec<usize>, StorageError> {
-        let texts = self.reader.search(row_group).await?;
-        Ok(kernels::rows_with_words(texts.as_binary(), rows.iter().copied(), words, mode))
-    }
-
     /// RowSelection whose search text holds what every match holds; `None` when that is nothing.
     async fn by_search(&self, row_group: usize, predicate: &Predicate) -> Result<Option<BooleanBuffer>, StorageError> {
         let texts = self.reader.search(row_group).await?;
         let texts = texts.as_binary();
-        match predicate {
-            Predicate::Compare(compare) => Ok(access::needle(compare).map(|needle| kernels::contains(texts, &needle))),
-            Predicate::Keywords(keywords) => {
-                let rows = kernels::contains_words(texts, &keywords.folded, keywords.mode);
-                let hidden = self.hidden_columns(row_group, keywords).await?;
-                // Counting costs more, and most words are in few rows.
-                if hidden.is_empty() || rows.count_set_bits() == 0 {
-                    return Ok(Some(rows));
-                }
-                let elsewhere = keywords.folded.iter().map(|word| kernels::contains_besides(texts, &hidden, word));
-                Ok(elsewhere.reduce(|one, other| match keywords.mode {
-                    KeywordsMode::Or => &one | &other,
-                    KeywordsMode::And => &one & &other,
-                }))
-            }
+        let Some((words, mode)) = predicate.searched() else { return Ok(None) };
+        let rows = kernels::contains_words(texts, words, mode);
+        let Predicate::Keywords(keywords) = predicate else { return Ok(Some(rows)) };
+        let hidden = self.hidden_columns(row_group, keywords).await?;
+        // Counting costs more, and most words are in few rows.
+        if hidden.is_empty() || rows.count_set_bits() == 0 {
+            return Ok(Some(rows));
         }
+        let elsewhere = words.iter().map(|word| kernels::contains_besides(texts, &hidden, word));
+        Ok(elsewhere.reduce(|one, other| match mode {
+            KeywordsMode::Or => &one | &other,
+            KeywordsMode::And => &one & &other,
+        }))
     }
 
     /// The texts of shredded columns that a search does not see, such as the origin of every entity, which most

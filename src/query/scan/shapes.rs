@@ -45,10 +45,6 @@ pub(super) enum Settled {
     Open(RowSelection, Option<BooleanBuffer>),
 }
 
-/// The search text and the shape of a row are those of different entities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Foreign;
-
 impl ScanSpec {
     /// The selected rows that match a predicate, by the shapes of a row group that has some; candidates of the keyword
     /// index alone where it tells. The first `most` of them are enough.
@@ -61,18 +57,23 @@ impl ScanSpec {
         most: Option<usize>,
     ) -> Result<Settled, StorageError> {
         let (_, predicate) = &self.predicates[predicate_number];
-        let settled = match Question::of(predicate) {
-            Some(Question::Nothing) => Settled::Rows(RowSelection::Range(0..0)),
-            Some(Question::Words(words)) => {
-                self.words_by_shapes(row_group, predicate, &words, selected, indexed, most).await?
+        let settled = match (predicate, predicate.searched()) {
+            // An empty string is not there.
+            (Predicate::Compare(compare), Some(_)) if compare.folded.is_empty() && compare.denull => {
+                Settled::Rows(RowSelection::Range(0..0))
             }
-            Some(Question::Scalars(compare)) => {
+            (_, Some((needles, mode))) => {
+                let whole = matches!(predicate, Predicate::Compare(compare) if compare.comparison == Comparison::Equal);
+                let words = Words { needles, mode, whole };
+                self.words_by_shapes(row_group, predicate, words, selected, indexed, most).await?
+            }
+            (Predicate::Compare(compare), None) => {
                 let before = self.predicates[..predicate_number].iter();
                 let others = before.filter(|(access, _)| *access == Access::Shapes).take(LOOKED_THROUGH).count();
                 let looks_through = others < LOOKED_THROUGH;
                 self.scalars_by_shapes(row_group, (compare, looks_through), selected, most).await?
             }
-            None => Settled::Open(selected, None),
+            (Predicate::Keywords(_), None) => Settled::Open(selected, None),
         };
         let counts = &self.metrics.predicates[predicate_number].shapes;
         let (counter, outcome) = match settled {
@@ -88,7 +89,7 @@ impl ScanSpec {
         &self,
         row_group: usize,
         predicate: &Predicate,
-        words: &Words,
+        words: Words<'_>,
         selected: RowSelection,
         indexed: Option<&IndexedRows>,
         most: Option<usize>,
@@ -120,7 +121,7 @@ impl ScanSpec {
             // A row by itself costs more than as many bytes of all rows.
             let holding = (block.len() > texts.len() / 4).then(|| {
                 let bytes = texts.value_offsets();
-                (kernels::contains_words(&texts, &words.needles, words.mode), bytes[texts.len()] - bytes[0])
+                (kernels::contains_words(&texts, words.needles, words.mode), bytes[texts.len()] - bytes[0])
             });
             pace.worked(holding.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
             for row in block.iter().map(|row| row - first) {
@@ -140,9 +141,9 @@ impl ScanSpec {
                 let runs = || shapes.runs(shapes.shape_of(first + row));
                 let matches = words.are_found(&finders, |finder| holds(text, runs(), counts, finder, words.whole));
                 match matches {
-                    Ok(true) => matching.push(first + row),
-                    Ok(false) => {}
-                    Err(Foreign) => {
+                    Some(true) => matching.push(first + row),
+                    Some(false) => {}
+                    None => {
                         self.reader.report_foreign_shapes(row_group);
                         return self.words_without_shapes(row_group, predicate, selected, indexed).await;
                     }
@@ -188,14 +189,11 @@ impl ScanSpec {
         let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.shape_count()];
         // Where every entity has a text at the path, no entity has to be looked at to know that.
         if compare.needs_exact_text() && shapes.shape_count() <= selected.len() / ROWS_OF_SHAPE {
-            let mut is_text_everywhere = true;
-            for (shape, found) in verdicts.iter_mut().enumerate() {
-                let verdict = Verdict::of(shapes.runs(shape), &counts, compare);
-                is_text_everywhere &= matches!(verdict, Verdict::Texts(_));
-                *found = Some(verdict);
+            for (shape, verdict) in verdicts.iter_mut().enumerate() {
+                *verdict = Some(Verdict::of(shapes.runs(shape), &counts, compare));
                 pace.worked(shapes.shape_bytes(shape)).await;
             }
-            if is_text_everywhere {
+            if verdicts.iter().all(|verdict| matches!(verdict, Some(Verdict::Texts(_)))) {
                 return Ok(Settled::Open(selected, None));
             }
         }
@@ -253,9 +251,9 @@ impl ScanSpec {
                 let runs = shapes.runs(shapes.shape_of(row)).take(runs as usize);
                 let found = any_scalar(text, runs, &counts, |kind, text| fits(compare, kind, text));
                 match found {
-                    Ok(true) => {}
-                    Ok(false) => continue,
-                    Err(Foreign) => {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => {
                         self.reader.report_foreign_shapes(row_group);
                         return Ok(Settled::Open(selected, None));
                     }
@@ -271,59 +269,28 @@ fn value(texts: &BinaryArray, row: usize) -> &[u8] {
     if row < texts.len() { texts.value(row) } else { &[] }
 }
 
-enum Question<'p> {
-    Nothing,
-    Words(Words),
-    /// For scalars of its path that no text tells.
-    Scalars(&'p Compare),
-}
-
-struct Words {
+struct Words<'p> {
     /// None is empty.
-    needles: Vec<Vec<u8>>,
+    needles: &'p [Vec<u8>],
     mode: KeywordsMode,
     /// Whether they are whole scalars, with a separator on both sides.
     whole: bool,
 }
 
-impl Words {
-    /// Whether those are found that have to be: as the mode says, any or all.
+impl Words<'_> {
+    /// Whether those are found that have to be: as the mode says, any or all; `None` if that is unknown for one.
     fn are_found(
         &self,
         finders: &[memmem::Finder<'_>],
-        mut finds: impl FnMut(&memmem::Finder<'_>) -> Result<bool, Foreign>,
-    ) -> Result<bool, Foreign> {
+        mut finds: impl FnMut(&memmem::Finder<'_>) -> Option<bool>,
+    ) -> Option<bool> {
         let all = self.mode == KeywordsMode::And;
         for finder in finders {
             if finds(finder)? != all {
-                return Ok(!all);
+                return Some(!all);
             }
         }
-        Ok(all)
-    }
-}
-
-impl<'p> Question<'p> {
-    /// `None` where shapes do not help.
-    fn of(predicate: &'p Predicate) -> Option<Question<'p>> {
-        match predicate {
-            Predicate::Keywords(keywords) => {
-                let mut needles = keywords.folded.to_vec();
-                // Long words are rare: where one of all is missing, the others need not be looked for.
-                needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
-                let is_word = !needles.is_empty() && needles.iter().all(|needle| !needle.is_empty());
-                is_word.then_some(Question::Words(Words { needles, mode: keywords.mode, whole: false }))
-            }
-            Predicate::Compare(compare) => Some(match access::needle(compare) {
-                // An empty string is not there.
-                Some(_) if compare.folded.is_empty() && compare.denull => Question::Nothing,
-                Some(needle) => {
-                    let whole = compare.comparison == Comparison::Equal;
-                    Question::Words(Words { needles: vec![needle], mode: KeywordsMode::And, whole })
-                }
-                None => Question::Scalars(compare),
-            }),
-        }
+        Some(all)
     }
 }
 
@@ -397,14 +364,8 @@ fn fits(compare: &Compare, kind: ScalarKind, text: &[u8]) -> bool {
 }
 
 /// Whether a scalar that counts holds what the finder finds: it is the `whole` scalar and the separators beside it, or
-/// lies within one.
-fn holds(
-    text: &[u8],
-    runs: Runs<'_>,
-    counts: &[bool],
-    finder: &memmem::Finder<'_>,
-    whole: bool,
-) -> Result<bool, Foreign> {
+/// lies within one. `None` if the text and the runs are those of different entities.
+fn holds(text: &[u8], runs: Runs<'_>, counts: &[bool], finder: &memmem::Finder<'_>, whole: bool) -> Option<bool> {
     let mut runs = runs.filter(|run| run.kind != ScalarKind::Null);
     // Scalars of the runs so far, and whether those of the last one count.
     let (mut known, mut hit_counts) = (0, false);
@@ -413,48 +374,48 @@ fn holds(
     while let Some(hit) = text.get(at..).and_then(|rest| finder.find(rest)) {
         let hit = at + hit;
         separators += memchr_iter(SEPARATOR, text.get(at..hit).unwrap_or_default()).count();
-        let ordinal = if whole { separators } else { separators.checked_sub(1).ok_or(Foreign)? };
+        let ordinal = if whole { separators } else { separators.checked_sub(1)? };
         while known <= ordinal {
-            let run = runs.next().ok_or(Foreign)?;
+            let run = runs.next()?;
             known += run.length as usize;
             hit_counts = counts.get(run.place as usize).is_some_and(|counts| *counts);
         }
         if hit_counts {
-            return Ok(true);
+            return Some(true);
         }
         at = if whole {
             separators += 1;
             hit + 1
         } else {
-            hit + memchr(SEPARATOR, text.get(hit..).unwrap_or_default()).ok_or(Foreign)?
+            hit + memchr(SEPARATOR, text.get(hit..).unwrap_or_default())?
         };
     }
-    Ok(false)
+    Some(false)
 }
 
-/// Whether a scalar that counts is one that `test` says yes to.
+/// Whether a scalar that counts is one that `test` says yes to. `None` as in [`holds`].
 fn any_scalar(
     text: &[u8],
     runs: impl Iterator<Item = ScalarRun>,
     counts: &[bool],
     mut test: impl FnMut(ScalarKind, &[u8]) -> bool,
-) -> Result<bool, Foreign> {
-    let mut rest = text.strip_prefix(&[SEPARATOR]).ok_or(Foreign)?;
+) -> Option<bool> {
+    let mut rest = text.strip_prefix(&[SEPARATOR])?;
     for run in runs.filter(|run| run.kind != ScalarKind::Null) {
         let length = run.length as usize;
         if !counts.get(run.place as usize).is_some_and(|counts| *counts) {
-            let end = memchr_iter(SEPARATOR, rest).nth(length - 1).ok_or(Foreign)?;
+            let end = memchr_iter(SEPARATOR, rest).nth(length - 1)?;
             rest = rest.get(end + 1..).unwrap_or_default();
             continue;
         }
         for _ in 0..length {
-            let end = memchr(SEPARATOR, rest).ok_or(Foreign)?;
+            let end = memchr(SEPARATOR, rest)?;
             let (scalar, others) = rest.split_at(end);
             if test(run.kind, scalar) {
-                return Ok(true);
+                return Some(true);
             }
             rest = others.get(1..).unwrap_or_default();
         }
     }
-    Ok(false)
+    Some(false)
 }

@@ -89,11 +89,7 @@ impl ScanSpec {
         let rows = self.rows(row_group).len() as u64;
         let keys = if self.gives(ORDER) || self.gives(GROUP) { KEY_BYTES } else { 0 };
         let mut bytes = reader.column_bytes(row_group, &wanted.columns).1 + rows * (8 + keys);
-        if self
-            .predicates
-            .iter()
-            .any(|(access, _)| matches!(access, Access::Search | Access::Shapes | Access::SearchThenDocuments))
-        {
+        if self.predicates.iter().any(|(access, _)| access.reads_search()) {
             bytes += match &self.keywords {
                 Some(keywords) => keywords.row_group_bytes(reader, row_group),
                 None => reader.search_bytes(row_group),

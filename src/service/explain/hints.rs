@@ -227,7 +227,7 @@ fn predicates(
         let what = match access::choose(reader, &predicate) {
             Access::ShreddedColumn(_) | Access::Search => continue,
             // Texts are looked up without one.
-            Access::Shapes if access::needle(compare).is_some() => continue,
+            Access::Shapes if predicate.searched().is_some() => continue,
             Access::Shapes if compare.needs_exact_text() => "reads the documents of the entities that have it",
             Access::Shapes => "reads the search text of the entities that have it",
             Access::SearchThenDocuments => "scans the search text, and reads the documents of its matches",
