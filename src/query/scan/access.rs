@@ -72,7 +72,7 @@ pub fn searches(reader: &VersionReader, row_group: usize, candidates: &[usize], 
     (documents / pages.max(1) as u64).saturating_mul(used) > search
 }
 
-/// What says that a row group holds no match.
+/// What says that a row group holds nothing that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrunedBy {
     /// The text is not there, by the bloom filter.
@@ -84,6 +84,10 @@ pub enum PrunedBy {
     Texts,
     /// The text is in no search text, by the keyword index.
     KeywordIndex,
+    /// The hash index of a column names none of its entities.
+    HashIndex,
+    /// All of the first of the order lie elsewhere, by the statistics.
+    Order,
 }
 
 /// What says that a row group cannot hold a match; `None` when it may. `ShreddedColumn` accesses alone prune.

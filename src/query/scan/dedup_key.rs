@@ -28,8 +28,8 @@ use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::pace::Pace;
 use crate::query::scan::key_column::{KeyColumn, write_value};
-use crate::query::scan::metrics::KeySource;
 use crate::query::scan::path_codes::{MayRead, PathColumn, path_codes};
+use crate::query::scan::report::AccessName;
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived, PathCodes};
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
@@ -362,18 +362,18 @@ impl GroupSource {
     }
 
     /// Where the keys come from, for people, and the column, where it is one.
-    pub(super) fn source(&self) -> KeySource {
+    pub(super) fn source(&self) -> AccessName {
         let paths = match &self.keys {
-            Keys::StoredHashes => return KeySource::StoredHashes,
-            Keys::Entities => return KeySource::Documents,
+            Keys::StoredHashes => return AccessName::StoredHashes,
+            Keys::Entities => return AccessName::Documents,
             Keys::Paths(KeyPaths { paths, .. }) => paths,
         };
         if self.codes().is_some() {
-            KeySource::Codes
+            AccessName::Codes
         } else if paths.iter().any(|path| path.codes.is_none() && path.access == PathAccess::Documents) {
-            KeySource::Documents
+            AccessName::Documents
         } else {
-            KeySource::ShreddedColumns
+            AccessName::ShreddedColumn
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::physical_plan::metrics::Time;
 
 use crate::query::scan::access::PrunedBy;
+use crate::query::scan::report::AccessName;
 
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
@@ -73,26 +74,10 @@ pub(super) struct PredicateMetrics {
     pub(super) settled_by_statistics: Counter,
 }
 
-/// Where the keys of an order or of groups came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeySource {
-    StoredHashes,
-    Codes,
-    ShreddedColumns,
-    Documents,
-    KeptOrder,
-    /// The first entities of all groups, as they were kept.
-    KeptSet,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct ScanMetrics {
-    pub(super) pruned_by_bloom_filter: Counter,
-    pub(super) pruned_by_numbers: Counter,
-    pub(super) pruned_by_texts: Counter,
-    pub(super) pruned_by_keyword_index: Counter,
-    pub(super) pruned_by_order: Counter,
-    pub(super) pruned_by_hash_index: Counter,
+    /// Row groups that were pruned, by [`PrunedBy`].
+    pub(super) pruned: [Counter; PrunedBy::Order as usize + 1],
     /// Row groups that were not pruned, and their rows.
     pub(super) scanned: Counter,
     pub(super) tested: Counter,
@@ -108,8 +93,8 @@ pub(super) struct ScanMetrics {
     /// What is left of entities whose group has another one that comes before them.
     pub(super) distinct: Narrowed,
     /// Where the keys came from, once that is decided.
-    pub(super) order_source: OnceLock<KeySource>,
-    pub(super) group_source: OnceLock<KeySource>,
+    pub(super) order_source: OnceLock<AccessName>,
+    pub(super) group_source: OnceLock<AccessName>,
 }
 
 impl ScanMetrics {
@@ -117,15 +102,6 @@ impl ScanMetrics {
         ScanMetrics {
             predicates: (0..predicates).map(|_| PredicateMetrics::default()).collect(),
             ..ScanMetrics::default()
-        }
-    }
-
-    pub(super) fn pruned(&self, by: PrunedBy) {
-        match by {
-            PrunedBy::BloomFilter => self.pruned_by_bloom_filter.add(1),
-            PrunedBy::Numbers => self.pruned_by_numbers.add(1),
-            PrunedBy::Texts => self.pruned_by_texts.add(1),
-            PrunedBy::KeywordIndex => self.pruned_by_keyword_index.add(1),
         }
     }
 }

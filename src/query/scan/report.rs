@@ -4,8 +4,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::model::path::Path;
-use crate::query::scan::access::Access;
-use crate::query::scan::metrics::{KeySource, PredicateMetrics};
+use crate::query::scan::access::{Access, PrunedBy};
+use crate::query::scan::metrics::{Counter, PredicateMetrics};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::schema::{GROUP, ORDER};
 use crate::query::scan::sort_key;
@@ -165,12 +165,9 @@ impl ScanSpec {
         let metrics = &self.metrics;
         let total = self.reader.row_groups().len() as u64;
         let touched = self.row_groups().len() as u64;
-        let (by_bloom, by_numbers) = (metrics.pruned_by_bloom_filter.get(), metrics.pruned_by_numbers.get());
-        let by_texts = metrics.pruned_by_texts.get();
-        let by_index = metrics.pruned_by_keyword_index.get();
-        let by_hash = metrics.pruned_by_hash_index.get();
-        let by_order = metrics.pruned_by_order.get();
+        let pruned = |by: PrunedBy| metrics.pruned[by as usize].get();
         let scanned = metrics.scanned.get();
+        let reached = metrics.pruned.iter().map(Counter::get).sum::<u64>() + scanned;
         let predicates = self.predicates.iter().zip(&metrics.predicates).enumerate();
         let predicates = predicates.map(|(number, (predicate, counts))| self.predicate(number, predicate, counts));
         let verifies =
@@ -181,15 +178,14 @@ impl ScanSpec {
             row_groups: RowGroupUse {
                 total,
                 outside_positions: total - touched,
-                pruned_by_bloom_filter: by_bloom,
-                pruned_by_numbers: by_numbers,
-                pruned_by_texts: by_texts,
-                pruned_by_keyword_index: by_index,
-                pruned_by_hash_index: by_hash,
-                pruned_by_order: by_order,
+                pruned_by_bloom_filter: pruned(PrunedBy::BloomFilter),
+                pruned_by_numbers: pruned(PrunedBy::Numbers),
+                pruned_by_texts: pruned(PrunedBy::Texts),
+                pruned_by_keyword_index: pruned(PrunedBy::KeywordIndex),
+                pruned_by_hash_index: pruned(PrunedBy::HashIndex),
+                pruned_by_order: pruned(PrunedBy::Order),
                 scanned,
-                not_reached: touched
-                    .saturating_sub(by_bloom + by_numbers + by_texts + by_index + by_hash + by_order + scanned),
+                not_reached: touched.saturating_sub(reached),
             },
             rows_tested: metrics.tested.get(),
             rows_selected,
@@ -249,14 +245,10 @@ impl ScanSpec {
     fn sort(&self) -> Option<KeyUse> {
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER))?;
         let shredded = sort_key::order_column(self.reader.layout(), &order.field);
-        let access = match self.metrics.order_source.get() {
-            Some(KeySource::KeptOrder) => AccessName::KeptOrder,
-            _ if shredded.is_some() => AccessName::ShreddedColumn,
-            _ => AccessName::Documents,
-        };
+        let unless_kept = if shredded.is_some() { AccessName::ShreddedColumn } else { AccessName::Documents };
         Some(KeyUse {
             by: order.field.clone(),
-            access,
+            access: self.metrics.order_source.get().copied().unwrap_or(unless_kept),
             column: shredded.map(|shredded| self.shredded_path(shredded)),
             pages: self.metrics.order_pages.get(),
         })
@@ -264,21 +256,11 @@ impl ScanSpec {
 
     fn dedup(&self) -> Option<KeyUse> {
         let group = self.computed.group.as_ref().filter(|_| self.gives(GROUP))?;
-        let paths: Vec<String> = group.paths.iter().map(Path::to_string).collect();
-        let by = if paths.is_empty() { "all fields but _source".to_owned() } else { paths.join(",") };
-        let (access, column) = match self.metrics.group_source.get() {
-            Some(KeySource::StoredHashes) => (AccessName::StoredHashes, None),
-            Some(KeySource::Codes) => (AccessName::Codes, None),
-            Some(KeySource::KeptSet | KeySource::KeptOrder) => (AccessName::KeptSet, None),
-            Some(KeySource::ShreddedColumns) => {
-                let paths: Vec<String> = group.compared().unwrap_or_default().iter().map(Path::to_string).collect();
-                (AccessName::ShreddedColumn, Some(paths.join(",")))
-            }
-            Some(KeySource::Documents) => (AccessName::Documents, None),
-            // Nothing was scanned.
-            None if group.is_stored() => (AccessName::StoredHashes, None),
-            None => (AccessName::Documents, None),
-        };
+        let by = if group.paths.is_empty() { "all fields but _source".to_owned() } else { Path::list(&group.paths) };
+        let unless_scanned = if group.is_stored() { AccessName::StoredHashes } else { AccessName::Documents };
+        let access = self.metrics.group_source.get().copied().unwrap_or(unless_scanned);
+        let is_column = access == AccessName::ShreddedColumn;
+        let column = is_column.then(|| Path::list(&group.compared().unwrap_or_default()));
         Some(KeyUse { by, access, column, pages: self.metrics.group_pages.get() })
     }
 

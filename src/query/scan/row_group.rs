@@ -189,8 +189,7 @@ impl ScanSpec {
     }
 
     fn prune(&self, row_group: usize, rows: &RowSelection, by: PrunedBy) -> RowSelection {
-        self.metrics.pruned(by);
-        self.count_pruned(row_group, rows.len());
+        self.count_pruned(row_group, rows.len(), by);
         if by == PrunedBy::KeywordIndex {
             for number in 0..self.predicates.len() {
                 if self.keywords.as_ref().is_some_and(|keywords| keywords.asks(number)) {

@@ -10,7 +10,7 @@ use datafusion::error::Result;
 
 use crate::metrics::metrics;
 use crate::model::path::Path;
-use crate::query::scan::access::{self, Access};
+use crate::query::scan::access::{self, Access, PrunedBy};
 use crate::query::scan::dedup_key::GroupSource;
 use crate::query::scan::distinct::DistinctFilter;
 use crate::query::scan::kept_index::Indexes;
@@ -76,12 +76,14 @@ impl ScanSpec {
         }
         let (left, out): (Vec<usize>, Vec<usize>) =
             row_groups.partition(|row_group| self.looked_at(*row_group).len() > 0);
-        self.metrics.pruned_by_hash_index.add(out.len());
-        out.into_iter().for_each(|row_group| self.count_pruned(row_group, self.rows(row_group).len()));
+        for row_group in out {
+            self.count_pruned(row_group, self.rows(row_group).len(), PrunedBy::HashIndex);
+        }
         left
     }
 
-    pub(super) fn count_pruned(&self, row_group: usize, rows: usize) {
+    pub(super) fn count_pruned(&self, row_group: usize, rows: usize, by: PrunedBy) {
+        self.metrics.pruned[by as usize].add(1);
         metrics().pruned_rows.increment(rows as u64);
         metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
     }
@@ -121,8 +123,7 @@ impl ScanSpec {
     pub(super) fn is_beyond_threshold(&self, row_group: usize, least_rank: u64) -> bool {
         let is_beyond = self.threshold.as_ref().is_some_and(|threshold| !threshold.may_hold(least_rank));
         if is_beyond {
-            self.metrics.pruned_by_order.add(1);
-            self.count_pruned(row_group, self.rows(row_group).len());
+            self.count_pruned(row_group, self.rows(row_group).len(), PrunedBy::Order);
         }
         is_beyond
     }

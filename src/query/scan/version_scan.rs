@@ -36,9 +36,9 @@ use crate::query::scan::kept_groups;
 use crate::query::scan::kept_index::Indexes;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::keyword_index::KeywordQuestions;
-use crate::query::scan::metrics::{KeySource, ScanMetrics, timed};
+use crate::query::scan::metrics::{ScanMetrics, timed};
 use crate::query::scan::predicate::Predicate;
-use crate::query::scan::report::ScanUse;
+use crate::query::scan::report::{AccessName, ScanUse};
 use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::schema::{Computed, GROUP, POSITION};
 use crate::query::scan::sort_key::OrderSpec;
@@ -316,7 +316,7 @@ impl Running {
         };
         let keeps = self.spec.finds_all_firsts();
         if keeps && let Some(firsts) = kept_groups::kept_firsts(&self.spec.reader, &groups).await {
-            let _ = self.spec.metrics.group_source.set(KeySource::KeptSet);
+            let _ = self.spec.metrics.group_source.set(AccessName::KeptSet);
             return Ok(Some(self.given(firsts)));
         }
         let open = async {
@@ -437,7 +437,7 @@ impl Running {
 
     /// The first `k` of an order, or the first `k` of it that are selected.
     fn in_order(&self, cursor: OrderCursor, k: usize, selected: Option<(BooleanBuffer, MemoryReservation)>) -> Batches {
-        let _ = self.spec.metrics.order_source.set(KeySource::KeptOrder);
+        let _ = self.spec.metrics.order_source.set(AccessName::KeptOrder);
         let spec = self.spec.clone();
         let batches = futures::stream::try_unfold((cursor, 0), move |(mut cursor, given)| {
             let step = if selected.is_some() { STRETCH } else { STRETCH.min(k - given) };
