@@ -40,14 +40,14 @@ impl Member {
     }
 }
 
-/// The first eight bytes of a key as a number that orders as they do.
+/// The first eight bytes of a text as a number that orders as they do.
 #[inline]
-fn prefix(key: &[u8]) -> u64 {
-    match key.first_chunk() {
+pub fn prefix(text: &[u8]) -> u64 {
+    match text.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
         None => {
             let mut bytes = [0; 8];
-            bytes[..key.len()].copy_from_slice(key);
+            bytes[..text.len()].copy_from_slice(text);
             u64::from_be_bytes(bytes)
         }
     }

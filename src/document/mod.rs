@@ -40,7 +40,7 @@ mod split;
 mod text;
 mod words;
 
-pub use canonical_form::CanonicalForm;
+pub use canonical_form::{CanonicalForm, prefix};
 pub use canonicalize::{Canonicalizer, canonicalize, canonicalize_message};
 pub use columns::{Columns, ColumnsBuilder, Names, TooManyColumns};
 pub use cursor::{Cursor, JsonType, Scalar, Token};

@@ -27,8 +27,8 @@ use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::pace::Pace;
-use crate::query::scan::key_column::{KeyColumn, write_value};
-use crate::query::scan::path_codes::{MayRead, PathColumn, path_codes};
+use crate::query::scan::key_column::{KeyColumn, PathColumn, write_value};
+use crate::query::scan::path_codes::{MayRead, path_codes};
 use crate::query::scan::report::AccessName;
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived, PathCodes};
@@ -38,6 +38,9 @@ use crate::storage::reader::VersionReader;
 
 /// Codes are made for keys of so many paths: for more, reading values takes no longer.
 const CODED_PATHS: usize = 8;
+
+/// About the bytes that a path counts as work in the key of an entity.
+const PATH_BYTES: usize = 16;
 
 /// Codes are made from documents for so many paths of a key: each reads all of them.
 const DOCUMENT_PATHS: usize = 2;
@@ -238,24 +241,14 @@ struct KeyPath {
     path: Path,
     access: PathAccess,
     codes: Option<Codes>,
+    /// The node of the tree at which it ends, if documents may be read for it.
+    node: Option<usize>,
 }
 
 struct KeyPaths {
     paths: Vec<KeyPath>,
     /// The tree of the paths for which documents may be read.
     tree: PathTree,
-    /// By path, the node of the tree at which it ends.
-    nodes: Vec<Option<usize>>,
-}
-
-impl KeyPaths {
-    fn new(paths: Vec<KeyPath>) -> KeyPaths {
-        let in_documents = |path: &KeyPath| path.codes.is_none() && path.access.reads_documents();
-        let (tree, ends) = PathTree::of(paths.iter().filter(|path| in_documents(path)).map(|path| &path.path));
-        let mut ends = ends.into_iter();
-        let nodes = paths.iter().map(|path| if in_documents(path) { ends.next() } else { None }).collect();
-        KeyPaths { paths, tree, nodes }
-    }
 }
 
 struct Codes {
@@ -287,35 +280,27 @@ impl Codes {
     }
 }
 
-impl KeyPath {
-    /// With codes, for which so much may be read, or without.
-    async fn open(
-        reader: &VersionReader,
-        index: Option<&PathIndex>,
-        path: Path,
-        reshape: &Reshape,
-        codes: Option<MayRead>,
-    ) -> Result<KeyPath, StorageError> {
-        let layout = reader.layout();
-        let access = access(layout, index, &path, reshape);
-        let Some(may_read) = codes else { return Ok(KeyPath { path, access, codes: None }) };
-        let fans_out = |column: PathColumn| layout.shredded_columns[column.shredded].fans_out;
-        // Codes are those of entities as they are stored.
-        let is_below = |other: &Path| other.keys().starts_with(path.keys());
-        let is_above = |other: &Path| path.keys().starts_with(other.keys());
-        let is_untouched = !reshape.denull && !reshape.drop.iter().any(is_below);
-        let is_whole = reshape.keep.is_empty() || reshape.keep.iter().any(is_above);
-        let column = match access {
-            PathAccess::Nothing => return Ok(KeyPath { path, access, codes: None }),
-            PathAccess::Column(column) if is_untouched => Some(column),
-            PathAccess::Column(column) if column.is_complete && !(reshape.denull && fans_out(column)) => Some(column),
-            PathAccess::Documents if is_untouched && is_whole => None,
-            PathAccess::Column(_) | PathAccess::Documents => return Ok(KeyPath { path, access, codes: None }),
-        };
-        let codes = path_codes(reader, &path, column, may_read).await?;
-        let codes = codes.and_then(|codes| Codes::of(codes, reshape.denull));
-        Ok(KeyPath { path, access, codes })
-    }
+/// The codes of a path, for which so much may be read. They are those of entities as they are stored.
+async fn codes_of(
+    reader: &VersionReader,
+    path: &Path,
+    access: PathAccess,
+    reshape: &Reshape,
+    may_read: MayRead,
+) -> Result<Option<Codes>, StorageError> {
+    let fans_out = |column: PathColumn| reader.layout().shredded_columns[column.shredded].fans_out;
+    let is_below = |other: &Path| other.keys().starts_with(path.keys());
+    let is_above = |other: &Path| path.keys().starts_with(other.keys());
+    let is_untouched = !reshape.denull && !reshape.drop.iter().any(is_below);
+    let is_whole = reshape.keep.is_empty() || reshape.keep.iter().any(is_above);
+    let column = match access {
+        PathAccess::Column(column) if is_untouched => Some(column),
+        PathAccess::Column(column) if column.is_complete && !(reshape.denull && fans_out(column)) => Some(column),
+        PathAccess::Documents if is_untouched && is_whole => None,
+        _ => return Ok(None),
+    };
+    let codes = path_codes(reader, path, column, may_read).await?;
+    Ok(codes.and_then(|codes| Codes::of(codes, reshape.denull)))
 }
 
 /// Where the keys of a scan come from: decided once, so that they are comparable.
@@ -346,19 +331,29 @@ impl GroupSource {
         let Some(paths) = spec.compared() else { return Ok(GroupSource { reshape, keys: Keys::Entities, is_part }) };
         // A profile that cannot be read is reported, and makes this slower, not wrong.
         let index = reader.paths().await.ok();
-        let accesses = paths.iter().map(|path| access(reader.layout(), index.as_deref(), path, &reshape));
-        let by_documents = accesses.filter(|access| access.reads_documents()).count();
-        let codes = codes.map(|may_read| match paths.len() {
+        let access = |path: &Path| access(reader.layout(), index.as_deref(), path, &reshape);
+        let accesses: Vec<PathAccess> = paths.iter().map(access).collect();
+        let by_documents = accesses.iter().filter(|access| access.reads_documents()).count();
+        let may_read = codes.map(|may_read| match paths.len() {
             0..=CODED_PATHS if by_documents <= DOCUMENT_PATHS => may_read,
             0..=CODED_PATHS => may_read.min(MayRead::Columns),
             _ => MayRead::Nothing,
         });
         let mut keys = Vec::with_capacity(paths.len());
-        for path in paths {
+        for (path, access) in paths.into_iter().zip(accesses) {
             tokio::task::consume_budget().await;
-            keys.push(KeyPath::open(reader, index.as_deref(), path, &reshape, codes).await?);
+            let codes = match may_read {
+                Some(may_read) => codes_of(reader, &path, access, &reshape, may_read).await?,
+                None => None,
+            };
+            keys.push(KeyPath { path, access, codes, node: None });
         }
-        Ok(GroupSource { reshape, keys: Keys::Paths(KeyPaths::new(keys)), is_part })
+        let in_documents = |path: &KeyPath| path.codes.is_none() && path.access.reads_documents();
+        let (tree, ends) = PathTree::of(keys.iter().filter(|path| in_documents(path)).map(|path| &path.path));
+        for (path, end) in keys.iter_mut().filter(|path| in_documents(path)).zip(ends) {
+            path.node = Some(end);
+        }
+        Ok(GroupSource { reshape, keys: Keys::Paths(KeyPaths { paths: keys, tree }), is_part })
     }
 
     /// Where the keys come from, for people, and the column, where it is one.
@@ -435,7 +430,7 @@ pub(super) struct GroupKeys<'a> {
     /// The stored hashes, where they are the keys.
     hashes: Option<ArrayRef>,
     /// By path: its column, where it is one and there are no codes.
-    columns: Vec<Option<(KeyColumn, bool)>>,
+    columns: Vec<Option<KeyColumn>>,
     pages: Pages<'a>,
     scratch: ReshapeScratch,
     canonical: CanonicalForm,
@@ -497,11 +492,9 @@ impl<'a> GroupKeys<'a> {
                 for path in paths {
                     columns.push(match path.access {
                         PathAccess::Column(column) if path.codes.is_none() => {
-                            let found = KeyColumn::open(reader, row_group, column.shredded).await?;
-                            if !column.is_complete {
-                                from_documents = from_documents.max(found.rows_without().min(wanted));
-                            }
-                            Some((found, column.is_complete))
+                            let found = KeyColumn::open(reader, row_group, column).await?;
+                            from_documents = from_documents.max(found.rows_without().min(wanted));
+                            Some(found)
                         }
                         PathAccess::Documents if path.codes.is_none() => {
                             from_documents = wanted;
@@ -561,32 +554,32 @@ impl<'a> GroupKeys<'a> {
 
     async fn key(&mut self, key_paths: &KeyPaths, row: usize) -> Result<[u8; 32], StorageError> {
         let GroupKeys { source, first, columns, pages, scratch, canonical, reached, part, pace, .. } = self;
-        let KeyPaths { paths, tree, nodes } = key_paths;
-        let reads_document = nodes.iter().zip(&*columns).any(|(node, column)| {
-            let is_in_column = column.as_ref().is_some_and(|(column, _)| column.holds(row));
-            node.is_some() && !is_in_column
-        });
+        let KeyPaths { paths, tree } = key_paths;
+        let reads_document = paths
+            .iter()
+            .zip(&*columns)
+            .any(|(path, column)| path.node.is_some() && !column.as_ref().is_some_and(|column| column.holds_all(row)));
         if reads_document {
             let entity = source.reshape.apply(pages.document(row).await?, scratch);
             pace.worked(entity.len()).await;
             reached.read(entity, tree, canonical);
         }
-        pace.worked(size_of_val(nodes.as_slice())).await;
+        pace.worked(paths.len() * PATH_BYTES).await;
         let mut key = Sha256::new();
-        for ((path, node), column) in paths.iter().zip(nodes).zip(&*columns) {
+        for (path, column) in paths.iter().zip(&*columns) {
             if let Some(codes) = &path.codes {
                 key.update(codes.at(*first as usize + row).to_be_bytes());
                 continue;
             }
             part.clear();
-            match (column, node) {
-                (Some((column, is_complete)), _) if *is_complete || column.holds(row) => {
+            match (column, path.node) {
+                (Some(column), _) if column.holds_all(row) => {
                     if !column.write_row(row, source.reshape.denull, part) {
                         return Err(StorageError::Layout(format!("the column of {} has unknown kinds", path.path)));
                     }
                 }
                 (_, Some(node)) => {
-                    reached.add_to(&mut key, *node);
+                    reached.add_to(&mut key, node);
                     continue;
                 }
                 (_, None) => {}

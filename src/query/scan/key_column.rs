@@ -72,12 +72,51 @@ fn write_sized(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 8].copy_from_slice(&length.to_be_bytes());
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PathColumn {
+    pub(super) shredded: usize,
+    /// Whether it holds all that the path reaches: neither an object nor an array stands there in any entity.
+    pub(super) is_complete: bool,
+}
+
+/// The scalars of a shredded column in a row group.
+pub(super) struct Scalars {
+    pub(super) kinds: ArrayRef,
+    pub(super) texts: Option<ArrayRef>,
+    pub(super) exacts: Option<ArrayRef>,
+    pub(super) numbers: Option<(ArrayRef, ArrayRef)>,
+}
+
+impl Scalars {
+    pub(super) fn kinds(&self) -> &[u8] {
+        self.kinds.as_primitive::<UInt8Type>().values()
+    }
+
+    pub(super) fn text(&self, element: usize) -> Option<&[u8]> {
+        bytes_at(self.texts.as_ref()?, element)
+    }
+
+    pub(super) fn string(&self, element: usize) -> Option<&[u8]> {
+        self.exacts.as_ref().and_then(|exacts| bytes_at(exacts, element)).or_else(|| self.text(element))
+    }
+
+    pub(super) fn is_true(&self, element: usize) -> bool {
+        self.text(element) == Some(b"true")
+    }
+
+    #[inline]
+    pub(super) fn number(&self, element: usize) -> Option<(f64, i64)> {
+        let (doubles, remainders) = self.numbers.as_ref()?;
+        let remainder = remainder_at(remainders.as_primitive(), element);
+        Some((doubles.as_primitive::<Float64Type>().value(element), remainder))
+    }
+}
+
 /// A shredded column in a row group: the lists of scalars that its path reaches.
 pub(super) struct KeyColumn {
-    kinds: ArrayRef,
-    texts: ArrayRef,
-    exacts: Option<ArrayRef>,
-    numbers: Option<(ArrayRef, ArrayRef)>,
+    pub(super) scalars: Scalars,
+    /// Whether it holds all that its path reaches.
+    is_complete: bool,
     /// Where each row's elements begin, and the end of the last, where the path fans out.
     offsets: Option<Vec<i32>>,
 }
@@ -86,7 +125,7 @@ impl KeyColumn {
     pub(super) async fn open(
         reader: &VersionReader,
         row_group: usize,
-        shredded: usize,
+        PathColumn { shredded, is_complete }: PathColumn,
     ) -> Result<KeyColumn, StorageError> {
         let damaged = || misfit(shredded);
         let mut offsets = None;
@@ -109,11 +148,7 @@ impl KeyColumn {
         if !fits(&texts) || !exacts.as_ref().is_none_or(fits) || !numbers_fit {
             return Err(damaged());
         }
-        Ok(KeyColumn { kinds, texts, exacts, numbers, offsets })
-    }
-
-    pub(super) fn kinds(&self) -> &[u8] {
-        self.kinds.as_primitive::<UInt8Type>().values()
+        Ok(KeyColumn { scalars: Scalars { kinds, texts: Some(texts), exacts, numbers }, is_complete, offsets })
     }
 
     #[inline]
@@ -132,29 +167,31 @@ impl KeyColumn {
             let dictionary = array.as_dictionary_opt::<Int32Type>()?;
             Some(if dictionary.is_valid(element) { dictionary.keys().value(element) as u32 } else { u32::MAX })
         };
-        let text = code(&self.texts)?;
-        let exact = match &self.exacts {
+        let text = code(self.scalars.texts.as_ref()?)?;
+        let exact = match &self.scalars.exacts {
             Some(exacts) => code(exacts)?,
             None => u32::MAX,
         };
         // Dictionaries of one row group have far fewer entries.
         let (text, exact) = (u64::from(text) & ((1 << 29) - 1), u64::from(exact) & ((1 << 29) - 1));
-        Some(u64::from(self.kinds()[element]) << 58 | text << 29 | exact)
+        Some(u64::from(self.scalars.kinds()[element]) << 58 | text << 29 | exact)
     }
 
-    /// Whether its path reaches a scalar in a row, for a path that does not fan out.
+    /// Whether it holds all that its path reaches in a row. One that is incomplete is of a path that does not fan out.
     #[inline]
-    pub(super) fn holds(&self, row: usize) -> bool {
-        self.kinds().get(row).is_some_and(|kind| *kind != ShreddedKind::Nothing as u8)
+    pub(super) fn holds_all(&self, row: usize) -> bool {
+        self.is_complete || self.scalars.kinds().get(row).is_some_and(|kind| *kind != ShreddedKind::Nothing as u8)
     }
 
+    /// How many rows' documents have to tell.
     pub(super) fn rows_without(&self) -> usize {
-        self.kinds().iter().filter(|kind| **kind == ShreddedKind::Nothing as u8).count()
+        let is_nothing = |kind: &&u8| **kind == ShreddedKind::Nothing as u8;
+        if self.is_complete { 0 } else { self.scalars.kinds().iter().filter(is_nothing).count() }
     }
 
     /// Appends the elements of a row, or those that `denull` leaves; false when the document has to tell.
     pub(super) fn write_row(&self, row: usize, denull: bool, out: &mut Vec<u8>) -> bool {
-        let kinds = self.kinds();
+        let kinds = self.scalars.kinds();
         self.elements(row).all(|element| {
             let is_left_out = kinds[element] == ShreddedKind::Nothing as u8 || (denull && self.is_denulled(element));
             is_left_out || self.write(element, out)
@@ -168,19 +205,19 @@ impl KeyColumn {
         const KIND_STRING: u8 = ShreddedKind::String as u8;
         const KIND_NUMBER: u8 = ShreddedKind::Number as u8;
         const KIND_LONG: u8 = ShreddedKind::LongInteger as u8;
-        match self.kinds()[element] {
+        let scalars = &self.scalars;
+        match scalars.kinds()[element] {
             KIND_NULL => out.push(NULL),
-            KIND_BOOLEAN => out.push(if bytes_at(&self.texts, element) == Some(b"true") { TRUE } else { FALSE }),
-            KIND_STRING => match self.string(element) {
+            KIND_BOOLEAN => out.push(if scalars.is_true(element) { TRUE } else { FALSE }),
+            KIND_STRING => match scalars.string(element) {
                 Some(text) => write_sized(STRING, out, |out| out.extend_from_slice(text)),
                 None => return false,
             },
-            KIND_NUMBER => {
-                let Some((numbers, remainders)) = &self.numbers else { return false };
-                let remainder = remainder_at(remainders.as_primitive(), element);
-                write_number(numbers.as_primitive::<Float64Type>().value(element), remainder, out);
-            }
-            KIND_LONG => match bytes_at(&self.texts, element) {
+            KIND_NUMBER => match scalars.number(element) {
+                Some((double, remainder)) => write_number(double, remainder, out),
+                None => return false,
+            },
+            KIND_LONG => match scalars.text(element) {
                 Some(text) => write_sized(LONG_INTEGER, out, |out| out.extend_from_slice(text)),
                 None => return false,
             },
@@ -190,13 +227,9 @@ impl KeyColumn {
     }
 
     fn is_denulled(&self, element: usize) -> bool {
-        let kind = self.kinds()[element];
+        let kind = self.scalars.kinds()[element];
         kind == ShreddedKind::Null as u8
-            || (kind == ShreddedKind::String as u8 && self.string(element).is_some_and(<[u8]>::is_empty))
-    }
-
-    fn string(&self, element: usize) -> Option<&[u8]> {
-        self.exacts.as_ref().and_then(|exacts| bytes_at(exacts, element)).or_else(|| bytes_at(&self.texts, element))
+            || (kind == ShreddedKind::String as u8 && self.scalars.string(element).is_some_and(<[u8]>::is_empty))
     }
 }
 

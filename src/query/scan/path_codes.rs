@@ -10,7 +10,7 @@ use crate::document::CanonicalForm;
 use crate::model::path::Path;
 use crate::query::fetch::pages::Pages;
 use crate::query::pace::Pace;
-use crate::query::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, write_reached};
+use crate::query::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, write_reached};
 use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived, PathCodes};
 use crate::storage::layout::ShreddedKind;
@@ -28,13 +28,6 @@ pub(super) enum MayRead {
     Nothing,
     Columns,
     Documents,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PathColumn {
-    pub(super) shredded: usize,
-    /// Whether it holds all that the path reaches: neither an object nor an array stands there in any entity.
-    pub(super) is_complete: bool,
 }
 
 /// The codes of a path; `None` where there are too many, or where more would have to be read than may be.
@@ -73,8 +66,8 @@ struct Making<'a> {
 
 impl<'a> Making<'a> {
     fn new(reader: &'a VersionReader, path: &'a Path, column: Option<PathColumn>) -> Making<'a> {
-        let known = HashMap::default();
-        Making { reader, path, column, known, canonical: CanonicalForm::default(), pace: Pace::default() }
+        let (known, canonical) = (HashMap::default(), CanonicalForm::default());
+        Making { reader, path, column, known, canonical, pace: Pace::default() }
     }
 
     async fn codes(mut self) -> Result<Option<PathCodes>, StorageError> {
@@ -96,14 +89,10 @@ impl<'a> Making<'a> {
         let reader = self.reader;
         let rows = reader.row_groups()[row_group].rows;
         let column = match self.column {
-            Some(column) => Some((KeyColumn::open(reader, row_group, column.shredded).await?, column.is_complete)),
+            Some(column) => Some(KeyColumn::open(reader, row_group, column).await?),
             None => None,
         };
-        let from_documents = match &column {
-            Some((_, true)) => 0,
-            Some((column, false)) => column.rows_without(),
-            None => rows,
-        };
+        let from_documents = column.as_ref().map_or(rows, KeyColumn::rows_without);
         let mut pages = Pages::of(reader, row_group, from_documents, rows);
         // By what tells the value of an element of this row group.
         let mut memos: HashMap<u64, u16, foldhash::fast::RandomState> = HashMap::default();
@@ -112,10 +101,10 @@ impl<'a> Making<'a> {
             part.clear();
             let mut memo = None;
             let is_known = match &column {
-                Some((column, is_complete)) => {
+                Some(column) => {
                     let mut elements = column.elements(row);
-                    if column.kinds().get(elements.start) == Some(&NOTHING) {
-                        *is_complete
+                    if column.scalars.kinds().get(elements.start) == Some(&NOTHING) {
+                        column.holds_all(row)
                     } else if elements.len() == 1
                         && let Some(found) = column.memo(elements.start)
                     {

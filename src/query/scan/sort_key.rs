@@ -4,14 +4,15 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
-use arrow::datatypes::{Float64Type, Int32Type, UInt8Type};
+use arrow::datatypes::{Float64Type, Int32Type};
 use serde::{Deserialize, Serialize};
 
 use crate::document;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::Reshape;
-use crate::query::scan::key_column::{bytes_at, remainder_at};
+use crate::query::scan::key_column::Scalars;
+use crate::query::scan::range_statistics::{NUMBER, STRING};
 use crate::query::scan::row_selection::RowSelection;
 use crate::storage::StorageError;
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
@@ -121,17 +122,8 @@ pub(super) fn order_parts(
     parts
 }
 
-pub(crate) struct SortColumn {
-    kind: ArrayRef,
-    /// Not read where no row has a string or a boolean: the texts of numbers may be most of a column.
-    texts: Option<Texts>,
-    number: Option<(ArrayRef, ArrayRef)>,
-}
-
-struct Texts {
-    folded: ArrayRef,
-    exact: Option<ArrayRef>,
-}
+/// The texts are not read where no row has a string or a boolean: those of numbers may be most of a column.
+pub(crate) struct SortColumn(Scalars);
 
 impl SortColumn {
     /// The shredded column of the field in a row group, if there is one ([`order_column`]).
@@ -141,34 +133,34 @@ impl SortColumn {
         spec: &OrderSpec,
     ) -> Result<Option<SortColumn>, StorageError> {
         let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Ok(None) };
-        let Some(kind) = reader.shredded(row_group, shredded, ShreddedPart::Kind).await? else { return Ok(None) };
-        let kinds = kind.as_primitive::<UInt8Type>().values();
+        let part = async |part| reader.shredded(row_group, shredded, part).await;
+        let Some(kinds) = part(ShreddedPart::Kind).await? else { return Ok(None) };
+        let mut scalars = Scalars { kinds, texts: None, exacts: None, numbers: None };
         let is_text = |kind: u8| kind == ShreddedKind::Boolean as u8 || kind == ShreddedKind::String as u8;
-        let mut texts = None;
         // All of them are looked at, many at once.
-        if kinds.iter().fold(false, |found, kind| found | is_text(*kind)) {
-            let folded = reader.shredded(row_group, shredded, ShreddedPart::Text).await?;
-            let exact = reader.shredded(row_group, shredded, ShreddedPart::Exact).await?;
-            let Some(folded) = folded else { return Ok(None) };
-            texts = Some(Texts { folded, exact });
+        if scalars.kinds().iter().fold(false, |found, kind| found | is_text(*kind)) {
+            scalars.texts = part(ShreddedPart::Text).await?;
+            scalars.exacts = part(ShreddedPart::Exact).await?;
+            if scalars.texts.is_none() {
+                return Ok(None);
+            }
         }
-        let number = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
-        let remainder = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
-        Ok(Some(SortColumn { kind, texts, number: number.zip(remainder) }))
+        scalars.numbers = part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?);
+        Ok(Some(SortColumn(scalars)))
     }
 
     /// Appends the key of a row; false when the document has to tell.
     fn write(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
-        let kind = self.kind.as_primitive::<UInt8Type>().value(row);
+        let kind = self.0.kinds()[row];
         if kind == ShreddedKind::Null as u8 || kind == ShreddedKind::Nothing as u8 {
             document::write_order(None, spec.descending, key);
         } else if kind == ShreddedKind::Number as u8 {
-            let Some((double, remainder)) = self.number(row) else { return false };
+            let Some((double, remainder)) = self.0.number(row) else { return false };
             document::write_order_double(double, remainder, spec.descending, key);
         } else if kind == ShreddedKind::Boolean as u8 {
-            document::write_order_boolean(self.is_true(row), spec.descending, key);
+            document::write_order_boolean(self.0.is_true(row), spec.descending, key);
         } else if kind == ShreddedKind::String as u8 {
-            let text = self.string(row);
+            let text = self.0.string(row).unwrap_or_default();
             if spec.denull && text.is_empty() {
                 document::write_order(None, spec.descending, key);
             } else {
@@ -182,19 +174,7 @@ impl SortColumn {
 
     /// The string of a row; `None` where there is none, and where the document has to tell.
     pub(crate) fn string_at(&self, row: usize) -> Option<&[u8]> {
-        (self.kind.as_primitive::<UInt8Type>().value(row) == ShreddedKind::String as u8).then(|| self.string(row))
-    }
-
-    fn string(&self, row: usize) -> &[u8] {
-        let Some(Texts { folded, exact }) = &self.texts else { return b"" };
-        match exact {
-            Some(exact) if exact.is_valid(row) => bytes_at(exact, row).unwrap_or_default(),
-            _ => bytes_at(folded, row).unwrap_or_default(),
-        }
-    }
-
-    fn is_true(&self, row: usize) -> bool {
-        self.texts.as_ref().is_some_and(|texts| bytes_at(&texts.folded, row) == Some(b"true"))
+        (self.0.kinds()[row] == ShreddedKind::String as u8).then(|| self.0.string(row).unwrap_or_default())
     }
 
     /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
@@ -205,32 +185,22 @@ impl SortColumn {
 
     /// The order of two values of one rank, ascending, of which the other may lie in another row group.
     pub(super) fn compare_values(&self, one: usize, that: &SortColumn, other: usize) -> Ordering {
-        let kind = self.kind.as_primitive::<UInt8Type>().value(one);
+        let kind = self.0.kinds()[one];
         if kind == ShreddedKind::Number as u8 {
             let bits = |(double, remainder)| (document::ordered_bits(double), remainder);
-            self.number(one)
-                .map(bits)
-                .zip(that.number(other).map(bits))
-                .map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
+            self.0.number(one).map(bits).cmp(&that.0.number(other).map(bits))
         } else if kind == ShreddedKind::String as u8 {
-            self.string(one).cmp(that.string(other))
+            self.0.string(one).cmp(&that.0.string(other))
         } else {
             Ordering::Equal
         }
     }
 
-    #[inline]
-    fn number(&self, row: usize) -> Option<(f64, i64)> {
-        let (doubles, remainders) = self.number.as_ref()?;
-        let remainder = remainder_at(remainders.as_primitive(), row);
-        Some((doubles.as_primitive::<Float64Type>().value(row), remainder))
-    }
-
     /// A number for every selected row that orders no worse than its key: rows of a lower rank come first, rows of one
     /// rank are told apart by their keys. `u64::MAX` is for rows that come last or whose document has to tell.
     pub(super) fn ranks(&self, spec: &OrderSpec, selected: &RowSelection) -> Ranks {
-        let kinds = self.kind.as_primitive::<UInt8Type>().values();
-        let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
+        let kinds = self.0.kinds();
+        let doubles = self.0.numbers.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
         let mut ranks = vec![u64::MAX; kinds.len()];
         let is_number = |kind: u8| kind == ShreddedKind::Number as u8 || kind <= ShreddedKind::Nothing as u8;
         if let Some(doubles) = doubles
@@ -250,22 +220,22 @@ impl SortColumn {
             }
             return Ranks { ranks, undecided: false };
         }
-        let folded = self.texts.as_ref().map(|texts| TextRanks::of(&texts.folded));
-        let exacts = self.texts.as_ref().and_then(|texts| texts.exact.as_ref()).map(TextRanks::of);
+        let folded = self.0.texts.as_ref().map(TextRanks::of);
+        let exacts = self.0.exacts.as_ref().map(TextRanks::of);
         let mut undecided = false;
         selected.for_each(|row| {
             let kind = kinds[row];
             let rank = if kind == ShreddedKind::Number as u8 {
                 doubles.map_or(0, |doubles| number_rank(doubles[row]))
             } else if kind == ShreddedKind::String as u8 {
-                if spec.denull && folded.as_ref().is_some_and(|folded| folded.is_empty(row)) {
+                if spec.denull && self.0.text(row) == Some(b"") {
                     return;
                 }
                 let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
                 let text = exact.or_else(|| folded.as_ref().and_then(|folded| folded.get(row)));
                 2 << 61 | text.unwrap_or_default() >> 3
             } else if kind == ShreddedKind::Boolean as u8 {
-                3 << 61 | u64::from(self.is_true(row))
+                3 << 61 | u64::from(self.0.is_true(row))
             } else {
                 undecided |= kind == ShreddedKind::LongInteger as u8;
                 return;
@@ -280,8 +250,6 @@ impl SortColumn {
 /// whether the column holds strings or booleans anywhere.
 pub(super) fn least_rank(reader: &VersionReader, row_group: usize, spec: &OrderSpec, has_text: bool) -> u64 {
     const NOTHING: i32 = ShreddedKind::Nothing as i32;
-    const STRING: i32 = ShreddedKind::String as i32;
-    const NUMBER: i32 = ShreddedKind::Number as i32;
     let Some(shredded) = order_column(reader.layout(), &spec.field) else { return 0 };
     let Some((min, max)) = reader.kind_range(row_group, shredded) else { return 0 };
     let numbers = reader.number_range(row_group, shredded);
@@ -308,7 +276,7 @@ fn directed(rank: u64, descending: bool) -> u64 {
 /// The first eight bytes of texts as numbers that order as they do: computed once per distinct text of a dictionary.
 enum TextRanks<'a> {
     Plain(&'a BinaryArray),
-    Dictionary { keys: &'a Int32Array, prefixes: Vec<u64>, empty: Option<usize> },
+    Dictionary { keys: &'a Int32Array, prefixes: Vec<u64> },
 }
 
 impl TextRanks<'_> {
@@ -316,9 +284,8 @@ impl TextRanks<'_> {
         match array.as_dictionary_opt::<Int32Type>() {
             Some(dictionary) => {
                 let values = dictionary.values().as_binary::<i32>();
-                let prefixes = (0..values.len()).map(|value| prefix(values.value(value))).collect();
-                let empty = (0..values.len()).find(|value| values.value(*value).is_empty());
-                TextRanks::Dictionary { keys: dictionary.keys(), prefixes, empty }
+                let prefixes = (0..values.len()).map(|value| document::prefix(values.value(value))).collect();
+                TextRanks::Dictionary { keys: dictionary.keys(), prefixes }
             }
             None => TextRanks::Plain(array.as_binary::<i32>()),
         }
@@ -326,26 +293,12 @@ impl TextRanks<'_> {
 
     fn get(&self, row: usize) -> Option<u64> {
         match self {
-            TextRanks::Plain(values) => values.is_valid(row).then(|| prefix(values.value(row))),
-            TextRanks::Dictionary { keys, prefixes, .. } => {
+            TextRanks::Plain(values) => values.is_valid(row).then(|| document::prefix(values.value(row))),
+            TextRanks::Dictionary { keys, prefixes } => {
                 keys.is_valid(row).then(|| prefixes.get(keys.value(row) as usize).copied())?
             }
         }
     }
-
-    fn is_empty(&self, row: usize) -> bool {
-        match self {
-            TextRanks::Plain(values) => values.is_valid(row) && values.value(row).is_empty(),
-            TextRanks::Dictionary { keys, empty, .. } => keys.is_valid(row) && *empty == Some(keys.value(row) as usize),
-        }
-    }
-}
-
-fn prefix(text: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = text.len().min(8);
-    bytes[..length].copy_from_slice(&text[..length]);
-    u64::from_be_bytes(bytes)
 }
 
 pub(super) struct Ranks {
