@@ -9,7 +9,7 @@ use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::{Outcome, Selection};
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::kept_groups::kept_firsts;
-use crate::query::scan::kept_index::{self, EqualColumn, Named};
+use crate::query::scan::kept_index;
 use crate::query::scan::kept_order::{Kept, kept_order};
 use crate::query::scan::predicate::{Compare, Comparison};
 use crate::query::scan::sort_key::OrderSpec;
@@ -19,9 +19,6 @@ use crate::storage::reader::VersionReader;
 
 /// Longer lists are left to plans, which account for their memory.
 const POSITIONS: usize = 4_096;
-
-/// Values of candidates that are looked at before other tasks have their turn.
-const STRETCH_ELEMENTS: usize = 1_024;
 
 /// Whether a request has no condition and no sample: it is about all entities of a version.
 pub(super) fn is_of_all(request: &ReadRequest) -> bool {
@@ -81,61 +78,14 @@ pub(super) async fn found_by_index(
     }
     let Some(shredded) = reader.layout().shredded(filter.path.keys()) else { return Ok(None) };
     let compare = Compare::new(Comparison::Equal, filter.path.clone(), &filter.value, request.denull);
-    let Some(named) = kept_index::named_by_index(reader, shredded, &compare, POSITIONS).await? else { return Ok(None) };
-    let found = match named {
-        Named::Matching(positions) => positions.into_iter().map(u64::from).collect(),
-        Named::Candidates(candidates) => match equal(reader, (request, &compare), shredded, &candidates).await? {
-            Some(found) => found,
-            None => return Ok(None),
-        },
-    };
-    let offset = found.len().min(usize::try_from(request.offset).unwrap_or(usize::MAX));
+    let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
     let limit = usize::try_from(request.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let window: Vec<u64> = found[offset..].iter().copied().take(limit).collect();
+    let wanted = limit.saturating_add(offset);
+    let found = kept_index::found_by_index(reader, shredded, &compare, POSITIONS, wanted).await?;
+    let Some(found) = found else { return Ok(None) };
+    let window: Vec<u64> = found.into_iter().map(u64::from).skip(offset).take(limit).collect();
     Ok(Some(match request.count {
         true => Outcome::Count(window.len() as u64),
         false => Outcome::Selection(Selection::of_few(window)),
     }))
-}
-
-/// Those of some entities that match a comparison, ascending, as many as a request wants: by their values. `None` where
-/// the cache does not hold these.
-async fn equal(
-    reader: &VersionReader,
-    (request, compare): (&ReadRequest, &Compare),
-    shredded: usize,
-    candidates: &[u32],
-) -> Result<Option<Vec<u64>>, StorageError> {
-    let with_numbers = compare.number().is_some();
-    let wanted =
-        usize::try_from(request.limit.unwrap_or(u64::MAX).saturating_add(request.offset)).unwrap_or(usize::MAX);
-    let (mut found, mut left, mut turn) = (Vec::new(), candidates, STRETCH_ELEMENTS);
-    while let Some(first) = left.first()
-        && found.len() < wanted
-    {
-        let row_group = reader.row_group_of(u64::from(*first));
-        let group = reader.row_groups()[row_group];
-        let here = left.partition_point(|position| u64::from(*position) < group.first + group.rows as u64);
-        if !EqualColumn::is_cached(reader, row_group, shredded, with_numbers) {
-            return Ok(None);
-        }
-        let column = EqualColumn::open(reader, row_group, shredded, with_numbers).await?;
-        let mut rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
-        loop {
-            let equal = column.next_equal_rows(rows.by_ref(), &mut turn, compare);
-            found.extend(equal.into_iter().map(|row| group.first + row as u64));
-            if found.len() >= wanted {
-                break;
-            }
-            if turn == 0 {
-                tokio::task::yield_now().await;
-                turn = STRETCH_ELEMENTS;
-            }
-            if rows.len() == 0 {
-                break;
-            }
-        }
-        left = &left[here..];
-    }
-    Ok(Some(found))
 }

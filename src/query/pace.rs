@@ -9,6 +9,7 @@ const STRETCH_BYTES: usize = 1 << 20;
 pub(super) struct Pace(usize);
 
 impl Pace {
+    #[inline]
     pub(super) async fn worked(&mut self, bytes: usize) {
         self.0 += bytes;
         if self.0 >= STRETCH_BYTES {

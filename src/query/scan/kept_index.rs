@@ -15,6 +15,7 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use datafusion::execution::memory_pool::MemoryReservation;
 use tokio::sync::Semaphore;
 
+use crate::query::pace::Pace;
 use crate::query::scan::access::Access;
 use crate::query::scan::kernels::Elements;
 use crate::query::scan::key_column::{misfit, remainder_at};
@@ -36,6 +37,9 @@ pub(super) const PRUNED_ELEMENTS: u64 = 512;
 const ONE_IN: u64 = 16;
 
 const FEW: u64 = 64;
+
+/// About the bytes that comparing an element by itself counts as work.
+const EQUAL_BYTES: usize = 1 << 10;
 
 /// Only the first of so many filters of a request are looked up.
 const FILTERS: usize = 16;
@@ -65,22 +69,16 @@ async fn kept(reader: &VersionReader, shredded: usize) -> Kept {
     }
 }
 
-/// The entities that may match a comparison with a shredded column, by an index that is kept.
-pub(in crate::query) enum Named {
-    /// Those that match, ascending.
-    Matching(Vec<u32>),
-    /// Those that may, ascending: values in the column decide.
-    Candidates(Vec<u32>),
-}
-
-/// What an index that is kept names for a comparison with a shredded column. `None` where there is none, where it
-/// leaves more than `most`, or where the cache does not hold the values that are to be looked at.
-pub(in crate::query) async fn named_by_index(
+/// The entities that match a comparison with a shredded column, ascending, by an index that is kept: the first
+/// `wanted` of them, or more. `None` where there is none, where it names more than `most`, or where the cache does not
+/// hold the values that are to be looked at.
+pub(in crate::query) async fn found_by_index(
     reader: &VersionReader,
     shredded: usize,
     compare: &Compare,
     most: usize,
-) -> Result<Option<Named>, StorageError> {
+    wanted: usize,
+) -> Result<Option<Vec<u32>>, StorageError> {
     if !is_served(compare) {
         return Ok(None);
     }
@@ -90,7 +88,7 @@ pub(in crate::query) async fn named_by_index(
         return Ok(None);
     }
     if !(texts.are_of_one_value && numbers.are_of_one_value) {
-        return Ok(Some(Named::Candidates(ascending(texts, numbers))));
+        return equal(reader, shredded, compare, &ascending(texts, numbers), wanted).await;
     }
     let mut matching = [texts, numbers];
     for (listed, is_number) in matching.iter_mut().zip([false, true]) {
@@ -101,13 +99,47 @@ pub(in crate::query) async fn named_by_index(
         }
         let column = EqualColumn::open(reader, row_group, shredded, is_number).await?;
         let row = (u64::from(first) - reader.row_groups()[row_group].first) as usize;
-        let holds = if is_number { column.holds_number(row, compare) } else { column.holds_text(row, compare) };
+        let texts = Elements::of(&column.text);
+        let mut elements = texts.elements_of(row);
+        let holds = match is_number {
+            true => elements.any(column.numbers_that_equal(compare)),
+            false => elements.any(column.texts_that_equal(&texts, compare)),
+        };
         if !holds {
             listed.positions = &[];
         }
     }
     let [texts, numbers] = matching;
-    Ok(Some(Named::Matching(ascending(texts, numbers))))
+    Ok(Some(ascending(texts, numbers)))
+}
+
+/// Those of some entities that match a comparison, ascending, as many as are wanted: by their values. `None` where the
+/// cache does not hold these.
+async fn equal(
+    reader: &VersionReader,
+    shredded: usize,
+    compare: &Compare,
+    candidates: &[u32],
+    wanted: usize,
+) -> Result<Option<Vec<u32>>, StorageError> {
+    let with_numbers = compare.number().is_some();
+    let (mut found, mut left) = (Vec::new(), candidates);
+    while let Some(first) = left.first()
+        && found.len() < wanted
+    {
+        let row_group = reader.row_group_of(u64::from(*first));
+        let group = reader.row_groups()[row_group];
+        let here = left.partition_point(|position| u64::from(*position) < group.first + group.rows as u64);
+        if !EqualColumn::is_cached(reader, row_group, shredded, with_numbers) {
+            return Ok(None);
+        }
+        let column = EqualColumn::open(reader, row_group, shredded, with_numbers).await?;
+        let rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
+        let equal = column.equal_rows(rows, wanted - found.len(), compare).await;
+        found.extend(equal.into_iter().map(|row| (group.first + row as u64) as u32));
+        left = &left[here..];
+    }
+    Ok(Some(found))
 }
 
 /// How many these are, or a few more. Costs one look-up in the cache and no look at an entity: the request may not have
@@ -186,7 +218,7 @@ impl Indexes {
         memory: &MemoryReservation,
         shared_memory: &MemoryReservation,
     ) -> Indexes {
-        let mut found: Option<(Vec<u32>, Vec<usize>)> = None;
+        let (mut found, mut asked) = (None::<Vec<u32>>, Vec::new());
         let mut looked_through = vec![None; predicates.len()];
         let served =
             predicates.iter().enumerate().filter_map(|(number, (access, predicate))| match (access, predicate) {
@@ -205,18 +237,16 @@ impl Indexes {
                 Kept::Never => None,
             };
             let Some(named) = named else { continue };
+            asked.push(number);
             found = Some(match found {
-                None => (named, vec![number]),
-                Some((positions, mut predicates)) => {
-                    predicates.push(number);
-                    (in_both(&positions, &named), predicates)
-                }
+                None => named,
+                Some(positions) => in_both(&positions, &named),
             });
         }
-        let candidates = found.and_then(|(positions, predicates)| {
+        let candidates = found.and_then(|positions| {
             let reserved = memory.new_empty();
             reserved.try_grow(positions.capacity() * size_of::<u32>()).ok()?;
-            Some(Arc::new(Candidates { positions, predicates, _reserved: reserved }))
+            Some(Arc::new(Candidates { positions, predicates: asked, _reserved: reserved }))
         });
         Indexes { candidates, looked_through: looked_through.into() }
     }
@@ -285,29 +315,24 @@ async fn make(
 }
 
 /// What equality compares of a shredded column in a row group.
-pub(in crate::query) struct EqualColumn {
+pub(super) struct EqualColumn {
     text: ArrayRef,
     numbers: Option<(ArrayRef, ArrayRef)>,
 }
 
 impl EqualColumn {
-    pub(in crate::query) async fn open(
+    pub(super) async fn open(
         reader: &VersionReader,
         row_group: usize,
         shredded: usize,
         with_numbers: bool,
     ) -> Result<EqualColumn, StorageError> {
         let missing = || StorageError::Layout(format!("shredded column {shredded} has no text"));
-        let text = reader.shredded(row_group, shredded, ShreddedPart::Text).await?.ok_or_else(missing)?;
+        let part = async |part| reader.shredded(row_group, shredded, part).await;
+        let text = part(ShreddedPart::Text).await?.ok_or_else(missing)?;
         let numbers = match with_numbers {
             false => None,
-            true => match reader.shredded(row_group, shredded, ShreddedPart::Number).await? {
-                Some(doubles) => {
-                    let remainders = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
-                    remainders.map(|remainders| (doubles, remainders))
-                }
-                None => None,
-            },
+            true => part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?),
         };
         let column = EqualColumn { text, numbers };
         let rows = reader.row_groups()[row_group].rows;
@@ -320,47 +345,34 @@ impl EqualColumn {
     }
 
     /// Whether the cache holds it, with its numbers or without.
-    pub(in crate::query) fn is_cached(
-        reader: &VersionReader,
-        row_group: usize,
-        shredded: usize,
-        with_numbers: bool,
-    ) -> bool {
+    fn is_cached(reader: &VersionReader, row_group: usize, shredded: usize, with_numbers: bool) -> bool {
         let parts = [ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder];
         reader.caches_columns(row_group, &reader.columns_of(shredded, &parts[..if with_numbers { 3 } else { 1 }]))
     }
 
-    /// Those of some rows with an element that is equal to a value, until `left` elements have been looked at: what the
-    /// columns themselves say of all rows ([`Elements::text_equals`], [`Elements::number_equals`]).
-    pub(in crate::query) fn next_equal_rows(
+    /// The first of some rows with an element that is equal to a value, as many as are wanted: what the columns
+    /// themselves say of all rows ([`Elements::text_equals`], [`Elements::number_equals`]).
+    pub(super) async fn equal_rows(
         &self,
-        mut rows: impl Iterator<Item = usize>,
-        left: &mut usize,
+        rows: impl Iterator<Item = usize> + Send,
+        wanted: usize,
         compare: &Compare,
     ) -> Vec<usize> {
         let texts = Elements::of(&self.text);
         let (has_text, has_number) = (self.texts_that_equal(&texts, compare), self.numbers_that_equal(compare));
         let is_equal = |element: usize| has_text(element) || has_number(element);
-        let mut equal = Vec::new();
-        while *left > 0
-            && let Some(row) = rows.next()
-        {
+        let (mut equal, mut pace) = (Vec::new(), Pace::default());
+        for row in rows {
+            if equal.len() == wanted {
+                break;
+            }
             let mut elements = texts.elements_of(row);
-            *left = left.saturating_sub(elements.len().max(1));
+            pace.worked(elements.len().max(1) * EQUAL_BYTES).await;
             if elements.any(&is_equal) {
                 equal.push(row);
             }
         }
         equal
-    }
-
-    fn holds_text(&self, row: usize, compare: &Compare) -> bool {
-        let texts = Elements::of(&self.text);
-        texts.elements_of(row).any(self.texts_that_equal(&texts, compare))
-    }
-
-    fn holds_number(&self, row: usize, compare: &Compare) -> bool {
-        Elements::of(&self.text).elements_of(row).any(self.numbers_that_equal(compare))
     }
 
     fn texts_that_equal<'c>(&self, texts: &'c Elements<'c>, compare: &'c Compare) -> impl Fn(usize) -> bool + use<'c> {
@@ -381,7 +393,7 @@ impl EqualColumn {
 
     fn entries(&self, hasher: &ValueHasher, first: u32, entries: &mut Vec<Entry>) {
         let texts = Elements::of(&self.text);
-        let dictionary = texts.values().as_dictionary_opt::<Int32Type>();
+        let dictionary = texts.values.as_dictionary_opt::<Int32Type>();
         let hashes: Vec<HashedValue> = dictionary.map_or_else(Vec::new, |dictionary| {
             let values = dictionary.values().as_binary::<i32>();
             (0..values.len()).map(|value| hasher.hash(IndexedValue::Text(values.value(value)))).collect()
@@ -408,7 +420,7 @@ impl EqualColumn {
 }
 
 fn number_at(doubles: &Elements<'_>, remainders: &Elements<'_>, element: usize) -> Option<(f64, i64)> {
-    let doubles = doubles.values().as_primitive_opt::<Float64Type>()?;
-    let remainders = remainders.values().as_primitive_opt::<Int64Type>()?;
+    let doubles = doubles.values.as_primitive_opt::<Float64Type>()?;
+    let remainders = remainders.values.as_primitive_opt::<Int64Type>()?;
     doubles.is_valid(element).then(|| (doubles.value(element), remainder_at(remainders, element)))
 }

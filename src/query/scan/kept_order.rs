@@ -19,6 +19,7 @@ use datafusion::physical_plan::metrics::Time;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
 
+use crate::query::pace::Pace;
 use crate::query::scan::metrics::timed;
 use crate::query::scan::radix_sort::{ByRank, by_rank};
 use crate::query::scan::row_selection::RowSelection;
@@ -31,11 +32,13 @@ use crate::storage::reader::VersionReader;
 /// the numbers of the column.
 const MAKING_BYTES: u64 = 64;
 
-/// Entities that are compared between two points of giving way.
+/// Entities that are sorted at once: comparing them is as much work as lies between two points of giving way.
 const STRETCH: usize = 16_384;
 
-/// What a comparison counts, where an entity that is alone with its rank counts one.
-const COMPARISON: usize = 16;
+/// About the bytes that an entity that is alone with its rank counts as work, and those of a comparison.
+const ENTITY_BYTES: usize = 4;
+
+const COMPARISON_BYTES: usize = 64;
 
 /// So many entities may share their rank with another value, or one in four of all if that is more.
 const UNEQUAL: usize = 2_000_000;
@@ -148,18 +151,18 @@ impl Ranked {
         let (sortable, holds_empty) = (self.sortable, self.holds_empty);
         let ByRank { mut positions, mut starts } = by_rank(std::mem::take(&mut self.ranks)).await;
         let most_unequal = UNEQUAL.max(positions.len() / 4);
-        let (mut unequal, mut stretch) = (0, 0);
+        let (mut unequal, mut pace) = (0, Pace::default());
         let mut start = 0;
         while start < sortable {
             let end = next_start(&starts, start + 1).min(sortable);
-            give_way(&mut stretch, 1).await;
+            pace.worked(ENTITY_BYTES).await;
             let mut is_one_value = true;
             for place in start + 1..end {
                 is_one_value = self.compare(positions[place - 1], positions[place]) == Ordering::Equal;
                 if !is_one_value {
                     break;
                 }
-                give_way(&mut stretch, COMPARISON).await;
+                pace.worked(COMPARISON_BYTES).await;
             }
             if !is_one_value {
                 unequal += end - start;
@@ -168,12 +171,12 @@ impl Ranked {
                 }
                 // Stable: equal values keep the order of their positions.
                 sort(&mut positions[start..end], |one, other| self.compare(*one, *other)).await;
-                give_way(&mut stretch, (end - start) * COMPARISON).await;
+                pace.worked((end - start) * COMPARISON_BYTES).await;
                 for place in start + 1..end {
                     if self.compare(positions[place - 1], positions[place]) != Ordering::Equal {
                         starts[place / 64] |= 1 << (place % 64);
                     }
-                    give_way(&mut stretch, COMPARISON).await;
+                    pace.worked(COMPARISON_BYTES).await;
                 }
             }
             start = end;
@@ -208,48 +211,37 @@ fn next_start(starts: &[u64], place: usize) -> usize {
     word * 64 + bits.trailing_zeros() as usize
 }
 
-#[inline]
-async fn give_way(stretch: &mut usize, worked: usize) {
-    *stretch += worked;
-    if *stretch >= COMPARISON * STRETCH {
-        *stretch = 0;
-        tokio::task::yield_now().await;
-    }
-}
-
 /// Sorts by stretches, which it then merges; equal entries keep their order.
 async fn sort<T: Copy>(entries: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
-    let mut worked = 0;
+    let mut pace = Pace::default();
     for stretch in entries.chunks_mut(STRETCH) {
         stretch.sort_by(&compare);
-        give_way(&mut worked, stretch.len() * COMPARISON).await;
+        pace.worked(stretch.len() * COMPARISON_BYTES).await;
     }
-    if entries.len() > STRETCH {
-        let ends = (1..=entries.len().div_ceil(STRETCH)).map(|end| entries.len().min(end * STRETCH)).collect();
-        entries.copy_from_slice(&merged(entries.to_vec(), ends, compare).await);
+    if entries.len() <= STRETCH {
+        return;
     }
-}
-
-/// Sorted runs as one; `ends` says where each ends.
-async fn merged<T: Copy>(mut runs: Vec<T>, mut ends: Vec<usize>, compare: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
-    let mut next = Vec::with_capacity(if ends.len() > 1 { runs.len() } else { 0 });
-    while ends.len() > 1 {
-        next.clear();
-        let mut next_ends = Vec::with_capacity(ends.len().div_ceil(2));
-        for pair in ends.chunks(2) {
-            let start = next.len();
-            let end = pair.last().copied().unwrap_or(start);
-            merge(&runs[start..pair[0]], &runs[pair[0]..end], &compare, &mut next).await;
-            next_ends.push(end);
+    let (mut runs, mut merged) = (entries.to_vec(), Vec::with_capacity(entries.len()));
+    let mut run = STRETCH;
+    while run < runs.len() {
+        merged.clear();
+        for pair in runs.chunks(2 * run) {
+            let (one, other) = pair.split_at(run.min(pair.len()));
+            merge(one, other, &compare, &mut merged, &mut pace).await;
         }
-        std::mem::swap(&mut runs, &mut next);
-        ends = next_ends;
+        std::mem::swap(&mut runs, &mut merged);
+        run *= 2;
     }
-    runs
+    entries.copy_from_slice(&runs);
 }
 
-async fn merge<T: Copy>(mut one: &[T], mut other: &[T], compare: &impl Fn(&T, &T) -> Ordering, merged: &mut Vec<T>) {
-    let mut stretch = 0;
+async fn merge<T: Copy>(
+    mut one: &[T],
+    mut other: &[T],
+    compare: &impl Fn(&T, &T) -> Ordering,
+    merged: &mut Vec<T>,
+    pace: &mut Pace,
+) {
     while let (Some(first), Some(second)) = (one.first(), other.first()) {
         if compare(first, second) != Ordering::Greater {
             merged.push(*first);
@@ -258,7 +250,7 @@ async fn merge<T: Copy>(mut one: &[T], mut other: &[T], compare: &impl Fn(&T, &T
             merged.push(*second);
             other = &other[1..];
         }
-        give_way(&mut stretch, COMPARISON).await;
+        pace.worked(COMPARISON_BYTES).await;
     }
     merged.extend_from_slice(one);
     merged.extend_from_slice(other);
@@ -282,7 +274,7 @@ mod tests {
 
     #[tokio::test]
     async fn stretches_are_sorted_as_a_whole_and_equal_entries_keep_their_order() {
-        for count in [0, 1, STRETCH, STRETCH + 1, 5 * STRETCH + 77] {
+        for count in [0, 1, STRETCH, STRETCH + 1, 2 * STRETCH, 3 * STRETCH, 4 * STRETCH, 5 * STRETCH + 77] {
             let mut entries: Vec<Entry> =
                 (0..count as u32).map(|place| (u64::from(place.wrapping_mul(2_654_435_761) % 1_000), place)).collect();
             let compare = |one: &Entry, other: &Entry| one.0.cmp(&other.0);
@@ -290,24 +282,6 @@ mod tests {
             expected.sort_by(compare);
             sort(&mut entries, compare).await;
             assert!(entries == expected, "{count}");
-        }
-    }
-
-    #[tokio::test]
-    async fn runs_are_merged_in_order_however_many_there_are() {
-        for count in 0..9_u32 {
-            let mut runs = Vec::new();
-            let mut ends = Vec::new();
-            for run in 0..count {
-                let mut entries: Vec<Entry> =
-                    (0..run * 3 % 7).map(|place| (u64::from(place * 5 % 4), run * 10 + place)).collect();
-                entries.sort_unstable();
-                runs.extend(entries);
-                ends.push(runs.len());
-            }
-            let mut expected = runs.clone();
-            expected.sort_unstable();
-            assert_eq!(merged(runs, ends, Entry::cmp).await, expected);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::storage::layout::ShreddedKind;
 
 /// The elements of a shredded column: the array itself, or what a list array holds, and how to get back to rows.
 pub(super) struct Elements<'a> {
-    values: &'a ArrayRef,
+    pub(super) values: &'a ArrayRef,
     list: Option<&'a ListArray>,
 }
 
@@ -28,10 +28,6 @@ impl<'a> Elements<'a> {
             Some(list) => Elements { values: list.values(), list: Some(list) },
             None => Elements { values: column, list: None },
         }
-    }
-
-    pub(super) fn values(&self) -> &'a ArrayRef {
-        self.values
     }
 
     /// Where each row's elements begin, and where the last one's end; `None` where each row is its element.

@@ -323,8 +323,7 @@ impl ScanSpec {
             && !compare.matches_null()
         {
             let column = EqualColumn::open(&self.reader, row_group, shredded, compare.number().is_some()).await?;
-            let mut all = usize::MAX;
-            return Ok(RowSelection::List(column.next_equal_rows(list.iter().copied(), &mut all, compare)));
+            return Ok(RowSelection::List(column.equal_rows(list.iter().copied(), usize::MAX, compare).await));
         }
         self.indexes.looked_through(predicate, rows as u64);
         Ok(selected.and(self.all_by_shredded(row_group, shredded, compare).await?))
