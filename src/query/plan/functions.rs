@@ -8,12 +8,12 @@
 //! | `random()` | a number from the cryptographically secure generator of the thread; sorting by it shuffles |
 //! | `seeded(position, seed)` | the rank of an entity in the shuffle of a seed |
 //!
-//! The scan takes calls of the first two over as [`Predicate`]s; evaluated here, they read every document.
+//! Calls of the first two are not evaluated: the scan takes all of them over as [`Predicate`]s.
 
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, BooleanArray, UInt64Array};
+use arrow::array::{AsArray, UInt64Array};
 use arrow::datatypes::{DataType, UInt64Type};
 use datafusion::common::{ScalarValue, exec_err};
 use datafusion::error::Result;
@@ -37,7 +37,7 @@ struct Function {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum FunctionKind {
+pub(super) enum FunctionKind {
     Compare(Comparison),
     Keywords,
     Position,
@@ -46,7 +46,7 @@ enum FunctionKind {
 }
 
 impl FunctionKind {
-    fn call(self, arguments: Vec<Expr>) -> Expr {
+    pub(super) fn call(self, arguments: Vec<Expr>) -> Expr {
         let signature = match self {
             FunctionKind::Compare(_) => {
                 let types = vec![DataType::Binary, DataType::Utf8, DataType::Utf8, DataType::Boolean];
@@ -78,18 +78,6 @@ pub(super) fn keywords(words: &[String], mode: KeywordsMode, reshape: &Reshape) 
     ];
     arguments.extend(words.iter().map(|word| lit(word.as_str())));
     FunctionKind::Keywords.call(arguments)
-}
-
-pub(super) fn position(order: Expr) -> Expr {
-    FunctionKind::Position.call(vec![order])
-}
-
-pub(super) fn random() -> Expr {
-    FunctionKind::Random.call(Vec::new())
-}
-
-pub(super) fn seeded(position: Expr, seed: u64) -> Expr {
-    FunctionKind::Seeded.call(vec![position, lit(seed)])
 }
 
 /// The predicate that an expression is, when it is a call made by [`compare`] or [`keywords`].
@@ -152,19 +140,6 @@ impl ScalarUDFImpl for Function {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         Ok(ColumnarValue::Array(match (self.kind, args.args.as_slice()) {
-            (FunctionKind::Compare(_) | FunctionKind::Keywords, [ColumnarValue::Array(documents), literals @ ..]) => {
-                let literals = literals.iter().map(|argument| match argument {
-                    ColumnarValue::Scalar(value) => Some(value),
-                    ColumnarValue::Array(_) => None,
-                });
-                let literals: Option<Vec<&ScalarValue>> = literals.collect();
-                let Some(predicate) = literals.and_then(|literals| predicate(self.kind, &literals)) else {
-                    return exec_err!("{} takes other literals after the documents", self.name());
-                };
-                let documents = documents.as_binary::<i32>().iter();
-                let matches = documents.map(|document| document.map(|document| predicate.matches(document)));
-                Arc::new(matches.collect::<BooleanArray>())
-            }
             (FunctionKind::Position, [ColumnarValue::Array(keys)]) => {
                 let position = |key: &[u8]| key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
                 let positions = keys.as_binary::<i32>().iter().map(|key| key.and_then(position));

@@ -14,7 +14,7 @@ use datafusion::prelude::{col, lit};
 
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
-use crate::query::plan::functions::{compare, keywords, position, random, seeded};
+use crate::query::plan::functions::{FunctionKind, compare, keywords};
 use crate::query::plan::table::VersionTable;
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::predicate::Comparison;
@@ -87,18 +87,11 @@ fn select(plan: LogicalPlanBuilder, request: &ReadRequest, reshape: &Reshape) ->
 /// All of the conditions as one, nested no deeper than the logarithm of their number: whatever goes through a plan
 /// recurses as deep as its expressions nest, and a request may have a thousand conditions.
 fn conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
-    while conditions.len() > 1 {
-        let mut left = conditions.into_iter();
-        conditions = std::iter::from_fn(|| {
-            let first = left.next()?;
-            Some(match left.next() {
-                Some(second) => first.and(second),
-                None => first,
-            })
-        })
-        .collect();
+    if conditions.len() < 2 {
+        return conditions.pop();
     }
-    conditions.pop()
+    let second_half = conditions.split_off(conditions.len() / 2);
+    Some(conjunction(conditions)?.and(conjunction(second_half)?))
 }
 
 /// Entities in random order, or in that of a rank that position and seed determine. The order so far is forgotten, so
@@ -107,15 +100,21 @@ fn shuffle(plan: LogicalPlanBuilder, position: Expr, seed: Option<u64>) -> Resul
     let by_rank = col(SHUFFLE).sort(true, false);
     let (rank, order) = match seed {
         // Of equal ranks, the first position comes first.
-        Some(seed) => (seeded(position.clone().unalias(), seed), vec![by_rank, col(POSITION).sort(true, false)]),
-        None => (random(), vec![by_rank]),
+        Some(seed) => {
+            let rank = FunctionKind::Seeded.call(vec![position.clone().unalias(), lit(seed)]);
+            (rank, vec![by_rank, col(POSITION).sort(true, false)])
+        }
+        None => (FunctionKind::Random.call(Vec::new()), vec![by_rank]),
     };
     plan.project([position, rank.alias(SHUFFLE)])?.sort(order)
 }
 
 /// The position of an entity, from the column that holds the order.
 fn position_by(order: &str) -> Expr {
-    if order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) }
+    if order != ORDER {
+        return col(POSITION);
+    }
+    FunctionKind::Position.call(vec![col(ORDER)]).alias(POSITION)
 }
 
 /// DataFusion adds offset and limit and keeps them as i64; no version has so many entities.

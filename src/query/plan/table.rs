@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::datasource::TableType;
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::query::plan::functions::predicate_of;
-use crate::query::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION, field};
 use crate::query::scan::version_scan::VersionScan;
 use crate::storage::reader::VersionReader;
 
@@ -27,15 +27,9 @@ pub(super) struct VersionTable {
 #[async_trait]
 impl TableProvider for VersionTable {
     fn schema(&self) -> SchemaRef {
-        let mut fields =
-            vec![Field::new(POSITION, DataType::UInt64, false), Field::new(DOCUMENT, DataType::Binary, false)];
-        if self.computed.order.is_some() {
-            fields.push(Field::new(ORDER, DataType::Binary, false));
-        }
-        if self.computed.group.is_some() {
-            fields.push(Field::new(GROUP, DataType::Binary, false));
-        }
-        Arc::new(Schema::new(fields))
+        let Computed { order, group } = &self.computed;
+        let computed = [order.as_ref().map(|_| ORDER), group.as_ref().map(|_| GROUP)].into_iter().flatten();
+        Arc::new(Schema::new([POSITION, DOCUMENT].into_iter().chain(computed).map(field).collect::<Vec<_>>()))
     }
 
     fn table_type(&self) -> TableType {

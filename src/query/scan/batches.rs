@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use datafusion::physical_plan::metrics::Time;
@@ -12,10 +12,9 @@ use futures::stream::{self, BoxStream};
 use futures::{SinkExt, StreamExt};
 
 use crate::query::engine::BATCH_ROWS;
-use crate::query::fetch::pages::Pages;
 use crate::query::scan::dedup_key::GroupKeys;
 use crate::query::scan::row_selection::RowSelection;
-use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::schema::{GROUP, ORDER, POSITION};
 use crate::query::scan::sort_key::OrderKeys;
 use crate::query::scan::spec::ScanSpec;
 
@@ -111,7 +110,6 @@ struct Making<'a> {
     first: u64,
     order: Option<OrderKeys<'a>>,
     group: Option<GroupKeys<'a>>,
-    documents: Pages<'a>,
 }
 
 impl<'a> Making<'a> {
@@ -124,14 +122,12 @@ impl<'a> Making<'a> {
             Some(source) => Some(GroupKeys::open(&spec.reader, row_group, rows, source).await?),
             None => None,
         };
-        let group_rows = spec.reader.row_groups()[row_group];
-        let documents = Pages::of(&spec.reader, row_group, rows, group_rows.rows);
-        Ok(Making { spec, first: group_rows.first, order, group, documents })
+        Ok(Making { spec, first: spec.reader.row_groups()[row_group].first, order, group })
     }
 
     /// A batch of the first of these rows: as many as it holds, at least one.
     async fn next(&mut self, rows: &[usize]) -> Result<RecordBatch> {
-        let Making { spec, first, order, group, documents } = self;
+        let Making { spec, first, order, group } = self;
         let mut rows = &rows[..rows.len().min(BATCH_ROWS)];
         let order = match order {
             Some(order) => Some(order.keys(rows).await?),
@@ -147,16 +143,9 @@ impl<'a> Making<'a> {
                 (POSITION, _, _) => {
                     Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| *first + *row as u64)))
                 }
-                (DOCUMENT, _, _) => {
-                    let mut builder = BinaryBuilder::new();
-                    for row in rows {
-                        builder.append_value(documents.document(*row).await?);
-                    }
-                    Arc::new(builder.finish())
-                }
                 (ORDER, Some(order), _) => order.clone(),
                 (GROUP, _, Some(group)) => group.keys(rows).await?,
-                (other, _, _) => return internal_err!("a version has no column {other}"),
+                (other, _, _) => return internal_err!("a scan does not give the column {other}"),
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::common::{exec_datafusion_err, internal_datafusion_err};
 use datafusion::error::Result;
@@ -22,7 +22,7 @@ use crate::query::scan::kept_groups::{self, KeepFirsts};
 use crate::query::scan::kept_index;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
-use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
+use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION, field};
 use crate::query::scan::sort_key::{self, OrderSpec};
 use crate::query::scan::spec::ScanSpec;
 use crate::query::scan::version_scan::VersionScan;
@@ -53,11 +53,9 @@ enum PredicateDescription {
 }
 
 impl VersionScan {
-    /// Whether other nodes can look at parts of it. Documents are fetched by who answers.
+    /// Whether other nodes can look at parts of it.
     pub(crate) fn is_divisible(&self) -> bool {
-        let spec = &self.spec;
-        let is_known = |field: &Arc<Field>| matches!(field.name().as_str(), POSITION | ORDER | GROUP);
-        spec.part.is_none() && spec.schema.fields().iter().all(is_known)
+        self.spec.part.is_none()
     }
 
     /// What keeps the first entities of all groups, where this scan is for them, as parts of it find them: above who
@@ -133,18 +131,8 @@ impl Divisible for VersionScan {
         spec.row_groups().map(to_read).collect()
     }
 
-    /// Nothing that is kept of the whole version is used.
     fn part(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan> {
-        let spec = &self.spec;
-        let predicates = spec.predicates.iter().map(|(_, predicate)| predicate.clone()).collect();
-        let (schema, computed) = (spec.schema.clone(), spec.computed.clone());
-        let scan = VersionScan::new(spec.reader.clone(), schema, computed, predicates, spec.fetch, self.threads);
-        let scan = match &spec.threshold {
-            Some(threshold) => scan.with_top_k(threshold.k),
-            None => scan,
-        };
-        let scan = if spec.distinct { scan.with_distinct() } else { scan };
-        Arc::new(scan.looking_at(spec.range.clone(), row_groups.into()))
+        Arc::new(self.looking_at(self.spec.range.clone(), row_groups.into()))
     }
 }
 
@@ -183,9 +171,9 @@ impl ScanSpec {
 impl ScanDescription {
     pub(crate) fn schema(&self) -> Result<SchemaRef> {
         let field = |name: &String| match name.as_str() {
-            POSITION => Ok(Field::new(POSITION, DataType::UInt64, false)),
-            ORDER if self.order.is_some() => Ok(Field::new(ORDER, DataType::Binary, false)),
-            GROUP if self.group.is_some() => Ok(Field::new(GROUP, DataType::Binary, false)),
+            POSITION => Ok(field(POSITION)),
+            ORDER if self.order.is_some() => Ok(field(ORDER)),
+            GROUP if self.group.is_some() => Ok(field(GROUP)),
             other => Err(internal_datafusion_err!("a part of a scan gives no column {other}")),
         };
         Ok(Arc::new(Schema::new(self.columns.iter().map(field).collect::<Result<Vec<Field>>>()?)))

@@ -123,9 +123,16 @@ impl VersionScan {
         self.changed(|spec| spec.distinct = spec.computed.group.is_some())
     }
 
-    /// The same scan of these positions in these row groups, ascending.
+    /// The same scan of these positions in these row groups, ascending. It shares no metrics and no threshold, and uses
+    /// nothing that is kept of the whole version.
     pub(super) fn looking_at(&self, range: Range<u64>, part: Arc<[usize]>) -> VersionScan {
-        self.changed(|spec| (spec.range, spec.part) = (range, Some(part)))
+        let scan = self.changed(|spec| {
+            spec.range = range;
+            spec.part = Some(part);
+            spec.metrics = Arc::new(ScanMetrics::of(spec.predicates.len()));
+            spec.threshold = spec.threshold.as_ref().map(|threshold| Arc::new(TopKThreshold::new(threshold.k)));
+        });
+        VersionScan { metrics: ExecutionPlanMetricsSet::new(), ..scan }
     }
 
     /// Most entities that it gives, where it ends early.
