@@ -1,7 +1,6 @@
 //! Selecting: a request is planned, its plan executed, and the positions that it gives are kept.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +14,7 @@ use futures::StreamExt;
 use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::request::ReadRequest;
-use crate::query::distribute::{self, DistributedPlan, Distribution};
+use crate::query::distribute;
 use crate::query::engine::{Engine, Measured, Spilled};
 use crate::query::error::QueryError;
 use crate::query::explain::{DistributedRun, Explained, Run};
@@ -32,12 +31,19 @@ impl Engine {
     /// [`QueryError::Timeout`], [`QueryError::OutOfMemory`] and [`QueryError::TooMuchMemory`] by the engine's bounds,
     /// others when the version cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
-        if let Some(positions) = by_position(&request, reader.entity_count()) {
-            let Range { start, end } = positions;
-            let plan = fmt::from_fn(move |formatter| write!(formatter, "positions={start}..{end}"));
-            return settled(plan, found(positions, &request));
+        if !kept::is_by_position(&request) {
+            return Box::pin(self.find(reader, request)).await;
         }
-        Box::pin(self.find(reader, request)).await
+        // A plan would give the same, and cost more than such a page.
+        let entities = reader.entity_count();
+        let start = entities.min(request.offset);
+        let end = request.limit.map_or(entities, |limit| start.saturating_add(limit).min(entities));
+        let plan = fmt::from_fn(move |formatter| write!(formatter, "positions={start}..{end}"));
+        if request.count {
+            return settled(plan, Outcome::Count(end - start));
+        }
+        metrics().scanned_rows.increment(end - start);
+        settled(plan, Outcome::Selection(Selection::of_range(start..end)))
     }
 
     /// Finds the entities of a request that does not name them by their positions.
@@ -98,13 +104,16 @@ impl Engine {
                         return None;
                     }
                     log_plan(&plan.plan);
-                    Some(self.run_distributed(&**distribution, plan, request).await)
+                    let collected = self.collect(plan.plan.clone(), plan.context.clone(), request);
+                    let limit = distribute::most_time(self.timeout());
+                    let finished = distribute::finish(&**distribution, &plan, limit, collected).await;
+                    Some((plan, finished))
                 };
                 Box::pin(distributing).await
             }
         };
         let (distributed, outcome) = match distributed {
-            Some((run, Some(outcome))) => (Some(run), Ok(outcome)),
+            Some((plan, Ok(outcome))) => (Some(DistributedRun { plan, fallback: None }), Ok(outcome)),
             tried => {
                 // Before it runs: it may be stopped.
                 log_plan(&plans.physical);
@@ -119,26 +128,11 @@ impl Engine {
                         outcome = self.collect(plan, self.context().clone(), request).await;
                     }
                 }
-                (tried.map(|(run, _)| run), outcome)
+                (tried.map(|(plan, finished)| DistributedRun { plan, fallback: finished.err() }), outcome)
             }
         };
         let selecting = started.elapsed().saturating_sub(planning);
         Ok((outcome?, Box::new(Run { plans, planning, selecting, distributed })))
-    }
-
-    /// What a plan gives that other nodes help with; `None` where that fails in whatever way.
-    async fn run_distributed(
-        &self,
-        distribution: &dyn Distribution,
-        plan: DistributedPlan,
-        request: &ReadRequest,
-    ) -> (DistributedRun, Option<Outcome>) {
-        let collected = self.collect(plan.plan.clone(), plan.context.clone(), request);
-        let limit = distribute::most_time(self.timeout());
-        match distribute::finish(distribution, &plan, limit, collected).await {
-            Ok(outcome) => (DistributedRun { plan, fallback: None }, Some(outcome)),
-            Err(fallback) => (DistributedRun { plan, fallback: Some(fallback) }, None),
-        }
     }
 
     async fn collect(
@@ -158,29 +152,12 @@ impl Engine {
             return Ok(Outcome::Count(u64::try_from(count).unwrap_or_default()));
         }
         let consumer = MemoryConsumer::new("selection");
-        let mut selection = SelectionBuilder::new(consumer.register(self.context().memory_pool()));
+        let mut selection = SelectionBuilder::new(&consumer.register(self.context().memory_pool()));
         while let Some(batch) = batches.next().await {
             selection.append(&batch?)?;
         }
         Ok(Outcome::Selection(selection.finish()))
     }
-}
-
-/// The positions that a request selects, where `offset` and `limit` alone say which: without a condition, an order, a
-/// dedup or a sample. A plan would give the same ([`crate::query::plan`]), and cost more than such a page.
-fn by_position(request: &ReadRequest, entity_count: u64) -> Option<Range<u64>> {
-    let start = entity_count.min(request.offset);
-    let end = request.limit.map_or(entity_count, |limit| start.saturating_add(limit).min(entity_count));
-    kept::is_by_position(request).then_some(start..end)
-}
-
-fn found(positions: Range<u64>, request: &ReadRequest) -> Outcome {
-    let found = positions.end - positions.start;
-    if request.count {
-        return Outcome::Count(found);
-    }
-    metrics().scanned_rows.increment(found);
-    Outcome::Selection(Selection::of_range(positions))
 }
 
 /// Counts a query that no plan had to answer, and logs what did.

@@ -58,16 +58,14 @@ impl AtHand {
     /// Calls `each` with the documents, in order, until it breaks. Returns the place after the last one.
     pub fn for_each(&self, mut each: impl FnMut(Held<'_>) -> ControlFlow<()>) -> u64 {
         let mut place = 0;
+        let mut counted = |held: Held<'_>| {
+            place += 1;
+            each(held)
+        };
         for HeldDocuments { stored, indented } in &self.0 {
             let flow = match indented {
-                Some(indented) => indented.iter().try_for_each(|text| {
-                    place += 1;
-                    each(Held::Indented(text))
-                }),
-                None => stored.iter().try_for_each(|document| {
-                    place += 1;
-                    each(Held::Stored(document))
-                }),
+                Some(indented) => indented.iter().try_for_each(|text| counted(Held::Indented(text))),
+                None => stored.iter().try_for_each(|document| counted(Held::Stored(document))),
             };
             if flow.is_break() {
                 break;
@@ -183,6 +181,11 @@ pub async fn for_each(
     let mut ahead = reading_ahead.is_some().then(|| PagesAhead::new(false));
     let reader = reading_ahead.as_ref().unwrap_or(reader);
     let mut pages: Option<(usize, Pages<'_>)> = None;
+    let row_of = |place: u64| {
+        let position = positions.at(place);
+        let row_group = reader.row_group_of(position);
+        (row_group, (position - row_groups[row_group].first) as usize)
+    };
     for place in unit.places.clone() {
         let position = positions.at(place);
         let row_group = match &pages {
@@ -202,12 +205,8 @@ pub async fn for_each(
         }
         let Some((_, pages)) = &mut pages else { continue };
         if let Some(ahead) = &mut ahead {
-            let following = (place + 1..unit.places.end).map(|place| {
-                let position = positions.at(place);
-                let row_group = reader.row_group_of(position);
-                (row_group, (position - row_groups[row_group].first) as usize)
-            });
-            ahead.reached(reader, pages, (row_group, row), || following).await;
+            let following = || (place + 1..unit.places.end).map(row_of);
+            ahead.reached(reader, pages, (row_group, row), following).await;
         }
         if each(pages.document(row).await?).is_break() {
             return Ok(place + 1);

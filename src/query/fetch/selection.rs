@@ -7,6 +7,7 @@ use arrow::datatypes::UInt64Type;
 use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::query::QueryError;
+use crate::query::account::Accounted;
 
 /// Positions of the selected entities. What it holds is accounted to the memory pool until it is dropped.
 #[derive(Debug)]
@@ -37,8 +38,9 @@ impl Outcome {
 }
 
 pub(in crate::query) struct SelectionBuilder {
-    positions: Positions,
-    reservation: MemoryReservation,
+    /// All positions, as long as they are a range.
+    range: Range<u64>,
+    list: Accounted<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +67,17 @@ impl Positions {
 }
 
 impl SelectionBuilder {
-    /// Nothing selected; memory is taken from the reservation.
-    pub(in crate::query) fn new(reservation: MemoryReservation) -> SelectionBuilder {
-        SelectionBuilder { positions: Positions::Range(0..0), reservation }
+    /// Nothing selected; memory is that of the reservation's consumer.
+    pub(in crate::query) fn new(reservation: &MemoryReservation) -> SelectionBuilder {
+        SelectionBuilder { range: 0..0, list: Accounted::new(reservation) }
     }
 
     pub(in crate::query) fn finish(self) -> Selection {
-        let SelectionBuilder { positions, reservation } = self;
-        let is_range = matches!(positions, Positions::Range(_));
-        Selection { positions, _reservation: (!is_range).then_some(reservation) }
+        if self.list.is_empty() {
+            return Selection::of_range(self.range);
+        }
+        let (list, reservation) = self.list.into_parts();
+        Selection { positions: Positions::List(list), _reservation: Some(reservation) }
     }
 
     pub(in crate::query) fn append(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
@@ -81,33 +85,18 @@ impl SelectionBuilder {
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(()) };
         let run = last.checked_sub(*first).is_some_and(|steps| steps == positions.len() as u64 - 1)
             && positions.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        match &mut self.positions {
-            Positions::Range(range) if run && (range.is_empty() || range.end == *first) => {
-                if range.is_empty() {
-                    range.start = *first;
-                }
-                range.end = *last + 1;
+        if self.list.is_empty() {
+            let before = self.range.clone();
+            if run && (before.is_empty() || before.end == *first) {
+                let start = if before.is_empty() { *first } else { before.start };
+                self.range = start..*last + 1;
+                return Ok(());
             }
-            Positions::Range(range) => {
-                let length = (range.end - range.start) as usize + positions.len();
-                self.reservation.try_grow(length * size_of::<u64>())?;
-                let mut list: Vec<u64> = Vec::with_capacity(length);
-                list.extend(range.clone());
-                list.extend_from_slice(positions);
-                self.positions = Positions::List(list);
-            }
-            Positions::List(list) => {
-                let missing = (list.len() + positions.len()).saturating_sub(list.capacity());
-                if missing > 0 {
-                    // Room grows by doubling, so that appending stays linear; the pool is asked first.
-                    let more = missing.max(list.capacity());
-                    self.reservation.try_grow(more * size_of::<u64>())?;
-                    list.reserve_exact(list.capacity() - list.len() + more);
-                }
-                list.extend_from_slice(positions);
-            }
+            let count = (before.end - before.start) as usize;
+            self.list.reserve(count + positions.len())?;
+            self.list.extend((0..count).map(|place| before.start + place as u64))?;
         }
-        Ok(())
+        self.list.extend(positions.iter().copied())
     }
 }
 
