@@ -1,48 +1,37 @@
 //! Whether a query was the only one while it ran. One that had all memory to itself, and needed more, will need more at
 //! any other time, too.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How many queries run, in the low half, and how many have ever begun, in the high half: both change at once.
 #[derive(Debug, Default)]
-pub(super) struct Company(Mutex<Counts>);
-
-#[derive(Debug, Default)]
-struct Counts {
-    running: u64,
-    ever: u64,
-}
+pub(super) struct Company(AtomicU64);
 
 /// A query that runs, until it is dropped.
 pub(super) struct Member<'a> {
     company: &'a Company,
     was_alone: bool,
-    number: u64,
+    begun_before: u32,
 }
 
 impl Company {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Nothing panics between two changes that belong together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn join(&self) -> Member<'_> {
-        let mut counts = self.counts();
-        counts.running += 1;
-        counts.ever += 1;
-        Member { company: self, was_alone: counts.running == 1, number: counts.ever }
+        let before = self.0.fetch_add(1 << 32 | 1, Ordering::SeqCst);
+        Member { company: self, was_alone: before as u32 == 0, begun_before: (before >> 32) as u32 }
     }
 }
 
 impl Member<'_> {
     /// Whether no other one has run since it began.
     pub(super) fn is_alone(&self) -> bool {
-        self.was_alone && self.company.counts().ever == self.number
+        let begun = (self.company.0.load(Ordering::SeqCst) >> 32) as u32;
+        self.was_alone && begun == self.begun_before.wrapping_add(1)
     }
 }
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        self.company.counts().running -= 1;
+        self.company.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

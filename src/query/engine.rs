@@ -2,6 +2,7 @@
 //! queries, and by tenants ([`super::tenants`]).
 
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ use crate::query::QueryError;
 use crate::query::company::Company;
 use crate::query::distribute::Distribution;
 use crate::query::tenants::{Budget, DiskShare, SharedMemory, Tenant, TenantFiles, TenantPool, TenantShares};
+use crate::storage::StorageError;
 use crate::storage::free_space::DiskReserve;
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
@@ -68,8 +70,7 @@ pub(crate) struct WeakEngine(Weak<Shared>);
 impl WeakEngine {
     /// The engine, for queries of all and short work; `None` where it has ended.
     pub(crate) fn upgrade(&self) -> Option<Engine> {
-        let shared = self.0.upgrade()?;
-        Some(Engine::new(shared))
+        self.0.upgrade().map(Engine::new)
     }
 }
 
@@ -102,43 +103,39 @@ impl Shared {
     }
 }
 
-/// The threads of queries. They are left to end by themselves: a runtime must not be waited for from async code.
+/// The threads of queries.
 struct QueryRuntime {
-    queries: Option<Runtime>,
+    queries: DetachedRuntime,
     /// The threads of [`Engine::spawn_apart`]. Not those of the other runtime's blocking calls: work on a thread of its
     /// own waits for such calls, which would wait for its thread where there can be no other.
-    apart: Option<Runtime>,
+    apart: DetachedRuntime,
+}
+
+/// A runtime that is left to end by itself: none must be waited for from async code.
+struct DetachedRuntime {
+    handle: Handle,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for DetachedRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl QueryRuntime {
-    fn try_new(threads: usize, priority: Priority) -> Result<QueryRuntime, crate::storage::StorageError> {
+    fn try_new(threads: usize, priority: Priority) -> io::Result<QueryRuntime> {
         let begun = |mut builder: tokio::runtime::Builder| {
-            builder
-                .thread_name(priority.thread_name())
-                .thread_stack_size(STACK_BYTES)
-                .on_thread_start(move || priority.take())
-                .build()
+            let builder = builder.thread_name(priority.thread_name()).thread_stack_size(STACK_BYTES);
+            let runtime = builder.on_thread_start(move || priority.take()).build()?;
+            io::Result::Ok(DetachedRuntime { handle: runtime.handle().clone(), runtime: Some(runtime) })
         };
         let mut queries = tokio::runtime::Builder::new_multi_thread();
         queries.worker_threads(threads).enable_all();
         let apart = tokio::runtime::Builder::new_current_thread();
-        Ok(QueryRuntime { queries: Some(begun(queries)?), apart: Some(begun(apart)?) })
-    }
-
-    fn handle(&self) -> Option<&Handle> {
-        self.queries.as_ref().map(Runtime::handle)
-    }
-
-    fn apart(&self) -> Option<Handle> {
-        self.apart.as_ref().map(|runtime| runtime.handle().clone())
-    }
-}
-
-impl Drop for QueryRuntime {
-    fn drop(&mut self) {
-        for runtime in [self.queries.take(), self.apart.take()].into_iter().flatten() {
-            runtime.shutdown_background();
-        }
+        Ok(QueryRuntime { queries: begun(queries)?, apart: begun(apart)? })
     }
 }
 
@@ -169,10 +166,11 @@ impl Engine {
             .with_max_temp_directory_size(options.spill_bytes);
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
-        let config = session_config()
+        let config = with_settings(SessionConfig::new())
             .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES))
             .with_extension(Arc::new(SharedMemory(environment.memory_pool.clone())));
-        let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
+        let runtime = |priority| QueryRuntime::try_new(threads, priority).map_err(StorageError::Io);
+        let [short, medium, heavy, long] = Priority::ALL.map(runtime);
         let runtimes = [short?, medium?, heavy?, long?];
         let shared = Shared {
             environment,
@@ -195,8 +193,7 @@ impl Engine {
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
     /// cannot be told apart shares with all.
     pub fn of(&self, tenant: Tenant) -> Engine {
-        let shared = self.shared.clone();
-        Engine { shared, tenant: Some(tenant), context: Arc::default(), priority: self.priority, spent: self.spent }
+        Engine { tenant: Some(tenant), context: Arc::default(), ..self.clone() }
     }
 
     /// The same engine, for work of this priority: it runs on threads of its own. An engine is for short work at first.
@@ -230,7 +227,7 @@ impl Engine {
 
     /// The settings of queries, in a session that another part of the program begins.
     pub(crate) fn settings(&self, config: SessionConfig) -> SessionConfig {
-        let config = config.with_target_partitions(1).with_batch_size(BATCH_ROWS);
+        let config = with_settings(config);
         match self.shared.config.get_extension::<SharedMemory>() {
             Some(memory) => config.with_extension(memory),
             None => config,
@@ -298,11 +295,11 @@ impl Engine {
     /// Runs work on the engine's threads, so that it does not keep connections waiting. Dropping the handle
     /// stops the work at its next point of waiting. What it logs names the request at hand.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
-        let work = work.in_current_span();
-        AbortOnDropHandle::new(match self.shared.runtimes[self.priority as usize].handle() {
-            Some(handle) => handle.spawn(work),
-            None => tokio::spawn(work),
-        })
+        AbortOnDropHandle::new(self.runtime().queries.handle.spawn(work.in_current_span()))
+    }
+
+    fn runtime(&self) -> &QueryRuntime {
+        &self.shared.runtimes[self.priority as usize]
     }
 
     /// As [`Engine::spawn`], on a thread of its own: for work that may go on for long without a point of waiting, such
@@ -316,8 +313,7 @@ impl Engine {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = Result<T, QueryError>> + Send + 'static {
-        let driver = self.shared.runtimes[self.priority as usize].handle().cloned();
-        self.spawn_apart_on(driver.unwrap_or_else(Handle::current), work)
+        self.spawn_apart_on(self.runtime().queries.handle.clone(), work)
     }
 
     /// As [`Engine::spawn_apart`], for work whose input and output, timers and tasks belong to this runtime.
@@ -327,12 +323,12 @@ impl Engine {
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = Result<T, QueryError>> + Send + 'static {
         let work = work.in_current_span();
-        let apart = self.shared.runtimes[self.priority as usize].apart();
+        let apart = self.runtime().apart.handle.clone();
         let task = self.spawn(async move {
             let cancelled = CancellationToken::new();
             let _cancel = cancelled.clone().drop_guard();
             let working = move || runtime.block_on(async move { cancelled.run_until_cancelled(work).await });
-            match blocking_on(&apart.unwrap_or_else(Handle::current), working).await {
+            match blocking_on(&apart, working).await {
                 Ok(Some(done)) => Ok(done),
                 // Nobody waits any more: this task is stopped, too.
                 Ok(None) => std::future::pending().await,
@@ -409,12 +405,6 @@ impl Engine {
     }
 }
 
-/// The session's settings that planning and execution share.
-pub(super) fn session_config() -> SessionConfig {
-    // The scan itself works on several row groups at once and keeps their order; partitions would lose it.
-    SessionConfig::new().with_target_partitions(1).with_batch_size(BATCH_ROWS)
-}
-
 /// What plans are executed in. They hold the functions that they call, so it needs to name none.
 fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskContext {
     TaskContext::new(
@@ -427,6 +417,12 @@ fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskCont
         HashMap::new(),
         environment,
     )
+}
+
+/// A session with the settings that planning and execution share.
+pub(super) fn with_settings(config: SessionConfig) -> SessionConfig {
+    // The scan itself works on several row groups at once and keeps their order; partitions would lose it.
+    config.with_target_partitions(1).with_batch_size(BATCH_ROWS)
 }
 
 /// Counts a query when it ends, or is cancelled.
@@ -475,6 +471,22 @@ impl Drop for Spilled {
     }
 }
 
+/// An engine of two threads, all of whose memory one tenant may have.
+#[cfg(test)]
+pub(super) fn test_engine(memory_bytes: usize, spill_directory: &std::path::Path) -> Engine {
+    let engine = Engine::try_new(&EngineOptions {
+        threads: 2,
+        memory_bytes,
+        shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+        timeout: Duration::from_secs(600),
+        diff_timeout: Duration::from_secs(600),
+        spill_directory: Some(spill_directory.to_owned()),
+        spill_bytes: 1 << 30,
+        disk_reserve: None,
+    });
+    engine.expect("an engine")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -483,18 +495,7 @@ mod tests {
     async fn a_query_that_had_all_memory_to_itself_can_never_have_enough() {
         const MEMORY_BYTES: usize = 1 << 20;
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let long = Duration::from_secs(600);
-        let engine = Engine::try_new(&EngineOptions {
-            threads: 2,
-            memory_bytes: MEMORY_BYTES,
-            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
-            timeout: long,
-            diff_timeout: long,
-            spill_directory: Some(directory.path().to_owned()),
-            spill_bytes: 1 << 20,
-            disk_reserve: None,
-        });
-        let engine = engine.expect("an engine");
+        let engine = test_engine(MEMORY_BYTES, directory.path());
         let refused = async || {
             let of_query = engine.clone();
             let query = async move {
@@ -506,7 +507,7 @@ mod tests {
                 });
                 of_query.reserve("a list", MEMORY_BYTES).map(drop)
             };
-            engine.run_query_within(long, query).await
+            engine.run_query_within(engine.timeout(), query).await
         };
         let alone = refused().await;
         assert!(

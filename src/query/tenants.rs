@@ -105,10 +105,6 @@ impl Budget {
         percent(left, self.shares.one_percent).max(self.min.min(self.limit))
     }
 
-    fn take_anyway(&self, tenant: Tenant, bytes: u64) {
-        self.taken().add(tenant, bytes);
-    }
-
     fn give_back(&self, tenant: Tenant, bytes: u64) {
         let mut taken = self.taken();
         if let Some(own) = taken.by_tenant.get_mut(&tenant) {
@@ -169,7 +165,7 @@ impl MemoryPool for TenantPool {
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         self.all.grow(reservation, additional);
-        self.budget.take_anyway(self.tenant, additional as u64);
+        self.budget.taken().add(self.tenant, additional as u64);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
@@ -374,6 +370,11 @@ mod tests {
         Tenant { key, anonymous }
     }
 
+    fn disk_manager(directory: &Path) -> Arc<DiskManager> {
+        let mode = DiskManagerMode::Directories(vec![directory.to_owned()]);
+        Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"))
+    }
+
     #[test]
     fn each_has_a_share_of_what_the_others_leave_and_users_have_some_for_sure() {
         let budget = Budget::new(1_000, 0, SHARES);
@@ -455,8 +456,7 @@ mod tests {
     #[test]
     fn one_tenants_files_leave_room_for_anothers_and_give_it_back() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mode = DiskManagerMode::Directories(vec![directory.path().to_owned()]);
-        let all = Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"));
+        let all = disk_manager(directory.path());
         let budget = Arc::new(Budget::new(1_000, 0, SHARES));
         let files = |key| {
             let share = DiskShare { budget: budget.clone(), tenant: tenant(key, false), reserve: None };
@@ -494,8 +494,7 @@ mod tests {
     fn files_leave_the_reserve_of_the_disk_free() {
         const RESERVE_BYTES: u64 = 100;
         let directory = tempfile::tempdir().expect("a directory");
-        let mode = DiskManagerMode::Directories(vec![directory.path().to_owned()]);
-        let all = Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"));
+        let all = disk_manager(directory.path());
         let free = Arc::new(AtomicU64::new(u64::MAX));
         let told = free.clone();
         let reserve = DiskReserve::looking(directory.path(), RESERVE_BYTES, move |_| Some(told.load(Ordering::SeqCst)));

@@ -48,19 +48,11 @@ pub(super) struct Reordered {
     file: File,
     /// Keeps the file, and its part of the bytes that may be spilled.
     _spill: Arc<dyn SpillFile>,
-    places_per_bucket: u64,
-    /// Most bytes of a bucket that is read in one go.
-    most_bytes: u64,
+    bounds: Bounds,
     /// Per bucket, where its parts lie.
-    buckets: Vec<Vec<Run>>,
+    buckets: Vec<Vec<Range<u64>>>,
     loaded: Mutex<VecDeque<(usize, Arc<Bucket>)>>,
     _reservation: MemoryReservation,
-}
-
-#[derive(Clone, Copy)]
-struct Run {
-    offset: u64,
-    bytes: u64,
 }
 
 struct Bucket {
@@ -115,12 +107,10 @@ impl Reordered {
         reservation.try_grow(size_of_val(positions) * 2)?;
         let most_bytes = engine.most_memory_bytes() / SHARE;
         let (bucket_bytes, stretches_at_once) = reserve(&reservation, wanted, engine.threads(), most_bytes)?;
-        let places_per_bucket = (bucket_bytes / mean).max(1);
-        // Sizes vary: most buckets that are somewhat larger than the mean are whole, too.
-        let most_bytes = bucket_bytes + bucket_bytes / 2;
         let bounds = Bounds {
-            places_per_bucket: places_per_bucket as usize,
-            most_bytes: most_bytes as usize,
+            places_per_bucket: (bucket_bytes / mean).max(1) as usize,
+            // Sizes vary: most buckets that are somewhat larger than the mean are whole, too.
+            most_bytes: (bucket_bytes + bucket_bytes / 2) as usize,
             stretches: stretches_at_once,
         };
 
@@ -129,21 +119,23 @@ impl Reordered {
         let limit_bytes = engine.most_spilled_bytes();
         let spill = runtime.disk_manager.create_tmp_file("sorted documents")?;
         let mut writer = spill.open_writer()?;
-        let mut buckets = vec![Vec::new(); positions.len().div_ceil(places_per_bucket as usize)];
+        let mut buckets = vec![Vec::new(); positions.len().div_ceil(bounds.places_per_bucket)];
         let mut offset = 0;
         let mut stretches = stretches(engine, reader, placed, bounds);
         while let Some(stretch) = stretches.try_next().await? {
             // Lists grow by doubling.
-            reservation.try_grow(stretch.ends.len() * size_of::<Run>() * 2)?;
+            reservation.try_grow(stretch.ends.len() * size_of::<Range<u64>>() * 2)?;
             let needed = offset + stretch.bytes.len() as u64;
-            writer.write_all(&stretch.bytes).map_err(|error| match out_of_disk(error) {
-                // No other time helps.
-                QueryError::OutOfDisk(_) if needed > limit_bytes => QueryError::TooMuchDisk { limit_bytes },
-                error => error,
+            writer.write_all(&stretch.bytes).map_err(|error| {
+                match QueryError::from(not_spilled("sorted documents", error)) {
+                    // No other time helps.
+                    QueryError::OutOfDisk(_) if needed > limit_bytes => QueryError::TooMuchDisk { limit_bytes },
+                    error => error,
+                }
             })?;
             let mut start = 0;
             for (bucket, end) in stretch.ends {
-                buckets[bucket].push(Run { offset: offset + start as u64, bytes: (end - start) as u64 });
+                buckets[bucket].push(offset + start as u64..offset + end as u64);
                 start = end;
             }
             offset += stretch.bytes.len() as u64;
@@ -154,11 +146,11 @@ impl Reordered {
         let path = spill.path().ok_or_else(|| resources_datafusion_err!("spilled documents have no file"))?;
         let file = File::open(path).map_err(StorageError::Io)?;
         let loaded = Mutex::new(VecDeque::new());
-        Ok(Reordered { file, _spill: spill, places_per_bucket, most_bytes, buckets, loaded, _reservation: reservation })
+        Ok(Reordered { file, _spill: spill, bounds, buckets, loaded, _reservation: reservation })
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.buckets.iter().flatten().map(|run| run.bytes).sum()
+        self.buckets.iter().map(|runs| length(runs)).sum()
     }
 
     /// Calls `each` with the documents of these places, in order, until it breaks. Returns the place after the last
@@ -172,10 +164,10 @@ impl Reordered {
         let mut alone = Vec::new();
         while place < places.end {
             tokio::task::consume_budget().await;
-            let number = place / self.places_per_bucket;
-            let first = number * self.places_per_bucket;
-            let bucket = self.bucket(number as usize)?;
-            let end = places.end.min(first + self.places_per_bucket);
+            let step = self.bounds.places_per_bucket as u64;
+            let first = place / step * step;
+            let bucket = self.bucket((place / step) as usize)?;
+            let end = places.end.min(first + step);
             for document in &bucket.documents[(place - first) as usize..(end - first) as usize] {
                 place += 1;
                 let document = match &bucket.bytes {
@@ -209,16 +201,15 @@ impl Reordered {
 
     fn read(&self, number: usize) -> Result<Bucket, StorageError> {
         let runs = self.buckets.get(number).map_or(&[][..], Vec::as_slice);
-        let length: u64 = runs.iter().map(|run| run.bytes).sum();
-        if length > self.most_bytes {
+        if length(runs) > self.bounds.most_bytes as u64 {
             return self.locate(runs);
         }
-        let mut bytes = vec![0; length as usize];
-        let mut at = 0;
+        let mut bytes = vec![0; length(runs) as usize];
+        let mut rest = &mut bytes[..];
         for run in runs {
-            let end = at + run.bytes as usize;
-            self.file.read_exact_at(&mut bytes[at..end], run.offset)?;
-            at = end;
+            let (part, after) = rest.split_at_mut((run.end - run.start) as usize);
+            self.file.read_exact_at(part, run.start)?;
+            rest = after;
         }
         let mut documents = Vec::new();
         let mut at = 0;
@@ -231,12 +222,12 @@ impl Reordered {
         Ok(Bucket { bytes: Some(bytes), documents: by_place(documents) })
     }
 
-    fn locate(&self, runs: &[Run]) -> Result<Bucket, StorageError> {
+    fn locate(&self, runs: &[Range<u64>]) -> Result<Bucket, StorageError> {
         let mut documents = Vec::new();
         let mut header = [0; HEADER_BYTES];
         for run in runs {
-            let mut at = run.offset;
-            while at < run.offset + run.bytes {
+            let mut at = run.start;
+            while at < run.end {
                 self.file.read_exact_at(&mut header, at)?;
                 let (place, length) = parse_header(&header);
                 let start = at + HEADER_BYTES as u64;
@@ -246,6 +237,10 @@ impl Reordered {
         }
         Ok(Bucket { bytes: None, documents: by_place(documents) })
     }
+}
+
+fn length(runs: &[Range<u64>]) -> u64 {
+    runs.iter().map(|run| run.end - run.start).sum()
 }
 
 fn parse_header(header: &[u8; HEADER_BYTES]) -> (u64, u64) {
@@ -377,19 +372,13 @@ async fn stretch(
     Ok(Stretch { bytes, ends, next, _memory: memory })
 }
 
-fn out_of_disk(error: std::io::Error) -> QueryError {
-    not_spilled("sorted documents", error).into()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
     use object_store::path::Path;
 
     use super::*;
-    use crate::query::{EngineOptions, TenantShares};
+    use crate::query::engine::test_engine;
     use crate::storage::budget::SpoolCharge;
     use crate::storage::cache::PartCache;
     use crate::storage::spool::Spool;
@@ -433,18 +422,7 @@ mod tests {
         let spooled = spool.finish().expect("spooled");
         let written = write_version(&store, &path, spooled, &WriteOptions::default(), runtime.handle(), &|_| {});
         let size_bytes = written.expect("written").size_bytes;
-        let engine = Engine::try_new(&EngineOptions {
-            threads: 2,
-            memory_bytes: 64 << 20,
-            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
-            timeout: Duration::from_secs(600),
-            diff_timeout: Duration::from_secs(600),
-            spill_directory: Some(directory.path().to_owned()),
-            spill_bytes: 1 << 30,
-            disk_reserve: None,
-        });
-        let engine = engine.expect("an engine");
-
+        let engine = test_engine(64 << 20, directory.path());
         runtime.block_on(async {
             let cache = PartCache::new(0);
             let reader = VersionReader::open(&store, &path, size_bytes, &cache).await.expect("opened");
@@ -462,8 +440,8 @@ mod tests {
             let mut whole = 0;
             for number in 0..reordered.buckets.len() {
                 let bucket = reordered.read(number).expect("read");
-                let bytes = bucket.bytes.map_or(0, |bytes| bytes.len() as u64);
-                assert!(bytes <= reordered.most_bytes, "bucket {number} has {bytes}");
+                let bytes = bucket.bytes.map_or(0, |bytes| bytes.len());
+                assert!(bytes <= reordered.bounds.most_bytes, "bucket {number} has {bytes}");
                 whole += usize::from(bytes > 0);
             }
             assert!(0 < whole && whole < reordered.buckets.len(), "{whole} of {}", reordered.buckets.len());

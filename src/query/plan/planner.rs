@@ -10,6 +10,7 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::push_down_limit::PushDownLimit;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
 
 use crate::model::request::ReadRequest;
 use crate::query::engine;
@@ -30,7 +31,7 @@ pub(in crate::query) struct Plans {
 /// The rules are those that these plans need, out of DataFusion's two dozen: each costs time in every request.
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     SessionStateBuilder::new()
-        .with_config(engine::session_config())
+        .with_config(engine::with_settings(SessionConfig::new()))
         .with_analyzer_rules(Vec::new())
         .with_optimizer_rules(vec![
             Arc::new(PushDownLimit::new()),
