@@ -11,16 +11,13 @@ use super::text::Text;
 #[derive(Clone, Debug)]
 pub struct EqualNeedle {
     folded: String,
-    number: Option<NumericValue>,
+    /// The value as a number, if it is one.
+    pub number: Option<NumericValue>,
 }
 
 impl EqualNeedle {
     pub fn new(value: &str) -> EqualNeedle {
         EqualNeedle { folded: fold(value), number: NumericValue::parse(value) }
-    }
-
-    pub fn number(&self) -> Option<&NumericValue> {
-        self.number.as_ref()
     }
 }
 

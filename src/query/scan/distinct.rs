@@ -76,19 +76,17 @@ impl DistinctFilter {
 
     fn select_unordered(&self, codes: &GroupCodes<'_>, first: usize, selected: &RowSelection) -> Vec<usize> {
         let mut rows = Vec::new();
-        if self.best.is_empty() {
-            let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
-            each(codes, first, selected, |position, key| {
-                if seen.insert(key) {
-                    rows.push(position - first);
-                }
-            });
-            return rows;
-        }
+        let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
         each(codes, first, selected, |position, key| {
-            let best = &self.best[key as usize];
-            if (position as u64) < best.load(atomic::Ordering::Relaxed) {
-                best.fetch_min(position as u64, atomic::Ordering::Relaxed);
+            let is_first = match self.best.get(key as usize) {
+                Some(best) if best.load(atomic::Ordering::Relaxed) > position as u64 => {
+                    best.fetch_min(position as u64, atomic::Ordering::Relaxed);
+                    true
+                }
+                Some(_) => false,
+                None => seen.insert(key),
+            };
+            if is_first {
                 rows.push(position - first);
             }
         });

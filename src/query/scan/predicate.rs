@@ -119,17 +119,11 @@ impl Compare {
 
     /// The value as a number, where `filter` compares numbers.
     pub fn number(&self) -> Option<&NumericValue> {
-        match &self.needle {
-            Needle::Equal(needle) => needle.number(),
-            Needle::Contains(_) | Needle::Range(_) => None,
-        }
+        if let Needle::Equal(needle) = &self.needle { needle.number.as_ref() } else { None }
     }
 
     pub fn range(&self) -> Option<&RangeNeedle> {
-        match &self.needle {
-            Needle::Range(needle) => Some(needle),
-            Needle::Equal(_) | Needle::Contains(_) => None,
-        }
+        if let Needle::Range(needle) = &self.needle { Some(needle) } else { None }
     }
 
     /// Whether strings are compared by their exact text, which no folded text tells.
@@ -164,13 +158,13 @@ impl Compare {
             }
     }
 }
-    /// The longest first. Long words are rare: where one of all is missing, the others need not be looked for.
 
 /// A search for words in every scalar of what a reshaping leaves (docs/semantics.md, keywords).
 #[derive(Clone, Debug)]
 pub struct Keywords {
     /// As they came.
     pub(crate) words: Vec<String>,
+    /// The longest first. Long words are rare: where one of all is missing, the others need not be looked for.
     pub(crate) folded: Vec<Vec<u8>>,
     needles: Vec<ContainsNeedle>,
     pub(crate) mode: KeywordsMode,
@@ -215,10 +209,7 @@ impl fmt::Display for Predicate {
                 write!(formatter, "{}={}:{}", compare.comparison.parameter(), compare.path, compare.value)
             }
             Predicate::Keywords(keywords) => {
-                let mode = match keywords.mode {
-                    KeywordsMode::Or => "or",
-                    KeywordsMode::And => "and",
-                };
+                let mode = if keywords.mode == KeywordsMode::And { "and" } else { "or" };
                 write!(formatter, "keywords={} ({mode})", keywords.words.join(","))
             }
         }

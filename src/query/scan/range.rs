@@ -44,27 +44,14 @@ impl ScanSpec {
         compare: &Compare,
         range: &RangeNeedle,
     ) -> Result<BooleanBuffer, StorageError> {
-        match &range.limit {
-            RangeLimit::Number(_) => numbers_within(&self.reader, row_group, shredded, range).await,
-            RangeLimit::Text(limit) => {
-                let fits = |text: &[u8]| {
-                    !(text.is_empty() && compare.denull) && range.bound.admits(text.cmp(limit.as_bytes()))
-                };
-                self.strings_that_fit(row_group, shredded, &fits).await
-            }
-        }
-    }
-
-    async fn strings_that_fit(
-        &self,
-        row_group: usize,
-        shredded: usize,
-        fits: &(dyn Fn(&[u8]) -> bool + Sync),
-    ) -> Result<BooleanBuffer, StorageError> {
         let reader = &self.reader;
+        let RangeLimit::Text(limit) = &range.limit else {
+            return numbers_within(reader, row_group, shredded, range).await;
+        };
+        let fits = |text: &[u8]| !(text.is_empty() && compare.denull) && range.bound.admits(text.cmp(limit.as_bytes()));
         let texts = part(reader, row_group, shredded, ShreddedPart::Text).await?;
         let texts = Elements::of(&texts);
-        let mut fitting = texts.text_fits(fits);
+        let mut fitting = texts.text_fits(&fits);
         if let Some(exacts) = reader.shredded(row_group, shredded, ShreddedPart::Exact).await? {
             let exacts = Elements::of(&exacts);
             if exacts.len() != fitting.len() {
@@ -72,9 +59,9 @@ impl ScanSpec {
             }
             if let Some(is_folded) = exacts.nulls() {
                 // The folded text is the string itself where there is no other one.
-                fitting = &(&fitting & &is_folded) | &exacts.text_fits(fits);
+                fitting = &(&fitting & &is_folded) | &exacts.text_fits(&fits);
             } else {
-                fitting = exacts.text_fits(fits);
+                fitting = exacts.text_fits(&fits);
             }
         }
         if reader.kind_range(row_group, shredded) != Some((STRING, STRING)) {

@@ -151,8 +151,7 @@ impl ScanSpec {
                     }
                 }
                 (Access::Shapes, _) if self.reader.shape_index().get(row_group).is_some() => {
-                    let indexed = indexed.get(number).and_then(Option::as_ref);
-                    self.count_indexed(number, indexed);
+                    let indexed = self.counted(number, indexed);
                     // Nothing after the last predicate takes rows away.
                     let is_last = number + 1 == self.predicates.len() && unverified.is_empty();
                     let most = self.fetch.filter(|_| is_last);
@@ -169,8 +168,7 @@ impl ScanSpec {
                     unverified.push(Unverified { predicate, sure: None });
                 }
                 (Access::Search | Access::SearchThenDocuments | Access::Shapes, _) => {
-                    let indexed = indexed.get(number).and_then(Option::as_ref);
-                    self.count_indexed(number, indexed);
+                    let indexed = self.counted(number, indexed);
                     let decides = *access == Access::Search;
                     let (rows, open) =
                         self.by_index_and_search(row_group, selected, predicate, indexed, decides).await?;
@@ -201,9 +199,11 @@ impl ScanSpec {
         RowSelection::Range(0..0)
     }
 
-    fn count_indexed(&self, predicate: usize, indexed: Option<&IndexedRows>) {
+    /// What the keyword index says of a predicate, which is counted if it was asked.
+    fn counted<'i>(&self, predicate: usize, indexed: &'i [Option<IndexedRows>]) -> Option<&'i IndexedRows> {
+        let indexed = indexed.get(predicate).and_then(Option::as_ref);
         if !self.keywords.as_ref().is_some_and(|keywords| keywords.asks(predicate)) {
-            return;
+            return indexed;
         }
         let counts = &self.metrics.predicates[predicate].indexed;
         let (counter, outcome) = match indexed {
@@ -214,6 +214,7 @@ impl ScanSpec {
         counter.add(1);
         counts.rows.add(indexed.map_or(0, |rows| rows.candidates.count_set_bits()));
         metrics().keyword_index.of([outcome.into()]).increment(1);
+        indexed
     }
 
     /// The selected rows that may match a predicate, by the keyword index where it tells and by the search text; and
@@ -379,7 +380,8 @@ impl ScanSpec {
     ) -> Result<RowSelection, StorageError> {
         let most = self.fetch.unwrap_or(usize::MAX);
         let (mut tested, mut matching) = (0, Vec::new());
-        let (mut pages, mut pace) = (self.pages(row_group, &selected), Pace::default());
+        let end = self.reader.row_groups()[row_group].rows;
+        let (mut pages, mut pace) = (Pages::of(&self.reader, row_group, selected.len(), end), Pace::default());
         let mut verifier = Verifier::new(predicates);
         let unsure = |row: &usize| !predicates.iter().all(|unverified| unverified.is_sure_of(*row));
         let mut ahead = PagesAhead::new(self.fetch.is_some());
@@ -405,10 +407,5 @@ impl ScanSpec {
         self.metrics.verified.add(tested, matching.len());
         self.metrics.verified_pages.add(pages.used());
         Ok(RowSelection::List(matching))
-    }
-
-    fn pages(&self, row_group: usize, selected: &RowSelection) -> Pages<'_> {
-        let end = self.reader.row_groups()[row_group].rows;
-        Pages::of(&self.reader, row_group, selected.len(), end)
     }
 }

@@ -7,7 +7,6 @@
 //! however many there are.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use crate::document::{RangeLimit, RangeNeedle};
 use crate::model::path::Path;
@@ -21,16 +20,9 @@ pub(in crate::query) fn tightest(request: &ReadRequest) -> Vec<(RangeBound, &Pat
     for (number, (bound, condition)) in all.iter().enumerate() {
         let needle = RangeNeedle::new(*bound, &condition.value);
         let is_number = matches!(&needle.limit, RangeLimit::Number(_));
-        match left.entry((&condition.path, bound.is_lower(), is_number)) {
-            Entry::Vacant(entry) => {
-                entry.insert((number, needle));
-            }
-            Entry::Occupied(mut entry) => {
-                let (_, before) = entry.get();
-                if !before.implies(&needle) {
-                    entry.insert((number, needle));
-                }
-            }
+        let kind = (&condition.path, bound.is_lower(), is_number);
+        if !left.get(&kind).is_some_and(|(_, before)| before.implies(&needle)) {
+            left.insert(kind, (number, needle));
         }
     }
     let mut numbers: Vec<usize> = left.into_values().map(|(number, _)| number).collect();

@@ -55,14 +55,6 @@ struct Group<'p> {
     open: Vec<Vec<usize>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Matches,
-    Differs,
-    /// It takes more comparisons than one walk may.
-    TooMany,
-}
-
 impl<'p> Verifier<'p> {
     pub(super) fn new(unverified: &'p [Unverified<'p>]) -> Verifier<'p> {
         let (mut compares, mut others) = (Vec::new(), Vec::new());
@@ -118,13 +110,12 @@ impl<'p> Group<'p> {
             return true;
         }
         pace.worked(document.len()).await;
-        let mut walk =
-            Walk { compares: &self.compares, open: &mut self.open, left, spent: 0, outcome: Outcome::Differs };
+        let mut walk = Walk { compares: &self.compares, open: &mut self.open, left, spent: 0, matches: Some(false) };
         self.tree.reach(document, &mut walk);
-        let Walk { spent, outcome, .. } = walk;
+        let Walk { spent, matches, .. } = walk;
         pace.worked(spent * COMPARISON_BYTES).await;
-        if outcome != Outcome::TooMany {
-            return outcome == Outcome::Matches;
+        if let Some(matches) = matches {
+            return matches;
         }
         for (_, compare) in self.compares.iter().filter(|(unverified, _)| !unverified.is_sure_of(row)) {
             pace.worked(document.len()).await;
@@ -141,7 +132,8 @@ struct Walk<'w, 'p> {
     open: &'w mut [Vec<usize>],
     left: usize,
     spent: usize,
-    outcome: Outcome,
+    /// `None` if it takes more comparisons than one walk may.
+    matches: Option<bool>,
 }
 
 impl Visitor for Walk<'_, '_> {
@@ -149,7 +141,7 @@ impl Visitor for Walk<'_, '_> {
         let open = &mut self.open[node];
         self.spent += open.len();
         if self.spent > WALK_COMPARISONS {
-            self.outcome = Outcome::TooMany;
+            self.matches = None;
             return ControlFlow::Break(());
         }
         let before = open.len();
@@ -158,7 +150,7 @@ impl Visitor for Walk<'_, '_> {
         if self.left > 0 {
             return ControlFlow::Continue(());
         }
-        self.outcome = Outcome::Matches;
+        self.matches = Some(true);
         ControlFlow::Break(())
     }
 
@@ -179,15 +171,17 @@ mod tests {
         Predicate::Compare(Box::new(Compare::new(Comparison::Equal, path, value, false)))
     }
 
+    fn test(verifier: &mut Verifier<'_>, row: usize, document: &str) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async { verifier.matches(row, document.as_bytes(), &mut Pace::default()).await })
+    }
+
     fn matches(predicates: &[Predicate], document: &str) -> bool {
         let unverified: Vec<Unverified<'_>> =
             predicates.iter().map(|predicate| Unverified { predicate, sure: None }).collect();
         let mut verifier = Verifier::new(&unverified);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         // The second time as the first: nothing is left of a walk.
-        let times = [0, 1].map(|row| {
-            runtime.block_on(async { verifier.matches(row, document.as_bytes(), &mut Pace::default()).await })
-        });
+        let times = [0, 1].map(|row| test(&mut verifier, row, document));
         assert_eq!(times[0], times[1]);
         times[0]
     }
@@ -214,10 +208,7 @@ mod tests {
             Unverified { predicate: &predicates[1], sure: sure([true, true, false]) },
         ];
         let mut verifier = Verifier::new(&unverified);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let mut test = |row, document: &str| {
-            runtime.block_on(async { verifier.matches(row, document.as_bytes(), &mut Pace::default()).await })
-        };
+        let mut test = |row, document| test(&mut verifier, row, document);
         assert!(test(0, "{}"));
         assert!(test(1, r#"{"a":1}"#));
         assert!(!test(1, r#"{"b":2}"#));
