@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use datafusion::common::{exec_datafusion_err, internal_datafusion_err};
+use datafusion::common::exec_datafusion_err;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use serde::{Deserialize, Serialize};
 
 use super::chosen::{self, Chosen};
-use super::row_group::{FieldNumbers, Ranks};
+use super::row_group::Ranks;
 use super::scan::{FieldScan, Wanted};
 use super::values::Seeds;
 use crate::query::distribute::{Divisible, RowGroupToRead};
@@ -118,7 +118,7 @@ impl FieldScanDescription {
         let chosen = Chosen::read(&self.chosen, readers, &self.units)?;
         let wanted = match &self.wanted {
             WantedDescription::Values => Wanted::Values,
-            WantedDescription::Features(names) => Wanted::Features(Arc::new(Ranks::of(names)?)),
+            WantedDescription::Features(names) => Wanted::Features(Arc::new(Ranks::of(names))),
         };
         let scan = FieldScan::new(readers, chosen, wanted, self.seeds, threads);
         Ok(scan.looking_at(self.units.clone().into()))
@@ -135,13 +135,7 @@ impl Ranks {
         names.into_iter().collect()
     }
 
-    fn of(names: &[String]) -> Result<Ranks> {
-        let mut ranks = FieldNumbers::default();
-        for (rank, name) in names.iter().enumerate() {
-            let rank =
-                u32::try_from(rank).map_err(|_| internal_datafusion_err!("a part of a diff has no such rank"))?;
-            ranks.insert(name.as_bytes().into(), rank);
-        }
-        Ok(Ranks(ranks))
+    fn of(names: &[String]) -> Ranks {
+        Ranks(names.iter().zip(0..).map(|(name, rank)| (name.as_bytes().into(), rank)).collect())
     }
 }

@@ -78,12 +78,6 @@ impl FieldValues {
 #[derive(Debug, Default)]
 pub(crate) struct Ranks(pub(crate) FieldNumbers);
 
-impl Ranks {
-    pub(crate) fn rank(&self, name: Text<'_>) -> Option<u32> {
-        self.0.get(name.raw()).copied()
-    }
-}
-
 /// The features of entities, one after the other by rank, and how many each has.
 pub(crate) struct RowFeatures {
     pub(crate) features: Accounted<Feature>,
@@ -113,8 +107,8 @@ impl RowFeatures {
                 if name.eq_str(SOURCE) {
                     continue;
                 }
-                if let Some(rank) = ranks.rank(name) {
-                    features.push(values::feature(rank, hasher.hash(value)))?;
+                if let Some(rank) = ranks.0.get(name.raw()) {
+                    features.push(values::feature(*rank, hasher.hash(value)))?;
                 }
             }
             features.items_mut()[start..].sort_unstable();

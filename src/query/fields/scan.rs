@@ -86,18 +86,6 @@ impl FieldScan {
         FieldScan { units, is_part: true, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }
     }
 
-    /// The rows of a unit, and what accounts for them.
-    async fn unit(
-        &self,
-        unit: usize,
-        memory: &MemoryReservation,
-    ) -> Result<(Vec<RecordBatch>, MemoryReservation), QueryError> {
-        let batches = self.batches(unit, memory).await?;
-        let held = memory.new_empty();
-        held.try_grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
-        Ok((batches, held))
-    }
-
     async fn batches(&self, unit: usize, memory: &MemoryReservation) -> Result<Vec<RecordBatch>, QueryError> {
         let Some((version, row_group)) = chosen::place(&self.readers, unit) else { return Ok(Vec::new()) };
         let (reader, counts) = (&self.readers[version], self.chosen.of(&self.readers, unit));
@@ -149,7 +137,12 @@ impl ExecutionPlan for FieldScan {
         let (scan, units) = (Arc::new(self.clone()), self.units.clone());
         let jobs = (0..units.len()).map(move |place| {
             let (scan, memory, unit) = (scan.clone(), memory.clone(), units[place]);
-            async move { scan.unit(unit, &memory).await }
+            async move {
+                let batches = scan.batches(unit, &memory).await?;
+                let held = memory.new_empty();
+                held.try_grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
+                Ok((batches, held))
+            }
         });
         let batches = tasks::in_order(jobs, self.threads).map_err(DataFusionError::from);
         let each = |(batches, held): (Vec<RecordBatch>, MemoryReservation)| {

@@ -385,10 +385,6 @@ mod tests {
         (0..rows).map(|_| text(random)).collect()
     }
 
-    fn array(texts: &[Vec<u8>]) -> BinaryArray {
-        BinaryArray::from_iter_values(texts)
-    }
-
     fn holds(text: &[u8], word: &[u8]) -> bool {
         text.windows(word.len()).any(|window| window == word)
     }
@@ -398,7 +394,7 @@ mod tests {
         let random = &mut StdRng::seed_from_u64(1);
         // So many that the finders are fitted to them.
         let texts = texts(random, 16_000);
-        let array = array(&texts);
+        let array = BinaryArray::from_iter_values(&texts);
         for words in [&["ab"][..], &["aa", "b"], &["bbbb", "abab", "aaaaaaa"], &["bab", "bab"]] {
             let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
             for mode in [KeywordsMode::Or, KeywordsMode::And] {
@@ -440,14 +436,16 @@ mod tests {
                 text
             })
             .collect();
+        let search = BinaryArray::from_iter_values(search);
         let mut list = arrow::array::ListBuilder::new(arrow::array::BinaryBuilder::new());
         for row in &listed {
             row.iter().for_each(|text| list.values().append_value(text));
             list.append(true);
         }
-        let shredded_columns: [ArrayRef; 2] = [Arc::new(array(&plain)), Arc::new(list.finish())];
+        let shredded_columns: [ArrayRef; 2] =
+            [Arc::new(BinaryArray::from_iter_values(&plain)), Arc::new(list.finish())];
         for word in [&b"a"[..], b"ab", b"aa", b"bbb"] {
-            let found = contains_besides(&array(&search), &shredded_columns, word);
+            let found = contains_besides(&search, &shredded_columns, word);
             for (row, text) in seen.iter().enumerate() {
                 assert_eq!(found.value(row), holds(text, word), "{word:?} in row {row}");
             }
