@@ -14,7 +14,8 @@ pub struct Pages<'a> {
     ahead: usize,
     current: Option<DocumentPage>,
     fetched: VecDeque<DocumentPage>,
-    used: usize,
+    /// How many pages were taken.
+    pub used: usize,
 }
 
 impl<'a> Pages<'a> {
@@ -26,7 +27,7 @@ impl<'a> Pages<'a> {
     /// Documents of most rows below `end`.
     pub fn contiguous(reader: &'a VersionReader, row_group: usize, end: usize) -> Pages<'a> {
         let ahead = if end == 0 { 0 } else { reader.page_of(row_group, end - 1) + 1 };
-        Pages { reader, row_group, ahead, current: None, fetched: VecDeque::new(), used: 0 }
+        Pages { ahead, ..Pages::scattered(reader, row_group) }
     }
 
     /// Documents of `wanted` rows below `end`: contiguous when they are as many as pages.
@@ -73,10 +74,6 @@ impl<'a> Pages<'a> {
             Some(page) => Ok(page.document(row)),
             None => Err(StorageError::Layout(format!("row {row} has no page"))),
         }
-    }
-
-    pub fn used(&self) -> usize {
-        self.used
     }
 
     async fn page_of(&mut self, row: usize) -> Result<DocumentPage, StorageError> {

@@ -153,7 +153,7 @@ impl<'a> Making<'a> {
     }
 
     fn close(self) {
-        self.spec.metrics.order_pages.add(self.order.map_or(0, |order| order.pages_used()));
-        self.spec.metrics.group_pages.add(self.group.map_or(0, |group| group.pages_used()));
+        self.spec.metrics.order_pages.add(self.order.map_or(0, |order| order.pages.used));
+        self.spec.metrics.group_pages.add(self.group.map_or(0, |group| group.pages.used));
     }
 }

@@ -431,7 +431,7 @@ pub(super) struct GroupKeys<'a> {
     hashes: Option<ArrayRef>,
     /// By path: its column, where it is one and there are no codes.
     columns: Vec<Option<KeyColumn>>,
-    pages: Pages<'a>,
+    pub(super) pages: Pages<'a>,
     scratch: ReshapeScratch,
     canonical: CanonicalForm,
     reached: ReachedValues,
@@ -588,10 +588,6 @@ impl<'a> GroupKeys<'a> {
             key.update(&*part);
         }
         Ok(key.finalize().into())
-    }
-
-    pub(super) fn pages_used(&self) -> usize {
-        self.pages.used()
     }
 }
 

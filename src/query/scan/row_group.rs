@@ -49,7 +49,7 @@ impl ScanSpec {
         metrics().scanned_rows.increment(rows.len() as u64);
         let mut keys = GroupKeys::open(&self.reader, row_group, rows.len(), source).await?;
         let found = keys.keys(&rows).await?;
-        self.metrics.group_pages.add(keys.pages_used());
+        self.metrics.group_pages.add(keys.pages.used);
         Ok(found)
     }
 
@@ -405,7 +405,7 @@ impl ScanSpec {
             }
         }
         self.metrics.verified.add(tested, matching.len());
-        self.metrics.verified_pages.add(pages.used());
+        self.metrics.verified_pages.add(pages.used);
         Ok(RowSelection::List(matching))
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct OrderKeys<'a> {
     spec: &'a OrderSpec,
     first: u64,
     shredded: Option<SortColumn>,
-    pages: Pages<'a>,
+    pub(super) pages: Pages<'a>,
 }
 
 impl<'a> OrderKeys<'a> {
@@ -100,10 +100,6 @@ impl<'a> OrderKeys<'a> {
             keys.shrink_to_fit();
         }
         Ok(Arc::new(keys))
-    }
-
-    pub(crate) fn pages_used(&self) -> usize {
-        self.pages.used()
     }
 }
 
