@@ -224,12 +224,12 @@ impl SortColumn {
             let rank = if kind == ShreddedKind::Number as u8 {
                 doubles.map_or(0, |doubles| number_rank(doubles[row]))
             } else if kind == ShreddedKind::String as u8 {
-                if spec.denull && self.0.text(row) == Some(b"") {
+                let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
+                let text = exact.or_else(|| folded.as_ref().and_then(|folded| folded.get(row))).unwrap_or_default();
+                if spec.denull && text == 0 && self.0.text(row) == Some(b"") {
                     return;
                 }
-                let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
-                let text = exact.or_else(|| folded.as_ref().and_then(|folded| folded.get(row)));
-                2 << 61 | text.unwrap_or_default() >> 3
+                2 << 61 | text >> 3
             } else if kind == ShreddedKind::Boolean as u8 {
                 3 << 61 | u64::from(self.0.is_true(row))
             } else {
