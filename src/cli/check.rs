@@ -1,15 +1,13 @@
 //! `strata check`: verifies that the catalog is intact, and that every recorded file exists and is unchanged.
 
 use clap::Args;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::error::CliError;
-use super::progress::FilesDisplay;
+use super::progress::ProgressDisplay;
 use super::signals::or_interrupted;
-use super::{closing, json_line, print};
+use super::{json_line, print, print_sum};
 use crate::catalog::FileReference;
-use crate::config::Config;
 use crate::service::{App, CheckDepth, Checked, Finding, OnDamage};
 
 /// Verify the catalog and every recorded file
@@ -28,61 +26,32 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The line about a finding, in JSON.
-#[derive(Default, Serialize)]
-struct FindingLine<'a> {
-    finding: &'static str,
-    path: Option<&'a str>,
-    reason: Option<&'a str>,
-    size_bytes: Option<u64>,
-    versions: Vec<VersionLine<'a>>,
-}
-
-/// A version that needs a file.
-#[derive(Serialize)]
-pub(super) struct VersionLine<'a> {
-    dataset_id: u64,
-    name: &'a str,
-    version: u64,
-    alt: bool,
-}
-
-impl<'a> From<&'a FileReference> for VersionLine<'a> {
-    fn from(reference: &'a FileReference) -> Self {
-        VersionLine {
-            dataset_id: reference.dataset.get(),
-            name: &reference.dataset_name,
-            version: reference.version.get(),
-            alt: reference.alt,
-        }
-    }
+/// A version that needs a file, in JSON.
+pub(super) fn version(reference: &FileReference) -> Value {
+    json!({
+        "dataset_id": reference.dataset.get(),
+        "name": reference.dataset_name,
+        "version": reference.version.get(),
+        "alt": reference.alt,
+    })
 }
 
 /// Checks once. If there is damage, the command fails after it has checked everything.
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open_existing(&config).await?;
-    closing(&app, check(&app, &arguments)).await
-}
-
-async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
-    let depth = if arguments.quick { CheckDepth::Footers } else { CheckDepth::Everything };
+pub(super) async fn run(app: &App, Arguments { quick, json }: Arguments) -> Result<(), CliError> {
+    let depth = if quick { CheckDepth::Footers } else { CheckDepth::Everything };
     let mut printed = Ok(());
     let mut tell = |finding: &Finding| {
         if printed.is_ok() {
-            printed = line(finding, arguments.json).and_then(|line| print(&line));
+            printed = line(finding, json).and_then(|line| print(&line));
         }
     };
     let checked = or_interrupted(app.maintenance().check(depth, &mut tell)).await??;
     printed?;
     let Checked { files, bytes, damaged, unnamed } = checked;
-    print(&match arguments.json {
-        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed }))?,
-        false => format!("{files} files checked, {bytes} bytes: {damaged} damaged; {unnamed} unnamed\n"),
-    })?;
-    match damaged {
-        0 => Ok(()),
-        damaged => Err(CliError::Damaged { damaged }),
-    }
+    let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unnamed });
+    let text = format!("{files} files checked, {bytes} bytes: {damaged} damaged; {unnamed} unnamed\n");
+    print_sum(json, &sum, text)?;
+    if damaged == 0 { Ok(()) } else { Err(CliError::Damaged { damaged }) }
 }
 
 /// Runs work on the files of a backup with a bar, until a signal ends it. If it keeps going on damage, it prints a line
@@ -91,9 +60,9 @@ pub(super) async fn with_findings<T>(
     doing: &str,
     keep_going: bool,
     json: bool,
-    work: impl AsyncFnOnce(&FilesDisplay, OnDamage<'_>) -> Result<T, CliError>,
+    work: impl AsyncFnOnce(&ProgressDisplay, OnDamage<'_>) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let display = FilesDisplay::new(doing);
+    let display = ProgressDisplay::for_files(doing);
     let mut printed = Ok(());
     let mut tell = |finding: &Finding| {
         if printed.is_ok() {
@@ -109,36 +78,23 @@ pub(super) async fn with_findings<T>(
 
 fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
     if json {
-        return json_line(&match finding {
-            Finding::Damaged { path, reason, versions } => FindingLine {
-                finding: "damaged",
-                path: Some(path),
-                reason: Some(reason),
-                versions: versions.iter().flatten().map(VersionLine::from).collect(),
-                ..FindingLine::default()
-            },
-            Finding::Store { reason } => {
-                FindingLine { finding: "store", reason: Some(reason), ..FindingLine::default() }
-            }
-            Finding::Catalog { reason } => {
-                FindingLine { finding: "catalog", reason: Some(reason), ..FindingLine::default() }
-            }
-            Finding::Dangling(reference) => FindingLine {
-                finding: "dangling",
-                reason: Some("there is no record of its file"),
-                versions: vec![reference.into()],
-                ..FindingLine::default()
-            },
-            Finding::Unneeded { path, reason } => {
-                FindingLine { finding: "unneeded", path: Some(path), reason: Some(reason), ..FindingLine::default() }
-            }
-            Finding::Unnamed { path, size_bytes } => FindingLine {
-                finding: "unnamed",
-                path: Some(path),
-                size_bytes: Some(*size_bytes),
-                ..FindingLine::default()
-            },
-        });
+        let (kind, path, reason, size_bytes) = match finding {
+            Finding::Damaged { path, reason, .. } => ("damaged", Some(path), Some(reason.as_str()), None),
+            Finding::Store { reason } => ("store", None, Some(reason.as_str()), None),
+            Finding::Catalog { reason } => ("catalog", None, Some(reason.as_str()), None),
+            Finding::Dangling(_) => ("dangling", None, Some("there is no record of its file"), None),
+            Finding::Unneeded { path, reason } => ("unneeded", Some(path), Some(reason.as_str()), None),
+            Finding::Unnamed { path, size_bytes } => ("unnamed", Some(path), None, Some(*size_bytes)),
+        };
+        let versions = match finding {
+            Finding::Damaged { versions, .. } => versions.as_deref().unwrap_or_default(),
+            Finding::Dangling(reference) => std::slice::from_ref(reference),
+            _ => &[],
+        };
+        let versions: Vec<Value> = versions.iter().map(version).collect();
+        return json_line(&json!({
+            "finding": kind, "path": path, "reason": reason, "size_bytes": size_bytes, "versions": versions,
+        }));
     }
     Ok(match finding {
         Finding::Damaged { path, reason, versions } => {
@@ -154,14 +110,6 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
             format!("unnamed {path} ({size_bytes} bytes; a sweep removes it when it is old enough)\n")
         }
     })
-}
-
-/// What the sum of a command says of files besides that are damaged: nothing if there are none.
-pub(super) fn more_damaged(files: u64) -> String {
-    match files {
-        0 => String::new(),
-        files => format!(", {files} more damaged"),
-    }
 }
 
 /// The versions that need a damaged file, for people.

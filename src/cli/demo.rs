@@ -1,10 +1,43 @@
 //! The demo of `strata serve --demo`: loads the embedded datasets and prints URLs to try.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use super::error::CliError;
-use super::{fixtures, print};
+use super::print;
 use crate::service::{App, DEMO_EXAMPLES, DEMO_OWNER, DemoCredentials, DemoDataset, DemoExample};
+
+/// Embeds files of `data-fixtures/` with their paths there.
+macro_rules! embed {
+    ($($path:literal),+ $(,)?) => {
+        &[ $( ($path, include_bytes!(concat!("../../data-fixtures/", $path))) ),+ ]
+    };
+}
+
+/// Every file that the demo reads, embedded so that it works from a copied binary: the manifest, and the sources that
+/// it names.
+const FILES: &[(&str, &[u8])] = embed![
+    "manifest.toml",
+    "world-countries/countries.json",
+    "emoji/emoji.json.zst",
+    "earthquakes/earthquakes.json",
+    "football/matches.jsonl.gz",
+    "airports/airports.csv",
+    "unemployment/unemployment.tsv",
+    "penguins/penguins.json",
+];
+
+/// Writes the files below a directory (some 3 MB).
+fn write_files(directory: &Path) -> std::io::Result<()> {
+    for (path, bytes) in FILES {
+        let path = directory.join(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(path, bytes)?;
+    }
+    Ok(())
+}
 
 /// What is tried of a dataset without examples.
 const ALL: DemoExample = DemoExample { answers: "All of it", query: "" };
@@ -13,7 +46,7 @@ const ALL: DemoExample = DemoExample { answers: "All of it", query: "" };
 pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
     let unpacking = |source| CliError::Io { what: "the demo's files cannot be unpacked", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;
-    fixtures::write_to(directory.path()).map_err(unpacking)?;
+    write_files(directory.path()).map_err(unpacking)?;
     let datasets = app.demo().load(directory.path()).await?;
     let credentials = app.demo().credentials().await?;
     let dashboard = match app.config().server.dashboard {
@@ -52,4 +85,20 @@ fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_are_those_that_the_manifest_names() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        write_files(directory.path()).expect("the files are written");
+        let manifest = std::fs::read_to_string(directory.path().join("manifest.toml")).expect("the manifest");
+        let named = manifest.lines().filter_map(|line| line.strip_prefix("file = "));
+        let named: Vec<&str> = named.map(|quoted| quoted.trim_matches('"')).collect();
+        let embedded: Vec<&str> = FILES.iter().map(|(path, _)| *path).filter(|path| *path != "manifest.toml").collect();
+        assert_eq!(named, embedded);
+    }
 }

@@ -6,11 +6,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ColorChoice};
 use futures::TryStreamExt;
 
+use super::dataset_id;
 use super::diff_text::{Lengths, Palette, Report};
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{closing, dataset_id};
-use crate::config::Config;
 use crate::diff::{ChangeType, DiffPage};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
@@ -84,13 +83,8 @@ fn change_type(name: String) -> Result<ChangeType, &'static str> {
 }
 
 /// Compares two versions. The reader of the output may stop at any time.
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open_existing(&config).await?;
-    closing(&app, Box::pin(compare(&app, &arguments))).await
-}
-
-async fn compare(app: &App, arguments: &Arguments) -> Result<(), CliError> {
-    match or_interrupted(Box::pin(print(app, arguments))).await? {
+pub(super) async fn run(app: &App, arguments: Arguments) -> Result<(), CliError> {
+    match or_interrupted(Box::pin(print(app, &arguments))).await? {
         Err(CliError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
@@ -106,12 +100,12 @@ async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
         offset: arguments.offset,
         limit: arguments.limit.unwrap_or(listed).0,
     };
-    let mut output = Output(BufWriter::new(io::stdout().lock()));
+    let mut output = BufWriter::new(io::stdout().lock());
     match arguments.json {
         true => print_json(&diff, &page, arguments, &mut output).await?,
         false => print_text(&diff, &page, arguments, &mut output).await?,
     }
-    output.flush()
+    output.flush().map_err(unwritable)
 }
 
 /// Prints the answer of `GET /dataset/diff`, and a line break.
@@ -119,36 +113,36 @@ async fn print_json(
     diff: &VersionDiff,
     page: &DiffPage,
     arguments: &Arguments,
-    output: &mut Output<'_>,
+    output: &mut impl Write,
 ) -> Result<(), CliError> {
     let mut parts = diff.stream(page, DiffForm::Result);
     while let Some(part) = parts.try_next().await.map_err(|error| arguments.failed(error))? {
-        output.write(&part)?;
+        write(output, &part)?;
     }
-    output.write(b"\n")
+    write(output, b"\n")
 }
 
 async fn print_text(
     diff: &VersionDiff,
     page: &DiffPage,
     arguments: &Arguments,
-    output: &mut Output<'_>,
+    output: &mut impl Write,
 ) -> Result<(), CliError> {
     let palette = if is_coloured(arguments.color) { Palette::coloured() } else { Palette::default() };
     let lengths = if arguments.full { Lengths::WHOLE } else { Lengths::CUT };
     let report = Report { palette, lengths };
-    output.write(report.heading(diff).as_bytes())?;
+    write(output, report.heading(diff).as_bytes())?;
     let mut lines = Vec::new();
     let mut parts = diff.stream(page, DiffForm::Lines);
     while let Some(part) = parts.try_next().await.map_err(|error| arguments.failed(error))? {
         lines.extend_from_slice(&part);
         let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         for line in lines[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            output.write(report.record(line).as_bytes())?;
+            write(output, report.record(line).as_bytes())?;
         }
         lines.drain(..whole);
     }
-    output.write(report.rest(diff, page).as_bytes())
+    write(output, report.rest(diff, page).as_bytes())
 }
 
 fn is_coloured(choice: ColorChoice) -> bool {
@@ -163,17 +157,8 @@ fn is_coloured(choice: ColorChoice) -> bool {
     }
 }
 
-/// Standard output, written in blocks.
-struct Output<'a>(BufWriter<io::StdoutLock<'a>>);
-
-impl Output<'_> {
-    fn write(&mut self, bytes: &[u8]) -> Result<(), CliError> {
-        self.0.write_all(bytes).map_err(unwritable)
-    }
-
-    fn flush(&mut self) -> Result<(), CliError> {
-        self.0.flush().map_err(unwritable)
-    }
+fn write(output: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
+    output.write_all(bytes).map_err(unwritable)
 }
 
 fn unwritable(source: io::Error) -> CliError {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
 
-use crate::diff::DiffPage;
+use crate::diff::{ChangeType, DiffPage};
 use crate::document::{self, Cursor, Text};
 use crate::model::text::with_invisible;
 use crate::service::{DiffSummary, VersionDiff};
@@ -50,30 +50,20 @@ impl Palette {
         }
     }
 
-    fn of(&self, change: Change) -> Style {
+    fn of(&self, change: ChangeType) -> Style {
         match change {
-            Change::Added => self.added,
-            Change::Subtracted => self.subtracted,
-            Change::Modified => self.modified,
+            ChangeType::Added => self.added,
+            ChangeType::Subtracted => self.subtracted,
+            ChangeType::Modified => self.modified,
         }
     }
 }
 
-/// The change of an entity, or of a field.
-#[derive(Clone, Copy)]
-enum Change {
-    Added,
-    Subtracted,
-    Modified,
-}
-
-impl Change {
-    fn sign(self) -> char {
-        match self {
-            Change::Added => '+',
-            Change::Subtracted => '-',
-            Change::Modified => '~',
-        }
+fn sign(change: ChangeType) -> char {
+    match change {
+        ChangeType::Added => '+',
+        ChangeType::Subtracted => '-',
+        ChangeType::Modified => '~',
     }
 }
 
@@ -115,22 +105,22 @@ impl Report {
         let member = |name| document::member(record, name).unwrap_or_default();
         let (v1, v2) = (member("v1"), member("v2"));
         let change = match (v1, v2) {
-            (b"null", _) => Change::Added,
-            (_, b"null") => Change::Subtracted,
-            _ => Change::Modified,
+            (b"null", _) => ChangeType::Added,
+            (_, b"null") => ChangeType::Subtracted,
+            _ => ChangeType::Modified,
         };
         let style = self.palette.of(change);
         let (id, source) = (string(member("id")), string(member("source")));
-        let mut text = format!("\n{} {}", Painted(style, change.sign()), Painted(style, id));
+        let mut text = format!("\n{} {}", Painted(style, sign(change)), Painted(style, id));
         if !source.is_empty() {
             // Writing to a string does not fail.
             let _ = write!(text, "  {}", Painted(self.palette.source, cut(&source, self.lengths.entity)));
         }
         text.push('\n');
         match change {
-            Change::Added => self.entity(v2, Style::new(), &mut text),
-            Change::Subtracted => self.entity(v1, Style::new(), &mut text),
-            Change::Modified => {
+            ChangeType::Added => self.entity(v2, Style::new(), &mut text),
+            ChangeType::Subtracted => self.entity(v1, Style::new(), &mut text),
+            ChangeType::Modified => {
                 // The line must identify the record.
                 if member("source") == b"\"\"" {
                     self.entity(v2, self.palette.faint, &mut text);
@@ -163,19 +153,19 @@ impl Report {
             let (change, values) = match (ones.contains(name.raw()), others.contains(name.raw())) {
                 (true, false) => {
                     let value = cut(&value("v1"), self.lengths.value);
-                    (Change::Subtracted, Painted(self.palette.subtracted, value).to_string())
+                    (ChangeType::Subtracted, Painted(self.palette.subtracted, value).to_string())
                 }
                 (false, _) => {
                     let value = cut(&value("v2"), self.lengths.value);
-                    (Change::Added, Painted(self.palette.added, value).to_string())
+                    (ChangeType::Added, Painted(self.palette.added, value).to_string())
                 }
                 (true, true) => {
                     let (old, new) = cut_both(&value("v1"), &value("v2"), self.lengths.value);
                     let (old, new) = (Painted(self.palette.subtracted, old), Painted(self.palette.added, new));
-                    (Change::Modified, format!("{old} → {new}"))
+                    (ChangeType::Modified, format!("{old} → {new}"))
                 }
             };
-            let _ = writeln!(text, "    {} {shown_name}: {values}", Painted(self.palette.of(change), change.sign()));
+            let _ = writeln!(text, "    {} {shown_name}: {values}", Painted(self.palette.of(change), sign(change)));
         }
     }
 

@@ -26,14 +26,10 @@ pub(super) enum CliError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Account(#[from] AccountError),
-    #[error("the token cannot be made")]
-    Token(#[source] ManageError),
-    #[error("the tokens cannot be listed")]
-    Tokens(#[source] ManageError),
+    #[error("{what}")]
+    Token { what: &'static str, source: ManageError },
     #[error("{email} has no token {name}; `strata user tokens {email}` lists them")]
     NoToken { email: String, name: String },
-    #[error("the token cannot be revoked")]
-    Revoke(#[source] ManageError),
     #[error("the datasets cannot be listed")]
     List(#[from] ManageError),
     #[error("the nodes cannot be listed")]
@@ -75,14 +71,10 @@ pub(super) enum CliError {
     Check(#[from] CheckError),
     #[error("the check found damage: {}", counted(*damaged, "file, version or place", "files, versions or places", " of the catalog"))]
     Damaged { damaged: u64 },
-    #[error("the scrub found damage: {}", counted(*files, "file", "files", ""))]
-    DamagedFiles { files: u64 },
+    #[error("{what}: {}", counted(*files, "file", "files", ""))]
+    DamagedFiles { what: &'static str, files: u64 },
     #[error("no backup was made")]
     Backup(#[from] BackupError),
-    #[error("the backup was made, with damage: {}", counted(*files, "file", "files", ""))]
-    BackedUpDamage { files: u64 },
-    #[error("the backup was restored, with damage: {}", counted(*files, "file", "files", ""))]
-    RestoredDamage { files: u64 },
     #[error("nothing was restored")]
     Restore(#[from] RestoreError),
     #[error("the manual pages cannot be written to {}", directory.display())]

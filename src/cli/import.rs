@@ -114,7 +114,7 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
             }
             _ = redraw.tick(), if display.is_some() => {
                 if let Some(display) = &display {
-                    display.show(&progress);
+                    display.show_import(&progress);
                 }
             }
         }

@@ -1,15 +1,14 @@
 //! `strata list`: lists the datasets of all users.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use super::closing;
 use super::error::CliError;
-use super::table::{Align, PAGE, Table, visible};
-use crate::config::Config;
+use super::table::{Align, Column, PAGE, Table, or_dash, visible};
 use crate::model::dataset::Dataset;
 use crate::model::ids::UserId;
 use crate::service::App;
@@ -40,28 +39,29 @@ struct Line {
     frozen: bool,
 }
 
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open_records(&config).await?;
-    closing(&app, list(&app, &arguments)).await
+const COLUMNS: &[Column<Line>] = &[
+    ("ID", Align::Right, |line| line.dataset_id.to_string()),
+    ("SLUG", Align::Left, |line| line.name_slug.clone()),
+    ("OWNER", Align::Left, |line| or_dash(line.owner.clone())),
+    ("VERSIONS", Align::Right, |line| line.versions.to_string()),
+    ("ACTIVE", Align::Left, |line| or_dash(line.active_version.map(|number| format!("v{number}")))),
+    ("SIZE", Align::Right, |line| or_dash(line.file_size_bytes.map(|bytes| HumanBytes(bytes).to_string()))),
+    ("PINNED", Align::Left, |line| yes_or_no(line.pinned)),
+    ("PRIVATE", Align::Left, |line| yes_or_no(line.private)),
+    ("FROZEN", Align::Left, |line| yes_or_no(line.frozen)),
+    ("NAME", Align::Left, |line| visible(&line.name)),
+];
+
+fn yes_or_no(holds: bool) -> String {
+    if holds { "yes" } else { "no" }.to_owned()
 }
 
-async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
-    let mut table = Table::new([
-        ("ID", Align::Right),
-        ("SLUG", Align::Left),
-        ("OWNER", Align::Left),
-        ("VERSIONS", Align::Right),
-        ("ACTIVE", Align::Left),
-        ("SIZE", Align::Right),
-        ("PINNED", Align::Left),
-        ("PRIVATE", Align::Left),
-        ("FROZEN", Align::Left),
-        ("NAME", Align::Left),
-    ]);
+pub(super) async fn run(app: &App, arguments: Arguments) -> Result<(), CliError> {
+    let mut table = Table::new(COLUMNS);
     let mut after = None;
     loop {
         let datasets = app.datasets().all(after, PAGE).await?;
-        table.print(lines(app, &datasets).await?, arguments.json, cells)?;
+        table.print(&lines(app, &datasets).await?, arguments.json)?;
         let Some(last) = datasets.last() else { return Ok(()) };
         after = Some(last.id);
     }
@@ -72,19 +72,15 @@ async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
     let mut owners: HashMap<UserId, Option<String>> = HashMap::new();
     let mut lines = Vec::with_capacity(datasets.len());
     for dataset in datasets {
-        let owner = match owners.get(&dataset.owner) {
-            Some(owner) => owner.clone(),
-            None => {
-                let owner = app.accounts().user(dataset.owner).await?.map(|user| user.email);
-                owners.insert(dataset.owner, owner.clone());
-                owner
-            }
+        let owner = match owners.entry(dataset.owner) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(app.accounts().user(dataset.owner).await?.map(|user| user.email)),
         };
         lines.push(Line {
             dataset_id: dataset.id.get(),
             name_slug: dataset.name.slug().to_owned(),
             name: dataset.name.to_string(),
-            owner,
+            owner: owner.clone(),
             // Numbers of versions are consecutive, from 1.
             versions: dataset.latest_version.map_or(0, |number| number.get()),
             active_version: dataset.active_version().map(|number| number.get()),
@@ -95,20 +91,4 @@ async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
         });
     }
     Ok(lines)
-}
-
-fn cells(line: Line) -> [String; 10] {
-    let yes = |holds: bool| if holds { "yes" } else { "no" }.to_owned();
-    [
-        line.dataset_id.to_string(),
-        line.name_slug,
-        line.owner.unwrap_or_else(|| "-".to_owned()),
-        line.versions.to_string(),
-        line.active_version.map_or_else(|| "-".to_owned(), |number| format!("v{number}")),
-        line.file_size_bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string()),
-        yes(line.pinned),
-        yes(line.private),
-        yes(line.frozen),
-        visible(&line.name),
-    ]
 }

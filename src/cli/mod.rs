@@ -5,7 +5,6 @@
 
 mod backup;
 mod check;
-mod completions;
 mod demo;
 mod diff;
 mod diff_text;
@@ -13,14 +12,12 @@ mod duration;
 mod error;
 mod explain;
 mod file_owner;
-mod fixtures;
+mod generated;
 mod import;
 mod list;
 mod logging;
-mod manual;
 mod nodes;
 mod progress;
-mod restore;
 mod scrub;
 mod serve;
 mod signals;
@@ -41,7 +38,7 @@ use crate::config::{Config, ConfigFile, ConfigSources};
 use crate::model::causes::Causes;
 use crate::model::ids::DatasetId;
 use crate::model::similar;
-use crate::service::App;
+use crate::service::{App, OpenError};
 use error::CliError;
 
 /// Serves versioned datasets of JSON entities.
@@ -77,10 +74,10 @@ enum Command {
     Sweep(sweep::Arguments),
     Check(check::Arguments),
     Scrub(scrub::Arguments),
-    Backup(backup::Arguments),
-    Restore(restore::Arguments),
-    Completions(completions::Arguments),
-    Manual(manual::Arguments),
+    Backup(backup::BackupArguments),
+    Restore(backup::RestoreArguments),
+    Completions(generated::CompletionsArguments),
+    Manual(generated::ManualArguments),
 }
 
 impl CommandLine {
@@ -135,8 +132,8 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
             ("server.background", "--no-background", arguments.no_background.then(|| false.to_string())),
         ],
         // These commands need no configuration.
-        Command::Completions(arguments) => return completions::run(arguments),
-        Command::Manual(arguments) => return manual::run(arguments),
+        Command::Completions(arguments) => return generated::print_completions(arguments),
+        Command::Manual(arguments) => return generated::write_manual(arguments),
         _ => Vec::new(),
     };
     let config = Config::load(&sources(shared, flags))?;
@@ -147,16 +144,16 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     match command {
         Command::Serve(arguments) => block_on(serve::run(arguments, config)),
         Command::User(arguments) => block_on(arguments.run(config)),
-        Command::List(arguments) => block_on(list::run(arguments, config)),
-        Command::Nodes(arguments) => block_on(nodes::run(arguments, config)),
+        Command::List(arguments) => run_with(App::open_records(&config), list::run, arguments),
+        Command::Nodes(arguments) => run_with(App::open_records(&config), nodes::run, arguments),
         Command::Import(arguments) => block_on(import::run(arguments, config)),
         Command::Explain(arguments) => block_on(explain::run(arguments, config)),
-        Command::Diff(arguments) => block_on(diff::run(arguments, config)),
+        Command::Diff(arguments) => run_with(App::open_existing(&config), diff::run, arguments),
         Command::Sweep(arguments) => block_on(sweep::run(arguments, config)),
-        Command::Check(arguments) => block_on(check::run(arguments, config)),
-        Command::Scrub(arguments) => block_on(scrub::run(arguments, config)),
-        Command::Backup(arguments) => block_on(backup::run(arguments, config)),
-        Command::Restore(arguments) => block_on(restore::run(arguments, config)),
+        Command::Check(arguments) => run_with(App::open_existing(&config), check::run, arguments),
+        Command::Scrub(arguments) => run_with(App::open_existing(&config), scrub::run, arguments),
+        Command::Backup(arguments) => run_with(App::open_existing(&config), backup::back_up, arguments),
+        Command::Restore(arguments) => block_on(backup::restore(arguments, config)),
         Command::Completions(_) | Command::Manual(_) => Ok(()),
     }
 }
@@ -192,6 +189,18 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
     outcome
 }
 
+/// Opens the service and runs a command with it.
+fn run_with<A>(
+    opening: impl Future<Output = Result<App, OpenError>>,
+    command: impl AsyncFnOnce(&App, A) -> Result<(), CliError>,
+    arguments: A,
+) -> Result<(), CliError> {
+    block_on(async {
+        let app = opening.await?;
+        closing(&app, Box::pin(command(&app, arguments))).await
+    })
+}
+
 /// Works with what is open, and then closes its catalog, whatever came of the work: an SQLite file is whole then, and
 /// may be copied or replaced.
 async fn closing(app: &App, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
@@ -214,6 +223,11 @@ fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::Io { what: "the result cannot be printed", source: error.into() })?;
     Ok(text + "\n")
+}
+
+/// Prints what a command has done in all: as one line of JSON, or as a text.
+fn print_sum(json: bool, sum: &serde_json::Value, text: String) -> Result<(), CliError> {
+    print(&if json { json_line(sum)? } else { text })
 }
 
 /// Writes to standard output at once.

@@ -4,10 +4,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::table::{Align, Table};
-use super::{closing, print};
+use super::print;
+use super::table::{Align, Column, Table, or_dash};
 use crate::cluster::nodes::NodeState;
-use crate::config::Config;
 use crate::service::App;
 
 /// List the servers of the service
@@ -33,25 +32,21 @@ struct Line {
     started_at: String,
 }
 
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open_records(&config).await?;
-    closing(&app, list(&app, &arguments)).await
-}
+const COLUMNS: &[Column<Line>] = &[
+    ("NODE", Align::Left, |line| line.node.clone()),
+    ("STATE", Align::Left, |line| line.state.to_owned()),
+    ("SEEN", Align::Right, |line| format!("{} s ago", line.seen_s_ago)),
+    ("VERSION", Align::Left, |line| line.version.clone()),
+    ("ROLES", Align::Left, |line| line.roles.join(",")),
+    ("ADDRESS", Align::Left, |line| or_dash(line.internal_address.clone())),
+];
 
-async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
+pub(super) async fn run(app: &App, Arguments { json }: Arguments) -> Result<(), CliError> {
     let lines: Vec<Line> = app.nodes().all().await.map_err(CliError::Nodes)?.into_iter().map(line).collect();
-    if lines.is_empty() && !arguments.json {
+    if lines.is_empty() && !json {
         return print("no server has registered: servers do with PostgreSQL, or with a section [cluster]\n");
     }
-    let mut table = Table::new([
-        ("NODE", Align::Left),
-        ("STATE", Align::Left),
-        ("SEEN", Align::Right),
-        ("VERSION", Align::Left),
-        ("ROLES", Align::Left),
-        ("ADDRESS", Align::Left),
-    ]);
-    table.print(lines, arguments.json, cells)
+    Table::new(COLUMNS).print(&lines, json)
 }
 
 fn line(NodeState { node, silent, is_lost }: NodeState) -> Line {
@@ -64,15 +59,4 @@ fn line(NodeState { node, silent, is_lost }: NodeState) -> Line {
         roles: node.registration.roles.split(',').map(str::to_owned).collect(),
         internal_address: node.registration.internal_address,
     }
-}
-
-fn cells(line: Line) -> [String; 6] {
-    [
-        line.node,
-        line.state.to_owned(),
-        format!("{} s ago", line.seen_s_ago),
-        line.version,
-        line.roles.join(","),
-        line.internal_address.unwrap_or_else(|| "-".to_owned()),
-    ]
 }

@@ -3,11 +3,11 @@
 use clap::Args;
 use serde_json::json;
 
-use super::check::{VersionLine, needed_by};
+use super::check::{needed_by, version};
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{closing, json_line, print};
-use crate::config::{self, Config};
+use super::{json_line, print, print_sum};
+use crate::config;
 use crate::service::{App, DamagedFile, Scrubbed};
 
 /// Read every version file at a bounded rate, and list files to restore
@@ -26,36 +26,27 @@ pub(super) struct Arguments {
 }
 
 /// Scrubs once. If there is damage, the command fails after it has read everything.
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open_existing(&config).await?;
-    closing(&app, scrub(&app, &arguments, &config)).await
-}
-
-async fn scrub(app: &App, arguments: &Arguments, config: &Config) -> Result<(), CliError> {
-    let bytes_per_s = arguments.bytes_per_s.unwrap_or(config.scrub.bytes_per_s);
+pub(super) async fn run(app: &App, Arguments { bytes_per_s, json }: Arguments) -> Result<(), CliError> {
+    let bytes_per_s = bytes_per_s.unwrap_or(app.config().scrub.bytes_per_s);
     let mut printed = Ok(());
     let mut tell = |file: &DamagedFile| {
         if printed.is_ok() {
-            printed = line(file, arguments.json).and_then(|line| print(&line));
+            printed = line(file, json).and_then(|line| print(&line));
         }
     };
     let scrubbed = or_interrupted(app.maintenance().scrub(bytes_per_s, &mut tell)).await??;
     printed?;
     let Scrubbed { files, bytes, damaged } = scrubbed;
-    print(&match arguments.json {
-        true => json_line(&json!({ "files": files, "bytes": bytes, "damaged": damaged }))?,
-        false => format!("{files} files read, {bytes} bytes: {damaged} damaged\n"),
-    })?;
-    match damaged {
-        0 => Ok(()),
-        files => Err(CliError::DamagedFiles { files }),
-    }
+    let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged });
+    print_sum(json, &sum, format!("{files} files read, {bytes} bytes: {damaged} damaged\n"))?;
+    let what = "the scrub found damage";
+    if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }
 
 fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
     let DamagedFile { path, reason, versions, intact_copy } = file;
     if json {
-        let versions: Vec<_> = versions.iter().flatten().map(VersionLine::from).collect();
+        let versions: Vec<_> = versions.iter().flatten().map(version).collect();
         return json_line(&json!({ "path": path, "reason": reason, "versions": versions, "intact_copy": intact_copy }));
     }
     let needed = needed_by(versions.as_deref());

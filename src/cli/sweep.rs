@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::error::CliError;
 use super::signals::or_interrupted;
-use super::{closing, duration, json_line, print};
+use super::{closing, duration, json_line, print, print_sum};
 use crate::config::Config;
 use crate::service::{App, Swept, SweptFile};
 
@@ -63,16 +63,9 @@ async fn sweep(app: &App, older_than: Duration, arguments: &Arguments) -> Result
     printed?;
     let Swept { removed, removed_bytes, failed, held } = swept;
     let rest = if held { "; a backup or a check holds the files: sweep again when it is over" } else { "" };
-    print(&match json {
-        true => {
-            json_line(&json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held }))?
-        }
-        false => format!("{removed} files removed, {removed_bytes} bytes{rest}\n"),
-    })?;
-    match failed {
-        0 => Ok(()),
-        files => Err(CliError::SweepFailed { files }),
-    }
+    let sum = json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held });
+    print_sum(json, &sum, format!("{removed} files removed, {removed_bytes} bytes{rest}\n"))?;
+    if failed == 0 { Ok(()) } else { Err(CliError::SweepFailed { files: failed }) }
 }
 
 fn line(file: &SweptFile, json: bool) -> Result<String, CliError> {

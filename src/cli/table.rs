@@ -17,46 +17,46 @@ pub(super) enum Align {
     Right,
 }
 
+/// A column: its name, its side, and its cell of a row.
+pub(super) type Column<R> = (&'static str, Align, fn(&R) -> String);
+
 /// A table whose columns are as wide as the widest cell so far. Widths are columns of a terminal, of which a character
 /// of Chinese, Japanese or Korean takes two.
-pub(super) struct Table<const N: usize> {
-    columns: [(&'static str, Align); N],
-    widths: [usize; N],
+pub(super) struct Table<R: 'static> {
+    columns: &'static [Column<R>],
+    widths: Vec<usize>,
     headed: bool,
 }
 
-impl<const N: usize> Table<N> {
-    pub(super) fn new(columns: [(&'static str, Align); N]) -> Self {
-        Table { columns, widths: columns.map(|(name, _)| name.len()), headed: false }
+impl<R: Serialize> Table<R> {
+    pub(super) fn new(columns: &'static [Column<R>]) -> Self {
+        Table { columns, widths: columns.iter().map(|(name, ..)| name.len()).collect(), headed: false }
     }
 
     /// Prints the next rows, or a line of JSON for each.
-    pub(super) fn print<L: Serialize>(
-        &mut self,
-        lines: Vec<L>,
-        json: bool,
-        cells: impl Fn(L) -> [String; N],
-    ) -> Result<(), CliError> {
+    pub(super) fn print(&mut self, rows: &[R], json: bool) -> Result<(), CliError> {
         print(&match json {
-            true => lines.iter().map(json_line).collect::<Result<String, CliError>>()?,
-            false => self.page(lines.into_iter().map(cells).collect()),
+            true => rows.iter().map(json_line).collect::<Result<String, CliError>>()?,
+            false => self.page(rows),
         })
     }
 
     /// The lines of the next rows, the first ones below the names of the columns.
-    fn page(&mut self, rows: Vec<[String; N]>) -> String {
-        for row in &rows {
-            for (width, cell) in self.widths.iter_mut().zip(row) {
+    fn page(&mut self, rows: &[R]) -> String {
+        let header = (!self.headed).then(|| self.columns.iter().map(|(name, ..)| (*name).to_owned()).collect());
+        let cells = rows.iter().map(|row| self.columns.iter().map(|(.., cell)| cell(row)).collect());
+        let lines: Vec<Vec<String>> = header.into_iter().chain(cells).collect();
+        self.headed = true;
+        for line in &lines {
+            for (width, cell) in self.widths.iter_mut().zip(line) {
                 *width = (*width).max(cell.width());
             }
         }
-        let header = (!self.headed).then(|| self.columns.map(|(name, _)| name.to_owned()));
-        self.headed = true;
-        header.iter().chain(&rows).map(|row| self.line(row)).collect()
+        lines.iter().map(|line| self.line(line)).collect()
     }
 
-    fn line(&self, row: &[String; N]) -> String {
-        let cells = row.iter().zip(&self.columns).zip(self.widths).map(|((cell, (_, align)), width)| {
+    fn line(&self, row: &[String]) -> String {
+        let cells = row.iter().zip(self.columns).zip(&self.widths).map(|((cell, (_, align, _)), width)| {
             let padding = " ".repeat(width.saturating_sub(cell.width()));
             match align {
                 Align::Left => format!("{cell}{padding}"),
@@ -66,6 +66,10 @@ impl<const N: usize> Table<N> {
         let line = cells.collect::<Vec<_>>().join("  ");
         format!("{}\n", line.trim_end())
     }
+}
+
+pub(super) fn or_dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_owned())
 }
 
 /// A text of a user, which may hold what moves the cursor.
@@ -83,19 +87,23 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_below_their_names() {
-        let mut table = Table::new([("ID", Align::Right), ("SLUG", Align::Left), ("FROZEN", Align::Left)]);
-        let row = |id: &str, slug: &str| [id.to_owned(), slug.to_owned(), "no".to_owned()];
-        let page = table.page(vec![row("1", "straße"), row("1234", "b")]);
+        const COLUMNS: &[Column<[&str; 2]>] = &[
+            ("ID", Align::Right, |row| row[0].to_owned()),
+            ("SLUG", Align::Left, |row| row[1].to_owned()),
+            ("FROZEN", Align::Left, |_| "no".to_owned()),
+        ];
+        let mut table = Table::new(COLUMNS);
+        let page = table.page(&[["1", "straße"], ["1234", "b"]]);
         assert_eq!(page, "  ID  SLUG    FROZEN\n   1  straße  no\n1234  b       no\n");
-        assert_eq!(table.page(vec![row("5", "c")]), "   5  c       no\n");
-        assert_eq!(table.page(Vec::new()), "");
+        assert_eq!(table.page(&[["5", "c"]]), "   5  c       no\n");
+        assert_eq!(table.page(&[]), "");
     }
 
     #[test]
     fn wide_characters_take_two_columns() {
-        let mut table = Table::new([("E-MAIL", Align::Left), ("PLAN", Align::Right)]);
-        let row = |email: &str| [email.to_owned(), "pro".to_owned()];
-        let page = table.page(vec![row("利用者@example.test"), row("사용자@x"), row("ａ@x"), row("e\u{301}@x")]);
+        const COLUMNS: &[Column<&str>] =
+            &[("E-MAIL", Align::Left, |email| (*email).to_owned()), ("PLAN", Align::Right, |_| "pro".to_owned())];
+        let page = Table::new(COLUMNS).page(&["利用者@example.test", "사용자@x", "ａ@x", "e\u{301}@x"]);
         let expected = "E-MAIL               PLAN\n利用者@example.test   pro\n사용자@x              pro\n\
                         ａ@x                  pro\ne\u{301}@x                   pro\n";
         assert_eq!(page, expected);

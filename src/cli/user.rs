@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::error::CliError;
-use super::table::{Align, PAGE, Table, visible};
+use super::table::{Align, Column, PAGE, Table, visible};
 use super::{closing, duration, print};
 use crate::catalog::ApiToken;
 use crate::config::Config;
@@ -110,6 +110,12 @@ struct UserLine {
     created_at: String,
 }
 
+const USER_COLUMNS: &[Column<UserLine>] = &[
+    ("EMAIL", Align::Left, |line| line.email.clone()),
+    ("PLAN", Align::Left, |line| line.plan.to_owned()),
+    ("CREATED", Align::Left, |line| line.created_at.clone()),
+];
+
 #[derive(Serialize)]
 struct TokenLine {
     name: String,
@@ -118,6 +124,14 @@ struct TokenLine {
     last_used_at: Option<String>,
     expires_at: Option<String>,
 }
+
+const TOKEN_COLUMNS: &[Column<TokenLine>] = &[
+    ("NAME", Align::Left, |line| visible(&line.name)),
+    ("SCOPE", Align::Left, |line| line.scope.to_owned()),
+    ("CREATED", Align::Left, |line| line.created_at.clone()),
+    ("LAST USED", Align::Left, |line| line.last_used_at.clone().unwrap_or_else(|| "never".to_owned())),
+    ("EXPIRES", Align::Left, |line| line.expires_at.clone().unwrap_or_else(|| "never".to_owned())),
+];
 
 fn plans() -> impl TypedValueParser<Value = Plan> {
     PossibleValuesParser::new(Plan::ALL.map(Plan::name)).try_map(|name| name.parse::<Plan>())
@@ -170,8 +184,8 @@ async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), Cl
         UserCommand::Token { email, name, scope, expires_in } => {
             let user = accounts.user_by_email(&email).await?;
             let expires_in_s = expires_in.map(|span| span.as_secs());
-            let (token, grant) =
-                accounts.create_token(&user, &name, scope, expires_in_s).await.map_err(CliError::Token)?;
+            let created = accounts.create_token(&user, &name, scope, expires_in_s).await;
+            let (token, grant) = created.map_err(token_error("the token cannot be made"))?;
             let expires = match grant.expires_at {
                 Some(time) => format!("expires at {}", to_the_second(time)),
                 None => "does not expire".to_owned(),
@@ -188,7 +202,7 @@ async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), Cl
             match accounts.delete_token(&user, &name).await {
                 Ok(()) => print(&format!("revoked the token {name} of {email}\n")),
                 Err(ManageError::TokenNotFound) => Err(CliError::NoToken { email, name }),
-                Err(error) => Err(CliError::Revoke(error)),
+                Err(error) => Err(token_error("the token cannot be revoked")(error)),
             }
         }
         UserCommand::Remove { email } => {
@@ -205,7 +219,7 @@ fn to_the_second(time: DateTime<Utc>) -> String {
 
 /// Prints all users in the order in which they were added.
 async fn list(app: &App, json: bool) -> Result<(), CliError> {
-    let mut table = Table::new(["EMAIL", "PLAN", "CREATED"].map(|column| (column, Align::Left)));
+    let mut table = Table::new(USER_COLUMNS);
     let mut after = None;
     loop {
         let users = app.accounts().users(after, PAGE).await?;
@@ -215,8 +229,7 @@ async fn list(app: &App, json: bool) -> Result<(), CliError> {
             plan: plan.name(),
             created_at: to_the_second(created_at),
         };
-        let cells = |line: UserLine| [line.email, line.plan.to_owned(), line.created_at];
-        table.print(users.into_iter().map(line).collect(), json, cells)?;
+        table.print(&users.into_iter().map(line).collect::<Vec<_>>(), json)?;
         if last.is_none() {
             return Ok(());
         }
@@ -227,7 +240,7 @@ async fn list(app: &App, json: bool) -> Result<(), CliError> {
 /// Prints the tokens of a user by name, at most [`limits::TOKENS`](crate::model::limits::TOKENS).
 async fn list_tokens(app: &App, email: &str, json: bool) -> Result<(), CliError> {
     let user = app.accounts().user_by_email(email).await?;
-    let tokens = app.accounts().tokens(&user).await.map_err(CliError::Tokens)?;
+    let tokens = app.accounts().tokens(&user).await.map_err(token_error("the tokens cannot be listed"))?;
     let line = |token: ApiToken| TokenLine {
         name: token.name,
         scope: token.grant.scope.name(),
@@ -235,14 +248,11 @@ async fn list_tokens(app: &App, email: &str, json: bool) -> Result<(), CliError>
         last_used_at: token.last_used_at.map(to_the_second),
         expires_at: token.grant.expires_at.map(to_the_second),
     };
-    let never = || "never".to_owned();
-    let cells = |line: TokenLine| {
-        let (used, expires) = (line.last_used_at.unwrap_or_else(never), line.expires_at.unwrap_or_else(never));
-        [visible(&line.name), line.scope.to_owned(), line.created_at, used, expires]
-    };
-    let columns = ["NAME", "SCOPE", "CREATED", "LAST USED", "EXPIRES"];
-    let mut table = Table::new(columns.map(|column| (column, Align::Left)));
-    table.print(tokens.into_iter().map(line).collect(), json, cells)
+    Table::new(TOKEN_COLUMNS).print(&tokens.into_iter().map(line).collect::<Vec<_>>(), json)
+}
+
+fn token_error(what: &'static str) -> impl FnOnce(ManageError) -> CliError {
+    move |source| CliError::Token { what, source }
 }
 
 fn ask_password() -> Result<String, CliError> {

@@ -1,23 +1,41 @@
-//! `strata manual`: the manual pages.
+//! What is generated from the definition of the command line. `strata completions`: the script with which a shell completes
+//! command lines. `strata manual`: the manual pages.
 
 use std::path::PathBuf;
 
 use clap::{Arg, Args, Command, CommandFactory};
+use clap_complete::Shell;
 
-use super::CommandLine;
 use super::error::CliError;
+use super::{CommandLine, print};
+
+/// Print the completions of command lines for a shell
+///
+/// For example: strata completions bash > /etc/bash_completion.d/strata
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArguments {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+pub(super) fn print_completions(arguments: &CompletionsArguments) -> Result<(), CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut CommandLine::command(), "strata", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
 
 /// Write the manual pages, one for each command
 ///
 /// For example: strata manual /usr/local/share/man/man1
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ManualArguments {
     /// A directory, made if it is missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
+pub(super) fn write_manual(arguments: &ManualArguments) -> Result<(), CliError> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
         .and_then(|()| {
