@@ -127,12 +127,7 @@ const BRACKETS: usize = 2;
 
 /// All of a body, if a page reads as much.
 async fn collected(body: AnswerBody) -> Result<Option<Vec<u8>>, HttpError> {
-    let mut parts = match body {
-        AnswerBody::Whole(bytes) => return Ok((bytes.len() <= PAGE_BYTES + BRACKETS).then(|| bytes.to_vec())),
-        AnswerBody::Stream(parts) => parts,
-        AnswerBody::Export(export) => export.whole(),
-    };
-    let mut collected = Vec::new();
+    let (mut collected, mut parts) = (Vec::new(), body.into_stream());
     while let Some(part) = parts.try_next().await? {
         if collected.len() + part.len() > PAGE_BYTES + BRACKETS {
             return Ok(None);

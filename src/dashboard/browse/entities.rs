@@ -12,15 +12,7 @@ pub(in crate::dashboard) struct Entities {
 impl Entities {
     /// The first entities of a body: those that end within so many bytes.
     pub(in crate::dashboard) async fn take(body: AnswerBody, most_bytes: usize) -> Result<Entities, HttpError> {
-        let mut lines = Vec::new();
-        let mut parts = match body {
-            AnswerBody::Whole(bytes) => {
-                lines.extend_from_slice(&bytes[..bytes.len().min(most_bytes)]);
-                return Ok(Entities::whole(lines));
-            }
-            AnswerBody::Stream(parts) => parts,
-            AnswerBody::Export(export) => export.whole(),
-        };
+        let (mut lines, mut parts) = (Vec::new(), body.into_stream());
         while let Some(part) = parts.try_next().await? {
             let room = most_bytes - lines.len();
             lines.extend_from_slice(&part[..part.len().min(room)]);
@@ -28,13 +20,9 @@ impl Entities {
                 break;
             }
         }
-        Ok(Entities::whole(lines))
-    }
-
-    /// Without what has no end.
-    fn whole(mut lines: Vec<u8>) -> Entities {
+        // Without what has no end.
         lines.truncate(memchr::memrchr(b'\n', &lines).map_or(0, |end| end + 1));
-        Entities { lines }
+        Ok(Entities { lines })
     }
 
     pub(in crate::dashboard) fn iter(&self) -> impl Iterator<Item = &[u8]> {

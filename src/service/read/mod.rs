@@ -60,7 +60,7 @@ pub enum AnswerBody {
 }
 
 impl AnswerBody {
-    pub(in crate::service) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    pub(crate) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         match self {
             AnswerBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
             AnswerBody::Stream(parts) => parts,
