@@ -30,15 +30,13 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
     let plain = base.url(&shaped.at(&place.api()));
     let (lines, parquet) = (in_format(Format::Jsonl), in_format(Format::Parquet));
     let authorization = format!("Bearer {KEY}");
+    let keyed = |text: String| if private { text } else { String::new() };
 
     let curl = match private {
         false => format!("curl '{url}'"),
         true => format!("curl -H 'Authorization: {authorization}' \\\n  '{url}'"),
     };
-    let headers = match private {
-        false => String::new(),
-        true => format!(", headers={{\"Authorization\": \"{authorization}\"}}"),
-    };
+    let headers = keyed(format!(", headers={{\"Authorization\": \"{authorization}\"}}"));
     let requests = format!(
         "import requests  # python3 -m pip install requests\n\n\
          answer = requests.get(\n    \"{plain}\"{headers},\n    timeout=60,\n)\n\
@@ -52,10 +50,7 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
     if !count {
         snippets.extend(tables(&lines, &parquet, &base.url(&format!("/api/{}/", place.dataset.id)), private));
     }
-    let options = match private {
-        false => String::new(),
-        true => format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"),
-    };
+    let options = keyed(format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"));
     snippets.push(Snippet {
         name: "JavaScript",
         text: format!(
@@ -69,17 +64,12 @@ pub(super) fn of(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> 
 
 /// The tools that make tables. The key goes to addresses that begin with the scope.
 fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3] {
-    let storage = match private {
-        false => String::new(),
-        true => format!(", storage_options={{\"Authorization\": \"Bearer {KEY}\"}}"),
-    };
-    let secret = match private {
-        false => String::new(),
-        true => format!(
-            "CREATE OR REPLACE SECRET strata (TYPE http, SCOPE '{scope}', EXTRA_HTTP_HEADERS MAP {{'Authorization': \
-             'Bearer {KEY}'}});\n"
-        ),
-    };
+    let keyed = |text: String| if private { text } else { String::new() };
+    let storage = keyed(format!(", storage_options={{\"Authorization\": \"Bearer {KEY}\"}}"));
+    let secret = keyed(format!(
+        "CREATE OR REPLACE SECRET strata (TYPE http, SCOPE '{scope}', EXTRA_HTTP_HEADERS MAP {{'Authorization': \
+         'Bearer {KEY}'}});\n"
+    ));
     let polars = match private {
         false => format!("polars.read_parquet(\n    \"{parquet}\"\n)"),
         true => format!(

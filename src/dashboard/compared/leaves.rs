@@ -125,15 +125,11 @@ fn json_type(value: &[u8]) -> Option<JsonType> {
 fn elements(array: &[u8]) -> Vec<&[u8]> {
     let mut cursor = Cursor::new(array);
     cursor.enter();
-    let mut elements = Vec::new();
-    while cursor.next_element() {
-        elements.push(cursor.skip_value());
-    }
-    elements
+    std::iter::from_fn(|| cursor.next_element().then(|| cursor.skip_value())).collect()
 }
 
 /// A way as people write it: `stock.berlin`, `tags[2]`.
-pub(in crate::dashboard) fn way(steps: &[Step<'_>]) -> String {
+pub(in crate::dashboard) fn way<'a>(steps: impl IntoIterator<Item = &'a Step<'a>>) -> String {
     let mut text = String::new();
     for step in steps {
         match step {
@@ -146,13 +142,7 @@ pub(in crate::dashboard) fn way(steps: &[Step<'_>]) -> String {
 
 /// The path of a way, which is the same for all elements of an array.
 pub(in crate::dashboard) fn path(steps: &[Step<'_>]) -> String {
-    let mut text = String::new();
-    for step in steps {
-        if let Step::Key(key) = step {
-            push_key(&mut text, *key);
-        }
-    }
-    text
+    way(steps.iter().filter(|step| matches!(step, Step::Key(_))))
 }
 
 fn push_key(text: &mut String, key: Text<'_>) {

@@ -11,25 +11,12 @@ use crate::document::{JsonType, Scalar};
 const CHARACTERS: usize = 1_000;
 const AROUND: usize = 60;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    None,
-    Old,
-    New,
-}
-
-impl Mark {
-    fn tag(self) -> Option<&'static str> {
-        match self {
-            Mark::None => None,
-            Mark::Old => Some("del"),
-            Mark::New => Some("ins"),
-        }
-    }
-}
+/// The elements that mark what differs in the first entity and in the second.
+const OLD: Option<&str> = Some("del");
+const NEW: Option<&str> = Some("ins");
 
 pub(super) fn equal(value: &[u8]) -> String {
-    whole(value, Mark::None)
+    whole(value, None)
 }
 
 /// The values of both sides that have them.
@@ -39,9 +26,9 @@ pub(super) fn different(old: Option<&[u8]>, new: Option<&[u8]>) -> (Option<Strin
     {
         let (one, other) = (one.unescape(), other.unescape());
         let (before, behind) = shared(&one, &other);
-        return (Some(part(&one, before, behind, Mark::Old)), Some(part(&other, before, behind, Mark::New)));
+        return (Some(part(&one, before, behind, OLD)), Some(part(&other, before, behind, NEW)));
     }
-    (old.map(|value| whole(value, Mark::Old)), new.map(|value| whole(value, Mark::New)))
+    (old.map(|value| whole(value, OLD)), new.map(|value| whole(value, NEW)))
 }
 
 /// Bytes that two texts share at the beginning and at the end; no byte of either counts twice.
@@ -54,7 +41,7 @@ fn shared(one: &str, other: &str) -> (usize, usize) {
 }
 
 /// An empty text, whose quotes have the mark: there is nothing else of it.
-fn empty(mark: Mark) -> String {
+fn empty(mark: Option<&str>) -> String {
     let mut html = "<span class=\"string\">".to_owned();
     push(&mut html, "\"\"", mark);
     html.push_str("</span>");
@@ -62,7 +49,7 @@ fn empty(mark: Mark) -> String {
 }
 
 /// A text that shares so many bytes at both ends with the one beside it.
-fn part(text: &str, before: usize, behind: usize, mark: Mark) -> String {
+fn part(text: &str, before: usize, behind: usize, mark: Option<&str>) -> String {
     if text.is_empty() {
         return empty(mark);
     }
@@ -81,7 +68,7 @@ fn part(text: &str, before: usize, behind: usize, mark: Mark) -> String {
     html
 }
 
-fn whole(value: &[u8], mark: Mark) -> String {
+fn whole(value: &[u8], mark: Option<&str>) -> String {
     let (class, text) = match Scalar::read(value) {
         Some(Scalar::String(text)) if text.raw().is_empty() => return empty(mark),
         Some(Scalar::String(text)) => ("string", text.unescape()),
@@ -99,10 +86,10 @@ fn whole(value: &[u8], mark: Mark) -> String {
 }
 
 /// Appends the first characters of a text with its mark. Returns whether there are more.
-fn push(html: &mut String, text: &str, mark: Mark) -> bool {
+fn push(html: &mut String, text: &str, mark: Option<&str>) -> bool {
     let end = text.char_indices().nth(CHARACTERS).map(|(end, _)| end);
     let shown = Escaped(&text[..end.unwrap_or(text.len())]);
-    let _ = match mark.tag().filter(|_| !text.is_empty()) {
+    let _ = match mark.filter(|_| !text.is_empty()) {
         Some(tag) => write!(html, "<{tag}>{shown}</{tag}>"),
         None => write!(html, "{shown}"),
     };

@@ -49,18 +49,6 @@ enum Told {
     Failed { stage: &'static str, error: String },
 }
 
-impl From<RefreshProgress> for Told {
-    fn from(RefreshProgress { stage, bytes, entities, written }: RefreshProgress) -> Told {
-        Told::Stage { stage: stage.name(), bytes, entities, written }
-    }
-}
-
-impl Told {
-    fn is_last(&self) -> bool {
-        matches!(self, Told::Done { .. } | Told::Failed { .. })
-    }
-}
-
 pub(in crate::dashboard) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let place = own(visit).await?.place;
     let (app, user) = (visit.app.clone(), visit.user()?);
@@ -108,12 +96,14 @@ impl Watched {
 
     /// What is to be told next; `None` at the end.
     async fn next(&mut self) -> Option<Told> {
-        if self.told.as_ref().is_some_and(Told::is_last) {
+        if matches!(self.told, Some(Told::Done { .. } | Told::Failed { .. })) {
             return None;
         }
         loop {
             let (told, pause) = match self.app.refreshes().progress(self.dataset) {
-                Some(progress) => (Told::from(progress), LOOK),
+                Some(RefreshProgress { stage, bytes, entities, written }) => {
+                    (Told::Stage { stage: stage.name(), bytes, entities, written }, LOOK)
+                }
                 None => (self.recorded().await?, ASK),
             };
             if self.told.as_ref() != Some(&told) {
