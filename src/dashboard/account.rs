@@ -5,44 +5,39 @@ use std::cmp::Reverse;
 use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 
-use super::acting::{Problem, Question, Sent, problem, received};
+use super::acting::{Problem, Question, Sent, invalid_field, problem, received};
 use super::figures::{self, Time, UsageCells};
 use super::opened::Heading;
 use super::place::DatasetPlace;
 use super::query::Query;
 use super::shown::Shown;
 use super::visit::{Reply, Shell, Visit, render};
+use crate::catalog::ApiToken;
+use crate::config::Config;
 use crate::http::error::HttpError;
 use crate::http::visit::quoted;
 use crate::model::dataset::Dataset;
 use crate::model::limits;
 use crate::model::scope::Scope;
 use crate::model::user::User;
-use crate::service::{App, ManageError, SessionOrigin};
+use crate::service::{App, ManageError, OwnedSession, SessionOrigin};
 
 /// The path of the page, and of its forms below it.
 pub(super) const ACCOUNT: &str = "/ui/account";
 
 #[derive(Template)]
 #[template(path = "account.html")]
-struct AccountPage {
+struct AccountPage<'a> {
     shell: Shell,
-    email: String,
-    plan: &'static str,
-    since: Time,
-    notice: Option<&'static str>,
-    problem: Problem,
+    config: &'a Config,
+    user: User,
+    said: Said,
     used: Used,
-    /// A token that was just made: its name and itself. It is shown this once.
-    made: Option<(Shown, String)>,
-    /// What was chosen for a token that was not taken.
-    typed: TokenForm,
-    /// Days after which a token may expire, as the form offers them.
-    lifetimes: [(&'static str, &'static str); 5],
-    sessions: Vec<SessionRow>,
-    tokens: Vec<TokenRow>,
+    now: DateTime<Utc>,
+    sessions: Vec<OwnedSession>,
+    tokens: Vec<ApiToken>,
 }
 
 /// Days until a token expires, in the words of the form; nothing is never.
@@ -72,31 +67,16 @@ impl TokenForm {
             return Ok(None);
         }
         let days = self.days.parse().ok().and_then(|days: u64| days.checked_mul(DAY_S));
-        let problem = || format!("{} is no number of days", quoted(&self.days));
-        days.map(Some).ok_or_else(|| ManageError::Invalid { field: EXPIRES, problem: problem() }.into())
+        let invalid = || invalid_field(EXPIRES, format!("{} is no number of days", quoted(&self.days)));
+        days.map(Some).ok_or_else(invalid)
     }
 }
 
-/// What of the plan is used, and what it allows.
+/// What of the plan is used.
 struct Used {
-    active: String,
-    active_most: String,
-    has_webhooks: bool,
-    /// Reads a minute; `None` is no limit.
-    public_reads: Option<String>,
-    private_reads: Option<String>,
-    upload: String,
-    uploads: String,
-    days: u64,
-    datasets: Vec<DatasetRow>,
+    active: u64,
+    datasets: Vec<(Dataset, UsageCells)>,
     left_out: usize,
-}
-
-struct DatasetRow {
-    name: Shown,
-    href: String,
-    frozen: bool,
-    cells: UsageCells,
 }
 
 const DATASETS: usize = 50;
@@ -111,25 +91,6 @@ const FIELDS: [&str; 5] = ["name", EXPIRES, "old", "new", "again"];
 
 /// The field of the form in days, by its name in the operation, whose bound it has.
 const EXPIRES: &str = "expires_in_s";
-
-struct SessionRow {
-    id: String,
-    /// The browser or other program, and the address.
-    from: String,
-    began: Time,
-    used: Time,
-    current: bool,
-}
-
-struct TokenRow {
-    name: Shown,
-    delete: String,
-    scope: &'static str,
-    made: Time,
-    used: Option<Time>,
-    expires: Option<Time>,
-    expired: bool,
-}
 
 /// The forms of the page, by their names in its path, and what is said when each is done.
 const DONE: [(&str, &str); 3] = [
@@ -150,6 +111,7 @@ struct Said {
     status: StatusCode,
     notice: Option<&'static str>,
     problem: Problem,
+    /// A token that was just made: its name and itself. It is shown this once.
     made: Option<(String, String)>,
     /// What was chosen for a token that was not taken.
     typed: TokenForm,
@@ -162,39 +124,15 @@ async fn account(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let tokens = app.accounts().tokens(&user).await?;
     let page = AccountPage {
         shell: visit.shell(said.problem.title("Your account".to_owned())),
-        email: user.email.clone(),
-        plan: user.plan.name(),
-        since: Time::new(user.created_at, now),
-        notice: said.notice,
-        problem: said.problem,
+        config: app.config(),
         used: used(app, &user).await?,
-        made: said.made.map(|(name, token)| (Shown::whole(&name), token)),
-        typed: said.typed,
-        lifetimes: LIFETIMES,
-        sessions: sessions
-            .into_iter()
-            .map(|session| SessionRow {
-                from: from(&session.origin),
-                id: session.id,
-                began: Time::new(session.created_at, now),
-                used: Time::new(session.last_used_at, now),
-                current: session.is_current,
-            })
-            .collect(),
-        tokens: tokens
-            .into_iter()
-            .map(|token| TokenRow {
-                delete: Query::default().and("name", &token.name).at(&format!("{ACCOUNT}/delete-token")),
-                name: Shown::whole(&token.name),
-                scope: token.grant.scope.name(),
-                made: Time::new(token.created_at, now),
-                used: token.last_used_at.map(|used| Time::new(used, now)),
-                expires: token.grant.expires_at.map(Time::to_come),
-                expired: token.grant.expires_at.is_some_and(|expires| expires <= now),
-            })
-            .collect(),
+        said,
+        now,
+        sessions,
+        tokens,
+        user,
     };
-    render(said.status, &page)
+    render(page.said.status, &page)
 }
 
 /// Where a session was begun, in words.
@@ -205,7 +143,7 @@ fn from(origin: &SessionOrigin) -> String {
 }
 
 async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
-    let (config, datasets) = (app.config(), app.datasets());
+    let datasets = app.datasets();
     let (all, active) = datasets.count(user).await?;
     let mut own = datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
     let totals = app.usage().totals(user, &own, DAYS).await?;
@@ -225,25 +163,15 @@ async fn used(app: &App, user: &User) -> Result<Used, HttpError> {
         }
     }
     let counts = |dataset: &Dataset| totals.get(&dataset.id).copied().unwrap_or_default();
-    let mut most_read: Vec<&Dataset> = own.iter().collect();
-    most_read.sort_by_key(|dataset| Reverse(counts(dataset).requests));
-    let row = |dataset: &Dataset| DatasetRow {
-        name: Shown::whole(dataset.name.as_str()),
-        href: DatasetPlace::of(dataset).usage(),
-        frozen: dataset.frozen,
-        cells: UsageCells(counts(dataset)),
+    own.sort_by_key(|dataset| Reverse(counts(dataset).requests));
+    own.truncate(DATASETS);
+    let row = |dataset: Dataset| {
+        let cells = UsageCells(counts(&dataset));
+        (dataset, cells)
     };
-    let a_minute = |reads: u64| (reads > 0).then(|| figures::grouped(reads));
     Ok(Used {
-        active: figures::grouped(active),
-        active_most: figures::grouped(config.plans.active_datasets(user.plan)),
-        has_webhooks: user.plan.has_webhooks(),
-        public_reads: a_minute(config.limits.public_per_minute),
-        private_reads: a_minute(config.limits.private_per_minute),
-        upload: figures::size(config.sources.max_bytes),
-        uploads: figures::size(config.sources.user_spool_bytes),
-        days: DAYS,
-        datasets: most_read.into_iter().take(DATASETS).map(row).collect(),
+        active,
+        datasets: own.into_iter().map(row).collect(),
         left_out: usize::try_from(all).unwrap_or(usize::MAX).saturating_sub(DATASETS),
     })
 }
@@ -315,8 +243,7 @@ async fn done(visit: &Visit, sent: &Sent) -> Result<Option<(String, String)>, Ht
         "password" => {
             sent.check(&["old", "new", "again"], &[])?;
             if field("again") != field("new") {
-                let problem = "it is not the new password above. Nothing was changed".to_owned();
-                return Err(ManageError::Invalid { field: "again", problem }.into());
+                return Err(invalid_field("again", "it is not the new password above. Nothing was changed"));
             }
             let current = visit.visitor.session.as_ref().map(|id| id.expose());
             let (client, old, new) = (visit.visitor.client, field("old"), field("new"));

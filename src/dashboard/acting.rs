@@ -90,6 +90,11 @@ pub(super) fn not_the_form(problem: &str) -> HttpError {
     HttpError::Invalid { status: StatusCode::BAD_REQUEST, text }
 }
 
+/// 400 for what was filled into a field.
+pub(super) fn invalid_field(field: &'static str, problem: impl Into<String>) -> HttpError {
+    ManageError::Invalid { field, problem: problem.into() }.into()
+}
+
 /// What a form will do, as its page asks before it is done.
 #[derive(Default)]
 pub(super) struct Question {
@@ -148,18 +153,9 @@ pub(super) async fn asked(visit: &mut Visit) -> Result<Own, HttpError> {
     Ok(own)
 }
 
+/// The form of a user. It is read before anything is refused: what was typed is shown again when the session has ended
+/// meanwhile.
 pub(super) async fn received(visit: &mut Visit, body: Body) -> Result<Sent, HttpError> {
-    let (fields, room) = received_fields(visit, body).await?;
-    let action = visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-    Ok(Sent { action, fields: fields.into_iter().collect(), _room: room })
-}
-
-/// The fields of the form of a user. They are read before anything is refused: what was typed is shown again when the
-/// session has ended meanwhile.
-async fn received_fields(
-    visit: &mut Visit,
-    body: Body,
-) -> Result<(Vec<(String, String)>, Option<BodyRoom>), HttpError> {
     let limit_bytes = if visit.visitor.user.is_some() { USER_FORM_BYTES } else { FORM_BYTES };
     let received = visit.fields_within(body, limit_bytes).await;
     let user = visit.user();
@@ -173,7 +169,8 @@ async fn received_fields(
     user?;
     visit.check_token(&fields)?;
     visit.typed = None;
-    Ok((fields, room))
+    let action = visit.head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(Sent { action, fields: fields.into_iter().collect(), _room: room })
 }
 
 /// The texts that were typed into a form, but for secrets; `None` where there are none.

@@ -22,7 +22,7 @@ pub(super) static ISLAND: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("island", "js", "text/javascript; charset=utf-8", include_str!("assets/island.js")));
 
 pub(super) struct Asset {
-    path: String,
+    pub(super) path: String,
     content_type: &'static str,
     text: &'static str,
     /// The text in each coding, in the order of [`ContentCoding::ALL`]; `None` where there was no memory for it.
@@ -39,10 +39,6 @@ impl Asset {
         hash.truncate(DIGITS);
         let coded = ContentCoding::ALL.map(|coding| compress(coding, text.as_bytes()).ok());
         Asset { path: format!("/ui/assets/{stem}-{hash}.{extension}"), content_type, text, coded }
-    }
-
-    pub(super) fn path(&self) -> &str {
-        &self.path
     }
 
     /// It, for who sends these headers.

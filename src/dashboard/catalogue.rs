@@ -59,52 +59,32 @@ struct Own {
 }
 
 struct Card {
-    name: Shown,
-    href: String,
-    versions: String,
-    description: Option<Shown>,
-    licence: Option<Shown>,
-    /// The active version, where there is one.
-    version: Option<u64>,
-    entities: Option<String>,
-    size: Option<String>,
-    time: Option<Time>,
-    private: bool,
-    /// Public, but found by its address alone.
-    unlisted: bool,
-    frozen: bool,
-    pinned: bool,
-    examples: Vec<Example>,
-}
-
-struct Example {
-    href: String,
-    text: &'static str,
+    place: DatasetPlace,
+    dataset: Dataset,
+    /// The active file and when it was made, where there is one.
+    held: Option<(VersionFile, Time)>,
+    examples: &'static [DemoExample],
 }
 
 impl Card {
-    /// The card of a dataset, with its active file and when that was made, where there is one.
-    fn new(dataset: &Dataset, held: Option<(&VersionFile, DateTime<Utc>)>, now: DateTime<Utc>) -> Card {
-        let place = DatasetPlace::of(dataset);
-        let active = place.version(VersionSelector::Active, false);
+    fn new(dataset: Dataset, held: Option<(VersionFile, DateTime<Utc>)>, now: DateTime<Utc>) -> Card {
+        let held = held.map(|(file, made)| (file, Time::new(made, now)));
+        Card { place: DatasetPlace::of(&dataset), dataset, held, examples: &[] }
+    }
+
+    fn href(&self) -> String {
         // What readers are refused, its owner finds with the versions.
-        let readable = dataset.latest_version.is_some() && !dataset.frozen;
-        Card {
-            name: Shown::whole(dataset.name.as_str()),
-            href: if readable { active.browse() } else { place.versions() },
-            versions: place.versions(),
-            description: dataset.about.description.as_deref().map(Shown::lines),
-            licence: dataset.about.licence.as_deref().map(Shown::whole),
-            version: dataset.active_version().map(|version| version.get()),
-            entities: held.map(|(file, _)| figures::counted(file.entity_count, "entity", "entities")),
-            size: held.map(|(file, _)| figures::size(file.size_bytes)),
-            time: held.map(|(_, made)| Time::new(made, now)),
-            private: dataset.is_private(),
-            unlisted: !dataset.is_private() && !dataset.about.listed,
-            frozen: dataset.frozen,
-            pinned: dataset.pinned_version.is_some(),
-            examples: Vec::new(),
+        match self.dataset.latest_version.is_some() && !self.dataset.frozen {
+            true => self.example(""),
+            false => self.place.page("versions"),
         }
+    }
+
+    /// The page of a read of the dataset.
+    fn example(&self, query: &str) -> String {
+        // The page is a table, whatever the format.
+        let query = Query::parse(query.strip_prefix('?')).without(&["format", "pretty"]);
+        query.at(&self.place.version(VersionSelector::Active, false).browse())
     }
 }
 
@@ -126,12 +106,9 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     // What is too long is not repeated.
     let base = if q.is_empty() || problem.is_some() { Query::default() } else { Query::default().and("q", &q) };
-    let mut listed: Vec<Card> = found
-        .iter()
-        .map(|Listing { dataset, active, refreshed_at }| Card::new(dataset, Some((&active.file, *refreshed_at)), now))
-        .collect();
-    let datasets: Vec<&Dataset> = found.iter().map(|listing| &listing.dataset).collect();
-    add_examples(&app, &datasets, &mut listed).await?;
+    let card = |Listing { dataset, active, refreshed_at }| Card::new(dataset, Some((active.file, refreshed_at)), now);
+    let mut listed: Vec<Card> = found.into_iter().map(card).collect();
+    add_examples(&app, &mut listed).await?;
     let own = match &visit.visitor.user {
         Some(user) if after.is_none() => Some(own(visit, user, (&q, &base), from, now).await?),
         _ => None,
@@ -139,7 +116,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let title = match q.is_empty() {
         _ if problem.is_some() => "Error: Datasets".to_owned(),
         true => "Datasets".to_owned(),
-        false => format!("Datasets: {}", Shown::short(&q, TITLE_CHARACTERS).plain()),
+        false => format!("Datasets: {}", Shown::short(&q, TITLE_CHARACTERS).text),
     };
     let page = CataloguePage {
         shell: visit.shell(title),
@@ -202,15 +179,14 @@ async fn own(
     });
     let all = own.len();
     let from = usize::try_from(from).unwrap_or(usize::MAX).min(all);
-    let own: Vec<Dataset> = own.into_iter().skip(from).take(OWN).collect();
     let at = |from: usize| if from == 0 { base.at("/") } else { base.with(OWN_FROM, from).at("/") };
     let mut cards = Vec::new();
-    for dataset in &own {
+    for dataset in own.into_iter().skip(from).take(OWN) {
         let lookup = app.lookups().find_by_id(dataset.id, VersionSelector::Active).await;
         let version = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(user));
-        cards.push(Card::new(dataset, version.map(|version| (&version.file, version.created_at)), now));
+        cards.push(Card::new(dataset, version.map(|version| (version.file.clone(), version.created_at)), now));
     }
-    add_examples(app, &own.iter().collect::<Vec<_>>(), &mut cards).await?;
+    add_examples(app, &mut cards).await?;
     Ok(Own {
         cards,
         previous: (from > 0).then(|| at(from.saturating_sub(OWN))),
@@ -219,15 +195,10 @@ async fn own(
     })
 }
 
-async fn add_examples(app: &App, datasets: &[&Dataset], cards: &mut [Card]) -> Result<(), HttpError> {
-    for (at, examples) in app.demo().examples(datasets).await? {
-        let place = DatasetPlace::of(datasets[at]).version(VersionSelector::Active, false);
-        let example = |DemoExample { answers, query }: &DemoExample| {
-            // The page is a table, whatever the format.
-            let query = Query::parse(query.strip_prefix('?')).without(&["format", "pretty"]);
-            Example { href: query.at(&place.browse()), text: answers }
-        };
-        cards[at].examples = examples.iter().map(example).collect();
+async fn add_examples(app: &App, cards: &mut [Card]) -> Result<(), HttpError> {
+    let datasets: Vec<&Dataset> = cards.iter().map(|card| &card.dataset).collect();
+    for (at, examples) in app.demo().examples(&datasets).await? {
+        cards[at].examples = examples;
     }
     Ok(())
 }

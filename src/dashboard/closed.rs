@@ -16,9 +16,6 @@ use crate::service::{ManageError, ReadError};
 struct ClosedPage {
     shell: Shell,
     heading: Heading,
-    unfreeze: String,
-    refresh: String,
-    settings: String,
     clones: bool,
 }
 
@@ -43,9 +40,6 @@ pub(super) async fn or_told(
     let page = ClosedPage {
         shell: visit.shell(dataset.name.as_str()),
         heading: Heading::around(visit, dataset, &place, tab),
-        unfreeze: own.place.manage("unfreeze"),
-        refresh: own.place.refresh(),
-        settings: own.place.settings(),
         clones: tab == Tab::Versions,
     };
     render(status, &page)

@@ -1,18 +1,21 @@
-//! `/ui/new`: a new dataset, which has no version yet.
+//! `/ui/new`: a new dataset, which has no version yet; and `…/clone`: one that begins with the newest version of another.
+//! The latter says what it will do before it is done.
 
 use askama::Template;
 use axum::body::Body;
 use axum::http::StatusCode;
 
-use super::acting::{Problem, Sent, problem, received};
+use super::acting::{Problem, Sent, invalid_field, problem, received};
+use super::closed;
+use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
-use crate::service::{DatasetSettings, ManageError};
-
-const NEW: &str = "/ui/new";
+use crate::model::dataset::{DEFAULT_SCHEDULE, Dataset, DatasetSource, InvalidDatasetName};
+use crate::model::limits::DATASET_NAME_CHARACTERS;
+use crate::model::version::VersionSelector;
+use crate::service::{DatasetSettings, ManageError, ReadError};
 
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 4] = ["name", "description", "licence", "source"];
@@ -21,7 +24,6 @@ const FIELDS: [&str; 4] = ["name", "description", "licence", "source"];
 #[template(path = "new.html")]
 struct NewPage {
     shell: Shell,
-    action: &'static str,
     problem: Problem,
     about: AboutForm,
     fetched: bool,
@@ -37,7 +39,6 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
 fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>) -> Result<Reply, HttpError> {
     let page = NewPage {
         shell: visit.shell(problem.title("New dataset".to_owned())),
-        action: NEW,
         problem,
         about: sent.map(AboutForm::sent).unwrap_or_default(),
         fetched: sent.is_some_and(|sent| sent.trimmed("from") == "url"),
@@ -48,13 +49,12 @@ fn form(visit: &Visit, status: StatusCode, problem: Problem, sent: Option<&Sent>
 
 pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     let sent = received(visit, body).await?;
-    match create(visit, &sent).await {
-        Ok(reply) => Ok(reply),
-        Err(error) => {
-            let (status, problem) = problem(visit, error, &FIELDS)?;
-            form(visit, status, problem, Some(&sent))
-        }
-    }
+    let error = match create(visit, &sent).await {
+        Err(error) => error,
+        reply => return reply,
+    };
+    let (status, problem) = problem(visit, error, &FIELDS)?;
+    form(visit, status, problem, Some(&sent))
 }
 
 async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
@@ -65,12 +65,107 @@ async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
         "url" => DatasetSource::Url(sent.trimmed("source").to_owned()),
         _ if sent.trimmed("source").is_empty() => DatasetSource::Push,
         // A URL that was typed is not dropped without a word.
-        _ => {
-            return Err(ManageError::Invalid { field: "source", problem: URL_UNCHOSEN.to_owned() }.into());
-        }
+        _ => return Err(invalid_field("source", URL_UNCHOSEN)),
     };
     let settings = DatasetSettings { source: Some(source), ..about };
     let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;
     // Its first version is made there.
-    Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).refresh()))
+    Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).page("refresh")))
+}
+
+#[derive(Template)]
+#[template(path = "clone.html")]
+struct ClonePage {
+    shell: Shell,
+    heading: Heading,
+    problem: Problem,
+    effects: Vec<String>,
+    name: String,
+}
+
+pub(super) async fn show_clone(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let page = async |visit: &mut Visit| {
+        visit.query(&[])?;
+        clone_form(visit, &seen(visit).await?, StatusCode::OK, Problem::default(), None)
+    };
+    closed::or_told(visit, Tab::Versions, page).await
+}
+
+/// The dataset that the path names, which a user may clone. One that nobody can clone now is told as that.
+async fn seen(visit: &Visit) -> Result<Dataset, HttpError> {
+    let place = DatasetPlace::parse(visit.head.uri.path())?;
+    let user = visit.user()?;
+    let found = visit.app.datasets().visible(Some(&user), visit.visitor.client, place.id).await?;
+    let found = found.filter(|dataset| dataset.name.slug() == place.slug).ok_or(ReadError::DatasetNotFound)?;
+    let is_own = found.owner == user.id;
+    match (found.frozen, found.latest_version) {
+        (true, _) if !is_own => Err(ReadError::Frozen.into()),
+        (true, _) => Err(ManageError::Frozen.into()),
+        (false, None) => Err(ManageError::NothingToClone.into()),
+        (false, Some(_)) => Ok(found),
+    }
+}
+
+fn clone_form(
+    visit: &Visit,
+    dataset: &Dataset,
+    status: StatusCode,
+    problem: Problem,
+    sent: Option<&Sent>,
+) -> Result<Reply, HttpError> {
+    let place = DatasetPlace::of(dataset);
+    let page = ClonePage {
+        shell: visit.shell(problem.title(format!("Clone {}", dataset.name.as_str()))),
+        heading: Heading::around(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Versions),
+        problem,
+        effects: effects(dataset),
+        name: sent.map_or_else(|| name_of_clone(dataset.name.as_str()), |sent| sent.trimmed("name").to_owned()),
+    };
+    render(status, &page)
+}
+
+fn effects(dataset: &Dataset) -> Vec<String> {
+    let latest = dataset.latest_version.map_or(0, |latest| latest.get());
+    let who = match dataset.is_private() {
+        true => "It is private, with a key of its own.",
+        false => "It is public, and not listed until you say so in its settings.",
+    };
+    vec![
+        format!(
+            "You get a dataset of your own. Its version 1 is version {latest} of this one, with its alternate if any."
+        ),
+        "Its description and licence come with it, its source does not: it takes what you upload or push.".to_owned(),
+        who.to_owned(),
+        "It counts for your plan’s number of active datasets. This one does not change.".to_owned(),
+    ]
+}
+
+/// A name that says what it is, as long as a name may be.
+fn name_of_clone(name: &str) -> String {
+    format!("Clone of {name}").chars().take(DATASET_NAME_CHARACTERS).collect()
+}
+
+pub(super) async fn act_clone(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
+    let sent = received(visit, body).await?;
+    closed::or_told(visit, Tab::Versions, async |visit: &mut Visit| cloned(visit, &sent).await).await
+}
+
+async fn cloned(visit: &mut Visit, sent: &Sent) -> Result<Reply, HttpError> {
+    let (dataset, user) = (seen(visit).await?, visit.user()?);
+    sent.check(&["name"], &[])?;
+    let invalid = |problem: InvalidDatasetName| ManageError::Invalid { field: "name", problem: problem.to_string() };
+    let made = match sent.trimmed("name").parse().map_err(invalid) {
+        Ok(name) => visit.app.datasets().clone_dataset(&user, dataset.id, name).await,
+        Err(error) => Err(error),
+    };
+    match made {
+        Ok(made) => {
+            let place = DatasetPlace::of(&made.dataset);
+            Ok(Reply::SeeOther(place.version(VersionSelector::Active, false).browse()))
+        }
+        Err(error) => {
+            let (status, problem) = problem(visit, error.into(), &["name"])?;
+            clone_form(visit, &dataset, status, problem, Some(sent))
+        }
+    }
 }

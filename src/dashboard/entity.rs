@@ -30,17 +30,15 @@ struct EntityPage {
     heading: Heading,
     /// The page of entities from which one came, or else one that has this entity.
     back: String,
-    position: String,
-    of: String,
+    position: u64,
+    entities: u64,
     /// `None` where it is too large.
     tree: Option<Tree>,
     api: String,
     api_href: Option<String>,
     download: String,
-    previous: Option<String>,
-    next: Option<String>,
     /// The editor, for the owner: in the alternate, or in what becomes one.
-    edit: Option<String>,
+    edit: String,
 }
 
 pub(super) async fn show(visit: Visit) -> Response {
@@ -73,8 +71,7 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
     let read = Query::default().and("offset", position).and("limit", 1);
     let api = read.at(&place.api());
     let private = opened.dataset.is_private();
-    let download = if private { read.at(&place.download()) } else { api.clone() };
-    let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == opened.dataset.owner);
+    let download = if private { read.at(&place.page("download")) } else { api.clone() };
     // Positions of a version are not those of its alternate.
     let named = if place.alt { "position" } else { OF_VERSION };
     let edit = Query::default().and(named, position).at(&place.alternate_action("edit"));
@@ -90,15 +87,13 @@ async fn entity(visit: &mut Visit) -> Result<Reply, HttpError> {
         shell: visit.shell(format!("Entity at {position}, {}", opened.title())),
         heading: Heading { browse, ..Heading::of(visit, &opened, &place, Tab::Data) },
         back,
-        position: figures::grouped(position),
-        of: figures::counted(entities, "entity", "entities"),
+        position,
+        entities,
         tree,
         api: BaseUrl::of(&visit.head, &visit.app).url(&api),
         api_href: (!private).then_some(api),
         download,
-        previous: position.checked_sub(1).map(|position| place.entity(position)),
-        edit: owned.then_some(edit),
-        next: (position + 1 < entities).then(|| place.entity(position + 1)),
+        edit,
     };
     render(StatusCode::OK, &page)
 }

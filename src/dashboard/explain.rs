@@ -11,8 +11,7 @@ use super::figures;
 use super::opened::{Heading, Tab};
 use super::place::Place;
 use super::query::Query;
-use super::sentence::Sentence;
-use super::shown::Shown;
+use super::shown::{Sentence, Shown};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params;
@@ -39,8 +38,6 @@ struct ExplainPage {
     stages: Vec<Bar>,
     facts: Vec<(&'static str, String)>,
     hints: Vec<Vec<Part>>,
-    /// Where paths are chosen that are shredded.
-    index: String,
     text: Shown,
     /// The call that gives the same.
     api: String,
@@ -96,7 +93,6 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
         stages: bars(found.stages.iter().map(|stage| (stage.stage.about(), stage.duration_us)), found.total_us),
         facts: facts(&found),
         hints: found.hints.iter().map(|hint| parts(hint)).collect(),
-        index: place.dataset.settings() + "#index",
         text: Shown::new(&with_names(&found.to_string()), CHARACTERS),
         api: BaseUrl::of(&visit.head, &visit.app).url(&api.at("/dataset/explain")),
         back: query.at(&place.browse()),

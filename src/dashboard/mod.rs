@@ -11,16 +11,14 @@
 //! | `account` | the visitor's sessions, tokens and password |
 //! | `diff/` | what two versions, or a version and its alternate, differ in |
 //! | `alternates/` | the alternate of a version, edited by its owner |
-//! | `created` | a new dataset |
-//! | `clone` | a dataset that begins with another's newest version |
+//! | `created` | a new dataset, and one that begins with another's newest version |
 //! | `settings` | what an owner says of a dataset, its source, its index, its private key |
 //! | `refresh/` | refreshes: now, by a file, by schedule, by ping; how far one is, and those before |
 //! | `webhook/` | the webhook of a dataset, what was sent, how a signature is checked |
 //! | `usage` | how much a dataset is read |
-//! | `browse/` | a version's entities: table, JSON, form, fields, the same query for other tools |
+//! | `browse/` | a version's entities: table, JSON, form, fields, file, the same query for other tools |
 //! | `entity` | one entity as a tree |
 //! | `explain` | what the service does for a read, for the owner |
-//! | `download` | a read of an owner's private dataset as a file |
 //! | `profile`, `histogram` | what the paths of a version hold, and how their numbers are spread |
 //! | `closed` | why a version cannot be shown, for the owner |
 //! | `versions` | the versions of a dataset, and what its owner does with them |
@@ -42,12 +40,10 @@ mod alternates;
 mod assets;
 mod browse;
 mod catalogue;
-mod clone;
 mod closed;
 mod compared;
 mod created;
 mod diff;
-mod download;
 mod entity;
 mod explain;
 mod figures;
@@ -60,7 +56,6 @@ mod position;
 mod profile;
 mod query;
 mod refresh;
-mod sentence;
 mod session;
 mod settings;
 mod shown;
@@ -77,7 +72,7 @@ use axum::http::Method;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, any, get, on};
+use axum::routing::{MethodRouter, any, get, post};
 use tokio::net::TcpListener;
 
 use self::visit::{Posted, Reply, Visit};
@@ -101,51 +96,41 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     http::serve_app(app, router, listener, shutdown).await
 }
 
-type Page = (&'static str, fn() -> MethodRouter<App>);
-
 /// Every page. For other methods and paths, programs get the response that they get without the dashboard.
-static PAGES: &[Page] = &[
+static PAGES: &[(&str, fn() -> MethodRouter<App>)] = &[
     ("/", || any(root)),
     ("/ui/assets/{name}", || get(visit::asset)),
     ("/ui/sign-in", || get(session::form).post(|form: Posted| form.respond(session::sign_in))),
-    ("/ui/sign-out", || on(MethodFilter::POST, |form: Posted| form.respond(session::sign_out))),
+    ("/ui/sign-out", || post(|form: Posted| form.respond(session::sign_out))),
     ("/ui/account", || get(|visit: Visit| visit.respond(account::show))),
     ("/ui/account/delete-token", || {
         get(|visit: Visit| visit.respond(account::confirm)).post(|form: Posted| form.respond(account::act))
     }),
-    ("/ui/account/{action}", || on(MethodFilter::POST, |form: Posted| form.respond(account::act))),
+    ("/ui/account/{action}", || post(|form: Posted| form.respond(account::act))),
     ("/ui/new", || get(|visit: Visit| visit.respond(created::show)).post(|form: Posted| form.respond(created::act))),
     ("/ui/{dataset_id}/{name_slug}", || get(|visit: Visit| visit.respond(browse::active))),
     ("/ui/{dataset_id}/{name_slug}/", || get(|visit: Visit| visit.respond(browse::active))),
     ("/ui/{dataset_id}/{name_slug}/versions", || get(|visit: Visit| visit.respond(versions::show))),
-    ("/ui/{dataset_id}/{name_slug}/diff", || get(diff::show)),
+    ("/ui/{dataset_id}/{name_slug}/diff", || get(|visit: Visit| visit.build(|visit| Box::pin(diff::show(visit))))),
     ("/ui/{dataset_id}/{name_slug}/clone", || {
-        get(|visit: Visit| visit.respond(clone::show)).post(|form: Posted| form.respond(clone::act))
+        get(|visit: Visit| visit.respond(created::show_clone)).post(|form: Posted| form.respond(created::act_clone))
     }),
     ("/ui/{dataset_id}/{name_slug}/{version}/alternate", || get(|visit: Visit| visit.respond(alternates::show))),
     ("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", || get(alternates::form).post(alternates::act)),
     ("/ui/{dataset_id}/{name_slug}/settings", || get(|visit: Visit| visit.respond(settings::show))),
-    ("/ui/{dataset_id}/{name_slug}/settings/{action}", || {
-        on(MethodFilter::POST, |form: Posted| form.respond(settings::act))
-    }),
+    ("/ui/{dataset_id}/{name_slug}/settings/{action}", || post(|form: Posted| form.respond(settings::act))),
     ("/ui/{dataset_id}/{name_slug}/settings/delete", || {
         get(|visit: Visit| visit.respond(settings::confirm)).post(|form: Posted| form.respond(settings::act))
     }),
     ("/ui/{dataset_id}/{name_slug}/refresh", || get(|visit: Visit| visit.respond(refresh::show))),
     ("/ui/{dataset_id}/{name_slug}/refresh/events", || get(|visit: Visit| visit.respond(refresh::events::show))),
-    ("/ui/{dataset_id}/{name_slug}/refresh/upload", || {
-        on(MethodFilter::POST, |form: Posted| form.respond(refresh::upload::act))
-    }),
-    ("/ui/{dataset_id}/{name_slug}/refresh/{action}", || {
-        on(MethodFilter::POST, |form: Posted| form.respond(refresh::act))
-    }),
+    ("/ui/{dataset_id}/{name_slug}/refresh/upload", || post(|form: Posted| form.respond(refresh::upload::act))),
+    ("/ui/{dataset_id}/{name_slug}/refresh/{action}", || post(|form: Posted| form.respond(refresh::act))),
     ("/ui/{dataset_id}/{name_slug}/webhook", || get(|visit: Visit| visit.respond(webhook::show))),
     ("/ui/{dataset_id}/{name_slug}/webhook/delete", || {
         get(|visit: Visit| visit.respond(webhook::confirm)).post(|form: Posted| form.respond(webhook::act))
     }),
-    ("/ui/{dataset_id}/{name_slug}/webhook/{action}", || {
-        on(MethodFilter::POST, |form: Posted| form.respond(webhook::act))
-    }),
+    ("/ui/{dataset_id}/{name_slug}/webhook/{action}", || post(|form: Posted| form.respond(webhook::act))),
     ("/ui/{dataset_id}/{name_slug}/usage", || get(|visit: Visit| visit.respond(usage::show))),
     ("/ui/{dataset_id}/{name_slug}/manage/{action}", || {
         get(|visit: Visit| visit.respond(versions::confirm)).post(|form: Posted| form.respond(versions::act))
@@ -158,8 +143,8 @@ static PAGES: &[Page] = &[
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", || get(profile::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/explain", || get(explain::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", || get(explain::show)),
-    ("/ui/{dataset_id}/{name_slug}/{version}/download", || get(|visit: Visit| visit.respond(download::show))),
-    ("/ui/{dataset_id}/{name_slug}/{version}/alt/download", || get(|visit: Visit| visit.respond(download::show))),
+    ("/ui/{dataset_id}/{name_slug}/{version}/download", || get(|visit: Visit| visit.respond(browse::download))),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/download", || get(|visit: Visit| visit.respond(browse::download))),
     ("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", || get(entity::show)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/entity/{position}", || get(entity::show)),
     ("/ui", || any(above)),
@@ -179,14 +164,25 @@ pub fn page_paths() -> impl Iterator<Item = &'static str> {
     PAGES.iter().map(|(path, _)| *path)
 }
 
-/// The first page. To all but visits it is what it is without pages: a path that does not exist.
+/// The first page.
 async fn root(State(app): State<App>, head: Parts) -> Response {
+    read_page(app, head, catalogue::show).await
+}
+
+/// A path below `/ui/` that no page has.
+async fn no_page(State(app): State<App>, head: Parts) -> Response {
+    read_page(app, head, async |_: &mut Visit| Err(HttpError::NoSuchPath)).await
+}
+
+/// A page of a route that takes all methods. Those that do not read find what they find without pages: a path that does
+/// not exist.
+async fn read_page(app: App, head: Parts, page: impl AsyncFnOnce(&mut Visit) -> Result<Reply, HttpError>) -> Response {
     if !matches!(head.method, Method::GET | Method::HEAD) {
         return HttpError::NoSuchPath.into_response();
     }
     let is_head = head.method == Method::HEAD;
     let response = match Visit::begin(app, head).await {
-        Ok(visit) => visit.respond(catalogue::show).await,
+        Ok(visit) => visit.respond(page).await,
         Err(response) => *response,
     };
     if is_head { without_body(response) } else { response }
@@ -205,16 +201,6 @@ async fn unknown(app: App, head: Parts, error: HttpError) -> Response {
     match head.method {
         Method::HEAD => without_body(visit::unknown(app, head, error).await),
         _ => visit::unknown(app, head, error).await,
-    }
-}
-
-/// A path below `/ui/` that no page has.
-async fn no_page(State(app): State<App>, head: Parts) -> Response {
-    let error = Err(HttpError::NoSuchPath);
-    match head.method {
-        Method::GET => Visit::begin_and_answer(app, head, error).await,
-        Method::HEAD => without_body(Visit::begin_and_answer(app, head, error).await),
-        _ => HttpError::NoSuchPath.into_response(),
     }
 }
 

@@ -98,14 +98,16 @@ pub(super) struct Heading {
     pub(super) active: Option<(u64, String)>,
     /// The alternate of the version shown, or the version of the alternate: what leads there, and its page.
     pub(super) beside: Option<(&'static str, String)>,
+    /// The version whose pages the tabs lead to.
+    pub(super) place: Place,
+    /// Its entities, as they were asked for where one came from.
     pub(super) browse: String,
-    pub(super) profile: String,
-    pub(super) versions: String,
-    pub(super) settings: Option<String>,
-    /// For the owner: what this version differs in from the one before, refreshes, the webhook, the usage.
-    pub(super) owners: Option<[String; 4]>,
-    /// For the owner: where the failure of the newest refresh is told.
-    pub(super) failed: Option<String>,
+    /// Whether the visitor owns the dataset, and sees the pages for owners.
+    pub(super) owned: bool,
+    /// What this version differs in from the one before.
+    pub(super) compare: String,
+    /// For the owner: whether the newest refresh has failed.
+    pub(super) failed: bool,
     pub(super) tab: Tab,
 }
 
@@ -124,12 +126,9 @@ pub(super) enum Tab {
 impl Heading {
     pub(super) fn of(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
         let Opened { dataset, version, admitted, .. } = opened;
-        let around = Heading::around(visit, dataset, place, tab);
-        let compare = |[_, refresh, webhook, usage]: [String; 4]| {
-            let query = Query::default().and(COMPARED, version.number);
-            let query = if admitted.alt { query.and("alt", true) } else { query };
-            [query.at(&place.dataset.diff()), refresh, webhook, usage]
-        };
+        let compare = Query::default().and(COMPARED, version.number);
+        let compare = if admitted.alt { compare.and("alt", true) } else { compare };
+        let compare = compare.at(&place.dataset.page("diff"));
         let shown = Heading::version(dataset, version.number.get(), admitted.alt);
         let active = dataset.active_version().filter(|active| *active != version.number && !dataset.frozen);
         let active =
@@ -138,10 +137,10 @@ impl Heading {
         let words = if admitted.alt { "The version itself" } else { "Its alternate" };
         let beside = match tab {
             Tab::Data if version.alt.is_some() => Some((words, other.browse())),
-            Tab::Profile if version.alt.is_some() => Some((words, other.profile())),
+            Tab::Profile if version.alt.is_some() => Some((words, other.page("profile"))),
             _ => None,
         };
-        Heading { version: Some(shown), active, beside, owners: around.owners.map(compare), ..around }
+        Heading { version: Some(shown), active, beside, compare, ..Heading::around(visit, dataset, place, tab) }
     }
 
     pub(super) fn version(dataset: &Dataset, number: u64, alt: bool) -> String {
@@ -156,7 +155,6 @@ impl Heading {
 
     /// That of a dataset whose pages of a version are those of this place.
     pub(super) fn around(visit: &Visit, dataset: &Dataset, place: &Place, tab: Tab) -> Heading {
-        let owned = visit.visitor.user.as_ref().is_some_and(|user| user.id == dataset.owner);
         Heading {
             name: Shown::whole(dataset.name.as_str()),
             description: dataset.about.description.as_deref().map(Description::new),
@@ -166,15 +164,11 @@ impl Heading {
             version: None,
             active: None,
             beside: None,
+            place: place.clone(),
             browse: place.browse(),
-            profile: place.profile(),
-            versions: place.dataset.versions(),
-            settings: owned.then(|| place.dataset.settings()),
-            owners: owned.then(|| {
-                let dataset = &place.dataset;
-                [dataset.diff(), dataset.refresh(), dataset.webhook(), dataset.usage()]
-            }),
-            failed: None,
+            owned: visit.visitor.user.as_ref().is_some_and(|user| user.id == dataset.owner),
+            compare: place.dataset.page("diff"),
+            failed: false,
             tab,
         }
     }
@@ -182,10 +176,9 @@ impl Heading {
     /// With the failure of the newest refresh, for the owner of the dataset: at night nobody sees it. One look-up;
     /// where it fails, the page goes without.
     pub(super) async fn with_failure(self, visit: &Visit, dataset: &Dataset) -> Heading {
-        let (Some([_, refresh, ..]), Some(user)) = (&self.owners, &visit.visitor.user) else { return self };
+        let Some(user) = visit.visitor.user.as_ref().filter(|_| self.owned) else { return self };
         let newest = visit.app.datasets().attempts(user, dataset.id, None, 1).await.unwrap_or_default();
         let has_failed = |attempt: &Attempt| matches!(attempt.outcome, Some(AttemptOutcome::Failed { .. }));
-        let failed = newest.first().is_some_and(has_failed).then(|| refresh.clone());
-        Heading { failed, ..self }
+        Heading { failed: newest.first().is_some_and(has_failed), ..self }
     }
 }

@@ -34,36 +34,13 @@ impl DatasetPlace {
         format!("{root}/{}/{}/{rest}", self.id, utf8_percent_encode(&self.slug, ESCAPED))
     }
 
-    pub(super) fn versions(&self) -> String {
-        self.below("/ui", "versions")
-    }
-
-    pub(super) fn settings(&self) -> String {
-        self.below("/ui", "settings")
-    }
-
-    pub(super) fn refresh(&self) -> String {
-        self.below("/ui", "refresh")
-    }
-
-    pub(super) fn webhook(&self) -> String {
-        self.below("/ui", "webhook")
-    }
-
-    pub(super) fn usage(&self) -> String {
-        self.below("/ui", "usage")
+    /// A page of the dataset, such as `versions`.
+    pub(super) fn page(&self, name: &str) -> String {
+        self.below("/ui", name)
     }
 
     pub(super) fn manage(&self, action: &str) -> String {
         self.below("/ui", &format!("manage/{action}"))
-    }
-
-    pub(super) fn clone_page(&self) -> String {
-        self.below("/ui", "clone")
-    }
-
-    pub(super) fn diff(&self) -> String {
-        self.below("/ui", "diff")
     }
 
     pub(super) fn version(&self, selector: VersionSelector, alt: bool) -> Place {
@@ -112,18 +89,9 @@ impl Place {
         self.below("/api", "")
     }
 
-    pub(super) fn profile(&self) -> String {
-        self.below("/ui", "profile")
-    }
-
-    /// The page of what the read does.
-    pub(super) fn explain(&self) -> String {
-        self.below("/ui", "explain")
-    }
-
-    /// The read, for the session of a browser.
-    pub(super) fn download(&self) -> String {
-        self.below("/ui", "download")
+    /// A page of the version, such as `profile`.
+    pub(super) fn page(&self, name: &str) -> String {
+        self.below("/ui", name)
     }
 
     /// The page of the version's alternate, for its owner.

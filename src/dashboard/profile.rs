@@ -5,13 +5,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::acting::own;
-use super::browse::{types, value_text};
+use super::browse::value_text;
 use super::histogram::{self, Range};
 use super::opened::{Heading, Tab, open};
 use super::place::Place;
 use super::query::{Query, invalid_text};
-use super::sentence::Sentence;
-use super::shown::Shown;
+use super::shown::{Sentence, Shown};
 use super::visit::{Reply, Shell, Visit, render};
 use super::{closed, figures};
 use crate::http::error::HttpError;
@@ -41,45 +40,34 @@ const WIDTH: u64 = 1_000;
 
 #[derive(Template)]
 #[template(path = "profile.html")]
-struct ProfilePage {
+struct ProfilePage<'a> {
     shell: Shell,
     heading: Heading,
-    entities: String,
+    entities: u64,
     document_bytes: String,
     file_bytes: String,
     q: String,
     problem: Option<String>,
     /// That there is no path for a histogram.
     no_path: Option<Sentence>,
-    /// Leads from one path back to all.
-    all: Option<String>,
-    action: String,
+    /// Whether a path is shown alone, because its numbers are counted.
+    is_one: bool,
     summary: String,
     left_out: bool,
-    paths: Vec<PathCard>,
+    paths: Vec<PathCard<'a>>,
     first: Option<String>,
     previous: Option<String>,
     next: Option<String>,
 }
 
-struct PathCard {
+struct PathCard<'a> {
     id: usize,
+    record: &'a PathRecord,
     path: Shown,
-    types: String,
-    fans_out: bool,
-    presence: String,
-    presence_width: u64,
-    present: String,
-    missing: u64,
-    nulls: Option<(String, Option<String>)>,
-    /// Whether the filter that finds nulls may find a text, too.
-    has_texts: bool,
-    distinct: String,
-    shredded: bool,
+    /// The page of the entities with null there.
+    nulls: Option<String>,
     ranges: Vec<ValueRange>,
     top: Vec<Bar>,
-    /// What is said of them.
-    frequent: String,
     /// Strings by their number of characters.
     lengths: Vec<Bar>,
     /// Numbers by the range that they are in.
@@ -102,16 +90,9 @@ struct Spread {
     href: Option<String>,
     /// Why it cannot be.
     why_not: Option<&'static str>,
-    bars: Vec<SpreadBar>,
+    ranges: Vec<Range>,
+    most: u64,
     outside: Option<String>,
-}
-
-struct SpreadBar {
-    range: String,
-    href: String,
-    count: String,
-    share: String,
-    width: u64,
 }
 
 impl Spread {
@@ -119,7 +100,7 @@ impl Spread {
     fn of(record: &PathRecord, place: &Place) -> Spread {
         match histogram::can_be_counted(record) {
             Ok(()) => {
-                let href = Some(Query::default().and(HISTOGRAM, &record.path).at(&place.profile()) + ANCHOR);
+                let href = Some(Query::default().and(HISTOGRAM, &record.path).at(&place.page("profile")) + ANCHOR);
                 Spread { href, ..Spread::default() }
             }
             Err(why) => {
@@ -130,18 +111,11 @@ impl Spread {
     }
 
     /// That of these ranges, of so many numbers, each in an entity of its own.
-    fn counted(ranges: &[Range], numbers: u64, entities: u64) -> Spread {
-        let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
-        let bar = |range: &Range| SpreadBar {
-            range: range.text.clone(),
-            href: range.href.clone(),
-            count: figures::grouped(range.count),
-            share: figures::percent(range.count, entities),
-            width: width(range.count, most),
-        };
+    fn counted(ranges: Vec<Range>, numbers: u64) -> Spread {
         Spread {
-            bars: ranges.iter().map(bar).collect(),
-            outside: histogram::outside(ranges, numbers),
+            most: ranges.iter().map(|range| range.count).max().unwrap_or(0),
+            outside: histogram::outside(&ranges, numbers),
+            ranges,
             ..Spread::default()
         }
     }
@@ -156,11 +130,24 @@ struct Bar {
     width: u64,
 }
 
-impl PathCard {
+impl Bar {
+    /// A bar of so many, of which it says the share of all; the longest bar is that of `most`.
+    fn new(value: Shown, href: Option<String>, count: u64, all: u64, most: u64) -> Bar {
+        Bar {
+            value,
+            href,
+            count: figures::grouped(count),
+            share: figures::percent(count, all),
+            width: width(count, most),
+        }
+    }
+}
+
+impl PathCard<'_> {
     /// Without what leads to reads.
-    fn without_reads(mut self) -> PathCard {
+    fn without_reads(mut self) -> Self {
         self.top.iter_mut().chain(&mut self.lengths).chain(&mut self.numbers).for_each(|bar| bar.href = None);
-        self.nulls = self.nulls.map(|(count, _)| (count, None));
+        self.nulls = None;
         self.spread = Spread::default();
         self
     }
@@ -235,8 +222,8 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let to = matching.len().min(from + PAGE);
     let base = if q.is_empty() { Query::default() } else { Query::default().and("q", &q) };
     let at = |from: usize| match from {
-        0 => base.at(&place.profile()),
-        from => base.with("from", from).at(&place.profile()),
+        0 => base.at(&place.page("profile")),
+        from => base.with("from", from).at(&place.page("profile")),
     };
     let of = figures::counted(matching.len() as u64, "path", "paths");
     let summary = match (matching.len(), to - from) {
@@ -252,14 +239,13 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         _ => format!("{} to {to} of {of}", from + 1),
     };
     let alone = matching.len() == 1;
-    let card = |(index, record): (usize, &&PathRecord)| PathCard {
-        alone,
-        ..card(from + index, record, contents.entities, &place)
-    };
     // No link leads to a read that is refused.
     let readable = seen.admitted.is_some();
-    let card = |numbered| if readable { card(numbered) } else { card(numbered).without_reads() };
-    let mut paths: Vec<PathCard> = matching[from..to].iter().enumerate().map(card).collect();
+    let cards = matching[from..to].iter().enumerate().map(|(index, record)| {
+        let card = PathCard { alone, ..card(from + index, record, contents.entities, &place) };
+        if readable { card } else { card.without_reads() }
+    });
+    let mut paths: Vec<PathCard> = cards.collect();
     // Counting looks at all numbers of a path, so it is done for one, when it is asked for.
     if let (Some(_), [record], [card], Some(admitted)) =
         (one, &matching[from..to], paths.as_mut_slice(), &seen.admitted)
@@ -267,7 +253,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         card.spread = match histogram::can_be_counted(record) {
             Ok(()) => {
                 let ranges = Box::pin(histogram::count(visit, admitted, record, &place)).await?;
-                Spread::counted(&ranges, record.types.number, contents.entities)
+                Spread::counted(ranges, record.types.number)
             }
             Err(why) => Spread { why_not: Some(why), ..Spread::default() },
         };
@@ -279,21 +265,20 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let is_wrong = is_too_long || no_path.is_some();
     let title = match one {
         _ if is_wrong => "Error: Profile".to_owned(),
-        Some(one) => format!("Histogram of {}", Shown::short(one, CHARACTERS).plain()),
+        Some(one) => format!("Histogram of {}", Shown::short(one, CHARACTERS).text),
         None if q.is_empty() => "Profile".to_owned(),
-        None => format!("Profile: {}", Shown::short(&q, CHARACTERS).plain()),
+        None => format!("Profile: {}", Shown::short(&q, CHARACTERS).text),
     };
     let page = ProfilePage {
-        all: one.map(|_| place.profile()),
+        is_one: one.is_some(),
         shell: visit.shell(format!("{title}, {}", seen.name)),
         heading: Heading {
             version: seen.heading.version.or_else(|| Some(format!("v{}", found.version))),
             ..seen.heading
         },
-        entities: figures::counted(contents.entities, "entity", "entities"),
+        entities: contents.entities,
         document_bytes: figures::size(contents.document_bytes),
         file_bytes: figures::size(found.file_size_bytes),
-        action: place.profile(),
         summary,
         no_path,
         problem: is_too_long.then(|| format!("What is looked for is longer than {SEARCHED} characters.")),
@@ -307,7 +292,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     render(if is_wrong { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &page)
 }
 
-fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCard {
+fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, place: &Place) -> PathCard<'a> {
     let named = !record.path.is_empty();
     let filter = |value: &str| {
         named.then(|| Query::default().and("filter", format!("{}:{value}", record.path)).at(&place.browse()))
@@ -319,53 +304,30 @@ fn card(id: usize, record: &PathRecord, entities: u64, place: &Place) -> PathCar
     };
     let top = record.top.iter().map(|top| {
         let text = value_text(&top.value);
-        Bar {
-            href: if top.cut { None } else { filter(&text) },
-            value: Shown::beginning(&text, CHARACTERS, top.cut),
-            count: figures::grouped(top.count),
-            share: figures::percent(top.count, whole),
-            width: width(top.count, whole),
-        }
+        let href = if top.cut { None } else { filter(&text) };
+        Bar::new(Shown::beginning(&text, CHARACTERS, top.cut), href, top.count, whole, whole)
     });
     let value = |record: &ValueRecord| Shown::beginning(&value_text(&record.value), CHARACTERS, record.cut);
     let number = |record: &ValueRecord| match record.cut {
         false => Shown::new(&figures::grouped_decimal(&value_text(&record.value)), CHARACTERS),
         true => value(record),
     };
-    let numbers_between = record.number_min.as_ref().zip(record.number_max.as_ref());
-    let strings_between = record.string_min.as_ref().zip(record.string_max.as_ref());
-    let estimated = |(min, max): (&ValueRecord, &ValueRecord)| min.estimated || max.estimated;
+    let between = |name, ends: [&'a Option<ValueRecord>; 2], shown: &dyn Fn(&ValueRecord) -> Shown| {
+        let (min, max) = ends[0].as_ref().zip(ends[1].as_ref())?;
+        let estimated = min.estimated || max.estimated;
+        Some(ValueRange { name, min: shown(min), max: shown(max), estimated })
+    };
     let ranges = [
-        numbers_between.map(|ends| ValueRange {
-            name: "Numbers",
-            min: number(ends.0),
-            max: number(ends.1),
-            estimated: estimated(ends),
-        }),
-        strings_between.map(|ends| ValueRange {
-            name: "Strings",
-            min: value(ends.0),
-            max: value(ends.1),
-            estimated: estimated(ends),
-        }),
+        between("Numbers", [&record.number_min, &record.number_max], &number),
+        between("Strings", [&record.string_min, &record.string_max], &value),
     ];
-    let distinct = figures::grouped(record.distinct.count);
     PathCard {
         id,
+        record,
         path: if named { Shown::new(&record.path, CHARACTERS) } else { Shown::new("(no name)", CHARACTERS) },
-        types: types(&record.types),
-        fans_out: record.fans_out,
-        presence: figures::percent(record.entities, entities),
-        presence_width: width(record.entities, entities),
-        present: figures::grouped(record.entities),
-        missing: entities.saturating_sub(record.entities),
-        nulls: (record.types.null > 0).then(|| (figures::grouped(record.types.null), filter("null"))),
-        has_texts: record.types.string > 0,
-        distinct: if record.distinct.estimated { format!("about {distinct}") } else { distinct },
-        shredded: record.shredded,
+        nulls: filter("null"),
         ranges: ranges.into_iter().flatten().collect(),
         top: top.collect(),
-        frequent: frequent(record),
         lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
         numbers: numbers(record, place),
         alone: false,
@@ -392,13 +354,8 @@ fn lengths(record: &PathRecord, empty: Option<String>) -> Vec<Bar> {
     let bar = |(place, count): (usize, u64)| {
         let range = lengths_at(place);
         let (first, last) = (figures::grouped(*range.start()), figures::grouped(*range.end()));
-        Bar {
-            value: Shown::whole(&if first == last { first } else { format!("{first} to {last}") }),
-            href: empty.clone().filter(|_| place == 0),
-            count: figures::grouped(count),
-            share: figures::percent(count, record.types.string),
-            width: width(count, most),
-        }
+        let value = Shown::whole(&if first == last { first } else { format!("{first} to {last}") });
+        Bar::new(value, empty.clone().filter(|_| place == 0), count, record.types.string, most)
     };
     counts.map(bar).collect()
 }
@@ -410,12 +367,11 @@ fn numbers(record: &PathRecord, place: &Place) -> Vec<Bar> {
     let ranges = bins.ranges(RANGES);
     let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
     let is_found = !record.path.is_empty() && !record.fans_out;
-    let bar = |range: &NumberRange| Bar {
-        value: Shown::whole(&histogram::between(&range.from, &range.to)),
-        href: (is_found && range.is_exact).then(|| histogram::page_of(&record.path, &range.from, &range.to, place)),
-        count: figures::grouped(range.count),
-        share: figures::percent(range.count, record.types.number),
-        width: width(range.count, most),
+    let bar = |range: &NumberRange| {
+        let value = Shown::whole(&histogram::between(&range.from, &range.to));
+        let is_found = is_found && range.is_exact;
+        let href = is_found.then(|| histogram::page_of(&record.path, &range.from, &range.to, place));
+        Bar::new(value, href, range.count, record.types.number, most)
     };
     ranges.iter().map(bar).collect()
 }

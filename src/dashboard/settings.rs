@@ -10,7 +10,9 @@ use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::acting::{Own, Problem, Question, Sent, asked, not_the_form, own, problem, received_of_owner};
+use super::acting::{
+    Own, Problem, Question, Sent, asked, invalid_field, not_the_form, own, problem, received_of_owner,
+};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::refresh::shown_url;
@@ -39,22 +41,14 @@ pub(super) const FROM: [&str; 2] = ["push", "url"];
 struct SettingsPage {
     shell: Shell,
     heading: Heading,
-    notice: Option<&'static str>,
-    problem: Problem,
-    action: String,
+    said: Said,
     about: AboutForm,
     /// What the fields of the forms were.
     was: [String; 3],
-    private: bool,
     /// The private key, where it was asked for.
     key: Option<String>,
     source: SourceForm,
-    /// The source without what may be a key in it.
-    source_now: Option<String>,
-    formats: [&'static str; SourceFormat::ALL.len()],
     index: IndexForm,
-    /// Where a clone is made, where one can be.
-    clone: Option<String>,
     empty: bool,
 }
 
@@ -72,9 +66,9 @@ pub(super) struct AboutForm {
 struct SourceForm {
     pushed: bool,
     url: String,
-    /// Whether the URL is not shown, because it may hold a key.
+    /// The URL without what may be a key in it, where only that is shown.
     #[serde(skip)]
-    hidden: bool,
+    hidden: Option<String>,
     format: String,
     records_path: String,
     publish_query: bool,
@@ -154,7 +148,7 @@ impl AboutForm {
     /// The name, and the settings without it.
     pub(super) fn checked(&self) -> Result<(DatasetName, DatasetSettings), HttpError> {
         let text = |text: &str| Some(Some(text.to_owned()).filter(|text| !text.is_empty()));
-        let invalid = |problem: InvalidDatasetName| invalid("name", problem.to_string());
+        let invalid = |problem: InvalidDatasetName| invalid_field("name", problem.to_string());
         let settings = DatasetSettings {
             description: text(&self.description),
             licence: text(&self.licence),
@@ -172,10 +166,10 @@ impl SourceForm {
             DatasetSource::Push => "",
             DatasetSource::Url(url) => url,
         };
-        let hidden = !shows_url && shown_url(url) != *url;
+        let hidden = Some(shown_url(url)).filter(|shown| !shows_url && shown != url);
         SourceForm {
             pushed: dataset.source == DatasetSource::Push,
-            url: if hidden { String::new() } else { url.to_owned() },
+            url: if hidden.is_some() { String::new() } else { url.to_owned() },
             hidden,
             format: dataset.format.map(SourceFormat::name).unwrap_or_default().to_owned(),
             records_path: dataset.records_path.clone().unwrap_or_default(),
@@ -200,23 +194,25 @@ impl SourceForm {
         let source = match (self.pushed, self.url.as_str()) {
             // A URL that was typed is not dropped without a word.
             (true, url) if was.is_some_and(|was| was.url != url) && !url.is_empty() => {
-                return Err(invalid("source", URL_UNCHOSEN));
+                return Err(invalid_field("source", URL_UNCHOSEN));
             }
             (true, _) => Some(DatasetSource::Push),
             // It stays what it is, and was not shown.
-            (false, "") if self.hidden => None,
-            (false, "") => return Err(invalid("source", "it is missing; valid: an http, https, s3 or store URL")),
+            (false, "") if self.hidden.is_some() => None,
+            (false, "") => {
+                return Err(invalid_field("source", "it is missing; valid: an http, https, s3 or store URL"));
+            }
             (false, url) => Some(DatasetSource::Url(url.to_owned())),
         };
         let format = match self.format.as_str() {
             "" => None,
-            format => Some(format.parse::<SourceFormat>().map_err(|error| invalid("format", error.to_string()))?),
+            format => Some(format.parse::<SourceFormat>().map_err(|error| invalid_field("format", error.to_string()))?),
         };
         if !self.records_path.is_empty()
             && let Some(format) = format.filter(|format| *format != SourceFormat::Json)
         {
             let problem = format!("only the format json has one, and this is {format}: clear one of the two");
-            return Err(invalid("records_path", problem));
+            return Err(invalid_field("records_path", problem));
         }
         let path = Some(self.records_path.clone()).filter(|path| !path.is_empty());
         let place = |form: &SourceForm| (form.pushed, form.url.clone());
@@ -247,14 +243,10 @@ impl IndexForm {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
         };
         let index = IndexSettings::try_new(&paths(&self.always), &paths(&self.never));
-        let index = index.map_err(|error| invalid("index", error.to_string()))?;
+        let index = index.map_err(|error| invalid_field("index", error.to_string()))?;
         let index = Some(index).filter(|_| changed(&lines(self), was.map(lines).as_ref()));
         Ok(DatasetSettings { index, ..DatasetSettings::default() })
     }
-}
-
-fn invalid(field: &'static str, problem: impl Into<String>) -> HttpError {
-    ManageError::Invalid { field, problem: problem.into() }.into()
 }
 
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -266,7 +258,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     settings(visit, Said { notice, ..Said::default() }).await
 }
 
-async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
+async fn settings(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
     let dataset = &own.view.dataset;
     let typed = [said.about.is_some(), said.source.is_some(), said.index.is_some()];
@@ -282,24 +274,15 @@ async fn settings(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let page = SettingsPage {
         shell: visit.shell(said.problem.title(format!("Settings, {}", dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Settings),
-        notice: said.notice,
-        problem: said.problem,
-        action: own.place.settings(),
+        about: said.about.take().unwrap_or_else(|| AboutForm::of(dataset)),
         was,
-        about: said.about.unwrap_or_else(|| AboutForm::of(dataset)),
-        private: dataset.is_private(),
         key: dataset.private_key.as_ref().filter(|_| said.key).map(|key| key.expose().to_owned()),
-        source: said.source.unwrap_or_else(|| SourceForm::of(dataset, said.url)),
-        source_now: match &dataset.source {
-            DatasetSource::Push => None,
-            DatasetSource::Url(url) => Some(shown_url(url)),
-        },
-        formats: SourceFormat::ALL.map(SourceFormat::name),
-        index: said.index.unwrap_or_else(|| IndexForm::of(&dataset.index)),
-        clone: (!dataset.frozen && !own.view.versions.is_empty()).then(|| own.place.clone_page()),
+        source: said.source.take().unwrap_or_else(|| SourceForm::of(dataset, said.url)),
+        index: said.index.take().unwrap_or_else(|| IndexForm::of(&dataset.index)),
         empty: own.view.versions.is_empty(),
+        said,
     };
-    render(said.status, &page)
+    render(page.said.status, &page)
 }
 
 /// The page that says what the deletion does.
@@ -314,10 +297,10 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
             "It has no version. With a version it could not be deleted, because versions are permanent.".to_owned(),
             "Its settings, its keys and its webhook are gone.".to_owned(),
         ],
-        action: format!("{}/delete", own.place.settings()),
+        action: format!("{}/delete", own.place.page("settings")),
         button: "Delete the dataset".to_owned(),
         danger: true,
-        back: own.place.settings(),
+        back: own.place.page("settings"),
         ..Question::default()
     };
     question.page(visit, own.heading(visit, Tab::Settings), StatusCode::OK)
@@ -325,22 +308,18 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
 
 pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     let (own, sent) = received_of_owner(visit, body).await?;
-    match done(visit, &own, &sent).await {
-        Ok(reply) => Ok(reply),
-        Err(error) => again(visit, error, &own, &sent).await,
-    }
-}
-
-/// The page with what is wrong with a form.
-async fn again(visit: &mut Visit, error: HttpError, own: &Own, sent: &Sent) -> Result<Reply, HttpError> {
+    let error = match done(visit, &own, &sent).await {
+        Err(error) => error,
+        reply => return reply,
+    };
     let (status, problem) = problem(visit, error, &FIELDS)?;
     let typed = |form| sent.action == form;
     let said = Said {
         status,
         problem,
-        about: typed("about").then(|| AboutForm::sent(sent)),
-        source: typed("source").then(|| SourceForm::sent(sent, &own.view.dataset)),
-        index: typed("index").then(|| IndexForm::sent(sent)),
+        about: typed("about").then(|| AboutForm::sent(&sent)),
+        source: typed("source").then(|| SourceForm::sent(&sent, &own.view.dataset)),
+        index: typed("index").then(|| IndexForm::sent(&sent)),
         was: sent.fields.first(WAS).map(str::to_owned),
         ..Said::default()
     };
@@ -382,5 +361,5 @@ async fn done(visit: &Visit, Own { place, view }: &Own, sent: &Sent) -> Result<R
     };
     let updated = datasets.update(&user, place.id, form).await?;
     let place = DatasetPlace::of(&updated.dataset);
-    Ok(Reply::done(&sent.action, &place.settings()))
+    Ok(Reply::done(&sent.action, &place.page("settings")))
 }

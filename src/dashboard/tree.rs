@@ -2,8 +2,6 @@
 
 use std::fmt::{self, Write};
 
-use askama::filters::HtmlSafe;
-
 use super::browse::summary;
 use super::shown::Shown;
 use crate::document::{Cursor, JsonType, Scalar, Text};
@@ -21,16 +19,8 @@ const OPEN_LEVELS: usize = 2;
 
 /// The tree, and whether it is all of the entity.
 pub(super) struct Tree {
-    html: String,
+    pub(super) html: String,
     pub(super) whole: bool,
-}
-
-impl HtmlSafe for Tree {}
-
-impl fmt::Display for Tree {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.html)
-    }
 }
 
 impl Tree {
@@ -130,7 +120,7 @@ mod tests {
     fn a_tree_has_every_value_and_escapes_it() {
         let tree = Tree::new(br#"{"a":1.0,"<i>":{"x":[null,true,{"deep":"<script>"}]},"empty":[],"none":"","":1}"#);
         assert!(tree.whole);
-        let html = tree.to_string();
+        let html = tree.html;
         for part in [
             "<dt><bdi>a</bdi></dt><dd><span class=\"number\"><bdi>1.0</bdi></span></dd>",
             "<dt><bdi>&lt;i&gt;</bdi></dt><dd><details open><summary>{1 field}</summary>",
@@ -153,7 +143,7 @@ mod tests {
         entity.extend(b"]}");
         let tree = Tree::new(&entity);
         assert!(!tree.whole);
-        let html = tree.to_string();
+        let html = tree.html;
         for tag in ["dl", "div", "details", "dd", "dt"] {
             let (open, close) = (html.matches(&format!("<{tag}")).count(), html.matches(&format!("</{tag}>")).count());
             assert_eq!(open, close, "{tag}");

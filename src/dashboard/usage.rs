@@ -32,7 +32,6 @@ struct UsagePage {
     shell: Shell,
     heading: Heading,
     days: u64,
-    spans: Vec<(u64, String)>,
     first: String,
     last: String,
     /// `requests`, `bytes`.
@@ -62,14 +61,10 @@ struct Bar {
     parts: Vec<(&'static str, u64, u64)>,
 }
 
-fn days(query: &Query) -> Result<u64, HttpError> {
-    let valid = SPANS.map(|days| days.to_string());
-    let asked = query.one_of(DAYS, &valid.each_ref().map(String::as_str))?;
-    Ok(asked.and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_SPAN))
-}
-
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
-    let days = days(&visit.query(&[DAYS])?)?;
+    let query = visit.query(&[DAYS])?;
+    let days = query.one_of(DAYS, &SPANS.map(|days| days.to_string()).each_ref().map(String::as_str))?;
+    let days = days.and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_SPAN);
     let own = own(visit).await?;
     let Own { place, view } = &own;
     let read = visit.app.usage().days(&visit.user()?, place.id, days).await?;
@@ -88,7 +83,6 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
         shell: visit.shell(format!("Usage, {}", view.dataset.name.as_str())),
         heading: own.heading(visit, Tab::Usage),
         days,
-        spans: SPANS.map(|days| (days, Query::default().and(DAYS, days).at(&place.usage()))).to_vec(),
         first: date(first).to_string(),
         last: date(today).to_string(),
         charts: charts(first, today, &read, &total),

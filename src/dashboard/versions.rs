@@ -16,7 +16,7 @@ use crate::catalog::{DatasetView, VersionRecord};
 use crate::http::error::HttpError;
 use crate::http::visit;
 use crate::model::dataset::Dataset;
-use crate::model::version::{VersionNumber, VersionSelector, there_are};
+use crate::model::version::{Version, VersionNumber, VersionSelector, there_are};
 use crate::service::{Bucket, ReadError};
 
 const PAGE: usize = 50;
@@ -71,53 +71,40 @@ impl Action {
 struct VersionsPage {
     shell: Shell,
     heading: Heading,
-    owned: bool,
     notice: Option<&'static str>,
-    pinned: Option<u64>,
-    unpin: String,
-    unfreeze: String,
-    /// Where two versions are compared, for the owner of more than one.
-    diff: Option<Comparison>,
-    total: String,
-    /// Where a user makes a clone.
-    clone: Option<String>,
-    /// For the owner of a dataset without a version: where it gets one, by a file and by a source.
-    begin: Option<[String; 2]>,
+    pinned: Option<VersionNumber>,
+    /// The last two versions, which a form proposes to compare, for the owner of more than one.
+    last_two: Option<[VersionNumber; 2]>,
+    total: usize,
+    /// Whether a user can make a clone.
+    clones: bool,
     versions: Vec<VersionCard>,
     first: Option<String>,
     older: Option<String>,
 }
 
-/// Where two versions are compared, and the last two.
-struct Comparison {
-    action: String,
-    before: u64,
-    last: u64,
-}
-
 struct VersionCard {
-    number: u64,
+    version: Version,
+    place: Place,
     time: Time,
-    entities: String,
-    size: String,
     change: Option<String>,
     /// Whether it holds the same entities as the version before.
     same: bool,
     active: bool,
     latest: bool,
     pinned: bool,
-    /// Its alternate: its entities, and its page.
-    alternate: Option<(String, Option<String>)>,
-    browse: Option<String>,
-    profile: Option<String>,
-    pin: Option<String>,
-    freeze: Option<String>,
     /// What it differs in from the version before.
     changes: Option<String>,
     /// What its alternate differs in from it.
-    alternate_changes: Option<String>,
-    /// Where its alternate is changed.
-    edit: Option<String>,
+    alternate_changes: String,
+}
+
+impl VersionCard {
+    /// The page that asks before something is done with this version.
+    fn manage(&self, action: Action) -> String {
+        let manage = self.place.dataset.manage(action.name());
+        Query::default().and("version", self.version.number).at(&manage)
+    }
 }
 
 /// The dataset, and whether it is the visitor's. To all but its owner a private one is what a missing one is, and a
@@ -158,35 +145,26 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let dataset = &view.dataset;
     let from = view.versions.iter().position(|record| record.version.number.get() < before);
     let rest = from.map_or(&[][..], |from| &view.versions[from..]);
-    let signed_in = visit.visitor.user.is_some();
     let now = Utc::now();
     let cards = rest.iter().take(PAGE).enumerate();
-    let cards = cards.map(|(at, record)| card(record, rest.get(at + 1), dataset, &place, owned, now));
+    let cards = cards.map(|(at, record)| card(record, rest.get(at + 1), dataset, &place, now));
     let active = place.version(VersionSelector::Active, false);
     let page = VersionsPage {
         shell: visit.shell(format!("Versions, {}", dataset.name.as_str())),
         heading: Heading::around(visit, dataset, &active, Tab::Versions).with_failure(visit, dataset).await,
-        owned,
         notice: notice.map(Action::done),
-        pinned: dataset.pinned_version.map(VersionNumber::get),
-        unpin: place.manage(Action::Unpin.name()),
-        unfreeze: place.manage(Action::Unfreeze.name()),
-        diff: match view.versions.as_slice() {
-            [last, before, ..] if owned => Some(Comparison {
-                action: place.diff(),
-                before: before.version.number.get(),
-                last: last.version.number.get(),
-            }),
+        pinned: dataset.pinned_version,
+        last_two: match view.versions.as_slice() {
+            [last, before, ..] if owned => Some([before.version.number, last.version.number]),
             _ => None,
         },
-        total: figures::counted(view.versions.len() as u64, "version", "versions"),
-        clone: (signed_in && !dataset.frozen && !view.versions.is_empty()).then(|| place.clone_page()),
-        begin: (owned && view.versions.is_empty()).then(|| [place.refresh(), place.settings()]),
+        total: view.versions.len(),
+        clones: visit.visitor.user.is_some() && !dataset.frozen && !view.versions.is_empty(),
         versions: cards.collect(),
-        first: from.filter(|from| *from > 0).map(|_| place.versions()),
+        first: from.filter(|from| *from > 0).map(|_| place.page("versions")),
         older: rest
             .get(PAGE)
-            .map(|_| Query::default().and("before", rest[PAGE - 1].version.number).at(&place.versions())),
+            .map(|_| Query::default().and("before", rest[PAGE - 1].version.number).at(&place.page("versions"))),
     };
     render(StatusCode::OK, &page)
 }
@@ -196,41 +174,25 @@ fn card(
     before: Option<&VersionRecord>,
     dataset: &Dataset,
     place: &DatasetPlace,
-    owned: bool,
     now: DateTime<Utc>,
 ) -> VersionCard {
     let VersionRecord { version, is_active } = record;
-    let own = place.number(version.number);
-    let alternate = version.alt.as_ref().map(|file| {
-        let entities = figures::counted(file.entity_count, "entity", "entities");
-        (entities, (!dataset.frozen).then(|| Place { alt: true, ..own.clone() }.browse()))
-    });
-    let same = before.is_some_and(|before| before.version.file.content_hash == version.file.content_hash);
-    let change = before.map(|before| figures::change(before.version.file.entity_count, version.file.entity_count));
-    let pinned = dataset.pinned_version == Some(version.number);
-    let link = |action: Action| Query::default().and("version", version.number).at(&place.manage(action.name()));
+    let change = |before: &VersionRecord| figures::change(before.version.file.entity_count, version.file.entity_count);
     let diff = |with: VersionNumber, alt: bool| {
         let query = Query::default().and("v1", with).and("v2", version.number);
-        if alt { query.and("alt", true) } else { query }.at(&place.diff())
+        if alt { query.and("alt", true) } else { query }.at(&place.page("diff"))
     };
     VersionCard {
-        number: version.number.get(),
+        place: place.number(version.number),
         time: Time::new(version.created_at, now),
-        entities: figures::counted(version.file.entity_count, "entity", "entities"),
-        size: figures::size(version.file.size_bytes),
-        change,
-        same,
+        change: before.map(change),
+        same: before.is_some_and(|before| before.version.file.content_hash == version.file.content_hash),
         active: *is_active,
         latest: dataset.latest_version == Some(version.number),
-        pinned,
-        alternate,
-        browse: (!dataset.frozen).then(|| own.browse()),
-        profile: (owned || !dataset.frozen).then(|| own.profile()),
-        pin: (owned && !pinned).then(|| link(Action::Pin)),
-        freeze: (owned && !dataset.frozen).then(|| link(Action::Freeze)),
-        changes: before.filter(|_| owned).map(|before| diff(before.version.number, false)),
-        alternate_changes: (owned && version.alt.is_some()).then(|| diff(version.number, true)),
-        edit: owned.then(|| own.alternate()),
+        pinned: dataset.pinned_version == Some(version.number),
+        changes: before.map(|before| diff(before.version.number, false)),
+        alternate_changes: diff(version.number, true),
+        version: version.clone(),
     }
 }
 
@@ -245,13 +207,12 @@ fn asked(path: &str, version: Option<&str>) -> Result<Asked, HttpError> {
     let place = DatasetPlace::parse(path)?;
     let name = path.rsplit('/').next().unwrap_or_default();
     let action = Action::ALL.into_iter().find(|action| action.name() == name).ok_or(HttpError::NoSuchPath)?;
-    let version = match (action.of_a_version(), version) {
+    let number = version.and_then(|number| number.parse().ok()).filter(|number| *number > 0);
+    let version = match (action.of_a_version(), number) {
         (false, _) => None,
-        (true, Some(number)) if number.parse::<u64>().is_ok_and(|number| number > 0) => {
-            Some(VersionNumber::new(number.parse().unwrap_or_default()))
-        }
-        (true, given) => {
-            let given = visit::quoted(given.unwrap_or_default());
+        (true, Some(number)) => Some(VersionNumber::new(number)),
+        (true, None) => {
+            let given = visit::quoted(version.unwrap_or_default());
             let text = format!("The version is {given}; valid: the number of a version.");
             return Err(HttpError::Invalid { status: StatusCode::BAD_REQUEST, text });
         }
@@ -274,7 +235,7 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
         return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
     }
     if action.is_in_force(version, dataset) {
-        return Ok(Reply::SeeOther(place.versions()));
+        return Ok(Reply::SeeOther(place.page("versions")));
     }
     let (title, button, effects) = words(action, version, dataset);
     let question = Question {
@@ -284,7 +245,7 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
         version: version.map(VersionNumber::get),
         button,
         danger: action == Action::Freeze,
-        back: place.versions(),
+        back: place.page("versions"),
         ..Question::default()
     };
     question.page(visit, own.heading(visit, Tab::Versions), StatusCode::OK)
@@ -347,5 +308,5 @@ pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpErro
         (Action::Unfreeze, _) => datasets.unfreeze(&user, place.id).await?,
         _ => datasets.unpin(&user, place.id).await?,
     };
-    Ok(Reply::done(action.name(), &place.versions()))
+    Ok(Reply::done(action.name(), &place.page("versions")))
 }

@@ -1,7 +1,7 @@
 //! A request for a page, and its answer: what all pages have around them, their headers, and errors as pages.
 
 use askama::Template;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, VARY,
@@ -14,8 +14,7 @@ use futures::future::BoxFuture;
 
 use super::place::DatasetPlace;
 use super::query::Query;
-use super::sentence::Sentence;
-use super::shown::with_named;
+use super::shown::{Sentence, with_named};
 use super::{assets, forms};
 use crate::blocking::blocking;
 use crate::encode::{ContentCoding, LEAST_COMPRESSED_BYTES, compress};
@@ -53,8 +52,6 @@ impl Reply {
 /// What all pages have around them.
 pub(super) struct Shell {
     pub(super) title: String,
-    pub(super) style: &'static str,
-    pub(super) script: &'static str,
     pub(super) email: Option<String>,
     /// The token of forms, where there is a session.
     pub(super) token: String,
@@ -205,8 +202,6 @@ impl Visit {
         let seen = |(character, is_named): (char, bool)| if is_named { char::REPLACEMENT_CHARACTER } else { character };
         Shell {
             title: with_named(&title.into()).map(seen).collect(),
-            style: assets::STYLE.path(),
-            script: assets::ISLAND.path(),
             email: self.visitor.user.as_ref().map(|user| user.email.clone()),
             token: self.visitor.session.as_ref().map(|id| forms::token(id, rand::random())).unwrap_or_default(),
             sign_in,
@@ -341,7 +336,7 @@ impl Visit {
         let shell = self.shell(format!("Error: {heading}"));
         let typed = self.typed.as_deref().filter(|typed| !typed.is_empty());
         let dataset = self.dataset.as_ref().filter(|_| matches!(status.as_u16(), 400 | 404 | 409 | 413));
-        let versions = dataset.map(DatasetPlace::versions);
+        let versions = dataset.map(|place| place.page("versions"));
         let status_code = status.as_u16();
         let is_refused = self.head.method == Method::POST && matches!(status_code, 403 | 409 | 413);
         let again = is_refused.then(|| page_of_form(self.head.uri.path())).filter(|page| *page != "/");
@@ -387,28 +382,19 @@ async fn coded(headers: &HeaderMap, html: String) -> Response {
         true => ContentCoding::Identity,
         false => ContentCoding::negotiate(headers),
     };
-    let (coding, body) = match coding {
-        ContentCoding::Identity => (coding, Body::from(html)),
+    let plain = Bytes::from(html);
+    let html = plain.clone();
+    let coded = match coding {
+        ContentCoding::Identity => None,
         coding if html.len() <= COMPRESSED_HERE || Priority::current() != Priority::Short => {
-            match compress(coding, html.as_bytes()) {
-                Ok(bytes) => (coding, Body::from(bytes)),
-                Err(_) => (ContentCoding::Identity, Body::from(html)),
-            }
+            compress(coding, &html).ok()
         }
-        coding => {
-            let html = axum::body::Bytes::from(html);
-            let plain = html.clone();
-            match blocking(move || compress(coding, &html)).await {
-                Ok(Ok(bytes)) => (coding, Body::from(bytes)),
-                _ => (ContentCoding::Identity, Body::from(plain)),
-            }
-        }
+        coding => blocking(move || compress(coding, &html)).await.ok().and_then(Result::ok),
     };
-    let mut response = Response::new(body);
+    let encoding = coded.as_ref().map(|_| (CONTENT_ENCODING, HeaderValue::from_static(coding.name())));
+    let mut response = Response::new(Body::from(coded.unwrap_or(plain)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    if coding != ContentCoding::Identity {
-        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-    }
+    response.headers_mut().extend(encoding);
     response
 }
 

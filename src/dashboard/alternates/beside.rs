@@ -1,8 +1,6 @@
 //! What stands before and behind an entity of a list. A form holds it, so that of an entity that is not there any more
 //! it can be told whether somebody has changed it, or removed it. The list of before is not kept.
 
-use std::fmt;
-
 use sha2::{Digest, Sha256};
 
 /// Bytes of a hash that tell entities apart.
@@ -32,19 +30,17 @@ impl Neighbour {
         }
     }
 
-    /// Whether both are known, and one.
-    fn is(&self, other: &Neighbour) -> bool {
-        *self != Neighbour::Unknown && self == other
-    }
-}
-
-impl fmt::Display for Neighbour {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+    fn text(&self) -> &str {
+        match self {
             Neighbour::Unknown => "unknown",
             Neighbour::End => "end",
             Neighbour::Entity(hash) => hash,
-        })
+        }
+    }
+
+    /// Whether both are known, and one.
+    fn is(&self, other: &Neighbour) -> bool {
+        *self != Neighbour::Unknown && self == other
     }
 }
 
@@ -74,6 +70,11 @@ impl Beside {
         Beside { before: Neighbour::parse(before), behind: Neighbour::parse(behind) }
     }
 
+    /// The text of its field.
+    pub(super) fn text(&self) -> String {
+        format!("{} {}", self.before.text(), self.behind.text())
+    }
+
     /// What became of the entity that stood between these, if it is the one that `there` is instead of: an entity of a
     /// list, or its end, beside which `now` stands. A list that is shorter than before has rather lost an entity.
     pub(super) fn fate(&self, there: &Neighbour, now: &Beside, is_shorter: bool) -> Fate {
@@ -86,12 +87,6 @@ impl Beside {
             (_, true) => Fate::Changed,
             _ => Fate::Unknown,
         }
-    }
-}
-
-impl fmt::Display for Beside {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}", self.before, self.behind)
     }
 }
 
@@ -127,7 +122,7 @@ mod tests {
             ("abaa", 1, "aaa", 1, Fate::Removed),
             ("abaa", 1, "aaaa", 1, Fate::Changed),
         ] {
-            let was = Beside::parse(&beside(before, at).to_string());
+            let was = Beside::parse(&beside(before, at).text());
             assert_eq!(was, beside(before, at));
             let letter = now.as_bytes().get(there).map_or(Neighbour::End, |letter| Neighbour::of(&[*letter]));
             let is_shorter = now.len() < before.len();

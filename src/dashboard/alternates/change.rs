@@ -47,27 +47,18 @@ pub(super) async fn target(visit: &Visit) -> Result<Target, HttpError> {
     Ok(Target { user, dataset, place, version, action })
 }
 
-pub(super) enum Saved {
-    Done(Reply),
-    /// Somebody else has saved or deleted the alternate first.
-    Stale,
-    Failed(HttpError),
-}
-
+/// Saves edits of the list that has this etag. [`ManageError::Stale`] if somebody else has saved or deleted the alternate
+/// first.
 pub(super) async fn save(
     visit: &Visit,
     target: &Target,
     etag: &str,
     edits: Vec<EntityEdit>,
     room: Option<BodyRoom>,
-) -> Saved {
+) -> Result<Reply, HttpError> {
     let version = (target.place.dataset.id, target.version.number);
-    let saved = Box::pin(visit.app.alternates().edit(&target.user, version, etag, edits, room)).await;
-    match saved.map_err(HttpError::from) {
-        Ok(_) => Saved::Done(Reply::done("saved", &target.place.alternate())),
-        Err(HttpError::Manage(ManageError::Stale)) => Saved::Stale,
-        Err(error) => Saved::Failed(error),
-    }
+    Box::pin(visit.app.alternates().edit(&target.user, version, etag, edits, room)).await?;
+    Ok(Reply::done("saved", &target.place.alternate()))
 }
 
 /// The body of the API call that makes edits.

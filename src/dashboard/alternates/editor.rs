@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 
 use super::OF_VERSION;
 use super::beside::{Beside, Fate, Neighbour};
-use super::change::{self, Saved, Target, call, save};
+use super::change::{self, Target, call, save};
 use super::list::{Found, List, list, list_beside, of_version};
 use super::text::{self, Mistake};
 use crate::blocking::blocking;
@@ -39,36 +39,18 @@ const NAMED: usize = 20;
 
 #[derive(Template)]
 #[template(path = "editor.html")]
-struct EditorPage {
+struct EditorPage<'a> {
     shell: Shell,
     heading: Heading,
     title: String,
     is_new: bool,
     list: String,
-    notes: Vec<String>,
-    action: String,
+    said: Said,
+    /// The page of the entity.
+    entity: String,
     back: String,
-    remove: Option<String>,
-    /// Of the list as it was read.
-    etag: String,
-    length: u64,
+    draft: &'a Draft,
     position: String,
-    position_problem: Option<String>,
-    base: String,
-    beside: String,
-    text: String,
-    most_bytes: usize,
-    most: String,
-    lines: usize,
-    /// What is wrong with the text. Beside it, the script says nothing: it would tell the same in other words.
-    problem: Option<String>,
-    alert: Option<String>,
-    conflict: Option<Conflict>,
-    /// Whether somebody else has removed the entity.
-    is_removed: bool,
-    preview: Option<Preview>,
-    /// The entity, where it is too large to be edited here.
-    too_large: Option<String>,
     api: String,
 }
 
@@ -94,6 +76,7 @@ struct Conflict {
 struct Draft {
     position: u64,
     length: u64,
+    /// Of the list as it was read.
     etag: String,
     /// The entity as it was, and its text now.
     base: String,
@@ -106,12 +89,15 @@ struct Said {
     status: StatusCode,
     notes: Vec<String>,
     alert: Option<String>,
+    /// What is wrong with the text. Beside it, the script says nothing: it would tell the same in other words.
     problem: Option<Mistake>,
     position_problem: Option<String>,
     typed_position: Option<String>,
     conflict: Option<Conflict>,
+    /// Whether somebody else has removed the entity.
     is_removed: bool,
     preview: Option<Preview>,
+    /// Whether the entity is too large to be edited here.
     too_large: bool,
 }
 
@@ -170,7 +156,13 @@ pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Resul
         let is_known = matches!(place, Some(InAlternate::Changed(_) | InAlternate::Replaced(_)));
         said.notes.extend(if is_other && !is_known { Some(differs(target, &list)) } else { note });
     }
-    edit_at(visit, target, &list, position, said)
+    let entity = list.entity.text();
+    let text = entity.and_then(text::editable);
+    said.too_large = text.is_none();
+    let base = text.as_ref().and(entity).map(base_text).unwrap_or_default();
+    let (length, etag) = (list.length, list.etag.clone());
+    let draft = Draft { position, length, etag, base, text: text.unwrap_or_default(), beside: list.beside.clone() };
+    page(visit, target, &list, &draft, false, said)
 }
 
 /// That an entity of the alternate is not the one of the version at its position, and why.
@@ -185,19 +177,6 @@ fn differs(target: &Target, list: &List) -> String {
              alternate, or others before it were added or removed."
         ),
     }
-}
-
-fn edit_at(visit: &Visit, target: &Target, list: &List, position: u64, mut said: Said) -> Result<Reply, HttpError> {
-    let entity = list.entity.text();
-    let text = entity.and_then(text::editable);
-    said.too_large = text.is_none();
-    let base = match &text {
-        Some(_) => entity.map(base_text).unwrap_or_default(),
-        None => String::new(),
-    };
-    let (length, etag) = (list.length, list.etag.clone());
-    let draft = Draft { position, length, etag, base, text: text.unwrap_or_default(), beside: list.beside.clone() };
-    page(visit, target, list, &draft, false, said)
 }
 
 /// An entity for a hidden field.
@@ -259,7 +238,7 @@ async fn apart<T: Send + 'static>(
 }
 
 fn status_of(draft: &Draft) -> StatusCode {
-    if text::is_too_long(&draft.text) { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
+    if draft.text.len() > EDITOR_BYTES { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
 }
 
 /// The form of the editor. The text stays whatever happens.
@@ -310,9 +289,11 @@ pub(super) async fn act(
                 let change = EntityChange::Set(Bytes::from(mine.clone()));
                 let edits = vec![EntityEdit { position: draft.position, change }];
                 match save(visit, target, &draft.etag, edits, room.take()).await {
-                    Saved::Done(reply) => return Ok(if beside.is_some() { saved_beside(target) } else { reply }),
-                    Saved::Stale => list_now = list_beside(visit, &target.place, draft.position).await?,
-                    Saved::Failed(error) => {
+                    Ok(reply) => return Ok(if beside.is_some() { saved_beside(target) } else { reply }),
+                    Err(HttpError::Manage(ManageError::Stale)) => {
+                        list_now = list_beside(visit, &target.place, draft.position).await?
+                    }
+                    Err(error) => {
                         let said = failed(visit, error);
                         return page(visit, target, &list_now, &draft, false, said);
                     }
@@ -456,7 +437,8 @@ fn conflict(visit: &Visit, target: &Target, again: &Again, draft: &Draft, mine: 
         return page(visit, target, list_now, &draft, false, said);
     }
     let number = target.version.number;
-    let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.diff());
+    let diff =
+        Query::default().and("v1", number).and("v2", number).and("alt", true).at(&target.place.dataset.page("diff"));
     let mut room = Room::of_page();
     let mut compared = |new: &[u8], caption: &str, title: &str| {
         let titles = Titles { caption, old: "When you began", new: title };
@@ -551,9 +533,9 @@ pub(super) async fn act_new(
         }
         tries_left -= 1;
         match save(visit, target, &draft.etag, edits_at(draft.position), room.take()).await {
-            Saved::Done(reply) => return Ok(if is_beside { saved_beside(target) } else { reply }),
-            Saved::Stale => list_now = list(visit, &target.place, None).await?,
-            Saved::Failed(error) => {
+            Ok(reply) => return Ok(if is_beside { saved_beside(target) } else { reply }),
+            Err(HttpError::Manage(ManageError::Stale)) => list_now = list(visit, &target.place, None).await?,
+            Err(error) => {
                 let said = failed(visit, error);
                 return page(visit, target, &list_now, &draft, true, said);
             }
@@ -601,36 +583,19 @@ fn page(
         true => "Add entities".to_owned(),
         false => format!("Edit entity {}", figures::grouped(draft.position)),
     };
-    let remove = Query::default().and("position", draft.position).at(&place.alternate_action("remove"));
     let entity = Place { alt: list.is_alternate, ..place.clone() }.entity(draft.position);
-    let lines = draft.text.lines().count().clamp(LINES_AT_LEAST, LINES_SHOWN);
     let page = EditorPage {
         shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
         heading: Heading::around(visit, dataset, place, Tab::Versions),
         title,
         is_new,
         list: change::name(target, list),
-        notes: said.notes,
-        action: place.alternate_action(if is_new { "add" } else { "edit" }),
         back: if dataset.frozen || is_new { place.alternate() } else { entity.clone() },
-        remove: (!is_new).then_some(remove),
-        etag: draft.etag.clone(),
-        length: draft.length,
-        position: said.typed_position.unwrap_or_else(|| draft.position.to_string()),
-        position_problem: said.position_problem,
-        base: draft.base.clone(),
-        beside: draft.beside.to_string(),
-        text: draft.text.clone(),
-        most_bytes: EDITOR_BYTES,
-        most: figures::grouped(EDITOR_BYTES as u64),
-        lines,
-        problem: said.problem.map(|mistake| mistake.text()),
-        alert: said.alert,
-        conflict: said.conflict,
-        is_removed: said.is_removed,
-        preview: said.preview,
-        too_large: said.too_large.then_some(entity),
+        entity,
+        draft,
+        position: said.typed_position.clone().unwrap_or_else(|| draft.position.to_string()),
+        said,
         api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
     };
-    render(said.status, &page)
+    render(page.said.status, &page)
 }

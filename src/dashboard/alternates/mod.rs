@@ -31,6 +31,7 @@ use super::visit::{Posted, Reply, Shell, Visit, render};
 use crate::http::error::{CallError, HttpError};
 use crate::http::visit::BaseUrl;
 use crate::model::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
+use crate::model::version::VersionNumber;
 use crate::service::{BodyRoom, ManageError};
 
 /// The parameter of the editor that names an entity by its position in the version. `position` is one in the list.
@@ -41,7 +42,7 @@ pub(super) const OF_VERSION: &str = "entity";
 struct AlternatePage {
     shell: Shell,
     heading: Heading,
-    version: u64,
+    version: VersionNumber,
     notice: Option<String>,
     entities: Option<String>,
     of_version: String,
@@ -49,12 +50,7 @@ struct AlternatePage {
     /// None where readers get 410.
     browse: Option<String>,
     diff: String,
-    edit: String,
-    add: String,
-    remove: String,
-    delete: String,
     api: String,
-    dataset: u64,
 }
 
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -74,23 +70,18 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     };
     let number = version.number;
     let alternate = Place { alt: true, ..place.clone() };
-    let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&place.dataset.diff());
+    let diff = Query::default().and("v1", number).and("v2", number).and("alt", true).at(&place.dataset.page("diff"));
     let page = AlternatePage {
         shell: visit.shell(format!("Alternate of version {number}, {}", dataset.name.as_str())),
         heading: Heading::around(visit, &dataset, &place, Tab::Versions),
-        version: number.get(),
+        version: number,
         notice,
         entities: entities.map(counted),
         of_version: counted(version.file.entity_count),
         last: entities.unwrap_or(version.file.entity_count).checked_sub(1),
         browse: (!dataset.frozen && entities.is_some()).then(|| alternate.browse()),
         diff,
-        edit: place.alternate_action("edit"),
-        add: place.alternate_action("add"),
-        remove: place.alternate_action("remove"),
-        delete: place.alternate_action("delete"),
         api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),
-        dataset: dataset.id.get(),
     };
     render(StatusCode::OK, &page)
 }
@@ -178,16 +169,15 @@ fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&s
     let Some(alternate) = &version.alt else { return Err(ManageError::AltNotFound.into()) };
     let entities = figures::counted(alternate.entity_count, "entity", "entities");
     let effects = [
-        Some(format!("The alternate with its {entities} is gone, and with it all edits that were made in it.")),
-        Some("Nothing brings it back.".to_owned()),
-        Some(format!("Readers of {} get the status 404.", Place { alt: true, ..place.clone() }.api())),
-        Some(format!("Version {} itself stays as it is.", version.number)),
+        format!("The alternate with its {entities} is gone, and with it all edits that were made in it."),
+        "Nothing brings it back.".to_owned(),
+        format!("Readers of {} get the status 404.", Place { alt: true, ..place.clone() }.api()),
+        format!("Version {} itself stays as it is.", version.number),
     ];
     let question = Question {
         title: format!("Delete the alternate of version {}?", version.number),
-        effects: notice.map(str::to_owned).into_iter().chain(effects.into_iter().flatten()).collect(),
+        effects: notice.map(str::to_owned).into_iter().chain(effects).collect(),
         action: place.alternate_action("delete"),
-        version: None,
         etag: Some(crate::service::alternate_etag(version)),
         button: "Delete the alternate".to_owned(),
         danger: true,

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::change::{self, Saved, Target, call, save};
+use super::change::{self, Target, call, save};
 use super::list::{Found, list};
 use super::text;
 use crate::dashboard::compared::{Compared, Equality, Paths, Room, Titles};
@@ -15,7 +15,7 @@ use crate::dashboard::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
 use crate::model::limits::EDITOR_POSITIONS;
-use crate::service::{BodyRoom, EntityChange, EntityEdit};
+use crate::service::{BodyRoom, EntityChange, EntityEdit, ManageError};
 
 /// Entities that are shown before they are removed.
 const SHOWN: usize = 10;
@@ -25,8 +25,6 @@ const SHOWN: usize = 10;
 struct RemovalPage {
     shell: Shell,
     heading: Heading,
-    action: String,
-    back: String,
     list: String,
     positions: String,
     problem: Option<String>,
@@ -35,19 +33,14 @@ struct RemovalPage {
 }
 
 struct Checked {
-    title: String,
-    button: String,
+    /// How many entities are to be removed.
+    number: String,
     etag: String,
-    entities: Vec<Removed>,
+    /// The first of them by their positions, and each unless it is too large for a page.
+    entities: Vec<(String, Option<Compared>)>,
     left_out: usize,
     api: String,
     call: Shown,
-}
-
-struct Removed {
-    position: String,
-    /// None where it is too large for a page.
-    compared: Option<Compared>,
 }
 
 pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> Result<Reply, HttpError> {
@@ -77,13 +70,13 @@ pub(super) async fn act(
         return page(visit, target, Some(asked), StatusCode::OK, Some(alert)).await;
     }
     match save(visit, target, etag, edits(&positions), room).await {
-        Saved::Done(reply) => Ok(reply),
-        Saved::Stale => {
+        Ok(reply) => Ok(reply),
+        Err(HttpError::Manage(ManageError::Stale)) => {
             let alert = "Somebody else saved first, so nothing is removed. Other entities may stand at these positions \
                          now: look at them again.";
             page(visit, target, Some(asked), StatusCode::CONFLICT, Some(alert.to_owned())).await
         }
-        Saved::Failed(error) => {
+        Err(error) => {
             let (status, alert) = visit.tell(error);
             page(visit, target, Some(asked), status, Some(alert)).await
         }
@@ -115,8 +108,6 @@ async fn page(
     let page = RemovalPage {
         shell: visit.shell(format!("Remove entities, {}", target.dataset.name.as_str())),
         heading: Heading::around(visit, &target.dataset, &target.place, Tab::Versions),
-        action: target.place.alternate_action("remove"),
-        back: target.place.alternate(),
         list: change::name(target, &current),
         positions: asked.unwrap_or_default().to_owned(),
         problem,
@@ -143,13 +134,11 @@ async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Chec
             }
             Found::None | Found::TooLarge => None,
         };
-        entities.push(Removed { position: figures::grouped(*position), compared });
+        entities.push((figures::grouped(*position), compared));
     }
     let etag = etag.unwrap_or_default();
-    let number = figures::counted(positions.len() as u64, "entity", "entities");
     Ok(Checked {
-        title: format!("{number} to remove"),
-        button: format!("Remove {number}"),
+        number: figures::counted(positions.len() as u64, "entity", "entities"),
         left_out: positions.len() - entities.len(),
         entities,
         api: BaseUrl::of(&visit.head, &visit.app).url("/dataset/alternate/edit"),

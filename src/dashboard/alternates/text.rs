@@ -3,7 +3,7 @@
 
 use crate::dashboard::figures;
 use crate::dashboard::shown::escaped_json;
-use crate::document::{self, Cursor, DocumentError, ValueScanner};
+use crate::document::{self, Cursor, ValueScanner};
 use crate::http::visit::quoted;
 use crate::model::limits::EDITOR_BYTES;
 use crate::model::text::with_names;
@@ -30,10 +30,6 @@ pub(super) struct Mistake {
 }
 
 impl Mistake {
-    fn of(text: &str, error: &DocumentError) -> Mistake {
-        Mistake::at(text, error.offset(), error.problem())
-    }
-
     fn at(text: &str, offset: Option<usize>, problem: String) -> Mistake {
         let place = offset.map(|offset| {
             let before = &text.as_bytes()[..offset.min(text.len())];
@@ -68,14 +64,11 @@ fn check_length(text: &str) -> Result<(), Mistake> {
     )))
 }
 
-pub(super) fn is_too_long(text: &str) -> bool {
-    text.len() > EDITOR_BYTES
-}
-
 pub(super) fn entity(text: &str) -> Result<Vec<u8>, Mistake> {
     check_length(text)?;
     let mut entity = Vec::new();
-    document::canonicalize(text.as_bytes(), &mut entity).map_err(|error| Mistake::of(text, &error))?;
+    document::canonicalize(text.as_bytes(), &mut entity)
+        .map_err(|error| Mistake::at(text, error.offset(), error.problem()))?;
     Ok(entity)
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::dashboard::figures;
 use crate::dashboard::marks::{Found, Marks};
 use crate::dashboard::shown::Shown;
-use crate::document::{Cursor, JsonType, Scalar, pretty_within};
+use crate::document::{Cursor, JsonType, Scalar, members, pretty_within};
 
 /// Characters of a value in a table. A longer text unfolds.
 pub(super) const CELL_CHARACTERS: usize = 120;
@@ -75,7 +75,7 @@ pub(super) fn cell(value: &[u8], marks: &Marks) -> (Cell, usize) {
 
 fn text_cell(text: &str, marks: &Marks) -> Cell {
     let shown = Shown::linked(text, CELL_CHARACTERS);
-    if !shown.is_cut() || shown.is_link() {
+    if !shown.is_cut() || shown.link.is_some() {
         return Cell::Text(marked(shown, text, marks));
     }
     let beginning = Shown::short(text, BEGINNING_CHARACTERS).marking(marks).alone();
@@ -164,21 +164,12 @@ fn preview(value: &[u8], marks: &Marks) -> (Shown, bool) {
 /// What an object or an array holds, in a few words.
 pub(in crate::dashboard) fn summary(value: &[u8]) -> String {
     let mut cursor = Cursor::new(value);
-    let is_object = cursor.peek() == Some(JsonType::Object);
+    if cursor.peek() == Some(JsonType::Object) {
+        return format!("{{{}}}", figures::counted(members(value).count() as u64, "field", "fields"));
+    }
     cursor.enter();
-    let mut number = 0;
-    if is_object {
-        while cursor.next_key().is_some() {
-            cursor.skip_value();
-            number += 1;
-        }
-        return format!("{{{}}}", figures::counted(number, "field", "fields"));
-    }
-    while cursor.next_element() {
-        cursor.skip_value();
-        number += 1;
-    }
-    format!("[{}]", figures::counted(number, "item", "items"))
+    let items = std::iter::from_fn(|| cursor.next_element().then(|| cursor.skip_value()));
+    format!("[{}]", figures::counted(items.count() as u64, "item", "items"))
 }
 
 /// A value as indented JSON, or its beginning.

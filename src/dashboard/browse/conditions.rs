@@ -74,7 +74,7 @@ fn joined(words: [&str; 4]) -> String {
 
 impl Words {
     fn text(&self) -> String {
-        let plain = |part: &Option<Shown>| part.as_ref().map(|part| part.plain().to_owned()).unwrap_or_default();
+        let plain = |part: &Option<Shown>| part.as_ref().map(|part| part.text.clone()).unwrap_or_default();
         joined([self.before, &plain(&self.path), self.between, &plain(&self.value)])
     }
 

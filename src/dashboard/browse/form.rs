@@ -58,29 +58,18 @@ impl Added {
 }
 
 pub(super) struct Form {
+    query: Query,
     pub(super) action: String,
-    /// The page without conditions and all.
-    pub(super) reset: Option<String>,
-    pub(super) keywords: String,
-    pub(super) all_keywords: bool,
+    /// Whether the page without conditions is another one.
+    pub(super) can_reset: bool,
     pub(super) conditions: Vec<Condition>,
-    pub(super) operators: &'static [(&'static str, &'static str)],
     pub(super) added: Added,
-    pub(super) columns: String,
-    pub(super) sort: String,
-    pub(super) limit: String,
-    pub(super) flatten: bool,
-    pub(super) keep_field: String,
-    pub(super) drop_field: String,
-    pub(super) dedup: bool,
-    pub(super) dedup_key: String,
-    pub(super) denull: bool,
-    pub(super) hide_source: bool,
-    pub(super) sample: String,
-    pub(super) seed: String,
     /// How many of the fields that are folded away are used.
     pub(super) used: usize,
-    /// Whether they are unfolded: something is wrong with one, or a condition is begun.
+    /// Whether they are unfolded: something is wrong with one, or a condition is begun. Folded ones that hold nothing are
+    /// for browsers without scripts alone: others make them once the page is there, since a browser looks at each field
+    /// before it is ready. One that holds something is there at once, so that nothing is lost when the form is sent
+    /// before.
     pub(super) open: bool,
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,
@@ -115,12 +104,6 @@ impl Form {
         refused: Option<&Refused>,
     ) -> Form {
         let query = &links.query;
-        let text = |name| query.first(name).unwrap_or_default().to_owned();
-        let list = |name| query.all(name).collect::<Vec<_>>().join(",");
-        let is = |name, value: &str| {
-            query.first(name).is_some_and(|given: &str| given.eq_ignore_ascii_case(value))
-                || query.first(name) == Some(if value == "true" { "1" } else { "0" })
-        };
         let given = query.pairs().iter().enumerate();
         let given = given.filter_map(|(place, (name, value))| Some((place, name, label(name)?, value)));
         let conditions = given.enumerate().map(|(count, (id, name, label, value))| {
@@ -158,43 +141,38 @@ impl Form {
         let open = !added.path.is_empty() || (problem.is_some() && !matches!(wrong, "" | KEYWORDS));
         Form {
             action: links.place.browse(),
-            reset: (!plain).then(|| links.place.browse()),
-            keywords: list(KEYWORDS),
-            all_keywords: text("keywords_mode") == "and",
+            can_reset: !plain,
             conditions,
-            operators: &OPERATORS,
             added,
-            columns: list(COLUMNS),
-            sort: text("sort"),
-            limit: text("limit"),
-            flatten: is("flatten", "true"),
-            keep_field: list("keep_field"),
-            drop_field: list("drop_field"),
-            dedup: is("dedup", "true"),
-            dedup_key: list("dedup_key"),
-            denull: is("denull", "true"),
-            hide_source: is("include_source", "false"),
-            sample: text("sample"),
-            seed: text("seed"),
             used,
             open,
             hidden: hidden.cloned().collect(),
             paths,
             problem,
             wrong,
+            query: query.clone(),
         }
+    }
+
+    /// The first value of a parameter.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.query.first(name).unwrap_or_default()
+    }
+
+    /// All values of a parameter that is a list.
+    pub(super) fn list(&self, name: &str) -> String {
+        self.query.all(name).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether a boolean is given as this value.
+    pub(super) fn is(&self, name: &str, value: &str) -> bool {
+        let given = self.text(name);
+        given.eq_ignore_ascii_case(value) || given == if value == "true" { "1" } else { "0" }
     }
 
     /// Whether what is wrong is said beside this field.
     pub(super) fn is_wrong(&self, name: &str) -> bool {
         self.problem.is_some() && self.wrong == name
-    }
-
-    /// Whether the fields below the first are folded away. Those that hold nothing are then for browsers without
-    /// scripts alone: others make them once the page is there, since a browser looks at each field before it is ready.
-    /// One that holds something is there at once, so that nothing is lost when the form is sent before.
-    pub(super) fn folded(&self) -> bool {
-        !self.open
     }
 }
 

@@ -58,12 +58,6 @@ pub(super) struct Pages {
     pub(super) last: Option<String>,
 }
 
-impl Pages {
-    pub(super) fn any(&self) -> bool {
-        self.first.is_some() || self.next.is_some()
-    }
-}
-
 pub(super) async fn find(
     visit: &Visit,
     opened: &Opened,
@@ -242,14 +236,11 @@ fn pages(links: &Links<'_>, request: &ReadRequest, fits: u64, returned: u64, all
 /// The columns that a table is asked to have. In flattened entities a path is the name of a field.
 fn chosen_columns(links: &Links<'_>, request: &ReadRequest) -> Vec<String> {
     let paths = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
-    each_once(paths.iter().filter_map(|path| match path.keys() {
+    let names = paths.iter().filter_map(|path| match path.keys() {
         [field] => Some(field.clone()),
         keys if request.flatten => Some(keys.join(".")),
         _ => None,
-    }))
-}
-
-fn each_once(names: impl Iterator<Item = String>) -> Vec<String> {
+    });
     let mut seen = HashSet::new();
     names.filter(|name| seen.insert(name.clone())).collect()
 }

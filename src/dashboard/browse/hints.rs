@@ -3,7 +3,7 @@
 
 use super::links::Links;
 use crate::dashboard::opened::Opened;
-use crate::dashboard::sentence::Sentence;
+use crate::dashboard::shown::Sentence;
 use crate::dashboard::visit::Visit;
 use crate::http::params::{self, UnknownParameter};
 use crate::http::visit::quoted;
@@ -117,7 +117,10 @@ pub(super) async fn of_fields(
         false => reads.explained_unknown_fields(admitted, request).await.unwrap_or_default(),
     };
     let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::of_field(field, links)).collect();
-    hints.extend(of_filters(visit, opened, request, links, &unknown).await);
+    let filters = reads.filter_hints(admitted, request).await.unwrap_or_default();
+    // Of a field that is not there, it is said already.
+    let is_there = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
+    hints.extend(filters.into_iter().filter(is_there).map(|hint| Hint::of_filter(hint, links)));
     let sort = reads.sort_hint(admitted, request).await.unwrap_or_default();
     hints.extend(sort.map(|text| Hint { text: Sentence::new(&text), meant: None }));
     let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownCause::Absent { .. }));
@@ -142,20 +145,6 @@ pub(super) async fn of_columns(visit: &Visit, opened: &Opened, request: &ReadReq
         hints.extend(unknown.map(|field| Hint::of_field(&field, links)));
     }
     hints
-}
-
-/// What is said of filters by what no value of their field is. `strict` does not refuse them.
-async fn of_filters(
-    visit: &Visit,
-    opened: &Opened,
-    request: &ReadRequest,
-    links: &Links<'_>,
-    unknown: &[UnknownField],
-) -> Vec<Hint> {
-    let hints = visit.app.reads().filter_hints(&opened.admitted, request).await.unwrap_or_default();
-    // Of a field that is not there, it is said already.
-    let is_there = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
-    hints.into_iter().filter(is_there).map(|hint| Hint::of_filter(hint, links)).collect()
 }
 
 #[cfg(test)]

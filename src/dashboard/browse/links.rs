@@ -95,7 +95,7 @@ impl<'a> Links<'a> {
             self.query.without(&[VIEW, COLUMNS, "format", "typed", "pretty", "sort", "offset", "limit", "total"]);
         Counting {
             page: self.here(&self.query.with("total", true)),
-            call: count.and("count", true).at(&self.place.download()),
+            call: count.and("count", true).at(&self.place.page("download")),
             limit,
         }
     }

@@ -29,7 +29,7 @@ mod snippets;
 mod widths;
 
 use askama::Template;
-use axum::http::StatusCode;
+use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
 
 use super::closed;
@@ -40,13 +40,13 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
 use crate::http::params::{self, ParameterError};
 use crate::http::read;
-use crate::http::visit::BaseUrl;
+use crate::http::visit::{self, BaseUrl};
 use crate::model::request::Format;
 use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::Admitted;
 use cells::Cell;
 pub(super) use cells::summary;
-use conditions::InForce;
+use conditions::{InForce, OPERATORS};
 pub(super) use entities::Entities;
 use fields::Fields;
 pub(super) use fields::{text as value_text, types};
@@ -101,7 +101,6 @@ struct BrowsePage {
     /// For the owner: what this read does.
     explain: Option<String>,
     all_columns: String,
-    private: bool,
 }
 
 /// What is downloaded, in one format.
@@ -171,7 +170,7 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
     others.chain(heading.beside.iter_mut().map(|(_, href)| href)).for_each(|href| *href = elsewhere.at(href));
     let downloaded = wanted.without(&["count", "format", "typed", "pretty", "total"]);
     let all_downloaded = downloaded.without(&["limit", "offset"]);
-    let download = if private { place.download() } else { place.api() };
+    let download = if private { place.page("download") } else { place.api() };
     let download_of = |query: &Query, format: Format| {
         let query = query.clone().and("format", format.name());
         let query = if format == Format::Parquet { query.and("typed", true) } else { query };
@@ -200,18 +199,35 @@ async fn browse(visit: &mut Visit) -> Result<Reply, HttpError> {
         as_table: links.here(&links.query.without(&[VIEW])),
         as_json: links.here(&links.query.with(VIEW, "json")),
         downloads: Format::ALL.map(|format| download_of(&downloaded, format)).into(),
-        all_downloads: match is_limited {
-            true => Format::ALL.map(|format| download_of(&all_downloaded, format)).into(),
-            false => Vec::new(),
-        },
+        all_downloads: Format::ALL.map(|format| download_of(&all_downloaded, format)).into(),
         is_limited,
         snippets: snippets::of(&base, &place, &wanted, private),
-        explain: heading.settings.is_some().then(|| read.at(&place.explain())),
+        explain: heading.owned.then(|| read.at(&place.page("explain"))),
         all_columns: links.here(&links.query.without(&[COLUMNS])),
         heading,
-        private,
     };
     render(status, &page)
+}
+
+/// `…/download`: a read for whoever is signed in. The read endpoint takes the private key of a private dataset, which a
+/// browser does not send with a link; the session of its owner opens this one.
+pub(super) async fn download(visit: &mut Visit) -> Result<Reply, HttpError> {
+    let page = async |visit: &mut Visit| {
+        let uri = visit.head.uri.clone();
+        let (place, _) = Place::parse(uri.path())?;
+        let (mut request, unknown) = params::parse(uri.query())?;
+        request.alt |= place.alt;
+        // A file has no other place to name what was ignored.
+        let named = params::unknown_parameters_header(&unknown);
+        visit.headers.extend(named.map(|named| (HeaderName::from_static("x-unknown-parameters"), named)));
+        let opened = open(visit, &place, request.alt).await?;
+        if request.strict {
+            visit.app.reads().check_fields(&opened.admitted, &request).await?;
+        }
+        let response = visit::download(&visit.app, &visit.head, &opened.admitted, request).await?;
+        Ok(Reply::Other(response))
+    };
+    closed::or_told(visit, Tab::Data, page).await
 }
 
 /// Checks what entities are to look like.
@@ -225,7 +241,7 @@ fn check_own(query: &Query) -> Result<(), (&'static str, HttpError)> {
     for name in [form::SENT, ADD_PATH, ADD_VALUE] {
         query.once(name).map_err(|error| (name, error))?;
     }
-    let operators = conditions::OPERATORS.map(|(name, _)| name);
+    let operators = OPERATORS.map(|(name, _)| name);
     query.one_of(ADD_OPERATOR, &operators).map_err(|error| (ADD_OPERATOR, error))?;
     Ok(())
 }

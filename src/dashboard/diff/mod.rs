@@ -6,7 +6,6 @@ mod summary;
 
 use askama::Template;
 use axum::http::StatusCode;
-use axum::response::Response;
 
 use self::records::Record;
 use self::summary::Summary;
@@ -22,7 +21,6 @@ use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::visit::{self, BaseUrl, DiffCall};
-use crate::model::dataset::Dataset;
 use crate::model::limits::{PAGE_BYTES, PAGE_ENTITIES};
 use crate::model::version::{VersionNumber, there_are};
 use crate::service::{DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
@@ -49,7 +47,6 @@ struct DiffPageHtml {
 
 /// The form that chooses what is compared, as it was sent.
 struct Form {
-    action: String,
     v1: String,
     v2: String,
     alt: bool,
@@ -88,23 +85,14 @@ struct Kind {
 struct RecordHtml {
     kind: &'static str,
     class: &'static str,
-    old: Option<EntityLink>,
-    new: Option<EntityLink>,
+    /// The entity, and its page.
+    old: Option<(String, String)>,
+    new: Option<(String, String)>,
     changed: Option<String>,
     compared: Compared,
 }
 
-/// An entity, and its page, if it has one.
-struct EntityLink {
-    text: String,
-    href: Option<String>,
-}
-
-pub(super) async fn show(visit: Visit) -> Response {
-    visit.build(|visit| Box::pin(page(visit))).await
-}
-
-async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
+pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     let uri = visit.head.uri.clone();
     visit::check_utf8(&visit.head)?;
     let place = DatasetPlace::parse(uri.path())?;
@@ -139,7 +127,6 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
     let [v1, v2] = proposed(of, latest, of_alternate);
     let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
     let form = Form {
-        action: place.diff(),
         v1: chosen("v1", v1),
         v2: chosen("v2", v2),
         alt: of_alternate,
@@ -157,7 +144,7 @@ async fn page(visit: &mut Visit) -> Result<Reply, HttpError> {
         let is_asked = query.first("v1").is_some() || query.first("v2").is_some();
         match call(&place, &query, (!is_asked).then_some([v1, v2])) {
             Ok(_) if !is_asked => {}
-            Ok(call) => match Box::pin(find(visit, dataset, &place, &query, call)).await {
+            Ok(call) => match Box::pin(find(visit, &place, &query, call)).await {
                 Ok(page) => found = Some(page),
                 Err(error) => problem = Some(error),
             },
@@ -240,13 +227,7 @@ fn is_mistake(error: &HttpError) -> bool {
     )
 }
 
-async fn find(
-    visit: &Visit,
-    dataset: &Dataset,
-    place: &DatasetPlace,
-    query: &Query,
-    call: DiffCall,
-) -> Result<Found, HttpError> {
+async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall) -> Result<Found, HttpError> {
     let user = visit.user()?;
     let whole = query.first(VIEW) == Some(WHOLE);
     let read = read(place, query);
@@ -259,12 +240,11 @@ async fn find(
     let [v1, v2] = diff.versions();
     let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt() { ", alternate" } else { "" })];
     let places = [place.number(v1), Place { alt: diff.alt(), ..place.number(v2) }];
-    let readable = !dataset.frozen;
     let mut room = Room::of_page();
     let paths = if whole { Paths::All } else { Paths::Changed };
     let mut list = Vec::new();
     for (at, record) in lines.iter().filter_map(Record::parse).enumerate() {
-        list.push(record_html(&record, page.offset + at as u64, &names, &places, readable, paths, &mut room));
+        list.push(record_html(&record, page.offset + at as u64, &names, &places, paths, &mut room));
     }
 
     let count = diff.page_count(&page);
@@ -298,7 +278,7 @@ async fn find(
     let next = page.offset.saturating_add(shown.max(count.min(1)));
     let at = |offset: u64| {
         let query = if offset == 0 { query.without(&["offset"]) } else { query.with("offset", offset) };
-        query.at(&place.diff())
+        query.at(&place.page("diff"))
     };
     let step = page.limit.unwrap_or(RECORDS).max(1);
     let mut pages = Vec::new();
@@ -324,13 +304,13 @@ async fn find(
         of: format!("{} in all", figures::counted(diff.count(None), "difference", "differences")),
         kinds: kinds(&diff, &page, query, place),
         summary: if has_summary { summary::summary(&diff).await? } else { None },
-        summary_href: is_elsewhere.then(|| query.without(&["offset", "change_type"]).at(&place.diff())),
+        summary_href: is_elsewhere.then(|| query.without(&["offset", "change_type"]).at(&place.page("diff"))),
         records: figures::counted(total, "record", "records"),
         notes,
         list,
         pages,
         whole,
-        view: view.at(&place.diff()),
+        view: view.at(&place.page("diff")),
         api: BaseUrl::of(&visit.head, &visit.app).url(&api_href),
         api_href,
     })
@@ -365,7 +345,9 @@ fn kinds(diff: &VersionDiff, page: &DiffPage, query: &Query, place: &DatasetPlac
     let kind = |change_type: Option<ChangeType>| Kind {
         name: change_type.map_or("All", kind),
         number: figures::grouped(diff.count(change_type)),
-        href: change_type.map_or_else(|| rest.clone(), |one| rest.with("change_type", one.name())).at(&place.diff()),
+        href: change_type
+            .map_or_else(|| rest.clone(), |one| rest.with("change_type", one.name()))
+            .at(&place.page("diff")),
         current: page.change_type == change_type,
     };
     types.into_iter().map(kind).collect()
@@ -376,14 +358,13 @@ fn record_html(
     number: u64,
     names: &[String; 2],
     places: &[Place; 2],
-    readable: bool,
     paths: Paths,
     room: &mut Room,
 ) -> RecordHtml {
     let [old, new] = [0, 1].map(|side: usize| {
-        record.positions[side].map(|position| EntityLink {
-            text: format!("{} of {}", figures::grouped(position), names[side].to_lowercase()),
-            href: readable.then(|| places[side].entity(position)),
+        record.positions[side].map(|position| {
+            let text = format!("{} of {}", figures::grouped(position), names[side].to_lowercase());
+            (text, places[side].entity(position))
         })
     });
     let kind = kind(record.change_type);

@@ -55,28 +55,22 @@ const SCHEDULE: &str = "schedule";
 struct RefreshPage {
     shell: Shell,
     heading: Heading,
-    notice: Option<&'static str>,
+    said: Said,
     /// The version that a refresh made which has just ended.
     made: Option<Made>,
-    problem: Problem,
-    action: String,
-    settings: String,
     /// The version that stays active, whatever is made.
     pinned: Option<u64>,
-    source: String,
-    fetched: bool,
-    frozen: bool,
+    /// Where the entities are fetched from, without what may be a key in it.
+    source: Option<String>,
     /// How far the running refresh is, where one runs.
     running: Option<ProgressView>,
     /// Whether it runs in this process. One of another process may be gone, and a new refresh then ends it.
     runs_here: bool,
-    formats: [&'static str; SourceFormat::ALL.len()],
     format: String,
     infer_types: bool,
     schedule: String,
-    /// The next times of the schedule that is typed, and whether it is the dataset's.
+    /// The next times of the schedule, the typed one if any.
     times: Vec<Time>,
-    previewed: bool,
     /// The ping URL, where it was asked for.
     ping: Option<String>,
     attempts: Vec<AttemptRow>,
@@ -85,8 +79,7 @@ struct RefreshPage {
 }
 
 struct Made {
-    number: u64,
-    href: String,
+    number: VersionNumber,
     entities: String,
     warnings: Vec<Shown>,
 }
@@ -95,7 +88,6 @@ struct ProgressView {
     stage: &'static str,
     bytes: String,
     entities: String,
-    events: String,
     /// This page, which says what became of this refresh.
     again: String,
 }
@@ -149,7 +141,7 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     refresh(visit, Said { notice, ended, before, ..Said::default() }).await
 }
 
-async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
+async fn refresh(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
     let (app, user, now) = (&visit.app, visit.user()?, Utc::now());
     let (place, dataset) = (&own.place, &own.view.dataset);
@@ -165,78 +157,66 @@ async fn refresh(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
         Some(Ended::Of(id)) => attempt.id.get() == id,
         None => false,
     });
-    let fetched = matches!(dataset.source, DatasetSource::Url(_));
-    let (mut notice, mut made, mut problem) = (said.notice, None, said.problem);
+    let source = match &dataset.source {
+        DatasetSource::Push => None,
+        DatasetSource::Url(url) => Some(shown_url(url)),
+    };
+    let fetched = source.is_some();
+    let mut made = None;
     let warnings = ended.map(|attempt| attempt.warnings.as_slice()).unwrap_or_default();
     let warnings = warnings.iter().map(|warning| Shown::whole(&with_names(warning))).collect();
     match ended.and_then(|attempt| attempt.outcome.as_ref()) {
         Some(AttemptOutcome::Published(number)) => {
             let record = own.view.versions.iter().find(|record| record.version.number == *number);
             made = record.map(|record| Made {
-                number: number.get(),
-                href: place.number(*number).browse(),
+                number: *number,
                 entities: figures::counted(record.version.file.entity_count, "entity", "entities"),
                 warnings,
             });
-            notice = notice.filter(|_| made.is_none());
+            said.notice = said.notice.filter(|_| made.is_none());
         }
         Some(AttemptOutcome::Failed { error }) => {
-            notice = None;
+            said.notice = None;
             let text = format!("No version was made: {error}");
-            problem = Problem::at(if fetched { NOW } else { FILE }, &text);
+            said.problem = Problem::at(if fetched { NOW } else { FILE }, &text);
         }
         None => {}
     }
     let runs_here = progress.is_some();
     // Another tab may have taken away the form that was sent.
-    if (!fetched && problem.of(NOW).is_some())
-        || ((fetched || dataset.frozen || runs_here) && problem.of(FILE).is_some())
+    if (!fetched && said.problem.of(NOW).is_some())
+        || ((fetched || dataset.frozen || runs_here) && said.problem.of(FILE).is_some())
     {
-        problem = problem.above();
+        said.problem = said.problem.above();
     }
     let running = attempts.first().filter(|_| runs).map(|attempt| attempt.id);
     let schedule = said.typed.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
-    let (format, infer_types) = said.upload.unwrap_or((String::new(), dataset.infer_types));
+    let (format, infer_types) = said.upload.take().unwrap_or((String::new(), dataset.infer_types));
     let page = RefreshPage {
-        shell: visit.shell(problem.title(format!("Refresh, {}", dataset.name.as_str()))),
+        shell: visit.shell(said.problem.title(format!("Refresh, {}", dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Refresh),
-        notice,
         made,
-        problem,
-        action: place.refresh(),
-        settings: place.settings(),
         pinned: dataset.pinned_version.map(VersionNumber::get),
-        source: source(dataset),
-        fetched,
-        frozen: dataset.frozen,
+        source,
         running: (runs || progress.is_some()).then(|| ProgressView::new(progress, running, place)),
         runs_here,
-        formats: SourceFormat::ALL.map(SourceFormat::name),
         format,
         infer_types,
         schedule: schedule.to_owned(),
         times: if fetched { times(app, dataset, schedule) } else { Vec::new() },
-        previewed: said.typed.is_some(),
         ping: said.ping.then(|| BaseUrl::of(&visit.head, app).url(&format!("/ping/{}", dataset.ping_token.expose()))),
         attempts: attempts.iter().map(|attempt| row(attempt, place, now)).collect(),
-        first: before.map(|_| place.refresh()),
-        older: older.map(|id| Query::default().and("before", id.get()).at(&place.refresh())),
+        first: before.map(|_| place.page("refresh")),
+        older: older.map(|id| Query::default().and("before", id.get()).at(&place.page("refresh"))),
+        said,
     };
-    render(said.status, &page)
+    render(page.said.status, &page)
 }
 
 /// The next times at which a dataset would be refreshed by a schedule; none for what is no schedule.
 fn times(app: &App, dataset: &Dataset, schedule: &str) -> Vec<Time> {
     let Ok(schedule) = schedule.parse::<Schedule>() else { return Vec::new() };
     app.schedules().due_times(&schedule, dataset.id, TIMES).into_iter().map(Time::to_the_second).collect()
-}
-
-/// Where the entities come from. The query of a URL may hold keys.
-pub(super) fn source(dataset: &Dataset) -> String {
-    match &dataset.source {
-        DatasetSource::Push => "its owner, who sends the entities".to_owned(),
-        DatasetSource::Url(url) => shown_url(url),
-    }
 }
 
 /// A URL without what may be a key: the query, and a name and password before the host.
@@ -264,8 +244,10 @@ impl ProgressView {
             stage,
             bytes: progress.map_or_else(|| "–".to_owned(), |progress| figures::size(progress.bytes)),
             entities: progress.map_or_else(|| "–".to_owned(), |progress| figures::grouped(progress.entities)),
-            events: place.refresh() + "/events",
-            again: running.map(|id| Query::default().and(ENDED, id.get())).unwrap_or_default().at(&place.refresh()),
+            again: running
+                .map(|id| Query::default().and(ENDED, id.get()))
+                .unwrap_or_default()
+                .at(&place.page("refresh")),
         }
     }
 }
@@ -298,14 +280,10 @@ fn row(attempt: &Attempt, place: &DatasetPlace, now: DateTime<Utc>) -> AttemptRo
 /// The forms of the page, but that with a file.
 pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     let (own, sent) = received_of_owner(visit, body).await?;
-    match done(visit, &own.place, &sent).await {
-        Ok(reply) => Ok(reply),
-        Err(error) => again(visit, error, &sent).await,
-    }
-}
-
-/// The page with what is wrong with a form.
-async fn again(visit: &mut Visit, error: HttpError, sent: &Sent) -> Result<Reply, HttpError> {
+    let error = match done(visit, &own.place, &sent).await {
+        Err(error) => error,
+        reply => return reply,
+    };
     let (status, problem) = told(visit, error, &sent.action)?;
     let typed = (sent.action == SCHEDULE).then(|| sent.trimmed(SCHEDULE).to_owned());
     refresh(visit, Said { status, problem, typed, ..Said::default() }).await
@@ -329,9 +307,9 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
     match sent.action.as_str() {
         // Dropped, it goes on.
         NOW => match tokio::time::timeout(REFRESH_WAITS, app.refreshes().fetch(user.id, place.id)).await {
-            Ok(Ok(_)) => Ok(Reply::done("made", &place.refresh())),
+            Ok(Ok(_)) => Ok(Reply::done("made", &place.page("refresh"))),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Ok(Reply::done("begun", &place.refresh())),
+            Err(_) => Ok(Reply::done("begun", &place.page("refresh"))),
         },
         SCHEDULE => {
             sent.check(&[SCHEDULE], &["preview"])?;
@@ -350,7 +328,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             }
             let settings = DatasetSettings { schedule: Some(schedule), ..DatasetSettings::default() };
             app.datasets().update(&user, place.id, settings).await?;
-            Ok(Reply::done(SCHEDULE, &place.refresh()))
+            Ok(Reply::done(SCHEDULE, &place.page("refresh")))
         }
         "show-ping" => refresh(visit, Said { ping: true, ..Said::default() }).await,
         "rotate-ping" => {

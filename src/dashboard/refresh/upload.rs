@@ -103,10 +103,10 @@ async fn made(
     };
     tokio::select! {
         made = &mut work => match made {
-            Ok(made) => made.map_err(HttpError::from).map(|_| Reply::done("made", &place.refresh())),
+            Ok(made) => made.map_err(HttpError::from).map(|_| Reply::done("made", &place.page("refresh"))),
             Err(error) => Err(HttpError::Panic(format!("an upload ended early: {error}"))),
         },
-        () = waits => Ok(Reply::done("begun", &place.refresh())),
+        () = waits => Ok(Reply::done("begun", &place.page("refresh"))),
     }
 }
 

@@ -8,16 +8,17 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 
-use self::snippets::{SNIPPETS, Snippet};
-use super::acting::{Problem, Question, Sent, asked, own, problem, received_of_owner};
+use self::snippets::SNIPPETS;
+use super::acting::{Problem, Question, Sent, asked, invalid_field, own, problem, received_of_owner};
 use super::figures::{self, Time};
 use super::opened::{Heading, Tab};
 use super::place::DatasetPlace;
 use super::query::Query;
 use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
-use crate::catalog::SentDelivery;
+use crate::catalog::{SentDelivery, Webhook};
 use crate::http::error::HttpError;
+use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
 use crate::service::ManageError;
 use crate::webhook::SIGNATURE_HEADER;
@@ -40,35 +41,30 @@ const FIELDS: [&str; 2] = [URL, SECRET];
 struct WebhookPage {
     shell: Shell,
     heading: Heading,
-    notice: Option<&'static str>,
-    problem: Problem,
-    action: String,
-    /// Whether the plan has webhooks.
-    allowed: bool,
-    plan: &'static str,
-    registered: Option<Registered>,
-    /// Empty where it is not shown, because it may hold a key.
-    url: String,
-    secret: String,
-    signed: Signed,
-    /// A secret that was just made. It is shown this once.
-    made: Option<String>,
+    said: Said,
+    plan: Plan,
+    registered: Option<Webhook>,
+    form: Form,
     /// The version of a payload, and that.
-    payload: Option<(u64, String)>,
-    header: &'static str,
-    snippets: &'static [Snippet],
-    deliveries: Vec<DeliveryRow>,
+    payload: Option<(VersionNumber, String)>,
+    deliveries: Vec<SentDelivery>,
+    /// What names the part of the list that is shown.
+    list: Query,
+    now: DateTime<Utc>,
     first: Option<String>,
     older: Option<String>,
 }
 
-struct Registered {
-    /// The URL without what may be a key in it.
-    shown_url: String,
-    is_hidden: bool,
-    has_secret: bool,
-    is_active: bool,
-    since: Time,
+#[derive(Default)]
+struct Form {
+    /// Empty where it is not shown, because it may hold a key.
+    url: String,
+    secret: String,
+    signed: Signed,
+}
+
+fn has_hidden_url(webhook: &Webhook) -> bool {
+    shown_url(&webhook.url) != webhook.url
 }
 
 /// How the payload is to be signed.
@@ -97,16 +93,6 @@ impl Signed {
     }
 }
 
-struct DeliveryRow {
-    version: u64,
-    payload: String,
-    at: Time,
-    url: String,
-    took: Option<String>,
-    outcome: String,
-    failed: bool,
-}
-
 #[derive(Default)]
 struct Said {
     status: StatusCode,
@@ -116,9 +102,10 @@ struct Said {
     /// The version whose payload is shown, unless it is the newest.
     version: Option<VersionNumber>,
     problem: Problem,
+    /// A secret that was just made. It is shown this once.
     made: Option<String>,
-    /// What was typed, and is not saved: the URL, the secret, and how it is to be signed.
-    typed: Option<(String, String, Signed)>,
+    /// What was typed, and is not saved.
+    typed: Option<Form>,
 }
 
 pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
@@ -133,9 +120,9 @@ pub(super) async fn show(visit: &mut Visit) -> Result<Reply, HttpError> {
     webhook(visit, Said { notice, before, version, ..Said::default() }).await
 }
 
-async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
+async fn webhook(visit: &Visit, mut said: Said) -> Result<Reply, HttpError> {
     let own = own(visit).await?;
-    let (app, user, place, now) = (&visit.app, visit.user()?, &own.place, Utc::now());
+    let (app, user, place) = (&visit.app, visit.user()?, &own.place);
     let before = said.before;
     let found = app.webhooks().find(&user, place.id).await?;
     let limit = PAGE as u32 + 1;
@@ -143,58 +130,40 @@ async fn webhook(visit: &Visit, said: Said) -> Result<Reply, HttpError> {
     let older = sent.get(PAGE).and_then(|_| sent.get(PAGE - 1)).map(|last| last.version);
     sent.truncate(PAGE);
     let payload = app.webhooks().payload(&user, place.id, said.version).await?;
-    let saved = found.as_ref().map(|webhook| {
-        let signed = if webhook.secret.is_some() { Signed::Kept } else { Signed::No };
-        let is_hidden = shown_url(&webhook.url) != webhook.url;
-        (if is_hidden { String::new() } else { webhook.url.clone() }, String::new(), signed)
+    let saved = found.as_ref().map(|webhook| Form {
+        url: if has_hidden_url(webhook) { String::new() } else { webhook.url.clone() },
+        secret: String::new(),
+        signed: if webhook.secret.is_some() { Signed::Kept } else { Signed::No },
     });
-    let (url, secret, signed) = said.typed.or(saved).unwrap_or_default();
     let page = WebhookPage {
         shell: visit.shell(said.problem.title(format!("Webhook, {}", own.view.dataset.name.as_str()))),
         heading: own.heading(visit, Tab::Webhook),
-        notice: said.notice,
-        problem: said.problem,
-        action: place.webhook(),
-        allowed: user.plan.has_webhooks(),
-        plan: user.plan.name(),
-        registered: found.map(|webhook| Registered {
-            shown_url: shown_url(&webhook.url),
-            is_hidden: shown_url(&webhook.url) != webhook.url,
-            has_secret: webhook.secret.is_some(),
-            is_active: webhook.is_active,
-            since: Time::new(webhook.created_at, now),
-        }),
-        url,
-        secret,
-        signed,
-        made: said.made,
-        payload: payload.map(|(version, payload)| (version.get(), String::from_utf8_lossy(&payload).into_owned())),
-        header: SIGNATURE_HEADER,
-        snippets: SNIPPETS,
-        deliveries: sent.into_iter().map(|delivery| row(delivery, place, before, now)).collect(),
-        first: before.map(|_| place.webhook()),
-        older: older.map(|version| Query::default().and("before", version.get()).at(&place.webhook())),
+        plan: user.plan,
+        registered: found,
+        form: said.typed.take().or(saved).unwrap_or_default(),
+        payload: payload.map(|(version, payload)| (version, String::from_utf8_lossy(&payload).into_owned())),
+        deliveries: sent,
+        list: before.map_or_else(Query::default, |before| Query::default().and("before", before)),
+        now: Utc::now(),
+        first: before.map(|_| place.page("webhook")),
+        older: older.map(|version| Query::default().and("before", version.get()).at(&place.page("webhook"))),
+        said,
     };
-    render(said.status, &page)
+    render(page.said.status, &page)
 }
 
-fn row(delivery: SentDelivery, place: &DatasetPlace, before: Option<u64>, now: DateTime<Utc>) -> DeliveryRow {
-    let list = before.map_or_else(Query::default, |before| Query::default().and("before", before));
-    let duration = delivery.outcome.as_ref().and_then(|outcome| outcome.duration);
-    let (outcome, failed) = match delivery.outcome.map(|outcome| outcome.answer) {
+/// What came of a delivery, in words, and whether it has failed.
+fn outcome(delivery: &SentDelivery) -> (String, bool) {
+    match delivery.outcome.as_ref().map(|outcome| &outcome.answer) {
         None => ("under way".to_owned(), false),
-        Some(Ok(status)) => (format!("status {status}"), !(200..300).contains(&status)),
-        Some(Err(error)) => (error, true),
-    };
-    DeliveryRow {
-        version: delivery.version.get(),
-        payload: format!("{}#payload", list.and(VERSION, delivery.version.get()).at(&place.webhook())),
-        at: Time::new(delivery.fired_at, now),
-        url: shown_url(&delivery.url),
-        took: duration.map(|duration| figures::took(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))),
-        outcome,
-        failed,
+        Some(Ok(status)) => (format!("status {status}"), !(200..300).contains(status)),
+        Some(Err(error)) => (error.clone(), true),
     }
+}
+
+fn took(delivery: &SentDelivery) -> Option<String> {
+    let duration = delivery.outcome.as_ref()?.duration?;
+    Some(figures::took(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
 }
 
 /// The page that says what the deletion does.
@@ -208,10 +177,10 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
             "New versions are told to nobody, from now on. What is due and not yet sent is not sent.".to_owned(),
             "Its secret is forgotten. What was delivered stays listed.".to_owned(),
         ],
-        action: own.place.webhook() + "/delete",
+        action: own.place.page("webhook") + "/delete",
         button: "Delete the webhook".to_owned(),
         danger: true,
-        back: own.place.webhook(),
+        back: own.place.page("webhook"),
         ..Question::default()
     };
     question.page(visit, own.heading(visit, Tab::Webhook), StatusCode::OK)
@@ -219,18 +188,16 @@ pub(super) async fn confirm(visit: &mut Visit) -> Result<Reply, HttpError> {
 
 pub(super) async fn act(visit: &mut Visit, body: Body) -> Result<Reply, HttpError> {
     let (own, sent) = received_of_owner(visit, body).await?;
-    match done(visit, &own.place, &sent).await {
-        Ok(reply) => Ok(reply),
-        Err(error) => again(visit, error, &sent).await,
-    }
-}
-
-/// The page with what is wrong with a form.
-async fn again(visit: &mut Visit, error: HttpError, sent: &Sent) -> Result<Reply, HttpError> {
+    let error = match done(visit, &own.place, &sent).await {
+        Err(error) => error,
+        reply => return reply,
+    };
     let (status, problem) = problem(visit, error, &FIELDS)?;
-    let (url, secret) = (sent.trimmed(URL).to_owned(), sent.fields.first(SECRET).unwrap_or_default());
-    let signed = Signed::named(sent.trimmed("signed"));
-    let typed = (sent.action == "register").then(|| (url, secret.to_owned(), signed));
+    let typed = (sent.action == "register").then(|| Form {
+        url: sent.trimmed(URL).to_owned(),
+        secret: sent.fields.first(SECRET).unwrap_or_default().to_owned(),
+        signed: Signed::named(sent.trimmed("signed")),
+    });
     webhook(visit, Said { status, problem, typed, ..Said::default() }).await
 }
 
@@ -246,8 +213,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             let secret = match signed {
                 Signed::Kept => {
                     let kept = found.as_ref().and_then(|webhook| webhook.secret.as_ref());
-                    let problem = || "there is none by now; choose another signature".to_owned();
-                    let gone = || ManageError::Invalid { field: SECRET, problem: problem() };
+                    let gone = || invalid_field(SECRET, "there is none by now; choose another signature");
                     Some(kept.ok_or_else(gone)?.expose().to_owned())
                 }
                 Signed::Made => Some(made()),
@@ -256,7 +222,7 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
             };
             let url = match (sent.trimmed(URL), &found) {
                 // It stays what it is, and was not shown.
-                ("", Some(webhook)) if shown_url(&webhook.url) != webhook.url => webhook.url.as_str(),
+                ("", Some(webhook)) if has_hidden_url(webhook) => webhook.url.as_str(),
                 (url, _) => url,
             };
             webhooks.register(&user, place.id, url, secret.as_deref()).await?;
@@ -265,13 +231,13 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
                     let notice = Some("The webhook is registered. The next version fires it.");
                     webhook(visit, Said { made: Some(secret), notice, ..Said::default() }).await
                 }
-                _ => Ok(Reply::done("register", &place.webhook())),
+                _ => Ok(Reply::done("register", &place.page("webhook"))),
             }
         }
         "delete" => {
             sent.check(&[], &[])?;
             webhooks.delete(&user, place.id).await?;
-            Ok(Reply::done("delete", &place.webhook()))
+            Ok(Reply::done("delete", &place.page("webhook")))
         }
         _ => Err(HttpError::NoSuchPath),
     }
