@@ -21,7 +21,7 @@ const RESTART: Duration = Duration::from_secs(10);
 #[cfg(test)]
 const RESTART: Duration = Duration::from_millis(10);
 
-pub(in crate::service) struct Loops {
+pub(crate) struct Loops {
     pub refreshes: Arc<Refreshes>,
     pub schedules: Arc<Schedules>,
     pub deliveries: Arc<Deliveries>,
@@ -56,7 +56,7 @@ impl Loops {
 
 impl Background {
     /// Starts the loops, if they are to run; needs a runtime.
-    pub(in crate::service) fn start(loops: Loops) -> Background {
+    pub(crate) fn start(loops: Loops) -> Background {
         let tasks = TaskTracker::new();
         let [stop_schedules, stop_deliveries, stop_nodes] = std::array::from_fn(|_| CancellationToken::new());
         spawn_loop(&tasks, "usage", &stop_schedules, &loops.usage, Usage::run);
@@ -112,7 +112,7 @@ async fn stopped_by(stop: CancellationToken, work: impl Future<Output = ()>) {
 }
 
 /// Runs a loop until it ends, and begins it again after a panic: without it the service would do less unseen.
-pub(in crate::service) async fn kept_up<F: Future<Output = ()>>(
+pub(crate) async fn kept_up<F: Future<Output = ()>>(
     name: &'static str,
     stop: CancellationToken,
     begin: impl Fn() -> F,

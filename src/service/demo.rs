@@ -162,9 +162,9 @@ enum EntryError {
 }
 
 pub struct Demo {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) accounts: Arc<Accounts>,
-    pub(in crate::service) imports: Arc<Imports>,
+    pub(crate) catalog: Catalog,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) imports: Arc<Imports>,
 }
 
 impl Demo {

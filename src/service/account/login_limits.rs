@@ -23,15 +23,15 @@ use moka::sync::{Cache, CacheBuilder};
 use crate::service::rate_limit::Client;
 
 /// How many times the log-ins that are free for one e-mail address a client may try in a minute in all.
-pub(in crate::service) const CLIENT_FACTOR: u64 = 3;
+pub(crate) const CLIENT_FACTOR: u64 = 3;
 
-pub(in crate::service) const PAUSE_MAX: Duration = Duration::from_secs(900);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(900);
 
 /// After how long without another one wrong passwords are forgotten.
-pub(in crate::service) const FORGOTTEN: Duration = Duration::from_secs(3_600);
+pub(crate) const FORGOTTEN: Duration = Duration::from_secs(3_600);
 
 /// How long a window of an e-mail address lasts.
-pub(in crate::service) const WINDOW: Duration = Duration::from_secs(3_600);
+pub(crate) const WINDOW: Duration = Duration::from_secs(3_600);
 
 /// Pairs and addresses that are remembered of each kind; about 100 bytes each.
 const REMEMBERED: u64 = 50_000;
@@ -40,7 +40,7 @@ const REMEMBERED: u64 = 50_000;
 type Pair = u64;
 
 /// What is counted, and how much is free. 0 switches a bound off.
-pub(in crate::service) struct LoginLimits {
+pub(crate) struct LoginLimits {
     free: u64,
     per_account_hour: u64,
     hasher: RandomState,
@@ -63,18 +63,18 @@ struct Window {
 
 /// A log-in under way, which counts as wrong.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::service) struct Attempt {
+pub(crate) struct Attempt {
     pair: Pair,
     account: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) struct Refused {
+pub(crate) struct Refused {
     pub retry_after_s: u64,
 }
 
 impl LoginLimits {
-    pub(in crate::service) fn new(free: u64, per_account_hour: u64) -> LoginLimits {
+    pub(crate) fn new(free: u64, per_account_hour: u64) -> LoginLimits {
         LoginLimits {
             free,
             per_account_hour,
@@ -86,7 +86,7 @@ impl LoginLimits {
     }
 
     /// Begins an attempt at `now`, a time that never goes back.
-    pub(in crate::service) fn begin(&self, client: Client, email_key: &str, now: Duration) -> Result<Attempt, Refused> {
+    pub(crate) fn begin(&self, client: Client, email_key: &str, now: Duration) -> Result<Attempt, Refused> {
         let account = self.hasher.hash_one(email_key);
         let pair = self.hasher.hash_one((client, email_key));
         let attempt = Attempt { pair, account };
@@ -127,14 +127,14 @@ impl LoginLimits {
     }
 
     /// The password was right: the pair begins anew, and is known from now on.
-    pub(in crate::service) fn succeeded(&self, attempt: Attempt) {
+    pub(crate) fn succeeded(&self, attempt: Attempt) {
         self.pairs.invalidate(&attempt.pair);
         self.take_back_from_account(attempt);
         self.known.insert(attempt.pair, ());
     }
 
     /// The password was not looked at.
-    pub(in crate::service) fn not_tried(&self, attempt: Attempt) {
+    pub(crate) fn not_tried(&self, attempt: Attempt) {
         self.not_wrong(attempt, true);
     }
 
@@ -176,7 +176,7 @@ fn remembering<V: Clone + Send + Sync + 'static>() -> CacheBuilder<u64, V, Cache
 }
 
 /// Seconds, rounded up, at least 1, so that waiting for them is enough.
-pub(in crate::service) fn whole_seconds(duration: Duration) -> u64 {
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
 }
 

@@ -160,7 +160,7 @@ pub struct Logins {
 
 impl Logins {
     /// With so many threads that check passwords. Log-ins are counted in the Redis, if there is one.
-    pub(in crate::service) fn new(
+    pub(crate) fn new(
         config: &Config,
         catalog: Catalog,
         sessions: Arc<Sessions>,

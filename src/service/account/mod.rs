@@ -1,9 +1,9 @@
 //! Users and their API tokens.
 
-pub(in crate::service) mod login_limits;
-pub(in crate::service) mod logins;
-pub(in crate::service) mod session_origin;
-pub(in crate::service) mod sessions;
+pub(crate) mod login_limits;
+pub(crate) mod logins;
+pub(crate) mod session_origin;
+pub(crate) mod sessions;
 
 use std::io;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ pub enum AccountError {
 const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYTES;
 
 pub struct Accounts {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
+    pub(crate) catalog: Catalog,
+    pub(crate) writes: Arc<OwnerWrites>,
 }
 
 impl Accounts {
@@ -182,7 +182,7 @@ fn check_password(password: &str) -> Result<(), AccountError> {
     if PASSWORD_BYTES.contains(&password.len()) { Ok(()) } else { Err(AccountError::Password) }
 }
 
-pub(in crate::service) async fn hash_password(password: String) -> Result<String, AccountError> {
+pub(crate) async fn hash_password(password: String) -> Result<String, AccountError> {
     let hash = move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string());
     match blocking(hash).await {
         Ok(Ok(hash)) => Ok(hash),

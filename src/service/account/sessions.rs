@@ -61,9 +61,9 @@ fn end(sessions: &config::Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) ->
 }
 
 pub struct Sessions {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) gates: Arc<CatalogGates>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) gates: Arc<CatalogGates>,
 }
 
 impl Sessions {
@@ -102,7 +102,7 @@ impl Sessions {
     /// that nobody can know the id beforehand. Also removes sessions that have expired. A user has at most
     /// [`limits::SESSIONS`]: more end those that were not used the longest.
     /// [`ManageError::WrongCredentials`] if the user has another password by now.
-    pub(in crate::service) async fn begin(
+    pub(crate) async fn begin(
         &self,
         user: &User,
         origin: &SessionOrigin,

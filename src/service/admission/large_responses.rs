@@ -48,7 +48,7 @@ pub struct ResponseReservation {
 }
 
 impl LargeResponses {
-    pub(in crate::service) fn new(capacity: Capacity) -> LargeResponses {
+    pub(crate) fn new(capacity: Capacity) -> LargeResponses {
         LargeResponses { capacity }
     }
 

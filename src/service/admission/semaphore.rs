@@ -19,7 +19,7 @@ use crate::service::admission::holder::Holder;
 use crate::service::admission::queue::{FairQueue, Grant, Shares, Ticket};
 
 #[derive(Clone)]
-pub(in crate::service) struct FairSemaphore {
+pub(crate) struct FairSemaphore {
     shared: Arc<Shared>,
 }
 
@@ -47,7 +47,7 @@ pub struct Gate {
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
-pub(in crate::service) struct Bounds {
+pub(crate) struct Bounds {
     /// Units, all together; 0 is as 1.
     pub units: u64,
     /// What one holder may have of the units that no other has, in percent.
@@ -60,7 +60,7 @@ pub(in crate::service) struct Bounds {
 
 impl Bounds {
     /// As the configuration shares, with a queue of its own.
-    pub(in crate::service) fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
+    pub(crate) fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
         let config::Fair { share_percent, user_percent, .. } = *fair;
         Bounds { units, share_percent, user_percent, queue, wait: Duration::from_secs(wait_s) }
     }
@@ -79,14 +79,14 @@ impl Refused {
     pub const RETRY_AFTER_S: u64 = 5;
 
     /// Whether one who was refused with another's request should ask itself: not after a wait at more than one gate.
-    pub(in crate::service) fn is_anothers(&self, since: Instant) -> bool {
+    pub(crate) fn is_anothers(&self, since: Instant) -> bool {
         since.elapsed() <= self.waited.unwrap_or_default() + Duration::from_secs(1)
     }
 }
 
 /// Units that are held until this is dropped.
 #[must_use = "dropping it gives the units back"]
-pub(in crate::service) struct Permit {
+pub(crate) struct Permit {
     shared: Arc<Shared>,
     holder: Holder,
     units: u64,
@@ -94,7 +94,7 @@ pub(in crate::service) struct Permit {
 
 impl FairSemaphore {
     /// At most one for each gate of a process, since metrics tell gates by their names.
-    pub(in crate::service) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
+    pub(crate) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
         let units = bounds.units.max(1);
         let queue = FairQueue::new(Shares {
             units,
@@ -114,7 +114,7 @@ impl FairSemaphore {
     }
 
     /// Waits for so many units: for as many as the holder can ever have, when that is less. Cancel safe.
-    pub(in crate::service) async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+    pub(crate) async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
         let mut measured = Measured::start(&self.shared);
         let entered = match self.try_enter(holder, units) {
             Some(permit) => Ok(permit),
@@ -129,7 +129,7 @@ impl FairSemaphore {
     }
 
     /// As [`FairSemaphore::acquire`], for what has begun and cannot be refused any more: waits for as long as it takes.
-    pub(in crate::service) async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
+    pub(crate) async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
         let mut measured = Measured::start(&self.shared);
         let permit = loop {
             let entered = match self.try_enter(holder, units) {
@@ -147,7 +147,7 @@ impl FairSemaphore {
     }
 
     /// Takes all of so many units if they can be had at once. Not counted in metrics: nobody is refused.
-    pub(in crate::service) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
+    pub(crate) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
         let mut queue = self.shared.queue();
         if queue.try_enter(holder, units) {
             return Some(Permit { shared: self.shared.clone(), holder, units });
@@ -162,27 +162,27 @@ impl FairSemaphore {
         told.try_recv().ok()
     }
 
-    pub(in crate::service) fn at_most(&self, holder: Holder, units: u64) -> u64 {
+    pub(crate) fn at_most(&self, holder: Holder, units: u64) -> u64 {
         self.shared.queue().at_most(holder, units)
     }
 
-    pub(in crate::service) fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         self.shared.queue().held()
     }
 
-    pub(in crate::service) fn gate(&self) -> Gate {
+    pub(crate) fn gate(&self) -> Gate {
         self.shared.gate
     }
 
-    pub(in crate::service) fn longest_wait(&self) -> Duration {
+    pub(crate) fn longest_wait(&self) -> Duration {
         self.shared.wait
     }
 
-    pub(in crate::service) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.shared.queue().waiting()
     }
 
-    pub(in crate::service) fn update_metrics(&self) {
+    pub(crate) fn update_metrics(&self) {
         let (metrics, name) = (metrics(), self.shared.gate.name);
         let (held, waiting) = {
             let queue = self.shared.queue();
@@ -251,11 +251,11 @@ impl Shared {
 }
 
 impl Permit {
-    pub(in crate::service) fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u64 {
         self.units
     }
 
-    pub(in crate::service) fn shrink(&mut self, units: u64) {
+    pub(crate) fn shrink(&mut self, units: u64) {
         let surplus = self.units.saturating_sub(units);
         if surplus > 0 {
             self.units -= surplus;

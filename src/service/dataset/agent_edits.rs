@@ -36,8 +36,8 @@ pub enum PullError {
 }
 
 pub struct AgentEdits {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) reads: Arc<Reads>,
+    pub(crate) catalog: Catalog,
+    pub(crate) reads: Arc<Reads>,
 }
 
 impl AgentEdits {

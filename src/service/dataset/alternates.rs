@@ -117,12 +117,12 @@ fn names(etag: &str, version: &Version) -> bool {
 }
 
 pub struct Alternates {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
-    pub(in crate::service) engine: Engine,
+    pub(crate) catalog: Catalog,
+    pub(crate) writes: Arc<OwnerWrites>,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) files: Arc<VersionFiles>,
+    pub(crate) tasks: Arc<RefreshTasks>,
+    pub(crate) engine: Engine,
 }
 
 pub(super) struct Current {

@@ -275,7 +275,7 @@ pub struct Diffs {
 
 impl Diffs {
     /// Keeps at most `capacity_bytes` of what it finds; none keeps nothing.
-    pub(in crate::service) fn new(
+    pub(crate) fn new(
         catalog: Catalog,
         (store, cache): (Store, PartCache),
         capacity: Capacity,

@@ -9,8 +9,8 @@ use crate::service::admission::catalog::CatalogGates;
 use crate::service::{Client, ManageError};
 
 pub struct Listings {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) gates: Arc<CatalogGates>,
+    pub(crate) catalog: Catalog,
+    pub(crate) gates: Arc<CatalogGates>,
 }
 
 impl Listings {

@@ -1,12 +1,12 @@
 //! An owner's datasets: making and changing them, and the states of their versions.
 
-pub(in crate::service) mod agent_edits;
-pub(in crate::service) mod alternate_edits;
-pub(in crate::service) mod alternates;
-pub(in crate::service) mod clones;
-pub(in crate::service) mod diffs;
-pub(in crate::service) mod listings;
-pub(in crate::service) mod profile;
+pub(crate) mod agent_edits;
+pub(crate) mod alternate_edits;
+pub(crate) mod alternates;
+pub(crate) mod clones;
+pub(crate) mod diffs;
+pub(crate) mod listings;
+pub(crate) mod profile;
 
 use std::sync::Arc;
 
@@ -63,12 +63,12 @@ fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
 }
 
 pub struct Datasets {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) gates: Arc<CatalogGates>,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) gates: Arc<CatalogGates>,
+    pub(crate) writes: Arc<OwnerWrites>,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) files: Arc<VersionFiles>,
 }
 
 impl Datasets {

@@ -68,10 +68,10 @@ pub enum ProfileError {
 }
 
 pub struct Profiles {
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) store: Store,
-    pub(in crate::service) cache: PartCache,
-    pub(in crate::service) capacity: Capacity,
+    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) store: Store,
+    pub(crate) cache: PartCache,
+    pub(crate) capacity: Capacity,
 }
 
 impl Profiles {

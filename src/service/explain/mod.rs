@@ -45,12 +45,12 @@ pub enum ExplainError {
 }
 
 pub struct Explains {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) capacity: Capacity,
-    pub(in crate::service) responses: Responses,
-    pub(in crate::service) exports: Exports,
-    pub(in crate::service) reads: Arc<Reads>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) capacity: Capacity,
+    pub(crate) responses: Responses,
+    pub(crate) exports: Exports,
+    pub(crate) reads: Arc<Reads>,
 }
 
 impl Explains {

@@ -26,7 +26,7 @@ const TRIES: u32 = 10;
 
 /// An export of whatever a version is at the time.
 #[derive(Clone, Debug)]
-pub(in crate::service) struct AskedExport {
+pub(crate) struct AskedExport {
     pub dataset: DatasetId,
     pub version: VersionSelector,
     pub alt: bool,
@@ -44,7 +44,7 @@ impl AskedExport {
     }
 }
 
-pub(in crate::service) struct AskedExports {
+pub(crate) struct AskedExports {
     most: usize,
     known: Mutex<Vec<Known>>,
 }
@@ -63,15 +63,15 @@ impl Known {
 }
 
 impl AskedExports {
-    pub(in crate::service) fn new(most: usize) -> AskedExports {
+    pub(crate) fn new(most: usize) -> AskedExports {
         AskedExports { most, known: Mutex::default() }
     }
 
-    pub(in crate::service) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.most > 0
     }
 
-    pub(in crate::service) fn ask(&self, export: AskedExport, now: Instant) {
+    pub(crate) fn ask(&self, export: AskedExport, now: Instant) {
         let mut known = self.known();
         if let Some(same) = known.iter_mut().find(|other| other.export.is(&export)) {
             if same.asks.len() >= OFTEN {
@@ -101,21 +101,21 @@ impl AskedExports {
         }
     }
 
-    pub(in crate::service) fn often(&self, now: Instant) -> Vec<AskedExport> {
+    pub(crate) fn often(&self, now: Instant) -> Vec<AskedExport> {
         let known = self.known();
         let often = known.iter().filter(|known| known.recent(now) >= OFTEN);
         often.map(|known| known.export.clone()).collect()
     }
 
     /// Notes that there is nothing more to be done for this one as it is now.
-    pub(in crate::service) fn settle(&self, export: &AskedExport, key: CacheKey) {
+    pub(crate) fn settle(&self, export: &AskedExport, key: CacheKey) {
         if let Some(known) = self.known().iter_mut().find(|known| known.export.is(export)) {
             (known.export.key, known.tries) = (key, 0);
         }
     }
 
     /// Notes that a making gave way. It is tried again, but not for ever.
-    pub(in crate::service) fn gave_way(&self, export: &AskedExport, key: CacheKey) {
+    pub(crate) fn gave_way(&self, export: &AskedExport, key: CacheKey) {
         if let Some(known) = self.known().iter_mut().find(|known| known.export.is(export)) {
             known.tries += 1;
             if known.tries >= TRIES {

@@ -26,15 +26,15 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Who takes the bytes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) enum Taker {
+pub(crate) enum Taker {
     Client,
     Service,
 }
 
 /// Makes an export, from the beginning, for who takes it: the same bytes each time.
-pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
+pub(crate) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
 
-pub(in crate::service) struct Content {
+pub(crate) struct Content {
     pub totals: Totals,
     /// Its length, where that is known.
     pub bytes: Option<u64>,
@@ -48,7 +48,7 @@ pub(super) type Keep = Box<dyn FnOnce(Arc<Files>, Arc<MadeFile>) -> BoxFuture<'s
 
 impl Content {
     /// One of so many entities, whose length its end shows.
-    pub(in crate::service) fn new(totals: Totals, chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Content {
+    pub(crate) fn new(totals: Totals, chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Content {
         Content { totals, bytes: None, chunks, keep: None }
     }
 }

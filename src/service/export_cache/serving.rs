@@ -52,7 +52,7 @@ impl Export {
         Ok(Some(Export { files, key, progress, totals, make, place: None }))
     }
 
-    pub(in crate::service) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         self.totals
     }
 

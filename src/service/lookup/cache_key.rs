@@ -34,7 +34,7 @@ impl CacheKey {
         Some(CacheKey(Sha256::digest(&parts.0).into()))
     }
 
-    pub(in crate::service) fn whole(&self) -> String {
+    pub(crate) fn whole(&self) -> String {
         hex::encode(self.0)
     }
 
@@ -99,7 +99,7 @@ impl fmt::Debug for CacheKey {
 
 #[cfg(test)]
 impl CacheKey {
-    pub(in crate::service) fn numbered(number: usize) -> CacheKey {
+    pub(crate) fn numbered(number: usize) -> CacheKey {
         let admitted = Admitted {
             dataset_id: DatasetId::new(1),
             name_slug: "x".to_owned(),

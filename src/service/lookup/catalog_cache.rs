@@ -26,7 +26,7 @@ pub(super) const FRESH: Duration = Duration::from_millis(500);
 /// Targets that are kept: about 10 MB. What is asked for often stays, however many others come.
 const TARGETS: u64 = 10_000;
 
-pub(in crate::service) struct CatalogCache {
+pub(crate) struct CatalogCache {
     kept: Cache<Key, Kept>,
     fresh: Duration,
     changes: AtomicU64,
@@ -41,18 +41,18 @@ struct Kept {
 }
 
 impl CatalogCache {
-    pub(in crate::service) fn new(fresh: Duration) -> CatalogCache {
+    pub(crate) fn new(fresh: Duration) -> CatalogCache {
         let kept = Cache::builder().max_capacity(TARGETS).time_to_live(fresh).build();
         CatalogCache { kept, fresh, changes: AtomicU64::new(0) }
     }
 
     /// Forgets everything: to be called after every write to the catalog, before anybody is told of it.
-    pub(in crate::service) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// As [`Catalog::resolve_read`], from what is kept if that is fresh.
-    pub(in crate::service) async fn resolve(
+    pub(crate) async fn resolve(
         &self,
         catalog: &Catalog,
         id: DatasetId,

@@ -29,7 +29,7 @@ use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
 /// The file that marks a data directory which is a backup that was not finished.
-pub(in crate::service) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
+pub(crate) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
 
 const INCOMPLETE_TEXT: &str = "This backup is being made, or was interrupted. It is not complete and cannot be used.\n";
 

@@ -59,7 +59,7 @@ pub enum BindingError {
 
 impl BindingError {
     /// The same, or [`BindingError::NoBucket`] where that is what the store says.
-    pub(in crate::service) fn named(self, config: &Config) -> BindingError {
+    pub(crate) fn named(self, config: &Config) -> BindingError {
         match self {
             BindingError::Store(error) if format!("{error:?}").contains(NO_BUCKET) => {
                 BindingError::NoBucket { store: config.store_url() }
@@ -69,7 +69,7 @@ impl BindingError {
     }
 }
 
-pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageError> {
+pub(crate) fn open_store(config: &Config) -> Result<Store, StorageError> {
     let s3 = S3Options {
         endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
         region: config.store.region.clone(),
@@ -81,7 +81,7 @@ pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageEr
     store::open(&config.store_url(), &s3)
 }
 
-pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), BindingError> {
+pub(crate) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), BindingError> {
     let Installation { identity, store_marked } = catalog.installation().await?;
     let names = || {
         let catalog = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
@@ -143,15 +143,15 @@ async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Resu
     }
 }
 
-pub(in crate::service) struct StoreBinding {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) store: Store,
+pub(crate) struct StoreBinding {
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) store: Store,
 }
 
 impl StoreBinding {
     /// Verifies that the store is there, and is the catalog's. One small request.
-    pub(in crate::service) async fn verify(&self) -> Result<(), StorageError> {
+    pub(crate) async fn verify(&self) -> Result<(), StorageError> {
         if self.store.expects_identity() {
             return self.store.verify().await;
         }

@@ -1,16 +1,16 @@
 //! What keeps a service sound: files are removed, verified and copied; catalog and store belong together and can be
 //! written.
 
-pub(in crate::service) mod backup;
-pub(in crate::service) mod binding;
-pub(in crate::service) mod check;
-pub(in crate::service) mod damage;
-pub(in crate::service) mod private_files;
-pub(in crate::service) mod readiness;
-pub(in crate::service) mod restore;
-pub(in crate::service) mod scratch;
-pub(in crate::service) mod scrub;
-pub(in crate::service) mod sweep;
+pub(crate) mod backup;
+pub(crate) mod binding;
+pub(crate) mod check;
+pub(crate) mod damage;
+pub(crate) mod private_files;
+pub(crate) mod readiness;
+pub(crate) mod restore;
+pub(crate) mod scratch;
+pub(crate) mod scrub;
+pub(crate) mod sweep;
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::store::Store;
 
 pub struct Maintenance {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) store: Store,
-    pub(in crate::service) binding: Arc<StoreBinding>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) store: Store,
+    pub(crate) binding: Arc<StoreBinding>,
 }
 
 /// Files that are listed at a time.

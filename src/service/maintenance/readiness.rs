@@ -55,12 +55,7 @@ struct Found {
 }
 
 impl Readiness {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        store: Store,
-        binding: Arc<StoreBinding>,
-    ) -> Readiness {
+    pub(crate) fn new(config: Arc<Config>, catalog: Catalog, store: Store, binding: Arc<StoreBinding>) -> Readiness {
         let (draining, exhausted) = (AtomicBool::new(false), AtomicBool::new(false));
         Readiness { config, catalog, store, binding, found: Mutex::default(), draining, exhausted }
     }

@@ -241,7 +241,7 @@ impl Maintenance {
 
 /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
 /// An error says nothing of the file: the store, or this process, cannot read at the moment.
-pub(in crate::service) async fn is_sound(store: &Store, file: &VersionFile) -> Result<bool, StorageError> {
+pub(crate) async fn is_sound(store: &Store, file: &VersionFile) -> Result<bool, StorageError> {
     match verify_apart(store, file, &mut BytesPerSecond::new(0)).await? {
         Ok(()) => Ok(true),
         Err(damage) => {

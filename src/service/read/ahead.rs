@@ -50,10 +50,10 @@ const MEANWHILE_PERCENT: u64 = 75;
 const QUERY_BYTES: usize = 2 << 10;
 
 pub struct ExportsAhead {
-    pub(in crate::service) asked: AskedExports,
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) reads: Arc<Reads>,
-    pub(in crate::service) capacity: Capacity,
+    pub(crate) asked: AskedExports,
+    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) capacity: Capacity,
 }
 
 impl ExportsAhead {
@@ -69,7 +69,7 @@ impl ExportsAhead {
         self.asked.ask(AskedExport { dataset, version, alt, request, holder, key }, Instant::now());
     }
 
-    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let look = async {
             loop {
                 self.reads.exports.look_at_disk();
@@ -84,7 +84,7 @@ impl ExportsAhead {
     }
 
     /// Makes those that are other exports than they were, one after the other.
-    pub(in crate::service) async fn make_all(&self) {
+    pub(crate) async fn make_all(&self) {
         for export in self.asked.often(Instant::now()) {
             let Some(admitted) = self.now(&export).await else { continue };
             let Some(key) = CacheKey::of(&admitted, &export.request) else { continue };

@@ -18,7 +18,7 @@ use crate::service::lookup::error::ReadError;
 use crate::service::read::source::{Source, in_order};
 use crate::storage::profile::{PathRecord, StoredProfile};
 
-pub(in crate::service) async fn column_types(
+pub(crate) async fn column_types(
     engine: &Engine,
     source: &Arc<Source>,
     columns: &Arc<Columns>,

@@ -25,7 +25,7 @@ const HINTS: usize = 10;
 const SHOWN_CHARACTERS: usize = 80;
 
 #[derive(Clone, Debug, Default)]
-pub(in crate::service) struct Comparable {
+pub(crate) struct Comparable {
     pub numbers: bool,
     pub texts: bool,
     pub booleans: bool,
@@ -39,13 +39,13 @@ pub(in crate::service) struct Comparable {
 
 impl Comparable {
     /// Whether no filter but one for nulls finds anything there, because objects or arrays of them stand there alone.
-    pub(in crate::service) fn is_nested_alone(&self) -> bool {
+    pub(crate) fn is_nested_alone(&self) -> bool {
         self.nested && !(self.numbers || self.texts || self.booleans)
     }
 }
 
 /// Of paths below one, the shortest, and of those the first by name.
-pub(in crate::service) fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
     let is_below = |other: &&str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
     comparable.filter(is_below).min_by_key(|other| (other.len(), *other)).map(str::to_owned)
 }
@@ -99,7 +99,7 @@ fn sort_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>)
 /// A sentence for each filter that looks like a comparison, of a read that finds nothing, for each filter whose path
 /// does not hold what it compares with, and one for a sort that does not do what was perhaps meant. `types` tells what
 /// a path holds, and nothing of one that it does not know.
-pub(in crate::service) fn of_conditions(
+pub(crate) fn of_conditions(
     request: &ReadRequest,
     finds_nothing: bool,
     types: impl Fn(&Path) -> Option<Comparable>,
@@ -270,7 +270,7 @@ impl Reads {
 }
 
 /// Whether what is said of the conditions of a read depends on what their paths hold.
-pub(in crate::service) fn asks_for_types(request: &ReadRequest) -> bool {
+pub(crate) fn asks_for_types(request: &ReadRequest) -> bool {
     let ReadRequest { filters, filters_contain, ranges, sort, .. } = request;
     let has_filters = !filters.is_empty() || !filters_contain.is_empty() || ranges.iter().any(|of| !of.is_empty());
     has_filters || sort.is_some()

@@ -2,19 +2,19 @@
 //!
 //! Steps: select entities on the query engine; encode the selected documents ([`crate::service::read::body`]).
 
-pub(in crate::service) mod ahead;
-pub(in crate::service) mod body;
-pub(in crate::service) mod column_types;
-pub(in crate::service) mod edited;
-pub(in crate::service) mod fields;
-pub(in crate::service) mod hints;
-pub(in crate::service) mod observer;
-pub(in crate::service) mod parquet;
-pub(in crate::service) mod responses;
-pub(in crate::service) mod single_flight;
-pub(in crate::service) mod source;
+pub(crate) mod ahead;
+pub(crate) mod body;
+pub(crate) mod column_types;
+pub(crate) mod edited;
+pub(crate) mod fields;
+pub(crate) mod hints;
+pub(crate) mod observer;
+pub(crate) mod parquet;
+pub(crate) mod responses;
+pub(crate) mod single_flight;
+pub(crate) mod source;
 mod spread;
-pub(in crate::service) mod stream;
+pub(crate) mod stream;
 
 use std::io;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub enum AnswerBody {
 }
 
 impl AnswerBody {
-    pub(in crate::service) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    pub(crate) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         match self {
             AnswerBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
             AnswerBody::Stream(parts) => parts,
@@ -70,13 +70,13 @@ impl AnswerBody {
 }
 
 pub struct Reads {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) store: Store,
-    pub(in crate::service) cache: PartCache,
-    pub(in crate::service) capacity: Capacity,
-    pub(in crate::service) responses: Responses,
-    pub(in crate::service) exports: Exports,
-    pub(in crate::service) shared: Option<Arc<SharedExports>>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) store: Store,
+    pub(crate) cache: PartCache,
+    pub(crate) capacity: Capacity,
+    pub(crate) responses: Responses,
+    pub(crate) exports: Exports,
+    pub(crate) shared: Option<Arc<SharedExports>>,
 }
 
 impl Reads {
@@ -201,7 +201,7 @@ impl Reads {
         }
     }
 
-    pub(in crate::service) async fn make_ahead(
+    pub(crate) async fn make_ahead(
         self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
@@ -254,7 +254,7 @@ impl Reads {
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`Reads::answer`]). The observer sees what that
     /// takes; `positions` gets those of the selected entities. Dropping the future, or a streamed body, stops its work.
-    pub(in crate::service) async fn make_answer(
+    pub(crate) async fn make_answer(
         &self,
         capacity: &Capacity,
         admitted: &Admitted,

@@ -175,7 +175,7 @@ impl Piece {
 }
 
 /// A Parquet body, with typed columns if there are types. Several batches are built at a time, and one task writes.
-pub(in crate::service) async fn body(
+pub(crate) async fn body(
     capacity: &Capacity,
     source: Arc<Source>,
     (columns, types): (Arc<Columns>, Option<Arc<[ColumnType]>>),

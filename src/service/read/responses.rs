@@ -48,7 +48,7 @@ type Own = Arc<Mutex<Option<Answer>>>;
 
 /// The cache of small answers. What was used least goes when it is full. Clones share everything.
 #[derive(Clone)]
-pub(in crate::service) struct Responses {
+pub(crate) struct Responses {
     kept: Cache<Key, Kept, foldhash::fast::RandomState>,
     single_flight: Arc<SingleFlight<Key, Result<Kept, ReadError>>>,
     capacity_bytes: u64,
@@ -146,7 +146,7 @@ impl From<Small> for Answer {
 
 impl Responses {
     /// A cache of at most `capacity_bytes`; none keeps nothing.
-    pub(in crate::service) fn new(capacity_bytes: u64) -> Responses {
+    pub(crate) fn new(capacity_bytes: u64) -> Responses {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
@@ -155,7 +155,7 @@ impl Responses {
     }
 
     /// The answer of this key in this coding, made by `make` unless it is there or being made.
-    pub(in crate::service) async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
+    pub(crate) async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
         key: CacheKey,
         coding: ContentCoding,
@@ -209,14 +209,14 @@ impl Responses {
     }
 
     /// The count that the answer of this key is, if it is kept.
-    pub(in crate::service) async fn kept_count(&self, key: Option<CacheKey>) -> Option<u64> {
+    pub(crate) async fn kept_count(&self, key: Option<CacheKey>) -> Option<u64> {
         match self.kept.get(&(key?, ContentCoding::Identity)).await {
             Some(Kept::Small(small)) => Some(small.total),
             Some(Kept::Streamed | Kept::Once) | None => None,
         }
     }
 
-    pub(in crate::service) async fn keep_count(&self, key: Option<CacheKey>, answer: Answer) {
+    pub(crate) async fn keep_count(&self, key: Option<CacheKey>, answer: Answer) {
         let Answer { total, matches, content_type, coding, body } = answer;
         if let (Some(key), AnswerBody::Whole(bytes), true) = (key, body, self.capacity_bytes > 0) {
             let small = Small { total, matches, content_type, coding, bytes, sent: Arc::default() };
@@ -224,7 +224,7 @@ impl Responses {
         }
     }
 
-    pub(in crate::service) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
+    pub(crate) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
             // Asked first, since it does not count as a use.
@@ -269,11 +269,7 @@ impl Responses {
 }
 
 /// An answer in a coding, unless it is too small for that, or streamed while there is no memory for another compressor.
-pub(in crate::service) async fn coded(
-    capacity: &Capacity,
-    answer: Answer,
-    coding: ContentCoding,
-) -> Result<Answer, ReadError> {
+pub(crate) async fn coded(capacity: &Capacity, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
     if coding == ContentCoding::Identity {
         return Ok(answer);
     }

@@ -11,9 +11,9 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 const MOST_ENTRIES: usize = 1_024;
 
 /// Work that is under way. All who wait for it drive it; it stops when they have all left.
-pub(in crate::service) type Work<T> = Shared<BoxFuture<'static, T>>;
+pub(crate) type Work<T> = Shared<BoxFuture<'static, T>>;
 
-pub(in crate::service) struct SingleFlight<K, T: Clone> {
+pub(crate) struct SingleFlight<K, T: Clone> {
     works: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
 }
 
@@ -25,7 +25,7 @@ impl<K, T: Clone> Default for SingleFlight<K, T> {
 
 impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
     /// The work for `key`, and whether `begin` has just begun it, because there was none.
-    pub(in crate::service) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
+    pub(crate) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
         let mut works = self.works();
         if let Some(work) = works.get(&key).and_then(WeakShared::upgrade) {
             return (work, false);
@@ -40,7 +40,7 @@ impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
     }
 
     /// Forgets the work for `key`: to be called by who has begun it, when it has ended.
-    pub(in crate::service) fn ended(&self, key: &K) {
+    pub(crate) fn ended(&self, key: &K) {
         self.works().remove(key);
     }
 
@@ -50,7 +50,7 @@ impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
     }
 
     #[cfg(test)]
-    pub(in crate::service) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.works().values().all(|work| work.upgrade().is_none())
     }
 }

@@ -33,7 +33,7 @@ use crate::service::lookup::error::ReadError;
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
-pub(in crate::service) const EXPANSION: u64 = 2;
+pub(crate) const EXPANSION: u64 = 2;
 
 /// Most entities of a unit, however small.
 const MOST_ENTITIES: u64 = 8_192;
@@ -41,7 +41,7 @@ const MOST_ENTITIES: u64 = 8_192;
 /// A unit that lay for longer was made for a slow reader.
 const LEFT_LYING: Duration = Duration::from_secs(1);
 
-pub(in crate::service) struct Paced<F> {
+pub(crate) struct Paced<F> {
     pub capacity: Capacity,
     /// The body's place among all, until it ends.
     pub place: StreamPermit,
@@ -67,7 +67,7 @@ struct Made {
 }
 
 /// The bytes of the first entities of a unit, and the place after the last one.
-pub(in crate::service) type Encoded = (Vec<u8>, u64);
+pub(crate) type Encoded = (Vec<u8>, u64);
 
 struct State<F> {
     paced: Paced<F>,
@@ -85,7 +85,7 @@ where
     F: FnMut(Unit, u64) -> W + Send + 'static,
     W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
 {
-    pub(in crate::service) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    pub(crate) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         let state = State {
             next: 0,
             making: VecDeque::new(),

@@ -33,14 +33,14 @@ const UNRECORDED: usize = 1_000;
 /// How many attempts of a dataset are looked through for one that has just ended.
 const ATTEMPTS: u32 = 50;
 
-pub(in crate::service) struct Attempts {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) former: Arc<FormerProcesses>,
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) deliveries: Arc<Deliveries>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
+pub(crate) struct Attempts {
+    pub(crate) catalog: Catalog,
+    pub(crate) former: Arc<FormerProcesses>,
+    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) deliveries: Arc<Deliveries>,
+    pub(crate) tasks: Arc<RefreshTasks>,
     /// Attempts that have ended, with the reason, and hold their datasets all the same: the catalog did not take it.
-    pub(in crate::service) unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
+    pub(crate) unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
 }
 
 impl Attempts {

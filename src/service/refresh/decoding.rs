@@ -27,9 +27,9 @@ use crate::storage::spool::{Spool, Spooled};
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]
 pub struct ImportProgress {
-    pub(in crate::service) stage: Stage,
+    pub(crate) stage: Stage,
     /// Counts the bytes that have come, where the source has to be received first.
-    pub(in crate::service) received: OnceLock<Progress>,
+    pub(crate) received: OnceLock<Progress>,
     pub bytes_read: AtomicU64,
     /// Bytes of the source; 0 while unknown.
     pub bytes_total: AtomicU64,
@@ -39,19 +39,19 @@ pub struct ImportProgress {
 
 impl ImportProgress {
     /// The source begins to come, and this counts it.
-    pub(in crate::service) fn receives(&self, received: Progress) {
+    pub(crate) fn receives(&self, received: Progress) {
         self.stage.set(RefreshStage::Receiving);
         // A refresh receives one source.
         let _ = self.received.set(received);
     }
 }
 
-pub(in crate::service) struct Decoded {
+pub(crate) struct Decoded {
     pub spooled: Spooled,
     pub warnings: Vec<String>,
 }
 
-pub(in crate::service) struct Decoding {
+pub(crate) struct Decoding {
     work: BoxFuture<'static, Result<Result<Decoded, RefreshError>, RefreshError>>,
     done: Option<Decoded>,
     begun: oneshot::Receiver<EnvelopeFields>,
@@ -60,18 +60,18 @@ pub(in crate::service) struct Decoding {
 
 impl Decoding {
     /// The members of the envelope before the entities, once known; `None` if there is no envelope, or none was begun.
-    pub(in crate::service) async fn fields(&mut self) -> Option<EnvelopeFields> {
+    pub(crate) async fn fields(&mut self) -> Option<EnvelopeFields> {
         (&mut self.begun).await.ok()
     }
 
-    pub(in crate::service) async fn wait(&mut self) -> Result<(), RefreshError> {
+    pub(crate) async fn wait(&mut self) -> Result<(), RefreshError> {
         if self.done.is_none() {
             self.done = Some((&mut self.work).await??);
         }
         Ok(())
     }
 
-    pub(in crate::service) async fn finish(mut self) -> Result<Decoded, RefreshError> {
+    pub(crate) async fn finish(mut self) -> Result<Decoded, RefreshError> {
         self.wait().await?;
         self.done.ok_or(RefreshError::Worker)
     }
@@ -82,7 +82,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 impl Ingest {
     /// Starts decoding a document into a spool, which holds the permit until it ends.
-    pub(in crate::service) fn decode(
+    pub(crate) fn decode(
         &self,
         document: Document,
         permit: &RefreshPermit,

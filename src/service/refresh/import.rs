@@ -96,13 +96,13 @@ impl From<SourceError> for ImportError {
 }
 
 pub struct Imports {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
-    pub(in crate::service) refreshes: Arc<Refreshes>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) files: Arc<VersionFiles>,
+    pub(crate) refreshes: Arc<Refreshes>,
+    pub(crate) tasks: Arc<RefreshTasks>,
 }
 
 impl Imports {
@@ -214,7 +214,7 @@ impl Imports {
 
 impl Ingest {
     /// Opens what is to be imported. Where the request does not say what cells of tables become, the dataset does.
-    pub(in crate::service) async fn open_import(
+    pub(crate) async fn open_import(
         &self,
         owner: UserId,
         request: &ImportRequest,

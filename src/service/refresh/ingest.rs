@@ -30,12 +30,12 @@ use crate::storage::spool::{Spool, Spooled};
 use crate::storage::store::Store;
 
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
-pub(in crate::service) const HEAD_BYTES: usize = 64 << 10;
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
 /// The member of a pushed body that names its dataset.
-pub(in crate::service) const DATASET_ID: &str = "dataset_id";
+pub(crate) const DATASET_ID: &str = "dataset_id";
 
-pub(in crate::service) struct Document {
+pub(crate) struct Document {
     pub input: SourceInput,
     /// The format; `None` detects it.
     pub format: Option<SourceFormat>,
@@ -53,7 +53,7 @@ pub(in crate::service) struct Document {
 
 /// The way in: sources, gates and the disk.
 pub struct Ingest {
-    pub(in crate::service) config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     pub(super) catalog: Catalog,
     pub(super) store: Store,
     pub(super) outgoing: Outgoing,
@@ -66,12 +66,12 @@ pub struct Ingest {
 /// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when
 /// the last of them is gone, so that a thread whose client has left still counts.
 #[derive(Clone)]
-pub(in crate::service) struct RefreshPermit {
+pub(crate) struct RefreshPermit {
     _permit: Arc<Permit>,
 }
 
 impl Ingest {
-    pub(in crate::service) fn new(
+    pub(crate) fn new(
         config: Arc<Config>,
         catalog: Catalog,
         store: Store,
@@ -94,28 +94,28 @@ impl Ingest {
         Ingest { config, catalog, store, outgoing, scratch, receiving, permits, budget }
     }
 
-    pub(in crate::service) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
+    pub(crate) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
         Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
     }
 
     #[cfg(test)]
-    pub(in crate::service) fn permits_held(&self) -> u64 {
+    pub(crate) fn permits_held(&self) -> u64 {
         self.permits.held()
     }
 
-    pub(in crate::service) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
+    pub(crate) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
         Ok(self.receiving.acquire(Holder::User(user), 1).await?)
     }
 
-    pub(in crate::service) fn try_place(&self, user: UserId) -> Option<Permit> {
+    pub(crate) fn try_place(&self, user: UserId) -> Option<Permit> {
         self.receiving.try_acquire(Holder::User(user), 1)
     }
 
-    pub(in crate::service) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
+    pub(crate) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
         Spool::create(self.scratch.restored_path(), self.budget.charge(user.get()))
     }
 
-    pub(in crate::service) fn update_metrics(&self) {
+    pub(crate) fn update_metrics(&self) {
         self.receiving.update_metrics();
         self.permits.update_metrics();
         crate::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
@@ -123,8 +123,8 @@ impl Ingest {
 }
 
 pub struct PushedEntities {
-    pub(in crate::service) spooled: Spooled,
-    pub(in crate::service) permit: RefreshPermit,
+    pub(crate) spooled: Spooled,
+    pub(crate) permit: RefreshPermit,
 }
 
 pub struct Pushed {
@@ -132,25 +132,25 @@ pub struct Pushed {
     pub entities: PushedEntities,
 }
 
-pub(in crate::service) struct Receiving {
+pub(crate) struct Receiving {
     receiver: Receiver,
     document: Document,
     place: Option<Permit>,
 }
 
 impl Receiving {
-    pub(in crate::service) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> Progress {
         self.receiver.progress()
     }
 
-    pub(in crate::service) async fn receive(self) -> Result<Document, RefreshError> {
+    pub(crate) async fn receive(self) -> Result<Document, RefreshError> {
         let received = self.receiver.receive().await?;
         drop(self.place);
         Ok(Document { input: received.input, charge: received.charge, ..self.document })
     }
 
     /// The members of a pushed body that stand in its beginning, and whether all of it has come. Cancel safe.
-    pub(in crate::service) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
+    pub(crate) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
         let ended = self.receiver.receive_head(HEAD_BYTES).await?;
         let members = self.document.envelope.unwrap_or_default();
         Ok((envelope_of_head(self.receiver.head(), members), ended))
@@ -158,7 +158,7 @@ impl Receiving {
 }
 
 impl Ingest {
-    pub(in crate::service) fn pushed_input<S, E>(&self, body: S) -> SourceInput
+    pub(crate) fn pushed_input<S, E>(&self, body: S) -> SourceInput
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
@@ -203,7 +203,7 @@ impl Ingest {
     }
 
     /// Begins to receive a document for a user, in a place that the caller has or that is waited for.
-    pub(in crate::service) async fn begin_receiving(
+    pub(crate) async fn begin_receiving(
         &self,
         user: UserId,
         document: Document,
@@ -226,7 +226,7 @@ impl Ingest {
     }
 
     /// The least rate at which bodies of entities come.
-    pub(in crate::service) fn least_rate(&self) -> LeastRate {
+    pub(crate) fn least_rate(&self) -> LeastRate {
         let limits = &self.config.limits;
         let window = Duration::from_secs(limits.body_rate_window_s);
         LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window }
@@ -237,7 +237,7 @@ impl Ingest {
     }
 
     /// Refuses a body that names a dataset of another user, or any body of a user without datasets.
-    pub(in crate::service) async fn check_head(
+    pub(crate) async fn check_head(
         &self,
         user: UserId,
         named: Option<DatasetId>,

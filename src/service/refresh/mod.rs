@@ -25,21 +25,21 @@
 //! | `tasks`, `threads` | what it all runs in |
 //! | `error` | why no version was made |
 
-pub(in crate::service) mod attempts;
+pub(crate) mod attempts;
 mod clock_watch;
-pub(in crate::service) mod decoding;
-pub(in crate::service) mod error;
-pub(in crate::service) mod former;
-pub(in crate::service) mod import;
-pub(in crate::service) mod ingest;
-pub(in crate::service) mod outgoing;
-pub(in crate::service) mod push;
-pub(in crate::service) mod running;
-pub(in crate::service) mod scheduler;
-pub(in crate::service) mod stage;
-pub(in crate::service) mod tasks;
-pub(in crate::service) mod threads;
-pub(in crate::service) mod version_file;
+pub(crate) mod decoding;
+pub(crate) mod error;
+pub(crate) mod former;
+pub(crate) mod import;
+pub(crate) mod ingest;
+pub(crate) mod outgoing;
+pub(crate) mod push;
+pub(crate) mod running;
+pub(crate) mod scheduler;
+pub(crate) mod stage;
+pub(crate) mod tasks;
+pub(crate) mod threads;
+pub(crate) mod version_file;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{InferTypes, Opened, SourceError};
 use crate::storage::budget::SpoolCharge;
 
-pub(in crate::service) enum Entities {
+pub(crate) enum Entities {
     /// From the dataset's URL, in this place among what is received, or in one that is waited for.
     Fetched(Option<Permit>),
     Imported(Box<ImportRequest>),
@@ -103,14 +103,14 @@ struct Made {
 }
 
 pub struct Refreshes {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
-    pub(in crate::service) attempts: Arc<Attempts>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
-    pub(in crate::service) running: Arc<Running>,
+    pub(crate) catalog: Catalog,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) files: Arc<VersionFiles>,
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) tasks: Arc<RefreshTasks>,
+    pub(crate) running: Arc<Running>,
     /// Whether owners and pings may ask this process for versions.
-    pub(in crate::service) has_role: bool,
+    pub(crate) has_role: bool,
 }
 
 impl Refreshes {
@@ -150,7 +150,7 @@ impl Refreshes {
         self.tasks.run(async move { refreshes.make_version(id, trigger, entities).await }).await
     }
 
-    pub(in crate::service) async fn make_version(
+    pub(crate) async fn make_version(
         &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
@@ -159,7 +159,7 @@ impl Refreshes {
         self.make_version_reporting(dataset, trigger, entities, &Arc::default()).await
     }
 
-    pub(in crate::service) async fn make_version_reporting(
+    pub(crate) async fn make_version_reporting(
         &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
@@ -378,7 +378,7 @@ impl Refreshes {
 }
 
 /// Tells the operator what the owner should know.
-pub(in crate::service) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
+pub(crate) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
     for warning in warnings {
         tracing::warn!(dataset_id = dataset.get(), "{warning}");
     }
@@ -392,6 +392,6 @@ fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>, RefreshError> {
     Ok(dataset.records_path.as_deref().map(FieldPath::parse).transpose()?)
 }
 
-pub(in crate::service) fn not_asked() -> SourceError {
+pub(crate) fn not_asked() -> SourceError {
     SourceError::Unreachable { reason: "it says that it has not changed, which it was not asked".to_owned() }
 }

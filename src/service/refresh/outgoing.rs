@@ -9,7 +9,7 @@ use crate::service::refresh::ingest::Ingest;
 use crate::source::{FetchLimits, ObjectSources, SourceClient};
 
 /// The way out, by the operator's `net.*`.
-pub(in crate::service) fn outgoing(config: &Config) -> Outgoing {
+pub(crate) fn outgoing(config: &Config) -> Outgoing {
     let net = &config.net;
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let limits = LookUpLimits {
@@ -23,7 +23,7 @@ pub(in crate::service) fn outgoing(config: &Config) -> Outgoing {
 
 impl Ingest {
     /// Checks and opens sources on behalf of a user.
-    pub(in crate::service) fn source_client(&self, user: UserId) -> SourceClient {
+    pub(crate) fn source_client(&self, user: UserId) -> SourceClient {
         let sources = &self.config.sources;
         let objects = ObjectSources {
             store: self.store.objects().clone(),

@@ -33,7 +33,7 @@ impl From<&ImportProgress> for RefreshProgress {
     }
 }
 
-pub(in crate::service) struct Running {
+pub(crate) struct Running {
     refreshes: Mutex<HashMap<DatasetId, Arc<ImportProgress>>>,
     watches: Mutex<HashMap<UserId, usize>>,
     /// Requests of all users together that may watch at the same time: `limits.refresh_streams`.
@@ -46,7 +46,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Running {
-    pub(in crate::service) fn new(most_watches: usize) -> Running {
+    pub(crate) fn new(most_watches: usize) -> Running {
         Running { refreshes: Mutex::default(), watches: Mutex::default(), most_watches }
     }
 

@@ -59,7 +59,7 @@ pub struct Schedules {
 }
 
 impl Schedules {
-    pub(in crate::service) fn new(
+    pub(crate) fn new(
         config: Arc<Config>,
         catalog: Catalog,
         former: Arc<FormerProcesses>,
@@ -72,7 +72,7 @@ impl Schedules {
 
     /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet: those
     /// that the data directory shows to be gone. The leases of others expire.
-    pub(in crate::service) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
+    pub(crate) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
         let began = self.catalog.now();
         async move {
             match self.former.end_refreshes(began).await {
@@ -97,7 +97,7 @@ impl Schedules {
         Ok(())
     }
 
-    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut cleaned_up: Option<Instant> = None;
         // Times that other processes stored, perhaps with another clock.
         let mut may_be_late = true;

@@ -28,14 +28,14 @@ impl RefreshStage {
 
 /// A stage that others may look at.
 #[derive(Debug, Default)]
-pub(in crate::service) struct Stage(Mutex<RefreshStage>);
+pub(crate) struct Stage(Mutex<RefreshStage>);
 
 impl Stage {
-    pub(in crate::service) fn set(&self, stage: RefreshStage) {
+    pub(crate) fn set(&self, stage: RefreshStage) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
-    pub(in crate::service) fn get(&self) -> RefreshStage {
+    pub(crate) fn get(&self) -> RefreshStage {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use crate::service::refresh::error::RefreshError;
 const STOPPING: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
-pub(in crate::service) struct RefreshTasks {
+pub(crate) struct RefreshTasks {
     tasks: TaskTracker,
     closed: AtomicBool,
     stop: CancellationToken,
@@ -22,7 +22,7 @@ pub(in crate::service) struct RefreshTasks {
 impl RefreshTasks {
     /// Runs a refresh, whoever waits for it.
     /// [`RefreshError::Stopping`] if no more are begun, [`RefreshError::Worker`] if it panics.
-    pub(in crate::service) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         refresh: impl Future<Output = Result<T, RefreshError>> + Send + 'static,
     ) -> Result<T, RefreshError> {
@@ -32,23 +32,23 @@ impl RefreshTasks {
         self.tasks.spawn(refresh.in_current_span()).await.map_err(|_| RefreshError::Worker)?
     }
 
-    pub(in crate::service) fn begin(&self, refresh: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn begin(&self, refresh: impl Future<Output = ()> + Send + 'static) {
         if !self.closed.load(Ordering::SeqCst) {
             self.tasks.spawn(refresh);
         }
     }
 
     /// Begins what comes after a refresh, also when no more are begun: the process waits for it, for a while.
-    pub(in crate::service) fn begin_aftermath(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn begin_aftermath(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(work);
     }
 
-    pub(in crate::service) async fn stopped(&self) {
+    pub(crate) async fn stopped(&self) {
         self.stop.cancelled().await;
     }
 
     /// Begins no more refreshes, and waits for those that run: for `limit`, then tells them to stop and to record it.
-    pub(in crate::service) async fn finish(&self, limit: Duration) {
+    pub(crate) async fn finish(&self, limit: Duration) {
         self.closed.store(true, Ordering::SeqCst);
         self.tasks.close();
         if tokio::time::timeout(limit, self.tasks.wait()).await.is_ok() {

@@ -8,7 +8,7 @@ use crate::storage::StorageError;
 
 /// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.
 /// [`RefreshError::Worker`] if the work panics.
-pub(in crate::service) fn on_thread<T: Send + 'static>(
+pub(crate) fn on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, RefreshError>> + Send + 'static {

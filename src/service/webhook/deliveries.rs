@@ -48,7 +48,7 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    pub(in crate::service) fn new(config: Arc<Config>, catalog: Catalog, outgoing: Outgoing) -> Deliveries {
+    pub(crate) fn new(config: Arc<Config>, catalog: Catalog, outgoing: Outgoing) -> Deliveries {
         let tasks = TaskTracker::new();
         // It is only ever waited for; a closed one takes tasks all the same.
         tasks.close();
@@ -56,11 +56,11 @@ impl Deliveries {
         Deliveries { config, catalog, outgoing, due, slots, tasks, sender: OnceLock::new() }
     }
 
-    pub(in crate::service) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.due.notify_one();
     }
 
-    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let round = async {
                 if let Err(error) = self.claim_and_send().await {
@@ -85,7 +85,7 @@ impl Deliveries {
         sent
     }
 
-    pub(in crate::service) async fn sent(&self) {
+    pub(crate) async fn sent(&self) {
         self.tasks.wait().await;
     }
 

@@ -1,6 +1,6 @@
 //! An owner's webhooks: registering, looking at and deleting them.
 
-pub(in crate::service) mod deliveries;
+pub(crate) mod deliveries;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ const LOST: &str = "its process ended, or could not reach the catalog, before th
 const LATE: TimeDelta = TimeDelta::seconds(60);
 
 pub struct Webhooks {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) outgoing: Outgoing,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) writes: Arc<OwnerWrites>,
 }
 
 impl Webhooks {

@@ -15,7 +15,7 @@ use crate::service::rate_limit::Client;
 const KNOWN: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 #[derive(Clone, Copy, Debug)]
-pub(in crate::service) struct LoginBounds {
+pub(crate) struct LoginBounds {
     /// Wrong passwords in a row that are free. 0 switches the bound off.
     pub free: u64,
     /// Wrong passwords for an address in a window. 0 switches the bound off.
@@ -25,24 +25,24 @@ pub(in crate::service) struct LoginBounds {
     pub window: Duration,
 }
 
-pub(in crate::service) struct SharedLogins {
+pub(crate) struct SharedLogins {
     redis: Arc<Redis>,
     bounds: LoginBounds,
 }
 
 /// A log-in under way, which counts as wrong in Redis.
 #[derive(Clone, Debug)]
-pub(in crate::service) struct SharedAttempt {
+pub(crate) struct SharedAttempt {
     keys: [String; 3],
 }
 
 impl SharedLogins {
-    pub(in crate::service) fn new(redis: Arc<Redis>, bounds: LoginBounds) -> SharedLogins {
+    pub(crate) fn new(redis: Arc<Redis>, bounds: LoginBounds) -> SharedLogins {
         SharedLogins { redis, bounds }
     }
 
     /// Begins an attempt, or says how long to wait for the next one.
-    pub(in crate::service) async fn begin(
+    pub(crate) async fn begin(
         &self,
         client: Client,
         email_key: &str,
@@ -57,7 +57,7 @@ impl SharedLogins {
     }
 
     /// The password was right, or was not looked at. Without an answer it stays counted until it is forgotten.
-    pub(in crate::service) async fn end(&self, attempt: &SharedAttempt, was_right: bool) {
+    pub(crate) async fn end(&self, attempt: &SharedAttempt, was_right: bool) {
         let mut call = END_LOGIN.prepare_invoke();
         call.key(&attempt.keys).arg(u8::from(was_right)).arg(milliseconds(KNOWN)).arg("");
         let _ = self.redis.call::<()>(&call).await;

@@ -7,7 +7,7 @@
 //! Every key expires. Their number is not bounded here: Redis needs room for the clients of a minute, and a bound of
 //! its own (`maxmemory`).
 
-pub(in crate::service) mod logins;
+pub(crate) mod logins;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
@@ -53,7 +53,7 @@ pub async fn connect(url: &RedisUrl, timeout_ms: u64, identity: &str) -> Result<
 }
 
 /// A limiter of this process, or of all that share the Redis. `what` is counted, in the names of keys.
-pub(in crate::service) fn limiter(
+pub(crate) fn limiter(
     redis: Option<&Arc<Redis>>,
     what: &'static str,
     limits: RateLimits,
