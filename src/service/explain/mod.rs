@@ -25,6 +25,7 @@ use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::{ExportState, Exports, Taker};
+use crate::service::read::hints::asks_for_types;
 use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::Responses;
 use crate::service::read::{Answer, AnswerBody, Reads};
@@ -167,7 +168,8 @@ impl Explains {
         };
         // Where it cannot be read, the hints know less.
         let profile = reader.profile().await.ok();
-        explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref());
+        let paths = if asks_for_types(&request) { reader.paths().await.ok() } else { None };
+        explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref(), paths.as_deref());
         Ok(explanation)
     }
 

@@ -15,7 +15,7 @@ use crate::model::path::Path;
 use crate::model::request::{PathValue, RangeBound, ReadRequest};
 use crate::service::read::Reads;
 use crate::service::{Admitted, ReadError, Weight};
-use crate::storage::profile::PathIndex;
+use crate::storage::profile::{PathFacts, PathIndex};
 use crate::storage::reader::VersionReader;
 
 /// Hints in an answer. A request may have a thousand range filters.
@@ -33,11 +33,24 @@ pub(crate) struct Comparable {
     pub numerals: bool,
     /// Whether arrays or objects stand there, which no sort orders by, nor by what is in them.
     pub nested: bool,
-    /// Where objects stand there and nothing that can be compared, a path below that holds it.
+    /// Where objects stand there and nothing that can be compared, the shortest path below that holds it.
     pub below: Option<String>,
 }
 
 impl Comparable {
+    /// Without the path below it, for which all paths are looked through.
+    pub(crate) fn from_facts(facts: PathFacts) -> Option<Comparable> {
+        let texts = facts.has_string?;
+        Some(Comparable {
+            numbers: facts.has_number?,
+            texts,
+            booleans: facts.has_text? && !texts,
+            numerals: facts.has_numerals.unwrap_or_default(),
+            nested: facts.has_array? || facts.has_object?,
+            below: None,
+        })
+    }
+
     /// Whether no filter but one for nulls finds anything there, because objects or arrays of them stand there alone.
     pub(crate) fn is_nested_alone(&self) -> bool {
         self.nested && !(self.numbers || self.texts || self.booleans)
@@ -45,7 +58,7 @@ impl Comparable {
 }
 
 /// Of paths below one, the shortest, and of those the first by name.
-pub(crate) fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
+fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
     let is_below = |other: &&str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
     comparable.filter(is_below).min_by_key(|other| (other.len(), *other)).map(str::to_owned)
 }
@@ -276,18 +289,9 @@ pub(crate) fn asks_for_types(request: &ReadRequest) -> bool {
     has_filters || sort.is_some()
 }
 
-fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
+pub(crate) fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
     let text = path.to_string();
-    let facts = paths.get(&text)?;
-    let texts = facts.has_string?;
-    let mut held = Comparable {
-        numbers: facts.has_number?,
-        texts,
-        booleans: facts.has_text? && !texts,
-        numerals: facts.has_numerals.unwrap_or_default(),
-        nested: facts.has_array? || facts.has_object?,
-        below: None,
-    };
+    let mut held = Comparable::from_facts(paths.get(&text)?)?;
     if held.is_nested_alone() {
         let holds = |path: &&str| {
             paths.get(path).is_some_and(|facts| facts.has_text == Some(true) || facts.has_number == Some(true))
