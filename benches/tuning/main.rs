@@ -183,12 +183,12 @@ impl Bench {
         };
         let started = Instant::now();
         let imported =
-            self.app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+            self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         let duration = started.elapsed();
         let profile = self
             .app
-            .profiles()
-            .find(ProfileRequest {
+            .reads()
+            .profile(ProfileRequest {
                 caller: Some(&self.owner),
                 client: Client::Unspecified,
                 dataset: imported.dataset_id,
@@ -222,7 +222,7 @@ impl Bench {
         let body_sha256 = self.read(imported, request()).await;
         let selector = VersionSelector::Number(imported.version);
         let explained =
-            self.app.explains().explain(&self.owner, imported.dataset, selector, request(), Vec::new()).await;
+            self.app.reads().explain(&self.owner, imported.dataset, selector, request(), Vec::new()).await;
         let explained = explained.expect("an explanation").to_string();
         let plan = if self.plans { explained } else { plan_of(&explained) };
         let (mut samples, started) = (Samples::default(), Instant::now());

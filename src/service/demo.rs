@@ -15,8 +15,8 @@ use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
 use crate::service::account::{AccountError, Accounts};
-use crate::service::refresh::import::{ImportError, ImportRequest, Imports};
-use crate::service::{ImportProgress, ManageError};
+use crate::service::refresh::import::{ImportError, ImportRequest};
+use crate::service::{ImportProgress, ManageError, Refreshes};
 
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";
@@ -164,7 +164,7 @@ enum EntryError {
 pub struct Demo {
     pub(crate) catalog: Catalog,
     pub(crate) accounts: Arc<Accounts>,
-    pub(crate) imports: Arc<Imports>,
+    pub(crate) refreshes: Arc<Refreshes>,
 }
 
 impl Demo {
@@ -237,7 +237,7 @@ impl Demo {
                 });
             }
         }
-        let imported = self.imports.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
+        let imported = self.refreshes.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
         Ok(DemoDataset {
             dataset_id: imported.dataset_id,
             name_slug: imported.name_slug,

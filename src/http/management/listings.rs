@@ -19,7 +19,7 @@ use crate::http::headers::{client_ip, cors};
 use crate::http::read::rate;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
-use crate::service::{App, Bucket};
+use crate::service::{App, Bucket, Datasets};
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const PAGE: u32 = 100;
@@ -54,10 +54,10 @@ async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Re
         let after = query.optional_positive("after")?.map(DatasetId::new);
         let limit = query.optional_positive("limit")?;
         let limit = limit.map_or(PAGE, |limit| u32::try_from(limit).unwrap_or(MOST).min(MOST));
-        app.listings().check(text)?;
+        Datasets::check_listing_query(text)?;
         status = rate::count(&app, client, Bucket::Public).await;
         rate::check(status.as_ref())?;
-        let found = app.listings().find(client, text, after, limit).await?;
+        let found = app.datasets().listed(client, text, after, limit).await?;
         let datasets = found.iter().map(ListedDataset::from).collect();
         Ok(Json(ListingsAnswer { ok: true, datasets }).into_response())
     };

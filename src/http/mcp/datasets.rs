@@ -13,7 +13,7 @@ use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::scope::Scope;
 use crate::net::without_credentials;
-use crate::service::Bucket;
+use crate::service::{Bucket, Datasets};
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const LISTED: u32 = 50;
@@ -119,10 +119,9 @@ async fn list(caller: &Caller, arguments: Fields) -> ToolResult {
 
 async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
     let (query, (after, limit)) = (arguments.optional_text("q")?, page(&arguments)?);
-    let public = caller.app.listings();
-    public.check(query)?;
+    Datasets::check_listing_query(query)?;
     rate::check(rate::count(&caller.app, caller.client, Bucket::Public).await.as_ref())?;
-    let found = public.find(caller.client, query, after, limit + 1).await?;
+    let found = caller.app.datasets().listed(caller.client, query, after, limit + 1).await?;
     let found = found.iter().map(listings::ListedDataset::from).collect();
     page_of(found, limit, |dataset: &listings::ListedDataset| dataset.dataset_id)
 }

@@ -1,8 +1,10 @@
 //! All parts of the service, opened from the configuration.
 
+mod background;
 mod opening;
 mod rooms;
 
+pub use background::Background;
 pub use opening::OpenError;
 
 use std::sync::Arc;
@@ -16,11 +18,9 @@ use crate::cluster::nodes::Nodes;
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
-use crate::service::background::{Background, Loops};
 use crate::service::{
-    Accounts, AgentEdits, Alternates, Datasets, Deliveries, Demo, Diffs, Explains, ExportsAhead, Imports, Ingest,
-    LargeBodies, LargeResponses, Listings, Load, Logins, Lookups, Maintenance, Profiles, RateLimiter, Readiness, Reads,
-    Refreshes, Schedules, Sessions, Usage, Webhooks,
+    Accounts, Alternates, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Load,
+    Logins, Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
 use crate::storage::disk_cache::DiskCache;
 
@@ -100,19 +100,7 @@ impl App {
 
     /// Starts the loops of a server. If `server.background` is false, it only records how much datasets are read.
     pub fn start_background(&self) -> Background {
-        Background::start(Loops {
-            refreshes: self.rooms.refreshes.clone(),
-            schedules: self.rooms.schedules.clone(),
-            deliveries: self.rooms.deliveries.clone(),
-            maintenance: self.rooms.maintenance.clone(),
-            exports_ahead: self.rooms.exports_ahead.clone(),
-            lookups: self.rooms.lookups.clone(),
-            usage: self.rooms.usage.clone(),
-            receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
-            nodes: self.rooms.nodes.clone(),
-            run: self.rooms.config.server.background,
-            roles: self.rooms.config.server.roles,
-        })
+        Background::start(self.rooms.clone())
     }
 
     pub fn lookups(&self) -> &Arc<Lookups> {
@@ -127,20 +115,12 @@ impl App {
         &self.rooms.exports_ahead
     }
 
-    pub fn explains(&self) -> &Arc<Explains> {
-        &self.rooms.explains
-    }
-
     pub fn ingest(&self) -> &Arc<Ingest> {
         &self.rooms.ingest
     }
 
     pub fn refreshes(&self) -> &Arc<Refreshes> {
         &self.rooms.refreshes
-    }
-
-    pub fn imports(&self) -> &Arc<Imports> {
-        &self.rooms.imports
     }
 
     pub fn schedules(&self) -> &Arc<Schedules> {
@@ -153,18 +133,6 @@ impl App {
 
     pub fn alternates(&self) -> &Arc<Alternates> {
         &self.rooms.alternates
-    }
-
-    pub fn agent_edits(&self) -> &Arc<AgentEdits> {
-        &self.rooms.agent_edits
-    }
-
-    pub fn listings(&self) -> &Arc<Listings> {
-        &self.rooms.listings
-    }
-
-    pub fn profiles(&self) -> &Arc<Profiles> {
-        &self.rooms.profiles
     }
 
     pub fn diffs(&self) -> &Arc<Diffs> {

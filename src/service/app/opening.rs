@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use super::App;
+use super::background::kept_up;
 use super::rooms::{Parts, Rooms};
 use crate::catalog::{Catalog, CatalogError, CatalogOptions, LeaseHolder};
 use crate::cluster::identity::{NoNodeId, node_id};
@@ -21,7 +22,6 @@ use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
 use crate::service::admission::Admission;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::tenants::TenantNumbers;
-use crate::service::background::kept_up;
 use crate::service::export_cache::Exports;
 use crate::service::maintenance::backup::INCOMPLETE;
 use crate::service::maintenance::binding::{BindingError, bind, open_store};

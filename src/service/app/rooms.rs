@@ -23,14 +23,14 @@ use crate::service::maintenance::scratch::Scratch;
 use crate::service::manage::OwnerWrites;
 use crate::service::read::responses::Responses;
 use crate::service::refresh::attempts::Attempts;
+use crate::service::refresh::clock_watch::ClockWatch;
 use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::running::Running;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::VersionFiles;
 use crate::service::{
-    Accounts, AgentEdits, Alternates, Datasets, Deliveries, Demo, Diffs, Explains, ExportsAhead, Imports, Ingest,
-    LargeBodies, LargeResponses, Listings, Logins, Lookups, Maintenance, Profiles, RateLimiter, Readiness, Reads,
-    Refreshes, Schedules, Sessions, Usage, Webhooks,
+    Accounts, Alternates, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Logins,
+    Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
 use crate::storage::cache::PartCache;
 use crate::storage::free_space::DiskReserve;
@@ -48,16 +48,11 @@ pub(super) struct Rooms {
     pub(super) lookups: Arc<Lookups>,
     pub(super) reads: Arc<Reads>,
     pub(super) exports_ahead: Arc<ExportsAhead>,
-    pub(super) explains: Arc<Explains>,
     pub(super) ingest: Arc<Ingest>,
     pub(super) refreshes: Arc<Refreshes>,
-    pub(super) imports: Arc<Imports>,
     pub(super) schedules: Arc<Schedules>,
     pub(super) datasets: Arc<Datasets>,
     pub(super) alternates: Arc<Alternates>,
-    pub(super) agent_edits: Arc<AgentEdits>,
-    pub(super) listings: Arc<Listings>,
-    pub(super) profiles: Arc<Profiles>,
     pub(super) diffs: Arc<Diffs>,
     pub(super) webhooks: Arc<Webhooks>,
     pub(super) deliveries: Arc<Deliveries>,
@@ -112,32 +107,23 @@ impl Rooms {
         let probed = store.for_probes();
         let readiness = Readiness::new(config.clone(), catalog.clone(), probed.clone(), binding_of(probed));
 
-        let responses = Responses::new(config.cache.response_bytes);
         let own = node.clone().map(|node| (node, scratch.process()));
         let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
         let reads = Arc::new(Reads {
             config: config.clone(),
+            catalog: catalog.clone(),
+            lookups: lookups.clone(),
             store: store.clone(),
             cache: cache.clone(),
             capacity: capacity.clone(),
-            responses: responses.clone(),
-            exports: exports.clone(),
+            responses: Responses::new(config.cache.response_bytes),
+            exports,
             shared: SharedExports::new(&config, catalog.clone(), store.clone()),
         });
         let exports_ahead = Arc::new(ExportsAhead {
             asked: AskedExports::new(usize::try_from(config.cache.exports_ahead).unwrap_or(usize::MAX)),
-            lookups: lookups.clone(),
             reads: reads.clone(),
-            capacity: capacity.clone(),
         });
-        let explains = Explains {
-            config: config.clone(),
-            catalog: catalog.clone(),
-            capacity: capacity.clone(),
-            responses,
-            exports,
-            reads: reads.clone(),
-        };
 
         let deliveries = Arc::new(Deliveries::new(config.clone(), catalog.clone(), outgoing.clone()));
         let webhooks = Webhooks {
@@ -180,17 +166,12 @@ impl Rooms {
             running: Arc::new(Running::new(most_watches)),
             has_role: config.server.roles.include(Role::Refresh),
         });
-        let imports = Arc::new(Imports {
-            config: config.clone(),
+        let schedules = Schedules {
             catalog: catalog.clone(),
-            lookups: lookups.clone(),
-            ingest: ingest.clone(),
-            files: version_files.clone(),
+            former,
             refreshes: refreshes.clone(),
-            tasks: tasks.clone(),
-        });
-        let schedules =
-            Schedules::new(config.clone(), catalog.clone(), former, ingest.clone(), refreshes.clone(), tasks.clone());
+            clock_watch: ClockWatch::default(),
+        };
 
         let datasets = Datasets {
             config: config.clone(),
@@ -210,15 +191,7 @@ impl Rooms {
             tasks,
             engine,
         };
-        let listings = Listings { catalog: catalog.clone(), gates: catalog_gates.clone() };
-        let profiles = Profiles {
-            lookups: lookups.clone(),
-            store: store.clone(),
-            cache: cache.clone(),
-            capacity: capacity.clone(),
-        };
         let diffs = Diffs::new(catalog.clone(), files(), capacity.clone(), config.cache.diff_bytes);
-        let agent_edits = AgentEdits { catalog: catalog.clone(), reads: reads.clone() };
 
         let accounts = Arc::new(Accounts { catalog: catalog.clone(), writes: writes.clone() });
         let sessions =
@@ -226,7 +199,7 @@ impl Rooms {
         let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
-        let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), imports: imports.clone() };
+        let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), refreshes: refreshes.clone() };
         let bodies = LargeBodies::new(&config);
         let large_responses = LargeResponses::new(capacity.clone());
         Rooms {
@@ -241,16 +214,11 @@ impl Rooms {
             lookups,
             reads,
             exports_ahead,
-            explains: Arc::new(explains),
             ingest,
             refreshes,
-            imports,
             schedules: Arc::new(schedules),
             datasets: Arc::new(datasets),
             alternates: Arc::new(alternates),
-            agent_edits: Arc::new(agent_edits),
-            listings: Arc::new(listings),
-            profiles: Arc::new(profiles),
             diffs: Arc::new(diffs),
             webhooks: Arc::new(webhooks),
             deliveries,

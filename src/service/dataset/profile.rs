@@ -12,14 +12,12 @@ use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
-use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Permit, Weight};
-use crate::service::lookup::{Admitted, Lookups};
+use crate::service::lookup::Admitted;
+use crate::service::read::Reads;
 use crate::service::{Client, Holder, ReadError};
-use crate::storage::cache::PartCache;
 use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
-use crate::storage::store::Store;
 
 /// What a version contains.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -67,18 +65,11 @@ pub enum ProfileError {
     Read(#[from] ReadError),
 }
 
-pub struct Profiles {
-    pub(crate) lookups: Arc<Lookups>,
-    pub(crate) store: Store,
-    pub(crate) cache: PartCache,
-    pub(crate) capacity: Capacity,
-}
-
-impl Profiles {
+impl Reads {
     /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
     /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
-    pub async fn find(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
-        let OpenedProfile { reader, admitted, _permit } = self.open(request).await?;
+    pub async fn profile(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
+        let OpenedProfile { reader, admitted, _permit } = self.open_profile(request).await?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {
             dataset_id: admitted.dataset_id.get(),
@@ -89,13 +80,13 @@ impl Profiles {
         })
     }
 
-    /// As [`Profiles::find`], for the beginning of the profile, which stays in memory.
-    pub async fn summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
-        let OpenedProfile { reader, _permit, .. } = self.open(request).await?;
+    /// As [`Reads::profile`], for the beginning of the profile, which stays in memory.
+    pub async fn profile_summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
+        let OpenedProfile { reader, _permit, .. } = self.open_profile(request).await?;
         Ok(reader.profile_summary().await.map_err(ReadError::from)?)
     }
 
-    async fn open(&self, request: ProfileRequest<'_>) -> Result<OpenedProfile, ProfileError> {
+    async fn open_profile(&self, request: ProfileRequest<'_>) -> Result<OpenedProfile, ProfileError> {
         let ProfileRequest { caller, client, dataset, version, alt } = request;
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
         let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;

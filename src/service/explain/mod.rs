@@ -17,18 +17,16 @@ use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 
-use crate::catalog::{Catalog, Resolved};
-use crate::config::Config;
+use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{ExportState, Exports, Taker};
+use crate::service::export_cache::{ExportState, Taker};
 use crate::service::read::hints::asks_for_types;
 use crate::service::read::observer::{Observer, StageName};
-use crate::service::read::responses::Responses;
-use crate::service::read::{Answer, AnswerBody, Reads};
+use crate::service::read::{Answer, AnswerBody, InspectError, Reads};
 use crate::service::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
 use crate::storage::reader_metrics::{Lookups, ReaderMetrics};
 
@@ -37,24 +35,7 @@ use record::{
 };
 pub use record::{Explanation, IgnoredParameter};
 
-#[derive(Debug, thiserror::Error)]
-pub enum ExplainError {
-    #[error(transparent)]
-    Manage(#[from] ManageError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-}
-
-pub struct Explains {
-    pub(crate) config: Arc<Config>,
-    pub(crate) catalog: Catalog,
-    pub(crate) capacity: Capacity,
-    pub(crate) responses: Responses,
-    pub(crate) exports: Exports,
-    pub(crate) reads: Arc<Reads>,
-}
-
-impl Explains {
+impl Reads {
     /// Makes the answer to a read of the owner's dataset, frozen or not, and tells what that took. Costs what the read
     /// costs when no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would
     /// ignore.
@@ -65,21 +46,21 @@ impl Explains {
         version: VersionSelector,
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
-    ) -> Result<Explanation, ExplainError> {
+    ) -> Result<Explanation, InspectError> {
         let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
         let capacity = self.capacity.of(Holder::User(owner.id));
         self.explain_resolved(&capacity, (resolved, version), request, ignored, true).await
     }
 
-    /// As [`Explains::explain`], of any dataset, for a command: it has no caches, and tells of none.
+    /// As [`Reads::explain`], of any dataset, for a command: it has no caches, and tells of none.
     pub async fn explain_any(
         &self,
         dataset: DatasetId,
         version: VersionSelector,
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
-    ) -> Result<Explanation, ExplainError> {
+    ) -> Result<Explanation, InspectError> {
         let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
         self.explain_resolved(&self.capacity, (resolved, version), request, ignored, false).await
     }
@@ -91,22 +72,16 @@ impl Explains {
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
         answers_reads: bool,
-    ) -> Result<Explanation, ExplainError> {
+    ) -> Result<Explanation, InspectError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
         let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission().holder())?;
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();
-        let answer = Box::pin(self.reads.make_answer(
-            capacity,
-            &admitted,
-            request.clone(),
-            Taker::Service,
-            Some(&mut observer),
-            None,
-        ))
-        .await?;
+        let answer =
+            Box::pin(self.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer), None))
+                .await?;
         let Answer { total, matches, content_type, .. } = answer;
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;

@@ -29,7 +29,7 @@ use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::asked::{AskedExport, AskedExports};
 use crate::service::export_cache::{ExportState, MadeAhead};
-use crate::service::lookup::{Admitted, Lookups, admit};
+use crate::service::lookup::{Admitted, admit};
 use crate::service::read::Reads;
 use crate::service::{CacheKey, Holder};
 
@@ -51,9 +51,7 @@ const QUERY_BYTES: usize = 2 << 10;
 
 pub struct ExportsAhead {
     pub(crate) asked: AskedExports,
-    pub(crate) lookups: Arc<Lookups>,
     pub(crate) reads: Arc<Reads>,
-    pub(crate) capacity: Capacity,
 }
 
 impl ExportsAhead {
@@ -76,7 +74,7 @@ impl ExportsAhead {
                 self.make_all().await;
                 tokio::time::sleep(PAUSE).await;
                 // A change, or time.
-                let _ = tokio::time::timeout(LOOK, self.lookups.next_change()).await;
+                let _ = tokio::time::timeout(LOOK, self.reads.lookups.next_change()).await;
             }
         };
         // Dropped, a making under way stops.
@@ -99,7 +97,7 @@ impl ExportsAhead {
                 self.asked.settle(&export, key);
                 continue;
             }
-            let capacity = self.capacity.of(admitted.holder).in_background();
+            let capacity = self.reads.capacity.of(admitted.holder).in_background();
             let made = match self.is_in_the_way(&capacity, BEFORE_PERCENT) {
                 true => MadeAhead::GaveWay,
                 false => {
@@ -130,7 +128,7 @@ impl ExportsAhead {
 
     /// What an export is of now; `None` where there is nothing that may be read, or the catalog does not answer.
     async fn now(&self, export: &AskedExport) -> Option<Admitted> {
-        let resolved = self.lookups.resolve(export.dataset, export.version).await.ok()??;
+        let resolved = self.reads.lookups.resolve(export.dataset, export.version).await.ok()??;
         // Its owner alone reads a dataset that is private by now.
         let holder = if resolved.dataset.is_private() { Holder::User(resolved.dataset.owner) } else { export.holder };
         admit(&resolved, export.version, export.alt, holder).ok()

@@ -24,6 +24,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
 use crate::model::request::{Format, ReadRequest};
@@ -34,7 +35,7 @@ use crate::service::export_cache::{Content, Export, Exports, MadeAhead, Make, Sh
 use crate::service::read::body::{BodyMaker, within_time};
 use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::{Responses, coded};
-use crate::service::{Admitted, CacheKey, ReadError, Weight};
+use crate::service::{Admitted, CacheKey, Lookups, ManageError, ReadError, Weight};
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
@@ -69,8 +70,19 @@ impl AnswerBody {
     }
 }
 
+/// Why what an owner asks of a version has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    #[error(transparent)]
+    Manage(#[from] ManageError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
 pub struct Reads {
     pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) lookups: Arc<Lookups>,
     pub(crate) store: Store,
     pub(crate) cache: PartCache,
     pub(crate) capacity: Capacity,

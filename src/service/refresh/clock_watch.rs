@@ -16,7 +16,7 @@ const TOLERANCE: TimeDelta = TimeDelta::seconds(2);
 ///
 /// - Holds the use for which the clock was furthest ahead.
 #[derive(Debug, Default)]
-pub(super) struct ClockWatch(Mutex<Option<ClockReading>>);
+pub(crate) struct ClockWatch(Mutex<Option<ClockReading>>);
 
 #[derive(Clone, Copy, Debug)]
 struct ClockReading {

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::catalog::{Catalog, CatalogError, FirstAttempt};
-use crate::config::Config;
+use crate::catalog::{CatalogError, FirstAttempt};
 use crate::model::dataset::{
     About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName, NewDataset,
     RefreshTrigger,
@@ -22,12 +21,10 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
-use crate::service::lookup::Lookups;
 use crate::service::refresh::decoding::{Decoded, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest};
-use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
+use crate::service::refresh::version_file::WrittenFile;
 use crate::service::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
 use crate::source::{InferTypes, Opened, SourceError, SourceInput};
 
@@ -95,17 +92,7 @@ impl From<SourceError> for ImportError {
     }
 }
 
-pub struct Imports {
-    pub(crate) config: Arc<Config>,
-    pub(crate) catalog: Catalog,
-    pub(crate) lookups: Arc<Lookups>,
-    pub(crate) ingest: Arc<Ingest>,
-    pub(crate) files: Arc<VersionFiles>,
-    pub(crate) refreshes: Arc<Refreshes>,
-    pub(crate) tasks: Arc<RefreshTasks>,
-}
-
-impl Imports {
+impl Refreshes {
     /// Makes a new version of the owner's dataset of that name from a source, creating the dataset when needed.
     /// Dropping it cancels nothing; [`Refreshes::finish`] does.
     /// A failed refresh of an existing dataset is recorded with its reason.
@@ -114,8 +101,8 @@ impl Imports {
         request: ImportRequest,
         progress: Arc<ImportProgress>,
     ) -> Result<Imported, ImportError> {
-        let imports = self.clone();
-        self.tasks.run(async move { Ok(imports.import_now(&request, &progress).await) }).await?
+        let refreshes = self.clone();
+        self.tasks.run(async move { Ok(refreshes.import_now(&request, &progress).await) }).await?
     }
 
     async fn import_now(
@@ -138,7 +125,7 @@ impl Imports {
                 }
                 () = self.tasks.stopped() => Err(RefreshError::Stopping.into()),
             };
-            self.lookups.catalog_changed();
+            self.attempts.lookups.catalog_changed();
             return created;
         };
         if request.private && !dataset.is_private() {
@@ -149,7 +136,7 @@ impl Imports {
         }
         let entities = Entities::Imported(Box::new(request.clone()));
         let Refreshed { record, mut warnings } =
-            self.refreshes.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
+            self.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
         let About { description, licence, listed } = &request.about;
         let change = DatasetChange {
             description: description.clone().map(Some),
@@ -159,7 +146,7 @@ impl Imports {
         };
         if request.about != About::default() {
             self.catalog.update_dataset(dataset.id, &change).await?;
-            self.lookups.catalog_changed();
+            self.attempts.lookups.catalog_changed();
         }
         warnings.extend(source_kept(&dataset.source, &request.source));
         Ok(imported(dataset, &record.version, warnings))
@@ -202,7 +189,7 @@ impl Imports {
             index: IndexSettings::default(),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let limit = self.config.plans.active_datasets(owner.plan);
+        let limit = self.ingest.config.plans.active_datasets(owner.plan);
         let new_file = file.new.clone();
         let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at, warnings: &warnings };
         let creating = self.catalog.create_dataset_with_version(&new, limit, attempt, &new_file);

@@ -26,7 +26,7 @@
 //! | `error` | why no version was made |
 
 pub(crate) mod attempts;
-mod clock_watch;
+pub(crate) mod clock_watch;
 pub(crate) mod decoding;
 pub(crate) mod error;
 pub(crate) mod former;

@@ -17,15 +17,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, CatalogError, DueSchedule};
-use crate::config::Config;
 use crate::model::dataset::RefreshTrigger;
 use crate::model::ids::DatasetId;
 use crate::model::schedule::Schedule;
 use crate::service::refresh::clock_watch::ClockWatch;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::former::FormerProcesses;
-use crate::service::refresh::ingest::Ingest;
-use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::{Entities, Refreshes};
 
 /// How often due schedules are looked for: a fraction of the minute in which schedules count.
@@ -48,28 +45,14 @@ enum Due {
 }
 
 pub struct Schedules {
-    config: Arc<Config>,
-    catalog: Catalog,
-    former: Arc<FormerProcesses>,
-    ingest: Arc<Ingest>,
-    refreshes: Arc<Refreshes>,
-    tasks: Arc<RefreshTasks>,
+    pub(crate) catalog: Catalog,
+    pub(crate) former: Arc<FormerProcesses>,
+    pub(crate) refreshes: Arc<Refreshes>,
     /// The clock by which next runs were computed.
-    clock_watch: ClockWatch,
+    pub(crate) clock_watch: ClockWatch,
 }
 
 impl Schedules {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        former: Arc<FormerProcesses>,
-        ingest: Arc<Ingest>,
-        refreshes: Arc<Refreshes>,
-        tasks: Arc<RefreshTasks>,
-    ) -> Schedules {
-        Schedules { config, catalog, former, ingest, refreshes, tasks, clock_watch: ClockWatch::default() }
-    }
-
     /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet: those
     /// that the data directory shows to be gone. The leases of others expire.
     pub(crate) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
@@ -182,7 +165,7 @@ impl Schedules {
     }
 
     fn due_after(&self, schedule: &Schedule, after: DateTime<Utc>, dataset: DatasetId) -> Option<DateTime<Utc>> {
-        schedule.due_after(after, dataset, Duration::from_secs(self.config.sources.schedule_spread_s))
+        schedule.due_after(after, dataset, Duration::from_secs(self.refreshes.ingest.config.sources.schedule_spread_s))
     }
 
     /// The next times at which a dataset of this schedule is due, so many, as they are scheduled.
@@ -207,12 +190,12 @@ impl Schedules {
             return Ok(Due::Computed);
         }
         // Where its owner has as many as there may be, the next round tries again; others do not wait for that.
-        let Some(place) = self.ingest.try_place(due.owner) else { return Ok(Due::Left) };
+        let Some(place) = self.refreshes.ingest.try_place(due.owner) else { return Ok(Due::Left) };
         if !self.catalog.claim_schedule(due, next).await? {
             return Ok(Due::Computed);
         }
         let (refreshes, dataset) = (self.refreshes.clone(), due.dataset);
-        self.tasks.begin(async move {
+        self.refreshes.tasks.begin(async move {
             let made = refreshes.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
             match made {
                 // The running refresh makes the version of this moment.
