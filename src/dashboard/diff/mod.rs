@@ -235,7 +235,7 @@ fn is_mistake(error: &HttpError) -> bool {
         error,
         Call(_)
             | Invalid { .. }
-            | Diff(DiffError::VersionNotFound { .. } | DiffError::Manage(ManageError::NoVersionYet))
+            | Diff(DiffError::Manage(ManageError::NoVersionOf { .. } | ManageError::NoVersionYet))
             | Diff(DiffError::Read(ReadError::AltNotFound(_)))
     )
 }

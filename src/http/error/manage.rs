@@ -84,7 +84,6 @@ pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
 pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
     match error {
         DiffError::Manage(error) => public(error),
-        DiffError::VersionNotFound { number, there_are } => (StatusCode::NOT_FOUND, no_version_of(*number, there_are)),
         DiffError::Read(ReadError::Timeout { seconds }) => {
             let text = format!(
                 "The diff was stopped after {seconds} s. A diff of versions with fewer changes between them may finish in \

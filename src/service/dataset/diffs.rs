@@ -20,7 +20,7 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::catalog::{Catalog, CatalogError};
+use crate::catalog::Catalog;
 use crate::diff::{self, Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use crate::encode::ContentCoding;
 use crate::metrics::metrics;
@@ -28,7 +28,7 @@ use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, FileId};
 use crate::model::request::Format;
 use crate::model::user::User;
-use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector, there_are};
+use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::fetch::documents::{UNIT_BYTES, Unit};
@@ -56,12 +56,6 @@ const PERMIT_BYTES: u64 = 1 << 10;
 pub enum DiffError {
     #[error(transparent)]
     Manage(#[from] ManageError),
-    #[error("there is no version {number}; {there_are}")]
-    VersionNotFound {
-        number: VersionNumber,
-        /// Which there are: `its versions are 1 to 4`.
-        there_are: String,
-    },
     /// The versions cannot be read, or comparing them would take too long or too much memory.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -327,14 +321,9 @@ impl Diffs {
         Ok(VersionDiff { capacity, dataset, versions, alt, readers, diff })
     }
 
-    async fn version_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<Version, DiffError> {
-        match self.catalog.version(dataset.id, number).await {
-            Ok(record) => Ok(record.version),
-            Err(CatalogError::NoVersion) => {
-                Err(DiffError::VersionNotFound { number, there_are: there_are(dataset.latest_version) })
-            }
-            Err(error) => Err(ManageError::from(error).into()),
-        }
+    async fn version_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<Version, ManageError> {
+        let found = self.catalog.version(dataset.id, number).await.map_err(ManageError::from);
+        Ok(found.map_err(|error| error.naming(number, dataset.latest_version))?.version)
     }
 
     async fn reader_of(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
