@@ -4,6 +4,7 @@ pub(crate) mod login_limits;
 pub(crate) mod logins;
 pub(crate) mod session_origin;
 pub(crate) mod sessions;
+mod shared_logins;
 
 use std::io;
 use std::sync::Arc;

@@ -21,11 +21,10 @@ impl CatalogGates {
         let bounds = |units| Bounds::new(units, &config.fair, catalog.queue, catalog.wait_s);
         let writes = Gate { name: "catalog_write", what: "changes (catalog.writes, catalog.queue)" };
         let look_ups = Gate { name: "catalog_look_up", what: "look-ups of callers (catalog.look_ups, catalog.queue)" };
-        // Nobody is known yet who is looked up, so that nothing is to be kept for users.
-        let unreserved = Bounds { user_percent: 0, ..bounds(catalog.look_ups) };
         CatalogGates {
-            writes: FairSemaphore::new(writes, &bounds(catalog.writes)),
-            look_ups: FairSemaphore::new(look_ups, &unreserved),
+            writes: FairSemaphore::new(writes, bounds(catalog.writes)),
+            // Nobody is known yet who is looked up.
+            look_ups: FairSemaphore::new(look_ups, bounds(catalog.look_ups).unreserved()),
         }
     }
 

@@ -177,7 +177,7 @@ impl Admission {
         let or = |configured: u64, default: u64| if configured == 0 { default } else { configured };
         let heavy = or(query.heavy_queries, threads.max(LEAST_HEAVY));
         let gate = |name, what, units, queue, wait_s| {
-            FairSemaphore::new(Gate { name, what }, &Bounds::new(units, fair, queue, wait_s))
+            FairSemaphore::new(Gate { name, what }, Bounds::new(units, fair, queue, wait_s))
         };
         let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
         let units = |name| {
@@ -332,7 +332,7 @@ impl Admission {
     ) -> Bytes {
         let bytes = bytes.into();
         let account = self.account_of(bytes.len() as u64, room, memory);
-        accounted(bytes, Arc::new(account))
+        accounted(bytes, account)
     }
 
     fn account_of(&self, size_bytes: u64, room: Option<Permit>, memory: Option<MemoryReservation>) -> Account {
@@ -386,17 +386,17 @@ impl Drop for Account {
     }
 }
 
-/// The bytes, whose last piece keeps the account.
-pub(crate) fn accounted(bytes: Bytes, account: Arc<Account>) -> Bytes {
+/// The bytes, whose last piece keeps the account or the permits.
+pub(crate) fn accounted<T: Send + 'static>(bytes: Bytes, account: T) -> Bytes {
     Bytes::from_owner(Held { bytes, _account: account })
 }
 
-struct Held {
+struct Held<T> {
     bytes: Bytes,
-    _account: Arc<Account>,
+    _account: T,
 }
 
-impl AsRef<[u8]> for Held {
+impl<T> AsRef<[u8]> for Held<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

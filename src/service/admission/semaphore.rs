@@ -48,21 +48,23 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Units, all together; 0 is as 1.
-    pub units: u64,
-    /// What one holder may have of the units that no other has, in percent.
-    pub share_percent: u64,
-    pub user_percent: u64,
-    /// Those who may wait, all together.
-    pub queue: u64,
-    pub wait: Duration,
+    shares: Shares,
+    wait: Duration,
 }
 
 impl Bounds {
-    /// As the configuration shares, with a queue of its own.
+    /// As the configuration shares, for so many units, 1 at least, and so many who may wait, all together.
     pub(crate) fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
         let config::Fair { share_percent, user_percent, .. } = *fair;
-        Bounds { units, share_percent, user_percent, queue, wait: Duration::from_secs(wait_s) }
+        let queue = usize::try_from(queue).unwrap_or(usize::MAX);
+        let shares = Shares { units: units.max(1), share_percent, user_percent, queue };
+        Bounds { shares, wait: Duration::from_secs(wait_s) }
+    }
+
+    /// The same with nothing kept for users.
+    pub(crate) fn unreserved(mut self) -> Bounds {
+        self.shares.user_percent = 0;
+        self
     }
 }
 
@@ -94,23 +96,9 @@ pub(crate) struct Permit {
 
 impl FairSemaphore {
     /// At most one for each gate of a process, since metrics tell gates by their names.
-    pub(crate) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
-        let units = bounds.units.max(1);
-        let queue = FairQueue::new(Shares {
-            units,
-            share_percent: bounds.share_percent,
-            user_percent: bounds.user_percent,
-            queue: usize::try_from(bounds.queue).unwrap_or(usize::MAX),
-        });
-        FairSemaphore {
-            shared: Arc::new(Shared {
-                gate,
-                metrics: GateMetrics::of(gate.name),
-                units,
-                wait: bounds.wait,
-                queue: Mutex::new(queue),
-            }),
-        }
+    pub(crate) fn new(gate: Gate, Bounds { shares, wait }: Bounds) -> FairSemaphore {
+        let (metrics, queue) = (GateMetrics::of(gate.name), Mutex::new(FairQueue::new(shares)));
+        FairSemaphore { shared: Arc::new(Shared { gate, metrics, units: shares.units, wait, queue }) }
     }
 
     /// Waits for so many units: for as many as the holder can ever have, when that is less. Cancel safe.
@@ -345,8 +333,9 @@ mod tests {
 
     const GATE: Gate = Gate { name: "test", what: "tests" };
 
-    fn semaphore(units: u64, queue: u64, wait: Duration) -> FairSemaphore {
-        FairSemaphore::new(GATE, &Bounds { units, share_percent: 50, user_percent: 25, queue, wait })
+    fn semaphore(units: u64, queue: usize, wait: Duration) -> FairSemaphore {
+        let shares = Shares { units, share_percent: 50, user_percent: 25, queue };
+        FairSemaphore::new(GATE, Bounds { shares, wait })
     }
 
     fn user(number: u64) -> Holder {

@@ -96,16 +96,15 @@ impl Rooms {
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
         let writes = Arc::new(OwnerWrites { gates: catalog_gates.clone(), lookups: lookups.clone() });
-        let binding_of = |store| Arc::new(StoreBinding { config: config.clone(), catalog: catalog.clone(), store });
-        let binding = binding_of(store.clone());
+        let binding_of = |store| StoreBinding { config: config.clone(), catalog: catalog.clone(), store };
+        let binding = Arc::new(binding_of(store.clone()));
         let maintenance = Maintenance {
             config: config.clone(),
             catalog: catalog.clone(),
             store: store.clone(),
             binding: binding.clone(),
         };
-        let probed = store.for_probes();
-        let readiness = Readiness::new(config.clone(), catalog.clone(), probed.clone(), binding_of(probed));
+        let readiness = Readiness::new(binding_of(store.for_probes()));
 
         let own = node.clone().map(|node| (node, scratch.process()));
         let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));

@@ -15,7 +15,7 @@ use crate::catalog::{CatalogError, FileReference, ListedFile};
 use crate::config::VERSIONS_FOLDER;
 use crate::model::ids::{FileId, HoldId};
 use crate::model::version::VersionFile;
-use crate::service::maintenance::{Maintenance, PAGE, recorded_files};
+use crate::service::maintenance::{Maintenance, PAGE, pages_of, recorded_files};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Unbounded, VersionReader};
@@ -189,10 +189,8 @@ impl Maintenance {
         while let Some((file, found)) = reading.next().await {
             self.tell_damage(&file, found, &mut checked, tell).await?;
         }
-        let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
-        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| error.1)?;
+        let mut pages = pin!(pages_of(&self.store, VERSIONS_FOLDER, PAGE as usize));
+        while let Some(page) = pages.try_next().await? {
             let paths: Vec<&str> = page.iter().map(|object| object.location.as_ref()).collect();
             let named = self.catalog.files_named(&paths).await?;
             for object in page.iter().filter(|object| !named.contains(object.location.as_ref())) {

@@ -15,11 +15,14 @@ pub(crate) mod sweep;
 use std::sync::Arc;
 
 use futures::stream::{self, Stream, TryStreamExt};
+use object_store::ObjectMeta;
+use object_store::path::Path as ObjectPath;
 
 use crate::catalog::{Catalog, CatalogError, ListedFile};
 use crate::config::Config;
 use crate::model::ids::FileId;
 use crate::service::maintenance::binding::StoreBinding;
+use crate::storage::StorageError;
 use crate::storage::store::Store;
 
 pub struct Maintenance {
@@ -31,6 +34,16 @@ pub struct Maintenance {
 
 /// Files that are listed at a time.
 const PAGE: u32 = 500;
+
+/// The objects in a folder of a store, at most so many at a time.
+fn pages_of(
+    store: &Store,
+    folder: &str,
+    page: usize,
+) -> impl Stream<Item = Result<Vec<ObjectMeta>, StorageError>> + use<> {
+    let listing = store.objects().list(Some(&ObjectPath::from(folder)));
+    listing.map_err(StorageError::from).try_chunks(page).map_err(|error| error.1)
+}
 
 /// All files of a catalog's records that come after one, in the order of their ids.
 fn recorded_files(catalog: &Catalog, after: Option<FileId>) -> impl Stream<Item = Result<ListedFile, CatalogError>> {

@@ -68,14 +68,14 @@ const CATCHES_UP: Duration = Duration::from_secs(1);
 
 /// Bytes a second on average; 0 is no bound. What a slow store left unused is lost: no burst follows a stall.
 #[derive(Clone, Copy, Debug)]
-struct BytesPerSecond {
+pub(crate) struct BytesPerSecond {
     rate: u64,
     /// When what was spent so far has been paid.
     due: Instant,
 }
 
 impl BytesPerSecond {
-    fn new(rate: u64) -> BytesPerSecond {
+    pub(crate) fn new(rate: u64) -> BytesPerSecond {
         BytesPerSecond { rate, due: Instant::now() }
     }
 }
@@ -239,21 +239,9 @@ impl Maintenance {
     }
 }
 
-/// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
-/// An error says nothing of the file: the store, or this process, cannot read at the moment.
-pub(crate) async fn is_sound(store: &Store, file: &VersionFile) -> Result<bool, StorageError> {
-    match verify_apart(store, file, &mut BytesPerSecond::new(0)).await? {
-        Ok(()) => Ok(true),
-        Err(damage) => {
-            tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
-            Ok(false)
-        }
-    }
-}
-
 /// [`verify_file`] on a task of its own: what panics there says that the file is damaged, and ends nothing else.
 /// An error says nothing of the file: it cannot be read at the moment.
-async fn verify_apart(
+pub(crate) async fn verify_apart(
     store: &Store,
     file: &VersionFile,
     pace: &mut BytesPerSecond,

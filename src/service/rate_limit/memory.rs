@@ -182,7 +182,7 @@ impl Window {
 }
 
 /// Seconds, rounded up, so that waiting for them is enough.
-pub(super) fn whole_seconds(duration: Duration) -> u64 {
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 

@@ -253,13 +253,8 @@ mod tests {
         let permit = ingest.permit(UserId::new(1)).await.expect("a permit");
         let (reads, read) = mpsc::sync_channel(0);
         let document = Document {
-            input: SourceInput::stream(Blanks { reads, begun: false }),
             format: Some(SourceFormat::Json),
-            records_path: None,
-            infer_types: source::InferTypes::No,
-            fetched_from: None,
-            charge: SpoolCharge::unbounded(),
-            envelope: None,
+            ..Document::new(SourceInput::stream(Blanks { reads, begun: false }))
         };
         let decoding = ingest.decode(document, &permit, &Arc::default());
         for _ in 0..3 {

@@ -136,7 +136,7 @@ impl Refreshes {
         }
         let entities = Entities::Imported(Box::new(request.clone()));
         let Refreshed { record, mut warnings } =
-            self.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
+            self.make_version(dataset.id, RefreshTrigger::Import, entities, progress).await?;
         let About { description, licence, listed } = &request.about;
         let change = DatasetChange {
             description: description.clone().map(Some),
@@ -217,11 +217,14 @@ impl Ingest {
                 Opened::NotModified(_) => return Err(not_asked().into()),
             },
         };
-        let records_path = request.records_path.clone();
-        let charge = self.budget.charge(owner.get());
-        let infer_types = if request.infer_types { InferTypes::TablesOnly } else { of_dataset };
-        let format = request.format;
-        Ok(Document { input, format, records_path, infer_types, fetched_from, charge, envelope: None })
+        Ok(Document {
+            format: request.format,
+            records_path: request.records_path.clone(),
+            infer_types: if request.infer_types { InferTypes::TablesOnly } else { of_dataset },
+            fetched_from,
+            charge: self.budget.charge(owner.get()),
+            ..Document::new(input)
+        })
     }
 }
 

@@ -51,6 +51,21 @@ pub(crate) struct Document {
     pub envelope: Option<&'static [&'static str]>,
 }
 
+impl Document {
+    /// A document of which nothing else is said.
+    pub(crate) fn new(input: SourceInput) -> Document {
+        Document {
+            input,
+            format: None,
+            records_path: None,
+            infer_types: InferTypes::No,
+            fetched_from: None,
+            charge: SpoolCharge::unbounded(),
+            envelope: None,
+        }
+    }
+}
+
 /// The way in: sources, gates and the disk.
 pub struct Ingest {
     pub(crate) config: Arc<Config>,
@@ -65,10 +80,7 @@ pub struct Ingest {
 
 /// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when
 /// the last of them is gone, so that a thread whose client has left still counts.
-#[derive(Clone)]
-pub(crate) struct RefreshPermit {
-    _permit: Arc<Permit>,
-}
+pub(crate) type RefreshPermit = Arc<Permit>;
 
 impl Ingest {
     pub(crate) fn new(
@@ -83,8 +95,8 @@ impl Ingest {
         let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
         let receiving = Gate { name: "receive", what: "sources and bodies being received (sources.receiving)" };
         let permits = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
-        let receiving = FairSemaphore::new(receiving, &bounds(sources.receiving));
-        let permits = FairSemaphore::new(permits, &bounds(sources.concurrent));
+        let receiving = FairSemaphore::new(receiving, bounds(sources.receiving));
+        let permits = FairSemaphore::new(permits, bounds(sources.concurrent));
         let budget = SpoolBudget::new(SpoolLimits {
             bytes: sources.spool_bytes,
             user_bytes: sources.user_spool_bytes,
@@ -95,7 +107,7 @@ impl Ingest {
     }
 
     pub(crate) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
-        Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
+        Ok(Arc::new(self.permits.acquire(Holder::User(user), 1).await?))
     }
 
     #[cfg(test)]
@@ -182,12 +194,7 @@ impl Ingest {
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let input = self.pushed_input(body);
-        let envelope = Some(members);
-        let charge = SpoolCharge::unbounded();
-        let (infer_types, fetched_from) = (InferTypes::No, None);
-        let document =
-            Document { input, format: None, records_path: None, infer_types, fetched_from, charge, envelope };
+        let document = Document { envelope: Some(members), ..Document::new(self.pushed_input(body)) };
         let mut receiving = self.begin_receiving(owner, document, None).await?;
         let (head, ended) = receiving.head().await?;
         // One that is no number is told when the body is decoded.

@@ -67,7 +67,6 @@ use crate::service::refresh::stage::RefreshStage;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{InferTypes, Opened, SourceError};
-use crate::storage::budget::SpoolCharge;
 
 pub(crate) enum Entities {
     /// From the dataset's URL, in this place among what is received, or in one that is waited for.
@@ -147,19 +146,10 @@ impl Refreshes {
         }
         let (refreshes, id) = (self.clone(), dataset.id);
         let entities = Entities::Fetched(None);
-        self.tasks.run(async move { refreshes.make_version(id, trigger, entities).await }).await
+        self.tasks.run(async move { refreshes.make_version(id, trigger, entities, &Arc::default()).await }).await
     }
 
     pub(crate) async fn make_version(
-        &self,
-        dataset: DatasetId,
-        trigger: RefreshTrigger,
-        entities: Entities,
-    ) -> Result<Refreshed, RefreshError> {
-        self.make_version_reporting(dataset, trigger, entities, &Arc::default()).await
-    }
-
-    pub(crate) async fn make_version_reporting(
         &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
@@ -284,13 +274,11 @@ impl Refreshes {
                 let Opened::Document(fetched) = opened else { return Err(not_asked().into()) };
                 let url = fetched.published_url(lease.dataset.publish_query);
                 let document = Document {
-                    input: fetched.input,
                     format: lease.dataset.format,
                     records_path: records_path(&lease.dataset)?,
                     infer_types: infer_types(&lease.dataset),
                     fetched_from: Some(url),
-                    charge: SpoolCharge::unbounded(),
-                    envelope: None,
+                    ..Document::new(fetched.input)
                 };
                 let receiving = self.ingest.begin_receiving(owner, document, Some(place)).await?;
                 progress.receives(receiving.progress());

@@ -196,8 +196,8 @@ impl Schedules {
         }
         let (refreshes, dataset) = (self.refreshes.clone(), due.dataset);
         self.refreshes.tasks.begin(async move {
-            let made = refreshes.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
-            match made {
+            let entities = Entities::Fetched(Some(place));
+            match refreshes.make_version(dataset, RefreshTrigger::Schedule, entities, &Arc::default()).await {
                 // The running refresh makes the version of this moment.
                 Err(RefreshError::Busy) => {
                     tracing::info!(dataset_id = dataset.get(), "a scheduled refresh found another under way");

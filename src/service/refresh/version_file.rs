@@ -26,7 +26,7 @@ use crate::model::index::IndexSettings;
 use crate::model::version::{NewFile, VersionFile};
 use crate::priority::{Work, processors};
 use crate::service::maintenance::binding::StoreBinding;
-use crate::service::maintenance::scrub::is_sound;
+use crate::service::maintenance::scrub::{BytesPerSecond, verify_apart};
 use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::RefreshPermit;
@@ -56,7 +56,11 @@ impl VersionFiles {
     /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
     /// An error says nothing of the file: the store, or this process, cannot read at the moment.
     pub(crate) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
-        is_sound(&self.store, file).await
+        let damage = verify_apart(&self.store, file, &mut BytesPerSecond::new(0)).await?.err();
+        if let Some(damage) = &damage {
+            tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
+        }
+        Ok(damage.is_none())
     }
 
     pub(crate) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {

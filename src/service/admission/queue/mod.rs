@@ -96,7 +96,7 @@ enum Obstacle {
 impl<W> FairQueue<W> {
     pub(crate) fn new(shares: Shares) -> FairQueue<W> {
         FairQueue {
-            shares: Shares { units: shares.units.max(1), ..shares },
+            shares,
             accounts: HashMap::default(),
             held: [0; 2],
             waiting: [0; 2],

@@ -7,8 +7,6 @@
 //! Every key expires. Their number is not bounded here: Redis needs room for the clients of a minute, and a bound of
 //! its own (`maxmemory`).
 
-pub(crate) mod logins;
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -35,8 +33,8 @@ static WINDOW_SCRIPT: LazyLock<Script> = script!("window.lua");
 static BEGIN_DOWNLOAD: LazyLock<Script> = script!("begin_download.lua");
 static CONTINUE_DOWNLOAD: LazyLock<Script> = script!("continue_download.lua");
 static HAS_DOWNLOADS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('EXISTS', KEYS[1])"));
-static BEGIN_LOGIN: LazyLock<Script> = script!("begin_login.lua");
-static END_LOGIN: LazyLock<Script> = script!("end_login.lua");
+pub(crate) static BEGIN_LOGIN: LazyLock<Script> = script!("begin_login.lua");
+pub(crate) static END_LOGIN: LazyLock<Script> = script!("end_login.lua");
 
 /// Connects to a Redis, and waits a moment for the first attempt. The service is told from others that use the same
 /// Redis by the identity of its catalog. Fails if the URL is none of Redis's. That nothing answers there is no error.
@@ -207,7 +205,7 @@ fn name_of_bucket(bucket: Bucket) -> &'static str {
     }
 }
 
-fn name_of(client: Client) -> String {
+pub(crate) fn name_of(client: Client) -> String {
     match client {
         Client::V4(octets) => Ipv4Addr::from(octets).to_string(),
         Client::V6(network) => {
