@@ -30,13 +30,14 @@ use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 use strata::encode::ContentCoding;
 use strata::http::params;
+use strata::model::dataset::DatasetChange;
 use strata::model::ids::DatasetId;
 use strata::model::index::IndexSettings;
 use strata::model::request::ReadRequest;
 use strata::model::user::{Plan, User};
 use strata::model::version::{VersionNumber, VersionSelector};
 use strata::service::{
-    AnswerBody, App, Authorization, Client, DatasetSettings, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
+    AnswerBody, App, Authorization, Client, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
 };
 
 use support::import;
@@ -139,7 +140,7 @@ impl Bench {
 
         let always = SLOW.map(|(_, path)| path);
         let index = IndexSettings::try_new(&always, &[]).expect("paths");
-        let settings = DatasetSettings { index: Some(index), ..DatasetSettings::default() };
+        let settings = DatasetChange { index: Some(index), ..DatasetChange::default() };
         self.app.datasets().update(&self.owner, first.dataset, settings).await.expect("an update");
         let second = self.import().await;
         let after = self.see(&second).await;

@@ -9,8 +9,8 @@ use super::place::DatasetPlace;
 use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
-use crate::service::{DatasetSettings, ManageError};
+use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
+use crate::service::ManageError;
 
 const NEW: &str = "/ui/new";
 
@@ -69,7 +69,7 @@ async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
             return Err(ManageError::Invalid { field: "source", problem: URL_UNCHOSEN.to_owned() }.into());
         }
     };
-    let settings = DatasetSettings { source: Some(source), ..about };
+    let settings = DatasetChange { source: Some(source), ..about };
     let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;
     // Its first version is made there.
     Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).refresh()))

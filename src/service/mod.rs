@@ -54,7 +54,7 @@ pub use dataset::alternate_edits::{EntityChange, EntityEdit};
 pub use dataset::alternates::{AlternateError, Alternates, EditError, EditProblem, alternate_etag};
 pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, VersionDiff};
 pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
-pub use dataset::{DatasetSettings, Datasets, OwnedDataset};
+pub use dataset::{Datasets, OwnedDataset, visibility};
 pub use demo::{DEMO_EXAMPLES, DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample};
 pub use explain::{Explanation, IgnoredParameter};
 pub use export_cache::Export;

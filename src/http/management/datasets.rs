@@ -11,11 +11,11 @@ use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult,
 use super::{BaseUrl, Caller, Fields, Identified, JsonBody, JsonResult, QueryString, body, fields};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::CallError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
+use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
-use crate::model::schedule::SCHEDULE_FORM;
-use crate::service::{App, DatasetSettings, OwnedDataset};
+use crate::model::schedule::{SCHEDULE_FORM, Schedule};
+use crate::service::{App, OwnedDataset, visibility};
 
 const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
 
@@ -127,23 +127,22 @@ async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, bod
 }
 
 /// What a body says of a dataset, but its name.
-fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
+fn settings(fields: &Fields) -> Result<DatasetChange, CallError> {
     let format = fields.nullable_text("format")?;
     let schedule = fields.nullable_text_of("schedule", SCHEDULE_FORM)?;
-    Ok(DatasetSettings {
+    let parsed = |text: &str| body::parse("schedule", text).map(|schedule: Schedule| schedule.to_string());
+    Ok(DatasetChange {
         name: None,
         description: fields.nullable_text("description")?.map(|text| text.map(str::to_owned)),
         licence: fields.nullable_text("licence")?.map(|text| text.map(str::to_owned)),
         listed: fields.optional_boolean("listed")?,
-        private: fields.optional_boolean("private")?,
+        visibility: fields.optional_boolean("private")?.map(visibility),
         source: fields.optional_text("source")?.map(DatasetSource::from),
         format: format.map(|format| format.map(|text| body::parse("format", text)).transpose()).transpose()?,
         records_path: fields.nullable_text("records_path")?.map(|path| path.map(str::to_owned)),
         publish_query: fields.optional_boolean("publish_query")?,
         infer_types: fields.optional_boolean("infer_types")?,
-        schedule: schedule
-            .map(|schedule| schedule.map(|text| body::parse("schedule", text)).transpose())
-            .transpose()?,
+        schedule: schedule.map(|schedule| schedule.map(parsed).transpose()).transpose()?,
         index: fields.index()?,
     })
 }

@@ -14,12 +14,9 @@ use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
 use crate::config::Config;
 use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::ids::{AttemptId, DatasetId};
-use crate::model::index::IndexSettings;
 use crate::model::limits::{RECORDS_PATH_BYTES, URL_BYTES};
 use crate::model::path::Path as FieldPath;
-use crate::model::schedule::Schedule;
 use crate::model::secret::Secret;
-use crate::model::source::SourceFormat;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
 use crate::service::admission::catalog::CatalogGates;
@@ -35,27 +32,12 @@ pub struct OwnedDataset {
     pub last_attempts: Vec<Attempt>,
 }
 
-/// What an owner says of a dataset; `None` is not said, `Some(None)` says that there is none.
-#[derive(Clone, Debug, Default)]
-pub struct DatasetSettings {
-    pub name: Option<DatasetName>,
-    pub description: Option<Option<String>>,
-    /// The terms under which its entities may be used.
-    pub licence: Option<Option<String>>,
-    /// Whether it is among the datasets that the service lists for everybody.
-    pub listed: Option<bool>,
-    pub private: Option<bool>,
-    pub source: Option<DatasetSource>,
-    pub format: Option<Option<SourceFormat>>,
-    /// Where the array of entities lies in a JSON source.
-    pub records_path: Option<Option<String>>,
-    /// Whether the `_source` of its entities keeps the query of the source's URL.
-    pub publish_query: Option<bool>,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls.
-    pub infer_types: Option<bool>,
-    pub schedule: Option<Option<Schedule>>,
-    /// Which paths of its next versions get a shredded column, and which get none.
-    pub index: Option<IndexSettings>,
+/// What a dataset becomes, with a key for the case that it was public.
+pub fn visibility(private: bool) -> Visibility {
+    match private {
+        true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
+        false => Visibility::Public,
+    }
 }
 
 fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
@@ -93,7 +75,7 @@ impl Datasets {
         &self,
         owner: &User,
         name: DatasetName,
-        settings: DatasetSettings,
+        settings: DatasetChange,
         default_schedule: &str,
     ) -> Result<OwnedDataset, ManageError> {
         self.check_settings(owner, &settings).await?;
@@ -105,16 +87,16 @@ impl Datasets {
                 licence: settings.licence.flatten(),
                 listed: settings.listed.unwrap_or(false),
             },
-            private_key: (settings.private == Some(true)).then(|| Secret::private_key(rand::random())),
+            private_key: match settings.visibility {
+                Some(Visibility::Private { new_key }) => Some(new_key),
+                Some(Visibility::Public) | None => None,
+            },
             source: settings.source.unwrap_or(DatasetSource::Push),
             format: settings.format.flatten(),
             records_path: settings.records_path.flatten(),
             publish_query: settings.publish_query.unwrap_or(false),
             infer_types: settings.infer_types.unwrap_or(false),
-            schedule: match settings.schedule {
-                None => Some(default_schedule.to_owned()),
-                Some(schedule) => schedule.map(|schedule| schedule.to_string()),
-            },
+            schedule: settings.schedule.unwrap_or_else(|| Some(default_schedule.to_owned())),
             index: settings.index.unwrap_or_default(),
             ping_token: Secret::ping_token(rand::random()),
         };
@@ -129,26 +111,9 @@ impl Datasets {
         &self,
         owner: &User,
         id: DatasetId,
-        settings: DatasetSettings,
+        change: DatasetChange,
     ) -> Result<OwnedDataset, ManageError> {
-        self.check_settings(owner, &settings).await?;
-        let change = DatasetChange {
-            name: settings.name,
-            description: settings.description,
-            licence: settings.licence,
-            listed: settings.listed,
-            visibility: settings.private.map(|private| match private {
-                true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
-                false => Visibility::Public,
-            }),
-            source: settings.source,
-            format: settings.format,
-            records_path: settings.records_path,
-            publish_query: settings.publish_query,
-            infer_types: settings.infer_types,
-            schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
-            index: settings.index,
-        };
+        self.check_settings(owner, &change).await?;
         self.change(owner, id, self.catalog.update_dataset(id, &change)).await
     }
 
@@ -296,7 +261,7 @@ impl Datasets {
     }
 
     /// What can be wrong with settings whatever the dataset; looks the name in the source's address up.
-    async fn check_settings(&self, owner: &User, settings: &DatasetSettings) -> Result<(), ManageError> {
+    async fn check_settings(&self, owner: &User, settings: &DatasetChange) -> Result<(), ManageError> {
         let invalid = |field, problem: String| Err(ManageError::Invalid { field, problem });
         let description = settings.description.as_ref().and_then(Option::as_deref);
         let licence = settings.licence.as_ref().and_then(Option::as_deref);

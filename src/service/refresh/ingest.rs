@@ -175,10 +175,12 @@ impl Ingest {
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let sources = &self.config.sources;
+        let Config { sources, limits, .. } = &*self.config;
+        let window = Duration::from_secs(limits.body_rate_window_s);
+        let least_rate = LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window };
         SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s))
             .with_total_timeout(Duration::from_secs(sources.timeout_s))
-            .with_least_rate(self.least_rate())
+            .with_least_rate(least_rate)
     }
 
     /// Receives a JSON object with the member `entities` and these others, `dataset_id` among them, of any size within
@@ -230,13 +232,6 @@ impl Ingest {
     /// Bytes of disk that sources and pushed bodies take at the moment.
     pub fn spooled_bytes(&self) -> u64 {
         self.budget.used_bytes()
-    }
-
-    /// The least rate at which bodies of entities come.
-    pub(crate) fn least_rate(&self) -> LeastRate {
-        let limits = &self.config.limits;
-        let window = Duration::from_secs(limits.body_rate_window_s);
-        LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window }
     }
 
     pub async fn check_owned(&self, user: UserId, dataset: DatasetId) -> Result<(), RefreshError> {

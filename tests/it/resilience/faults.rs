@@ -17,13 +17,11 @@ use object_store::{
 };
 use rand::{RngExt, SeedableRng};
 use strata::config::Config;
-use strata::model::dataset::DatasetName;
+use strata::model::dataset::{DatasetChange, DatasetName};
 use strata::model::ids::DatasetId;
 use strata::model::user::{Plan, User};
 use strata::model::version::VersionNumber;
-use strata::service::{
-    App, CheckDepth, DatasetSettings, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock,
-};
+use strata::service::{App, CheckDepth, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock};
 use strata::storage::store::Store;
 
 use crate::support::PASSWORD;
@@ -237,7 +235,7 @@ impl Doomed {
             .user;
         let name: DatasetName = "Things".parse().expect("a name");
         let created =
-            app.datasets().create(&user, name, DatasetSettings::default(), "0 2 * * *").await.expect("created");
+            app.datasets().create(&user, name, DatasetChange::default(), "0 2 * * *").await.expect("created");
         let doomed = Doomed { app, user, objects, fate, dataset: created.dataset.id, _directory: directory };
         doomed.refresh(r#"[{"first":1}]"#).await.expect("a version");
         doomed.save(r#"[{"alt":1}]"#).await.expect("an alternate");
