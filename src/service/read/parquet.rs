@@ -216,9 +216,18 @@ pub(crate) async fn body(
     let mut held = Some(held);
     let mut footer_taken = 0;
     let mut workspace = Workspace { batches: batches.clone(), encoders: Vec::new() };
-    let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
-    let waiting = Waiting { capacity: memory.capacity.clone() };
-    let mut placing: Option<Placing> = None;
+    let mut parts = Parts {
+        engine: engine.clone(),
+        units: source.units(),
+        source,
+        batches,
+        making: VecDeque::new(),
+        most: encoders + 1,
+        batch_bytes: PART_BYTES,
+    };
+    let capacity = memory.capacity.clone();
+    // Encoded bytes on their way to where they wait for their reader, which no others do.
+    let mut placing: Option<AbortOnDropHandle<Result<Bytes, ReadError>>> = None;
     let work = engine.clone();
     let room = match taker {
         Taker::Client => 1,
@@ -230,7 +239,7 @@ pub(crate) async fn body(
                 Some(held) => held,
                 None => {
                     if let Some(placing) = placing.take() {
-                        placing.done().await?;
+                        placing.await.map_err(QueryError::from)??;
                     }
                     workspace.free();
                     memory.again().await
@@ -256,7 +265,7 @@ pub(crate) async fn body(
             }
             // Encoded as well, it would be a copy more than memory was taken for.
             if let Some(placing) = placing.take() {
-                writer.reuse(placing.done().await?);
+                writer.reuse(placing.await.map_err(QueryError::from)??);
             }
             if let Some(row_group) = writer.row_group() {
                 let encoded = encoded(&work, row_group, encoders, &mut workspace.encoders).await?;
@@ -272,7 +281,7 @@ pub(crate) async fn body(
                 let piece = match taker {
                     Taker::Service => Piece::Memory(bytes),
                     Taker::Client => {
-                        let piece = waiting.place(&bytes).await?;
+                        let piece = placed(&capacity, &bytes).await?;
                         drop(bytes);
                         piece
                     }
@@ -288,15 +297,15 @@ pub(crate) async fn body(
                 && !bytes.is_empty()
                 && let Ok(place) = pieces.clone().try_reserve_owned()
             {
-                let waiting = waiting.clone();
-                placing = Some(Placing(work.spawn(async move {
-                    place.send(waiting.place(&bytes).await?);
+                let capacity = capacity.clone();
+                placing = Some(work.spawn(async move {
+                    place.send(placed(&capacity, &bytes).await?);
                     Ok(bytes)
-                })));
+                }));
                 continue;
             }
             // The reader is gone: so is the reason to write.
-            if !give(&waiting, bytes, taker, held, &mut workspace, &pieces).await? {
+            if !give(&capacity, bytes, taker, held, &mut workspace, &pieces).await? {
                 return Ok(());
             }
         }
@@ -332,18 +341,6 @@ struct Parts<U> {
 struct Part {
     places: Range<u64>,
     task: AbortOnDropHandle<Result<(Batch, u64), ReadError>>,
-}
-
-impl Parts<()> {
-    fn new(
-        engine: Engine,
-        source: Arc<Source>,
-        batches: Batches,
-        most: usize,
-    ) -> Parts<impl Iterator<Item = Unit> + Send + 'static> {
-        let units = source.units();
-        Parts { engine, source, batches, units, making: VecDeque::new(), most, batch_bytes: PART_BYTES }
-    }
 }
 
 impl<U: Iterator<Item = Unit>> Parts<U> {
@@ -422,7 +419,7 @@ async fn encoded(
 
 /// Gives bytes to their taker, and releases what was held for them. Returns whether anybody is there.
 async fn give(
-    waiting: &Waiting,
+    capacity: &Capacity,
     mut bytes: Bytes,
     taker: Taker,
     held: Held,
@@ -441,7 +438,7 @@ async fn give(
         }
         return Ok(true);
     }
-    let piece = waiting.place(&bytes).await?;
+    let piece = placed(capacity, &bytes).await?;
     drop((bytes, held));
     if pieces.capacity() == 0 {
         workspace.free();
@@ -449,49 +446,33 @@ async fn give(
     Ok(pieces.send(piece).await.is_ok())
 }
 
-/// Encoded bytes on their way to where they wait for their reader, which no others do.
-struct Placing(AbortOnDropHandle<Result<Bytes, ReadError>>);
-
-impl Placing {
-    async fn done(self) -> Result<Bytes, ReadError> {
-        self.0.await.map_err(QueryError::from)?
+/// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
+/// there is neither, readers give some back before long.
+async fn placed(capacity: &Capacity, bytes: &Bytes) -> Result<Piece, ReadError> {
+    let engine = capacity.engine();
+    let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
+    if needed_bytes <= WHOLE_BYTES {
+        return Ok(Piece::Memory(bytes.clone()));
     }
-}
-
-#[derive(Clone)]
-struct Waiting {
-    capacity: Capacity,
-}
-
-impl Waiting {
-    /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
-    /// there is neither, readers give some back before long.
-    async fn place(&self, bytes: &Bytes) -> Result<Piece, ReadError> {
-        let engine = self.capacity.engine();
-        let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
-        if needed_bytes <= WHOLE_BYTES {
-            return Ok(Piece::Memory(bytes.clone()));
+    if needed_bytes > limit_bytes {
+        return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
+    }
+    let (mut patience, mut pause) = (engine.timeout(), PAUSE);
+    loop {
+        let short = match engine.spill("parquet body", bytes).await {
+            Ok(spilled) => return Ok(Piece::Disk(spilled)),
+            Err(error) if is_short(&error) => error,
+            Err(error) => return Err(error.into()),
+        };
+        match capacity.account(needed_bytes) {
+            Ok(account) => return Ok(Piece::Memory(accounted(bytes.clone(), account))),
+            Err(_) if patience.is_zero() => return Err(short.into()),
+            Err(_) => {}
         }
-        if needed_bytes > limit_bytes {
-            return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
-        }
-        let (mut patience, mut pause) = (engine.timeout(), PAUSE);
-        loop {
-            let short = match engine.spill("parquet body", bytes).await {
-                Ok(spilled) => return Ok(Piece::Disk(spilled)),
-                Err(error) if is_short(&error) => error,
-                Err(error) => return Err(error.into()),
-            };
-            match self.capacity.account(needed_bytes) {
-                Ok(account) => return Ok(Piece::Memory(accounted(bytes.clone(), account))),
-                Err(_) if patience.is_zero() => return Err(short.into()),
-                Err(_) => {}
-            }
-            tokio::time::sleep(pause).await;
-            patience = patience.saturating_sub(pause);
-            // Each attempt may write the bytes before it finds the disk full.
-            pause = (2 * pause).min(LONGEST_PAUSE);
-        }
+        tokio::time::sleep(pause).await;
+        patience = patience.saturating_sub(pause);
+        // Each attempt may write the bytes before it finds the disk full.
+        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 
