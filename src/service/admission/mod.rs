@@ -422,12 +422,13 @@ mod tests {
         waits
     }
 
+    fn one_heavy(heavy_wait_s: u64) -> Admission {
+        admission(|query| (query.heavy_queries, query.heavy_queue, query.heavy_wait_s) = (1, 1, heavy_wait_s))
+    }
+
     #[tokio::test]
     async fn a_turn_is_waited_for_and_past_the_queue_refused() {
-        let admission = admission(|query| {
-            query.heavy_queries = 1;
-            query.heavy_queue = 1;
-        });
+        let admission = one_heavy(60);
         let permit = admission.query(Weight::Heavy).await.expect("the first");
         let waits = waits_for_heavy(&admission).await;
         assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })), "the queue is full");
@@ -438,11 +439,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_waits_too_long_is_refused() {
-        let admission = admission(|query| {
-            query.heavy_queries = 1;
-            query.heavy_queue = 1;
-            query.heavy_wait_s = 0;
-        });
+        let admission = one_heavy(0);
         let _permit = admission.query(Weight::Heavy).await.expect("a permit");
         assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
@@ -473,10 +470,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_leaves_the_queue_makes_room_in_it() {
-        let admission = admission(|query| {
-            query.heavy_queries = 1;
-            query.heavy_queue = 1;
-        });
+        let admission = one_heavy(60);
         let _permit = admission.query(Weight::Heavy).await.expect("the first");
         let waits = waits_for_heavy(&admission).await;
         waits.abort();
@@ -511,8 +505,7 @@ mod tests {
     /// A hint is not worth waiting for.
     #[tokio::test]
     async fn a_permit_can_be_had_at_once_or_not_at_all() {
-        let query = config::Query { light_queries: 1, ..config::Query::default() };
-        let admission = Admission::new(&query, &config::Fair::default(), 2, 1 << 30);
+        let admission = admission(|query| query.light_queries = 1);
         let held = admission.query(Weight::Light).await.expect("the only one");
         assert!(admission.try_query(Weight::Light).is_none());
         assert!(admission.try_query(Weight::Medium).is_some());

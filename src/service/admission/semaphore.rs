@@ -323,9 +323,10 @@ impl Drop for Measured<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use futures::poll;
+    use futures::{FutureExt, poll};
 
     use super::*;
     use crate::model::ids::UserId;
@@ -344,14 +345,24 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
+    /// One that asks, and has to wait.
+    fn waits(
+        semaphore: &FairSemaphore,
+        holder: Holder,
+        units: u64,
+    ) -> Pin<Box<impl Future<Output = Result<Permit, Refused>>>> {
+        let mut waits = Box::pin(semaphore.acquire(holder, units));
+        assert!((&mut waits).now_or_never().is_none());
+        waits
+    }
+
     #[tokio::test]
     async fn a_permit_is_waited_for_and_goes_to_the_next() {
         let semaphore = semaphore(2, 10, HOUR);
         let first = semaphore.acquire(user(1), 1).await.expect("a unit");
         let second = semaphore.acquire(user(2), 1).await.expect("a unit");
-        let mut again = Box::pin(semaphore.acquire(user(1), 1));
-        let mut third = Box::pin(semaphore.acquire(user(3), 1));
-        assert!(poll!(&mut again).is_pending() && poll!(&mut third).is_pending());
+        let mut again = waits(&semaphore, user(1), 1);
+        let third = waits(&semaphore, user(3), 1);
         assert_eq!((semaphore.held(), semaphore.waiting()), (2, 2));
         drop(second);
         // Another one's, since the first has its share.
@@ -372,8 +383,7 @@ mod tests {
 
         let patient = self::semaphore(1, 1, HOUR);
         let also = patient.acquire(user(1), 1).await.expect("a unit");
-        let mut waits = Box::pin(patient.acquire(user(2), 1));
-        assert!(poll!(&mut waits).is_pending());
+        let waits = waits(&patient, user(2), 1);
         let full = patient.acquire(user(2), 1).await.err();
         assert_eq!(full, Some(Refused { gate: GATE, waited: None }));
         drop((held, also));
@@ -384,13 +394,8 @@ mod tests {
     async fn one_whose_place_is_taken_is_told_at_once() {
         let semaphore = semaphore(1, 2, HOUR);
         let held = semaphore.acquire(user(1), 1).await.expect("a unit");
-        let mut hostile: Vec<_> = (0..2).map(|_| Box::pin(semaphore.acquire(user(2), 1))).collect();
-        for waits in &mut hostile {
-            assert!(poll!(waits).is_pending());
-        }
-        let network = Holder::Anonymous(Client::V4([192, 0, 2, 1]));
-        let mut other = Box::pin(semaphore.acquire(network, 1));
-        assert!(poll!(&mut other).is_pending());
+        let mut hostile: Vec<_> = (0..2).map(|_| waits(&semaphore, user(2), 1)).collect();
+        let other = waits(&semaphore, Holder::Anonymous(Client::V4([192, 0, 2, 1])), 1);
         let cut = hostile.pop().expect("the second").await.err();
         assert_eq!(cut, Some(Refused { gate: GATE, waited: None }));
         drop((held, hostile));
@@ -401,10 +406,7 @@ mod tests {
     async fn one_that_leaves_gives_its_place_and_its_units_back() {
         let semaphore = semaphore(1, 10, HOUR);
         let held = semaphore.acquire(user(1), 1).await.expect("a unit");
-        let mut leaving = Box::pin(semaphore.acquire(user(2), 1));
-        let mut granted = Box::pin(semaphore.acquire(user(3), 1));
-        let mut stays = Box::pin(semaphore.acquire(user(4), 1));
-        assert!(poll!(&mut leaving).is_pending() && poll!(&mut granted).is_pending() && poll!(&mut stays).is_pending());
+        let [leaving, granted, stays] = [2, 3, 4].map(|number| waits(&semaphore, user(number), 1));
         drop(leaving);
         assert_eq!(semaphore.waiting(), 2);
         drop(held);
@@ -419,16 +421,14 @@ mod tests {
     async fn one_that_waits_for_its_own_share_stops_nobody_that_only_tries() {
         let semaphore = semaphore(4, 10, HOUR);
         let held = [semaphore.acquire(user(1), 1).await, semaphore.acquire(user(1), 1).await];
-        let mut own = Box::pin(semaphore.acquire(user(1), 1));
-        assert!(poll!(&mut own).is_pending());
+        let own = waits(&semaphore, user(1), 1);
         let tried = semaphore.try_acquire(user(2), 1);
         assert!(tried.is_some(), "two are free, and the first has its share");
         // It keeps to its own share, and leaves no trace.
         assert!(semaphore.try_acquire(user(1), 1).is_none() && semaphore.try_acquire(user(2), 1).is_none());
         assert_eq!((semaphore.held(), semaphore.waiting()), (3, 1));
         // One that is waited for is not passed.
-        let mut large = Box::pin(semaphore.acquire(user(3), 4));
-        assert!(poll!(&mut large).is_pending());
+        let large = waits(&semaphore, user(3), 4);
         assert!(semaphore.try_acquire(user(4), 1).is_none());
         drop((held, tried));
         assert!(own.await.is_ok() && large.await.is_ok());
@@ -458,8 +458,7 @@ mod tests {
         let semaphore = semaphore(100, 10, HOUR);
         let mut all = semaphore.acquire(user(1), 1_000).await.expect("all");
         assert_eq!((all.units(), semaphore.held()), (100, 100));
-        let mut next = Box::pin(semaphore.acquire(user(2), 10));
-        assert!(poll!(&mut next).is_pending());
+        let mut next = waits(&semaphore, user(2), 10);
         all.shrink(91);
         assert!(poll!(&mut next).is_pending());
         all.shrink(90);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use moka::future::Cache;
 
-use crate::catalog::{Catalog, CatalogError, Resolved};
+use crate::catalog::{CatalogError, Resolved};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::lookup::error::ReadError;
@@ -51,17 +51,10 @@ impl CatalogCache {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// As [`Catalog::resolve_read`], from what is kept if that is fresh.
-    pub(crate) async fn resolve(
-        &self,
-        catalog: &Catalog,
-        id: DatasetId,
-        selector: VersionSelector,
-    ) -> Result<Option<Arc<Resolved>>, ReadError> {
-        self.resolve_by(id, selector, || catalog.resolve_read(id, selector)).await
-    }
-
-    async fn resolve_by<F>(
+    /// What `ask` says of a target ([`Catalog::resolve_read`]), or what is kept of it if that is fresh.
+    ///
+    /// [`Catalog::resolve_read`]: crate::catalog::Catalog::resolve_read
+    pub(super) async fn resolve<F>(
         &self,
         id: DatasetId,
         selector: VersionSelector,
@@ -129,7 +122,7 @@ mod tests {
 
         async fn resolve(&self, lookups: &CatalogCache) {
             let (id, selector) = target();
-            let resolved = lookups.resolve_by(id, selector, || self.answer()).await.expect("an answer");
+            let resolved = lookups.resolve(id, selector, || self.answer()).await.expect("an answer");
             assert!(resolved.is_none());
         }
 
@@ -178,7 +171,7 @@ mod tests {
     async fn a_failure_is_not_kept() {
         let lookups = CatalogCache::new(FRESH);
         let (id, selector) = target();
-        let failed = lookups.resolve_by(id, selector, async || Err(CatalogError::NotFound)).await;
+        let failed = lookups.resolve(id, selector, async || Err(CatalogError::NotFound)).await;
         assert!(matches!(failed, Err(ReadError::Unreadable(_))), "{failed:?}");
         Asked::new(1).resolve(&lookups).await;
     }

@@ -86,7 +86,8 @@ impl Lookups {
         dataset: DatasetId,
         version: VersionSelector,
     ) -> Result<Option<Arc<Resolved>>, ReadError> {
-        self.cache.load_full().resolve(&self.catalog, dataset, version).await
+        let ask = || self.catalog.resolve_read(dataset, version);
+        self.cache.load_full().resolve(dataset, version, ask).await
     }
 
     /// Call it after every write that a read can see, before the caller is told: reads of this process see it then.
