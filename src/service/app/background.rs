@@ -40,7 +40,7 @@ impl Background {
         spawn_loop(&tasks, "usage", &stop_schedules, &rooms.usage, Usage::run);
         spawn_cut(&tasks, "changes", &stop_nodes, &rooms.lookups, Lookups::follow_changes);
         spawn_loop(&tasks, "nodes", &stop_nodes, &rooms.nodes, Nodes::run);
-        let server = &rooms.config.server;
+        let server = &rooms.parts.config.server;
         if server.background {
             if server.roles.include(Role::Http) {
                 spawn_loop(&tasks, "exports", &stop_schedules, &rooms.exports_ahead, ExportsAhead::run);
@@ -63,7 +63,7 @@ impl Background {
 }
 
 fn makes_versions(rooms: &Rooms) -> bool {
-    rooms.config.server.background && rooms.config.server.roles.include(Role::Refresh)
+    rooms.parts.config.server.background && rooms.parts.config.server.roles.include(Role::Refresh)
 }
 
 /// A loop that ends by itself soon after `stop`.
@@ -115,7 +115,7 @@ impl Background {
     /// long, and sends what they have made due while a receiver can have its full time.
     pub async fn finish(self, limit: Duration) {
         let until = Instant::now() + limit;
-        let receiver = Duration::from_secs(self.rooms.config.webhook.timeout_s);
+        let receiver = Duration::from_secs(self.rooms.parts.config.webhook.timeout_s);
         self.stop_schedules.cancel();
         self.rooms.refreshes.finish(limit).await;
         self.stop_deliveries.cancel();

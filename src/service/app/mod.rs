@@ -47,19 +47,19 @@ impl App {
             }
             Err(_) => tracing::warn!("how much datasets were read of late is not recorded: the catalog is slow"),
         }
-        if let Some(disk) = self.rooms.cache.disk() {
+        if let Some(disk) = self.rooms.parts.cache.disk() {
             // What is not written in time is fetched again.
             let _ = tokio::time::timeout(CLOSING, disk.close()).await;
         }
         // Who needs a damaged file is looked up in the catalog.
-        self.rooms.cache.end_reports();
-        let _ = tokio::time::timeout(CLOSING, self.rooms.damage_log.wait()).await;
+        self.rooms.parts.cache.end_reports();
+        let _ = tokio::time::timeout(CLOSING, self.rooms.parts.damage_log.wait()).await;
         // What does not end in time ends with the process, and the log stays beside the file.
-        let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
+        let _ = tokio::time::timeout(CLOSING, self.rooms.parts.catalog.clone().close()).await;
     }
 
     pub fn config(&self) -> &Config {
-        &self.rooms.config
+        &self.rooms.parts.config
     }
 
     pub fn rate_limiter(&self) -> &dyn RateLimiter {
@@ -68,14 +68,14 @@ impl App {
 
     /// Reads the whole catalog once, where it is an SQLite file, and looks for damage that could make it answer wrong.
     pub async fn verify_catalog(&self) -> Result<(), OpenError> {
-        match self.rooms.catalog.first_damage().await? {
+        match self.rooms.parts.catalog.first_damage().await? {
             None => Ok(()),
             Some(reason) => Err(OpenError::Damaged { reason }),
         }
     }
 
     pub fn load(&self) -> Load {
-        self.rooms.capacity.admission().load()
+        self.rooms.parts.capacity.admission().load()
     }
 
     /// Brings the metrics that show a state, not a count, up to date.
@@ -86,15 +86,15 @@ impl App {
         metrics.heavy_waiting.set(load.heavy_waiting as f64);
         metrics.streams.set(load.streams as f64);
         metrics.buffered_bytes.set(load.buffered_bytes as f64);
-        metrics.query_memory_bytes.set(self.rooms.capacity.engine().memory_bytes() as f64);
-        metrics.memory_bytes.set(self.rooms.memory.available_bytes as f64);
-        metrics.query_memory_limit_bytes.set(self.rooms.memory.query_bytes as f64);
-        metrics.cache_limit_bytes.set(self.rooms.memory.cache_bytes as f64);
-        metrics.disk_cache_bytes.set(self.rooms.cache.disk().map_or(0, DiskCache::bytes) as f64);
-        metrics.cache_bytes.set(self.rooms.cache.memory_bytes() as f64);
+        metrics.query_memory_bytes.set(self.rooms.parts.capacity.engine().memory_bytes() as f64);
+        metrics.memory_bytes.set(self.rooms.parts.memory.available_bytes as f64);
+        metrics.query_memory_limit_bytes.set(self.rooms.parts.memory.query_bytes as f64);
+        metrics.cache_limit_bytes.set(self.rooms.parts.memory.cache_bytes as f64);
+        metrics.disk_cache_bytes.set(self.rooms.parts.cache.disk().map_or(0, DiskCache::bytes) as f64);
+        metrics.cache_bytes.set(self.rooms.parts.cache.memory_bytes() as f64);
         self.rooms.ingest.update_metrics();
         self.rooms.catalog_gates.update_metrics();
-        self.rooms.capacity.admission().update_metrics();
+        self.rooms.parts.capacity.admission().update_metrics();
         self.rooms.bodies.update_metrics();
     }
 

@@ -37,12 +37,7 @@ use crate::storage::free_space::DiskReserve;
 use crate::storage::store::Store;
 
 pub(super) struct Rooms {
-    pub(super) config: Arc<Config>,
-    pub(super) memory: MemoryPlan,
-    pub(super) catalog: Catalog,
-    pub(super) cache: PartCache,
-    pub(super) damage_log: TaskTracker,
-    pub(super) capacity: Capacity,
+    pub(super) parts: Parts,
     pub(super) catalog_gates: Arc<CatalogGates>,
     pub(super) rate_limiter: Arc<dyn RateLimiter>,
     pub(super) lookups: Arc<Lookups>,
@@ -90,10 +85,9 @@ pub(super) struct Parts {
 impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     pub(super) fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
-        let Parts { config, catalog, store, cache, memory, capacity, .. } = parts;
-        let Parts { damage_log, scratch, exports, disk, outgoing, redis, node, tls, .. } = parts;
+        let Parts { config, catalog, store, cache, capacity, scratch, outgoing, redis, node, .. } = &parts;
         let files = || (store.clone(), cache.clone());
-        let catalog_gates = Arc::new(CatalogGates::new(&config));
+        let catalog_gates = Arc::new(CatalogGates::new(config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
         let writes = Arc::new(OwnerWrites { gates: catalog_gates.clone(), lookups: lookups.clone() });
         let binding_of = |store| StoreBinding { config: config.clone(), catalog: catalog.clone(), store };
@@ -107,7 +101,7 @@ impl Rooms {
         let readiness = Readiness::new(binding_of(store.for_probes()));
 
         let own = node.clone().map(|node| (node, scratch.process()));
-        let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
+        let nodes = Arc::new(Nodes::new(config, catalog.clone(), own));
         let reads = Arc::new(Reads {
             config: config.clone(),
             catalog: catalog.clone(),
@@ -116,8 +110,8 @@ impl Rooms {
             cache: cache.clone(),
             capacity: capacity.clone(),
             responses: Responses::new(config.cache.response_bytes),
-            exports,
-            shared: SharedExports::new(&config, catalog.clone(), store.clone()),
+            exports: parts.exports.clone(),
+            shared: SharedExports::new(config, catalog.clone(), store.clone()),
         });
         let exports_ahead = Arc::new(ExportsAhead {
             asked: AskedExports::new(usize::try_from(config.cache.exports_ahead).unwrap_or(usize::MAX)),
@@ -139,12 +133,12 @@ impl Rooms {
             node: node.clone(),
             own_catalog: config.catalog.url.is_none(),
         });
-        let coordinator = coordinator(&config, (node, tls), &nodes, capacity.engine(), files());
+        let coordinator = coordinator(config, (node.clone(), parts.tls.clone()), &nodes, capacity.engine(), files());
         if let Some(coordinator) = &coordinator {
             capacity.engine().distribute_by(coordinator.clone());
         }
-        let spools = (scratch.clone(), disk);
-        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
+        let spools = (scratch.clone(), parts.disk.clone());
+        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing.clone(), spools));
         let version_files =
             Arc::new(VersionFiles { catalog: catalog.clone(), store: store.clone(), cache: cache.clone(), binding });
         let attempts = Arc::new(Attempts {
@@ -195,19 +189,14 @@ impl Rooms {
         let accounts = Arc::new(Accounts { catalog: catalog.clone(), writes: writes.clone() });
         let sessions =
             Arc::new(Sessions { config: config.clone(), catalog: catalog.clone(), gates: catalog_gates.clone() });
-        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
+        let logins = Logins::new(config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
         let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), refreshes: refreshes.clone() };
-        let bodies = LargeBodies::new(&config);
+        let bodies = LargeBodies::new(config);
         let large_responses = LargeResponses::new(capacity.clone());
         Rooms {
-            config,
-            catalog,
-            cache,
-            damage_log,
-            memory,
-            capacity,
+            parts,
             catalog_gates,
             rate_limiter,
             lookups,
