@@ -38,6 +38,8 @@ mod usage;
 mod version_path;
 mod webhook;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use account::logins::{LoggedIn, Logins};
 pub use account::session_origin::SessionOrigin;
 pub use account::sessions::{OwnedSession, Sessions};
@@ -85,10 +87,14 @@ pub use refresh::error::RefreshError;
 pub use refresh::import::{ImportError, ImportRequest, Imported, local_path};
 pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
 pub use refresh::push::Push;
-pub use refresh::running::{RefreshProgress, Watch};
+pub use refresh::running::{RefreshProgress, RefreshStage, Watch};
 pub use refresh::scheduler::Schedules;
-pub use refresh::stage::RefreshStage;
 pub use refresh::{Refreshed, Refreshes};
 pub use usage::{Usage, UsageMeter};
 pub use webhook::Webhooks;
 pub use webhook::deliveries::{Deliveries, DeliveryError};
+
+/// Locks what no panic leaves half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -7,7 +7,7 @@
 //! - Dropping the future takes the waiter out of the queue, and gives back what it was granted a moment ago.
 //! - Every outcome is counted as `strata_gate_total`, and every wait in `strata_gate_wait_seconds`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ::metrics::{Counter, Histogram};
@@ -17,6 +17,7 @@ use crate::config;
 use crate::metrics::metrics;
 use crate::service::admission::holder::Holder;
 use crate::service::admission::queue::{FairQueue, Grant, Shares, Ticket};
+use crate::service::locked;
 
 #[derive(Clone)]
 pub(crate) struct FairSemaphore {
@@ -136,7 +137,7 @@ impl FairSemaphore {
 
     /// Takes all of so many units if they can be had at once. Not counted in metrics: nobody is refused.
     pub(crate) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
-        let mut queue = self.shared.queue();
+        let mut queue = locked(&self.shared.queue);
         if queue.try_enter(holder, units) {
             return Some(Permit { shared: self.shared.clone(), holder, units });
         }
@@ -151,11 +152,11 @@ impl FairSemaphore {
     }
 
     pub(crate) fn at_most(&self, holder: Holder, units: u64) -> u64 {
-        self.shared.queue().at_most(holder, units)
+        locked(&self.shared.queue).at_most(holder, units)
     }
 
     pub(crate) fn held(&self) -> u64 {
-        self.shared.queue().held()
+        locked(&self.shared.queue).held()
     }
 
     pub(crate) fn gate(&self) -> Gate {
@@ -167,13 +168,13 @@ impl FairSemaphore {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.shared.queue().waiting()
+        locked(&self.shared.queue).waiting()
     }
 
     pub(crate) fn update_metrics(&self) {
         let (metrics, name) = (metrics(), self.shared.gate.name);
         let (held, waiting) = {
-            let queue = self.shared.queue();
+            let queue = locked(&self.shared.queue);
             (queue.held(), queue.waiting())
         };
         metrics.gate_units.of([name.into()]).set(self.shared.units as f64);
@@ -182,7 +183,7 @@ impl FairSemaphore {
     }
 
     fn try_enter(&self, holder: Holder, units: u64) -> Option<Permit> {
-        let mut queue = self.shared.queue();
+        let mut queue = locked(&self.shared.queue);
         let units = queue.at_most(holder, units);
         let entered = queue.try_enter(holder, units);
         drop(queue);
@@ -193,7 +194,7 @@ impl FairSemaphore {
         let shared = &self.shared;
         let (tell, told) = oneshot::channel();
         let ticket = {
-            let mut queue = shared.queue();
+            let mut queue = locked(&shared.queue);
             let units = queue.at_most(holder, units);
             let ticket = queue.join(holder, units, tell);
             shared.grant_all(queue, Some(holder));
@@ -213,11 +214,6 @@ impl FairSemaphore {
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, FairQueue<Tell>> {
-        // Nothing panics between two changes that belong together.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives units to all who may have them after a change, and tells them, once the lock is gone.
     fn grant_all(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<Tell>>, newcomer: Option<Holder>) {
         let mut grants: Vec<Grant<Tell>> = std::iter::from_fn(|| queue.grant()).collect();
@@ -247,7 +243,7 @@ impl Permit {
         let surplus = self.units.saturating_sub(units);
         if surplus > 0 {
             self.units -= surplus;
-            let mut queue = self.shared.queue();
+            let mut queue = locked(&self.shared.queue);
             queue.give_back(self.holder, surplus);
             self.shared.grant_all(queue, None);
         }
@@ -269,7 +265,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut queue = self.shared.queue();
+        let mut queue = locked(&self.shared.queue);
         if queue.leave(self.holder, self.ticket).is_some() {
             self.shared.grant_all(queue, None);
         }

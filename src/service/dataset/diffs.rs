@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -38,7 +38,7 @@ use crate::service::read::responses::coded;
 use crate::service::read::single_flight::SingleFlight;
 use crate::service::read::stream::{EXPANSION, Paced};
 use crate::service::read::{Answer, AnswerBody};
-use crate::service::{Holder, ManageError, ReadError};
+use crate::service::{Holder, ManageError, ReadError, locked};
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
@@ -202,7 +202,7 @@ impl VersionDiff {
         let left: Arc<Mutex<HashMap<u64, Vec<Change>>>> = Arc::default();
         let encode = move |unit: Unit, most_bytes: u64| {
             let most = usize::try_from(unit.places.end - unit.places.start).unwrap_or(usize::MAX);
-            let again = left.lock().unwrap_or_else(PoisonError::into_inner).remove(&unit.places.start);
+            let again = locked(&left).remove(&unit.places.start);
             let changes: Vec<Change> =
                 again.unwrap_or_else(|| std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect());
             let (readers, left, begin) = (readers.clone(), left.clone(), begin.take());
@@ -214,7 +214,7 @@ impl VersionDiff {
                 let next = unit.places.start + written as u64;
                 if written < changes.len() {
                     let rest = changes[written..].to_vec();
-                    left.lock().unwrap_or_else(PoisonError::into_inner).insert(next, rest);
+                    locked(&left).insert(next, rest);
                 }
                 Ok((bytes, next))
             }

@@ -4,13 +4,13 @@
 //! bounded: beyond it goes what was asked for fewest times, of those what was asked for the longest ago. One who asks
 //! for many replaces what it was the last to ask for itself.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
-use crate::service::{CacheKey, Holder};
+use crate::service::{CacheKey, Holder, locked};
 
 /// Asks that make it often.
 const OFTEN: usize = 3;
@@ -72,7 +72,7 @@ impl AskedExports {
     }
 
     pub(crate) fn ask(&self, export: AskedExport, now: Instant) {
-        let mut known = self.known();
+        let mut known = locked(&self.known);
         if let Some(same) = known.iter_mut().find(|other| other.export.is(&export)) {
             if same.asks.len() >= OFTEN {
                 same.asks.remove(0);
@@ -102,31 +102,26 @@ impl AskedExports {
     }
 
     pub(crate) fn often(&self, now: Instant) -> Vec<AskedExport> {
-        let known = self.known();
+        let known = locked(&self.known);
         let often = known.iter().filter(|known| known.recent(now) >= OFTEN);
         often.map(|known| known.export.clone()).collect()
     }
 
     /// Notes that there is nothing more to be done for this one as it is now.
     pub(crate) fn settle(&self, export: &AskedExport, key: CacheKey) {
-        if let Some(known) = self.known().iter_mut().find(|known| known.export.is(export)) {
+        if let Some(known) = locked(&self.known).iter_mut().find(|known| known.export.is(export)) {
             (known.export.key, known.tries) = (key, 0);
         }
     }
 
     /// Notes that a making gave way. It is tried again, but not for ever.
     pub(crate) fn gave_way(&self, export: &AskedExport, key: CacheKey) {
-        if let Some(known) = self.known().iter_mut().find(|known| known.export.is(export)) {
+        if let Some(known) = locked(&self.known).iter_mut().find(|known| known.export.is(export)) {
             known.tries += 1;
             if known.tries >= TRIES {
                 (known.export.key, known.tries) = (key, 0);
             }
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
-        // Nothing panics between two changes that belong together.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,19 +178,19 @@ mod tests {
             asked.ask(export(limit, 2), now);
         }
         // One who asks for many has so many.
-        assert_eq!(asked.known().len(), 1 + OF_HOLDER);
+        assert_eq!(locked(&asked.known).len(), 1 + OF_HOLDER);
         for limit in 100..200 {
             asked.ask(export(limit, u8::try_from(limit).expect("small")), now);
         }
         assert_eq!(often(&asked, now), [1_000]);
-        assert_eq!(asked.known().len(), 20);
+        assert_eq!(locked(&asked.known).len(), 20);
         // Days later they all make room.
         asked.ask(export(1, 1), now + 2 * RECENT);
-        assert_eq!(asked.known().len(), 1);
+        assert_eq!(locked(&asked.known).len(), 1);
 
         let none = AskedExports::new(0);
         none.ask(export(1, 1), now);
-        assert!(!none.is_wanted() && none.known().is_empty());
+        assert!(!none.is_wanted() && locked(&none.known).is_empty());
     }
 
     #[test]

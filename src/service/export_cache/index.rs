@@ -1,7 +1,7 @@
 //! Which files there are, of whom, and which goes when another one needs its room.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -10,7 +10,7 @@ use crate::service::export_cache::MOST_FILES;
 use crate::service::export_cache::progress::{MadeFile, Progress};
 use crate::service::export_cache::room::{Room, Space};
 use crate::service::maintenance::scratch::Scratch;
-use crate::service::{CacheKey, Holder};
+use crate::service::{CacheKey, Holder, locked};
 use crate::storage::free_space::{DiskReserve, Looks};
 
 pub(super) struct Files {
@@ -58,8 +58,7 @@ impl Files {
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        // Nothing panics between two changes that belong together.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.index)
     }
 }
 

@@ -7,9 +7,10 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::service::locked;
 use crate::storage::durable;
 
 const PREFIX: &str = "process-";
@@ -65,7 +66,7 @@ impl Scratch {
 
     /// Makes the directory if somebody has removed it, but not the data directory. One system call if it is there.
     pub(crate) fn restore(&self) -> io::Result<()> {
-        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locked = locked(&self.locked);
         let lock = self.path.join(LOCK);
         if locked.is_some() && lock.exists() {
             return Ok(());

@@ -11,11 +11,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::service::locked;
 use crate::service::rate_limit::downloads::{DownloadCapacity, Downloads};
 use crate::service::rate_limit::{
     Bucket, Client, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
@@ -84,8 +85,7 @@ impl<C: Clock> MemoryRateLimiter<C> {
         let key = (client, bucket);
         let hash = self.hasher.hash_one(key) as usize;
         let moment = self.clock.now();
-        // A panic while it was held left whole windows behind.
-        let mut shard = self.shards[hash % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = locked(&self.shards[hash % self.shards.len()]);
         let window = shard.window(key, hash / self.shards.len(), moment, self.own_windows);
         Some(window.count(moment, limit))
     }
@@ -95,7 +95,7 @@ impl<C: Clock> MemoryRateLimiter<C> {
         let key = (client, bucket);
         let hash = self.hasher.hash_one(key) as usize;
         let moment = self.clock.now();
-        let shard = self.shards[hash % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
+        let shard = locked(&self.shards[hash % self.shards.len()]);
         let window = shard.live_window(key, hash / self.shards.len(), moment);
         Some(window.status(limit, RateLimitDecision::Within))
     }

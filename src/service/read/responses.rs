@@ -11,7 +11,7 @@
 //!
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -28,7 +28,7 @@ use crate::service::read::body::encoded;
 use crate::service::read::single_flight::{SingleFlight, Work};
 use crate::service::read::source::sent_by_task;
 use crate::service::read::{Answer, AnswerBody};
-use crate::service::{CacheKey, ReadError};
+use crate::service::{CacheKey, ReadError, locked};
 
 const COMPRESSED_PARTS: usize = 2;
 
@@ -89,7 +89,7 @@ impl Small {
         if size_bytes <= WHOLE_BYTES {
             return Ok(self.into());
         }
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = locked(&self.sent);
         let account = match sent.upgrade() {
             Some(account) => account,
             None => account(size_bytes)?,
@@ -200,7 +200,7 @@ impl Responses {
                 Keep::Never => {}
             }
         }
-        let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let own = locked(&own).take();
         match (made, own) {
             (_, Some(own)) => Ok(own),
             (Kept::Small(small), None) => Ok(small.into()),
@@ -256,7 +256,7 @@ impl Responses {
                         Kept::Small(Small { total, matches, content_type, coding, bytes, sent: Arc::default() })
                     }
                     AnswerBody::Stream(_) | AnswerBody::Export(_) => {
-                        *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                        *locked(&streamed) = Some(answer);
                         Kept::Streamed
                     }
                 })

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+
+use crate::service::locked;
 
 /// Entries beyond which those that nobody waits for are removed.
 const MOST_ENTRIES: usize = 1_024;
@@ -26,7 +28,7 @@ impl<K, T: Clone> Default for SingleFlight<K, T> {
 impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
     /// The work for `key`, and whether `begin` has just begun it, because there was none.
     pub(crate) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
-        let mut works = self.works();
+        let mut works = locked(&self.works);
         if let Some(work) = works.get(&key).and_then(WeakShared::upgrade) {
             return (work, false);
         }
@@ -41,16 +43,11 @@ impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
 
     /// Forgets the work for `key`: to be called by who has begun it, when it has ended.
     pub(crate) fn ended(&self, key: &K) {
-        self.works().remove(key);
-    }
-
-    fn works(&self) -> MutexGuard<'_, HashMap<K, WeakShared<BoxFuture<'static, T>>>> {
-        // Nothing panics between two changes that belong together.
-        self.works.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.works).remove(key);
     }
 
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        self.works().values().all(|work| work.upgrade().is_none())
+        locked(&self.works).values().all(|work| work.upgrade().is_none())
     }
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,9 +15,10 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::priority::Work;
+use crate::service::locked;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
-use crate::service::refresh::stage::{RefreshStage, Stage};
+use crate::service::refresh::running::RefreshStage;
 use crate::service::refresh::threads::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
@@ -27,7 +28,7 @@ use crate::storage::spool::{Spool, Spooled};
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]
 pub struct ImportProgress {
-    pub(crate) stage: Stage,
+    pub(crate) stage: Mutex<RefreshStage>,
     /// Counts the bytes that have come, where the source has to be received first.
     pub(crate) received: OnceLock<Progress>,
     pub bytes_read: AtomicU64,
@@ -38,9 +39,13 @@ pub struct ImportProgress {
 }
 
 impl ImportProgress {
+    pub(crate) fn enter(&self, stage: RefreshStage) {
+        *locked(&self.stage) = stage;
+    }
+
     /// The source begins to come, and this counts it.
     pub(crate) fn receives(&self, received: Progress) {
-        self.stage.set(RefreshStage::Receiving);
+        self.enter(RefreshStage::Receiving);
         // A refresh receives one source.
         let _ = self.received.set(received);
     }

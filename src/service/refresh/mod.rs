@@ -21,7 +21,7 @@
 //! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
 //! | `attempts` | who holds a dataset, and how that ended |
 //! | `former` | refreshes of processes that are gone |
-//! | `running`, `stage` | how far the refreshes of this process are, for those who watch |
+//! | `running` | how far the refreshes of this process are, for those who watch |
 //! | `tasks`, `threads` | what it all runs in |
 //! | `error` | why no version was made |
 
@@ -36,7 +36,6 @@ pub(crate) mod outgoing;
 pub(crate) mod push;
 pub(crate) mod running;
 pub(crate) mod scheduler;
-pub(crate) mod stage;
 pub(crate) mod tasks;
 pub(crate) mod threads;
 pub(crate) mod version_file;
@@ -62,8 +61,7 @@ use crate::service::refresh::decoding::{Decoded, Decoding, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
 use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
-use crate::service::refresh::running::Running;
-use crate::service::refresh::stage::RefreshStage;
+use crate::service::refresh::running::{RefreshStage, Running};
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{InferTypes, Opened, SourceError};
@@ -174,7 +172,7 @@ impl Refreshes {
                 published.map(|record| Refreshed { record, warnings: Vec::new() })
             }
             Ok(Made { content, validators, warnings }) => {
-                progress.stage.set(RefreshStage::Publishing);
+                progress.enter(RefreshStage::Publishing);
                 let published = self.publish(&lease, content, validators.as_ref(), &warnings).await;
                 published.map(|record| Refreshed { record, warnings })
             }
@@ -226,7 +224,7 @@ impl Refreshes {
                 let permit = self.ingest.permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let request = ImportRequest { publish_query, ..*request };
-                progress.stage.set(RefreshStage::Decoding);
+                progress.enter(RefreshStage::Decoding);
                 let document = self.ingest.open_import(owner, &request, infer_types(&lease.dataset)).await?;
                 let decoding = self.ingest.decode(document, &permit, progress);
                 return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
@@ -285,9 +283,9 @@ impl Refreshes {
                 (receiving.receive().await?, Some(fetched.validators))
             }
         };
-        progress.stage.set(RefreshStage::Waiting);
+        progress.enter(RefreshStage::Waiting);
         let permit = self.ingest.permit(owner).await?;
-        progress.stage.set(RefreshStage::Decoding);
+        progress.enter(RefreshStage::Decoding);
         let mut decoding = self.ingest.decode(document, &permit, progress);
         let fields = decoding.fields().await;
         let decoded = decoding.finish().await?;
@@ -311,7 +309,7 @@ impl Refreshes {
         progress: &Arc<ImportProgress>,
     ) -> Result<Made, RefreshError> {
         crash::point("refresh.spooled");
-        progress.stage.set(RefreshStage::Writing);
+        progress.enter(RefreshStage::Writing);
         let alike = before.filter(|file| file.content_hash == spooled.content_sha256);
         if let Some(file) = alike
             && self.files.is_sound(&file).await?

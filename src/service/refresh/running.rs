@@ -4,13 +4,38 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::limits::REFRESH_STREAMS;
+use crate::service::locked;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::decoding::ImportProgress;
-use crate::service::refresh::stage::RefreshStage;
+
+/// The stages of a refresh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshStage {
+    /// It asks the source, or waits for its turn.
+    #[default]
+    Waiting,
+    /// The source, or the body, comes.
+    Receiving,
+    Decoding,
+    Writing,
+    Publishing,
+}
+
+impl RefreshStage {
+    pub fn name(self) -> &'static str {
+        match self {
+            RefreshStage::Waiting => "waiting",
+            RefreshStage::Receiving => "receiving",
+            RefreshStage::Decoding => "decoding",
+            RefreshStage::Writing => "writing",
+            RefreshStage::Publishing => "publishing",
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {
@@ -25,7 +50,7 @@ impl From<&ImportProgress> for RefreshProgress {
     fn from(progress: &ImportProgress) -> RefreshProgress {
         let received = progress.received.get().map_or(0, |received| received.read_bytes());
         RefreshProgress {
-            stage: progress.stage.get(),
+            stage: *locked(&progress.stage),
             bytes: received.max(progress.bytes_read.load(Ordering::Relaxed)),
             entities: progress.entities_decoded.load(Ordering::Relaxed),
             written: progress.entities_written.load(Ordering::Relaxed),
@@ -38,11 +63,6 @@ pub(crate) struct Running {
     watches: Mutex<HashMap<UserId, usize>>,
     /// Requests of all users together that may watch at the same time: `limits.refresh_streams`.
     most_watches: usize,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics between two changes that belong together.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Running {
