@@ -30,7 +30,7 @@ use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
 use crate::service::maintenance::scratch::{EXPORTS_FOLDER, RANGES_FOLDER, Scratch, TEMPORARY_FOLDER};
 use crate::service::rate_limit::memory::RateCapacity;
 use crate::service::rate_limit::{RateLimiter, RateLimits, shared};
-use crate::service::refresh::outgoing::outgoing;
+use crate::service::refresh::ingest::outgoing;
 use crate::storage::cache::PartCache;
 use crate::storage::disk_cache::DiskCache;
 use crate::storage::free_space::DiskReserve;

@@ -29,7 +29,7 @@ use crate::service::admission::bodies::BodyRoom;
 use crate::service::dataset::alternates::{AlternateError, Alternates, Current, EditError, EditProblem};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
-use crate::service::refresh::threads::on_thread;
+use crate::service::refresh::tasks::on_thread;
 use crate::service::refresh::version_file::WrittenFile;
 use crate::source::SourceError;
 use crate::storage::StorageError;

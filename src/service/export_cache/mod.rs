@@ -108,12 +108,8 @@ impl Exports {
         Exports { files }
     }
 
-    pub(crate) fn look_at_disk(&self) {
-        self.files.disk.keep();
-    }
-
-    pub(crate) fn has_ample_disk(&self) -> bool {
-        self.files.disk.is_ample()
+    pub(crate) fn disk(&self) -> &DiskReserve {
+        &self.files.disk
     }
 
     /// The export of this key, made by `make` on the engine's threads unless it is there or being made. Waits

@@ -70,7 +70,7 @@ impl ExportsAhead {
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let look = async {
             loop {
-                self.reads.exports.look_at_disk();
+                self.reads.exports.disk().keep();
                 self.make_all().await;
                 tokio::time::sleep(PAUSE).await;
                 // A change, or time.
@@ -149,6 +149,6 @@ impl ExportsAhead {
         let most_bytes = u128::from(engine.all_memory_bytes()) * u128::from(percent) / 100;
         capacity.admission().is_contended()
             || engine.memory_bytes() as u128 > most_bytes
-            || !self.reads.exports.has_ample_disk()
+            || !self.reads.exports.disk().is_ample()
     }
 }

@@ -19,7 +19,7 @@ use crate::service::locked;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
 use crate::service::refresh::running::RefreshStage;
-use crate::service::refresh::threads::on_thread;
+use crate::service::refresh::tasks::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;

@@ -17,12 +17,15 @@ use crate::config::Config;
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::path::Path as FieldPath;
 use crate::model::source::SourceFormat;
-use crate::net::Outgoing;
+use crate::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 use crate::service::maintenance::scratch::Scratch;
 use crate::service::refresh::error::RefreshError;
-use crate::source::{EnvelopeFields, InferTypes, LeastRate, Progress, Receiver, SourceInput, envelope_of_head};
+use crate::source::{
+    EnvelopeFields, FetchLimits, InferTypes, LeastRate, ObjectSources, Progress, Receiver, SourceClient, SourceInput,
+    envelope_of_head,
+};
 use crate::storage::StorageError;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
 use crate::storage::free_space::DiskReserve;
@@ -170,6 +173,17 @@ impl Receiving {
 }
 
 impl Ingest {
+    /// Checks and opens sources on behalf of a user.
+    pub(crate) fn source_client(&self, user: UserId) -> SourceClient {
+        let sources = &self.config.sources;
+        let objects = ObjectSources {
+            store: self.store.objects().clone(),
+            store_url: self.config.store_url(),
+            prefix: sources.prefix.as_ref().map(|prefix| prefix.as_str().to_owned()),
+        };
+        SourceClient::new(self.outgoing.for_user(user.get()), FetchLimits::from(sources), Some(objects))
+    }
+
     pub(crate) fn pushed_input<S, E>(&self, body: S) -> SourceInput
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -253,4 +267,17 @@ impl Ingest {
         }
         Ok(())
     }
+}
+
+/// The way out, by the operator's `net.*`.
+pub(crate) fn outgoing(config: &Config) -> Outgoing {
+    let net = &config.net;
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let limits = LookUpLimits {
+        at_once: number(net.look_ups),
+        at_once_for_one: number(net.user_look_ups),
+        timeout: Duration::from_secs(net.look_up_timeout_s),
+    };
+    let policy = AddressPolicy::new(net.allow.as_slice().iter().copied());
+    Outgoing::with_look_up(policy, Resolver::new(net.name_servers.as_slice())).with_limits(limits)
 }

@@ -16,13 +16,13 @@
 //! | `import` | what the operator imports |
 //! | `scheduler` | refreshes by schedule |
 //! | `clock_watch` | whether the clock by which they are scheduled was set back |
-//! | `ingest`, `outgoing` | what entities pass on their way in; sources |
+//! | `ingest` | what entities pass on their way in; sources |
 //! | `decoding` | a document to a spool |
 //! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
 //! | `attempts` | who holds a dataset, and how that ended |
 //! | `former` | refreshes of processes that are gone |
 //! | `running` | how far the refreshes of this process are, for those who watch |
-//! | `tasks`, `threads` | what it all runs in |
+//! | `tasks` | what it all runs in |
 //! | `error` | why no version was made |
 
 pub(crate) mod attempts;
@@ -32,12 +32,10 @@ pub(crate) mod error;
 pub(crate) mod former;
 pub(crate) mod import;
 pub(crate) mod ingest;
-pub(crate) mod outgoing;
 pub(crate) mod push;
 pub(crate) mod running;
 pub(crate) mod scheduler;
 pub(crate) mod tasks;
-pub(crate) mod threads;
 pub(crate) mod version_file;
 
 use std::sync::Arc;

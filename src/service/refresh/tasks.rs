@@ -1,13 +1,17 @@
-//! The tasks that make versions: a caller who leaves cancels nothing, and a process that is to end waits for them.
+//! The tasks that make versions: a caller who leaves cancels nothing, and a process that is to end waits for them. And
+//! threads of their own for what decodes and writes, so that it takes none of those that everybody's blocking calls
+//! share, and gives way to whoever has less to do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::service::refresh::error::RefreshError;
+use crate::storage::StorageError;
 
 /// How long refreshes that are told to stop may take to record that they have.
 const STOPPING: Duration = Duration::from_secs(3);
@@ -59,5 +63,24 @@ impl RefreshTasks {
         if tokio::time::timeout(STOPPING, self.tasks.wait()).await.is_err() {
             tracing::warn!(refreshes = self.tasks.len(), "refreshes were cut");
         }
+    }
+}
+
+/// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.
+/// [`RefreshError::Worker`] if the work panics.
+pub(crate) fn on_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = Result<T, RefreshError>> + Send + 'static {
+    let (tell, told) = oneshot::channel();
+    let span = tracing::Span::current();
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _entered = span.enter();
+        // The waiting task may have ended.
+        let _ = tell.send(work());
+    });
+    async move {
+        started.map_err(|error| RefreshError::Storage(StorageError::Io(error)))?;
+        told.await.map_err(|_| RefreshError::Worker)
     }
 }

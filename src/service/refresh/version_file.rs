@@ -30,7 +30,7 @@ use crate::service::maintenance::scrub::{BytesPerSecond, verify_apart};
 use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::RefreshPermit;
-use crate::service::refresh::threads::on_thread;
+use crate::service::refresh::tasks::on_thread;
 use crate::service::version_path::new_path;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
