@@ -63,14 +63,6 @@ enum Kept {
     Once,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Keep {
-    Now,
-    /// Keep it if it is asked for again.
-    Later,
-    Never,
-}
-
 #[derive(Clone)]
 struct Small {
     total: u64,
@@ -100,6 +92,15 @@ impl Small {
         Ok(Small { bytes, ..self }.into())
     }
 
+    /// Whether making it costs much more than sending it.
+    fn is_worth_it(&self) -> bool {
+        self.coding != ContentCoding::Identity || self.bytes.len() < LEAST_COMPRESSED_BYTES
+    }
+
+    fn is_page(&self) -> bool {
+        self.bytes.len() <= PAGE_BYTES
+    }
+
     /// For the cache, which accounts for its bytes itself.
     fn to_keep(&self) -> Small {
         let is_accounted = self.bytes.len() as u64 > WHOLE_BYTES;
@@ -109,30 +110,21 @@ impl Small {
 }
 
 impl Kept {
-    fn to_keep(&self) -> Kept {
+    fn memory_bytes(&self) -> usize {
         match self {
-            Kept::Small(small) => Kept::Small(small.to_keep()),
-            Kept::Streamed => Kept::Streamed,
-            Kept::Once => Kept::Once,
+            Kept::Small(small) => OVERHEAD_BYTES + small.bytes.len(),
+            Kept::Streamed | Kept::Once => OVERHEAD_BYTES,
         }
     }
 
-    fn memory_bytes(&self) -> usize {
-        OVERHEAD_BYTES
-            + match self {
-                Kept::Small(small) => small.bytes.len(),
-                Kept::Streamed | Kept::Once => 0,
-            }
-    }
-
-    /// Whether another request is cheaper with it than without.
-    fn keep(&self) -> Keep {
+    /// What another request is cheaper with than without, if anything is.
+    fn to_keep(&self, was_made: bool) -> Option<Kept> {
         match self {
-            Kept::Small(small) if small.coding != ContentCoding::Identity => Keep::Now,
-            Kept::Small(small) if small.bytes.len() < LEAST_COMPRESSED_BYTES => Keep::Now,
-            Kept::Small(small) if small.bytes.len() <= PAGE_BYTES => Keep::Later,
-            Kept::Small(_) => Keep::Never,
-            Kept::Streamed | Kept::Once => Keep::Now,
+            Kept::Small(small) if small.is_worth_it() || (was_made && small.is_page()) => {
+                Some(Kept::Small(small.to_keep()))
+            }
+            Kept::Small(small) => small.is_page().then_some(Kept::Once),
+            Kept::Streamed | Kept::Once => Some(self.clone()),
         }
     }
 }
@@ -193,12 +185,10 @@ impl Responses {
         };
         let made = made?;
         self.single_flight.ended(&entry);
-        if self.capacity_bytes > 0 {
-            match made.keep() {
-                Keep::Later if !was_made => self.kept.insert(entry, Kept::Once).await,
-                Keep::Now | Keep::Later => self.kept.insert(entry, made.to_keep()).await,
-                Keep::Never => {}
-            }
+        if self.capacity_bytes > 0
+            && let Some(kept) = made.to_keep(was_made)
+        {
+            self.kept.insert(entry, kept).await;
         }
         let own = locked(&own).take();
         match (made, own) {
