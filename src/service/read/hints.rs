@@ -123,17 +123,10 @@ pub(crate) fn of_conditions(
 }
 
 fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
-    let (parameter, rest) = if let Some(rest) = value.strip_prefix(">=") {
-        ("filter_gte", rest)
-    } else if let Some(rest) = value.strip_prefix("<=") {
-        ("filter_lte", rest)
-    } else if let Some(rest) = value.strip_prefix('>') {
-        ("filter_gt", rest)
-    } else if let Some(rest) = value.strip_prefix('<') {
-        ("filter_lt", rest)
-    } else {
-        ("filter", value.strip_prefix('=')?.trim_start_matches('='))
-    };
+    let signs = [(">=", "filter_gte"), ("<=", "filter_lte"), (">", "filter_gt"), ("<", "filter_lt"), ("=", "filter")];
+    let named = signs.into_iter().find_map(|(sign, parameter)| Some((parameter, value.strip_prefix(sign)?)));
+    let (parameter, rest) = named?;
+    let rest = if parameter == "filter" { rest.trim_start_matches('=') } else { rest };
     let (shown, rest) = (shorten(value), shorten(rest.trim_start()));
     Some(format!("`filter={path}:{shown}` finds the text `{shown}` alone. Did you mean `{parameter}={path}:{rest}`?"))
 }
@@ -182,41 +175,33 @@ fn may_find_nulls(parameter: &str, filter: &PathValue) -> bool {
 fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option<FilterHint> {
     let PathValue { path, value } = filter;
     let shown = shorten(value);
+    let other_type = |holds: &str, compares: &str| {
+        format!(
+            "`{path}` holds {holds}, and `{parameter}={path}:{shown}` compares {compares} alone, so it finds nothing."
+        )
+    };
+    let no_type = |what: &str| format!("`{path}` holds no {what}, so `{parameter}={path}:{shown}` finds nothing.");
     let (reason, advice, meant) = match (RangeLimit::of(value), held) {
         (RangeLimit::Number(_), Comparable { numbers: false, texts: true, numerals: true, .. }) => (
-            format!(
-                "`{path}` holds texts that look like numbers, and `{parameter}={path}:{shown}` compares numbers alone, \
-                 so it finds nothing."
-            ),
+            other_type("texts that look like numbers", "numbers"),
             Some(format!("{TYPED} Texts are compared by code point: `9` comes after `10`.")),
             None,
         ),
         (RangeLimit::Number(_), Comparable { numbers: false, texts: true, .. }) => (
-            format!(
-                "`{path}` holds texts and no numbers, and `{parameter}={path}:{shown}` compares numbers alone, so it \
-                 finds nothing."
-            ),
+            other_type("texts and no numbers", "numbers"),
             Some(format!("`{parameter}={path}:\"{shown}\"` compares texts, by code point.")),
             Some(format!("\"{value}\"")),
         ),
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: false, .. }) => {
-            (format!("`{path}` holds no numbers, so `{parameter}={path}:{shown}` finds nothing."), None, None)
-        }
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: false, .. }) => (no_type("numbers"), None, None),
         (RangeLimit::Text(_), Comparable { numbers: true, texts: false, .. }) => {
             let meant = number_meant(value);
             let advice = match &meant {
                 Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(number)),
                 None => "The limit of numbers is a JSON number, such as `1.5`.".to_owned(),
             };
-            let reason = format!(
-                "`{path}` holds numbers and no texts, and `{parameter}={path}:{shown}` compares texts alone, so it \
-                 finds nothing."
-            );
-            (reason, Some(advice), meant)
+            (other_type("numbers and no texts", "texts"), Some(advice), meant)
         }
-        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => {
-            (format!("`{path}` holds no texts, so `{parameter}={path}:{shown}` finds nothing."), None, None)
-        }
+        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => (no_type("texts"), None, None),
         _ => return None,
     };
     Some(FilterHint { parameter, filter: filter.clone(), reason, advice, meant })
