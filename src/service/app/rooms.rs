@@ -127,12 +127,12 @@ impl Rooms {
         };
 
         let tasks = Arc::new(RefreshTasks::default());
-        let former = Arc::new(FormerProcesses {
+        let former = FormerProcesses {
             catalog: catalog.clone(),
             scratch: scratch.clone(),
             node: node.clone(),
             own_catalog: config.catalog.url.is_none(),
-        });
+        };
         let coordinator = coordinator(config, (node.clone(), parts.tls.clone()), &nodes, capacity.engine(), files());
         if let Some(coordinator) = &coordinator {
             capacity.engine().distribute_by(coordinator.clone());
@@ -143,7 +143,7 @@ impl Rooms {
             Arc::new(VersionFiles { catalog: catalog.clone(), store: store.clone(), cache: cache.clone(), binding });
         let attempts = Arc::new(Attempts {
             catalog: catalog.clone(),
-            former: former.clone(),
+            former,
             lookups: lookups.clone(),
             deliveries: deliveries.clone(),
             tasks: tasks.clone(),
@@ -159,12 +159,8 @@ impl Rooms {
             running: Arc::new(Running::new(most_watches)),
             has_role: config.server.roles.include(Role::Refresh),
         });
-        let schedules = Schedules {
-            catalog: catalog.clone(),
-            former,
-            refreshes: refreshes.clone(),
-            clock_watch: ClockWatch::default(),
-        };
+        let schedules =
+            Schedules { catalog: catalog.clone(), refreshes: refreshes.clone(), clock_watch: ClockWatch::default() };
 
         let datasets = Datasets {
             config: config.clone(),

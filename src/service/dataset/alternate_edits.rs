@@ -36,7 +36,6 @@ use crate::storage::StorageError;
 use crate::storage::edit::BaseFile;
 use crate::storage::editing::{self, EditLimits, EditPlan, Slot, Slots};
 use crate::storage::reader::VersionReader;
-use crate::storage::spool::Spooled;
 use crate::storage::writer::ROW_GROUP_ROWS;
 
 /// One edit of a list.
@@ -79,30 +78,20 @@ impl Alternates {
         let (alternates, owner) = (self.clone(), owner.id);
         let editing = async move {
             let _room = room;
-            let edited = tokio::select! {
-                edited = alternates.edited(owner, &current, &list, slots) => edited,
-                () = alternates.tasks.stopped() => return Err(RefreshError::Stopping),
-            };
-            let saved = match edited {
-                Ok(Made::File(file)) => alternates.save_file(owner, (dataset, version), file, Some(base)).await,
-                Ok(Made::Entities(entities)) => {
-                    alternates.save_now(owner, (dataset, version), *entities, current.index, Some(base)).await
-                }
-                Err(error) => Err(error.into()),
-            };
-            Ok(saved)
+            let writing = alternates.edited(owner, &current, &list, slots);
+            Ok(alternates.save_file(owner, (dataset, version), writing, Some(base)).await)
         };
         self.tasks.run(editing).await?
     }
 
-    /// The list with the edits made.
+    /// The list with the edits made, in a file.
     async fn edited(
         &self,
         owner: UserId,
         current: &Current,
         list: &VersionFile,
         slots: Slots,
-    ) -> Result<Made, RefreshError> {
+    ) -> Result<WrittenFile, RefreshError> {
         let permit = self.ingest.permit(owner).await?;
         let reader = self.files.open(list).await?;
         let base = editing::base_of(&reader, &list.path, list.size_bytes);
@@ -111,11 +100,12 @@ impl Alternates {
         if base.path == current.version.file.path {
             let file = self.beside(owner, &reader, base, &slots, &current.index, &permit).await?;
             if let Some(file) = file {
-                return Ok(Made::File(file));
+                return Ok(file);
             }
         }
         let merge = Merge::new(Arc::unwrap_or_clone(slots));
-        self.whole(owner, reader, merge, permit).await.map(|entities| Made::Entities(Box::new(entities)))
+        let entities = self.whole(owner, reader, merge, permit).await?;
+        self.write(entities, current.index.clone()).await
     }
 
     /// The list with the edits made, in a file that refers to its base; `None` where it is to be written whole.
@@ -167,46 +157,29 @@ impl Alternates {
         merge: Merge,
         permit: RefreshPermit,
     ) -> Result<PushedEntities, RefreshError> {
-        let (blocks, received) = mpsc::channel(AHEAD);
-        let engine = self.engine.at(Weight::Heavy.priority());
-        let reading = engine.spawn(read(reader, merge, blocks));
-        let spooling = self.spooled(owner, received, &permit)?;
-        let (read, spooled) = tokio::join!(reading, spooling);
-        // What the spool lacks where the reading failed is the reading's to tell.
-        let read = read.map_err(|_| RefreshError::Worker)?;
-        let spooled = spooled?;
-        match (read, spooled) {
-            (Ok(()), spooled) => Ok(PushedEntities { spooled: spooled?, permit }),
-            (Err(Left::Storage(error)), _) => Err(error.into()),
-            (Err(Left::Spool), Err(error)) => Err(error),
-            (Err(Left::Spool), Ok(_)) => Err(RefreshError::Worker),
-        }
-    }
-
-    /// A spool of the blocks that come until their end.
-    fn spooled(
-        &self,
-        owner: UserId,
-        mut blocks: mpsc::Receiver<Block>,
-        permit: &RefreshPermit,
-    ) -> Result<impl Future<Output = Result<Result<Spooled, RefreshError>, RefreshError>> + use<>, RefreshError> {
-        let mut spool = self.ingest.spool(owner)?;
-        let permit = permit.clone();
-        Ok(on_thread("edit", move || {
-            let _permit = permit;
+        let (blocks, mut received) = mpsc::channel(AHEAD);
+        let reading = self.engine.at(Weight::Heavy.priority()).spawn(read(reader, merge, blocks));
+        let (mut spool, held) = (self.ingest.spool(owner)?, permit.clone());
+        let spooling = on_thread("edit", move || {
+            let _permit = held;
             let mut work = Work::default();
             loop {
-                match blocks.blocking_recv() {
+                match received.blocking_recv() {
                     Some(Block::Lines(lines)) => {
                         work.add(lines.len() as u64);
                         spool.add_lines(&lines)?;
                     }
                     Some(Block::End) => return Ok(spool.finish()?),
+                    Some(Block::Failed(error)) => return Err(RefreshError::from(error)),
                     // Whoever read has failed, or nobody waits any more.
                     None => return Err(RefreshError::Stopping),
                 }
             }
-        }))
+        });
+        let (read, spooled) = tokio::join!(reading, spooling);
+        // What the spool lacks where the reading panicked is the reading's to tell.
+        read.map_err(|_| RefreshError::Worker)?;
+        Ok(PushedEntities { spooled: spooled??, permit })
     }
 }
 
@@ -216,17 +189,11 @@ enum Block {
     Lines(Vec<u8>),
     /// That there are no more. Without it the list is not whole.
     End,
-}
-
-/// Why no more is read.
-enum Left {
-    Storage(StorageError),
-    /// The spool has failed, and tells why.
-    Spool,
+    Failed(StorageError),
 }
 
 /// Reads a list and sends it with the edits made.
-async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Block>) -> Result<(), Left> {
+async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Block>) {
     let all = Positions::Range(0..reader.entity_count());
     for unit in documents::units(&reader, reader.entity_count()) {
         let mut lines = Vec::with_capacity((documents::UNIT_BYTES + documents::UNIT_BYTES / 8) as usize);
@@ -234,20 +201,19 @@ async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Bloc
             merge.document(document, &mut lines);
             ControlFlow::Continue(())
         };
-        documents::for_each(&reader, &all, &unit, each).await.map_err(Left::Storage)?;
-        blocks.send(Block::Lines(lines)).await.map_err(|_| Left::Spool)?;
+        let read = documents::for_each(&reader, &all, &unit, each).await;
+        let is_last = read.is_err();
+        let block = read.map_or_else(Block::Failed, |_| Block::Lines(lines));
+        // A spool that has failed tells why.
+        if blocks.send(block).await.is_err() || is_last {
+            return;
+        }
     }
     let mut lines = Vec::new();
     merge.end(&mut lines);
-    blocks.send(Block::Lines(lines)).await.map_err(|_| Left::Spool)?;
-    blocks.send(Block::End).await.map_err(|_| Left::Spool)
-}
-
-/// What became of a list.
-enum Made {
-    /// A file that refers to its base.
-    File(WrittenFile),
-    Entities(Box<PushedEntities>),
+    for block in [Block::Lines(lines), Block::End] {
+        let _ = blocks.send(block).await;
+    }
 }
 
 /// A list that passes, and the edits that are made in it.

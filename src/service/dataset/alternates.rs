@@ -167,39 +167,35 @@ impl Alternates {
     ) -> Result<VersionRecord, AlternateError> {
         let current = self.current(owner, dataset, version).await?;
         let base = expected.map(|etag| current.base(etag)).transpose()?;
-        let index = current.index;
         let (alternates, owner) = (self.clone(), owner.id);
-        self.tasks
-            .run(async move { Ok(alternates.save_now(owner, (dataset, version), entities, index, base).await) })
-            .await?
-    }
-
-    /// Writes entities and makes them the alternate of a version, if that is as `base` says.
-    pub(super) async fn save_now(
-        &self,
-        owner: UserId,
-        (dataset, version): (DatasetId, VersionNumber),
-        entities: PushedEntities,
-        index: IndexSettings,
-        base: Option<AlternateBase>,
-    ) -> Result<VersionRecord, AlternateError> {
-        let PushedEntities { spooled, permit } = entities;
-        let progress = Arc::default();
-        let writing = async { self.files.reserve().await?.write(spooled, index, &permit, &progress).await };
-        let file = tokio::select! {
-            file = writing => file?,
-            () = self.tasks.stopped() => return Err(AlternateError::Stopping),
+        let saving = async move {
+            let writing = alternates.write(entities, current.index);
+            Ok(alternates.save_file(owner, (dataset, version), writing, base).await)
         };
-        self.save_file(owner, (dataset, version), file, base).await
+        self.tasks.run(saving).await?
     }
 
+    /// Writes entities as a file that no record names yet.
+    pub(super) async fn write(
+        &self,
+        PushedEntities { spooled, permit }: PushedEntities,
+        index: IndexSettings,
+    ) -> Result<WrittenFile, RefreshError> {
+        self.files.reserve().await?.write(spooled, index, &permit, &Arc::default()).await
+    }
+
+    /// Makes a file, once it is written, the alternate of a version, if that is as `base` says.
     pub(super) async fn save_file(
         &self,
         owner: UserId,
         (dataset, version): (DatasetId, VersionNumber),
-        file: WrittenFile,
+        writing: impl Future<Output = Result<WrittenFile, RefreshError>>,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {
+        let file = tokio::select! {
+            file = writing => file?,
+            () = self.tasks.stopped() => return Err(AlternateError::Stopping),
+        };
         let new = file.new.clone();
         let saving = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base));
         Ok(file.record(saving).await?)

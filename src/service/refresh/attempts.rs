@@ -35,7 +35,7 @@ const ATTEMPTS: u32 = 50;
 
 pub(crate) struct Attempts {
     pub(crate) catalog: Catalog,
-    pub(crate) former: Arc<FormerProcesses>,
+    pub(crate) former: FormerProcesses,
     pub(crate) lookups: Arc<Lookups>,
     pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) tasks: Arc<RefreshTasks>,

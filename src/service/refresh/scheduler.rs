@@ -22,7 +22,6 @@ use crate::model::ids::DatasetId;
 use crate::model::schedule::Schedule;
 use crate::service::refresh::clock_watch::ClockWatch;
 use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::{Entities, Refreshes};
 
 /// How often due schedules are looked for: a fraction of the minute in which schedules count.
@@ -46,7 +45,6 @@ enum Due {
 
 pub struct Schedules {
     pub(crate) catalog: Catalog,
-    pub(crate) former: Arc<FormerProcesses>,
     pub(crate) refreshes: Arc<Refreshes>,
     /// The clock by which next runs were computed.
     pub(crate) clock_watch: ClockWatch,
@@ -58,7 +56,7 @@ impl Schedules {
     pub(crate) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
         let began = self.catalog.now();
         async move {
-            match self.former.end_refreshes(began).await {
+            match self.refreshes.attempts.former.end_refreshes(began).await {
                 Ok(0) => {}
                 Ok(ended) => tracing::info!(ended, "refreshes of a process that is no more were ended"),
                 Err(error) => {
@@ -72,8 +70,8 @@ impl Schedules {
     /// Call it only in a process that creates no versions. If strata cannot tell whether a process lives, its refreshes
     /// and reservations expire within minutes.
     pub async fn end_writes_of_the_dead(&self) -> Result<(), CatalogError> {
-        let refreshes = self.former.end_refreshes(self.catalog.now()).await?;
-        let reservations = self.former.end_reservations().await?;
+        let refreshes = self.refreshes.attempts.former.end_refreshes(self.catalog.now()).await?;
+        let reservations = self.refreshes.attempts.former.end_reservations().await?;
         if refreshes > 0 || reservations > 0 {
             tracing::info!(refreshes, reservations, "ended the writes of killed processes");
         }
