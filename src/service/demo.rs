@@ -6,12 +6,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::catalog::{Catalog, CatalogError};
-use crate::model::dataset::{About, Dataset, DatasetName, InvalidDatasetName};
+use crate::model::dataset::{About, Dataset, DatasetName};
 use crate::model::ids::DatasetId;
-use crate::model::path::{Path as FieldPath, PathError};
+use crate::model::path::Path as FieldPath;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
-use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
 use crate::service::account::{AccountError, Accounts};
@@ -151,16 +150,6 @@ struct Entry {
     listed: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum EntryError {
-    #[error(transparent)]
-    Name(#[from] InvalidDatasetName),
-    #[error(transparent)]
-    Format(#[from] UnknownSourceFormat),
-    #[error(transparent)]
-    RecordsPath(#[from] PathError),
-}
-
 pub struct Demo {
     pub(crate) catalog: Catalog,
     pub(crate) accounts: Arc<Accounts>,
@@ -201,7 +190,7 @@ impl Demo {
         }
         let mut loaded = Vec::new();
         for entry in entries.dataset {
-            let request = request(fixtures, entry).map_err(|error| wrong(error.into()))?;
+            let request = request(fixtures, entry).map_err(wrong)?;
             loaded.push(self.load_entry(request).await?);
         }
         Ok(loaded)
@@ -247,7 +236,7 @@ impl Demo {
     }
 }
 
-fn request(fixtures: &Path, entry: Entry) -> Result<ImportRequest, EntryError> {
+fn request(fixtures: &Path, entry: Entry) -> Result<ImportRequest, Box<dyn std::error::Error + Send + Sync>> {
     let _: DatasetName = entry.name.parse()?;
     Ok(ImportRequest {
         source: fixtures.join(&entry.file).to_string_lossy().into_owned(),

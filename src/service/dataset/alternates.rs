@@ -111,11 +111,6 @@ pub fn alternate_etag(version: &Version) -> String {
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 
-/// Whether this is the version's [`alternate_etag`]; the quotes may have been lost on the way.
-fn names(etag: &str, version: &Version) -> bool {
-    etag.trim_matches('"') == alternate_etag(version).trim_matches('"')
-}
-
 pub struct Alternates {
     pub(crate) catalog: Catalog,
     pub(crate) writes: Arc<OwnerWrites>,
@@ -133,7 +128,8 @@ pub(super) struct Current {
 impl Current {
     /// That the version is as it is now.
     pub(super) fn base(&self, etag: &str) -> Result<AlternateBase, ManageError> {
-        match names(etag, &self.version) {
+        // The quotes may have been lost on the way.
+        match etag.trim_matches('"') == alternate_etag(&self.version).trim_matches('"') {
             true => Ok(AlternateBase::of(&self.version)),
             false => Err(ManageError::Stale),
         }

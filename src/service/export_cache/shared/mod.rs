@@ -183,18 +183,14 @@ impl Asked {
         taker: Taker,
     ) -> Result<Result<Blocks, ObjectError>, ReadError> {
         // A client may be slow: it holds one of the places for streamed answers, and little memory.
-        let (place, transfer) = match taker {
+        let held = match taker {
             Taker::Client => (Some(capacity.admission().stream().await?), None),
             Taker::Service => match self.shared.transfer().await {
                 None => return Ok(Err(ObjectError::Busy)),
                 transfer => (None, transfer),
             },
         };
-        let blocks = Blocks::open(&self.shared.store, export, taker).await;
-        Ok(blocks.map(|mut blocks| {
-            blocks._held = Some(Box::new((place, transfer)));
-            blocks
-        }))
+        Ok(Blocks::open(&self.shared.store, export, taker, held).await)
     }
 
     /// It as it comes from the store. Where that ends early, the rest is made: the same bytes.

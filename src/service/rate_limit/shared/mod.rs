@@ -103,29 +103,6 @@ impl SharedRateLimiter {
         let (within, counted, ends_ms, now_ms) = self.redis.call(&call).await?;
         Ok(Window { within, counted, ends_ms, now_ms })
     }
-
-    async fn begin_shared(
-        &self,
-        client: Client,
-        bucket: Bucket,
-        export: ExportId,
-        sent_bytes: Option<u64>,
-    ) -> Result<(), NoAnswer> {
-        let mut call = BEGIN_DOWNLOAD.prepare_invoke();
-        call.key(self.key("downloads", client)).arg(field_of(bucket, export));
-        call.arg(sent_bytes.unwrap_or(0).min(EXACT_BYTES)).arg(u8::from(sent_bytes.is_none()));
-        call.arg(LASTING.as_millis() as u64).arg(DownloadCapacity::default().of_client).arg(self.now());
-        self.redis.call(&call).await
-    }
-
-    async fn continue_shared(&self, client: Client, bucket: Bucket, part: &ExportPart) -> Result<bool, NoAnswer> {
-        let (most_bytes, most_parts) = most_of(part.export_bytes);
-        let mut call = CONTINUE_DOWNLOAD.prepare_invoke();
-        call.key(self.key("downloads", client)).arg(field_of(bucket, part.export));
-        call.arg(part.bytes.min(EXACT_BYTES)).arg(part.export_bytes.min(EXACT_BYTES));
-        call.arg(most_bytes.min(EXACT_BYTES)).arg(most_parts).arg(self.now());
-        self.redis.call(&call).await
-    }
 }
 
 /// Beyond this, the numbers of a script are not exact. No export is as long.
@@ -159,13 +136,22 @@ impl RateLimiter for SharedRateLimiter {
     }
 
     async fn begin_download(&self, client: Client, bucket: Bucket, export: ExportId, sent_bytes: Option<u64>) {
-        if self.begin_shared(client, bucket, export, sent_bytes).await.is_err() {
+        let mut call = BEGIN_DOWNLOAD.prepare_invoke();
+        call.key(self.key("downloads", client)).arg(field_of(bucket, export));
+        call.arg(sent_bytes.unwrap_or(0).min(EXACT_BYTES)).arg(u8::from(sent_bytes.is_none()));
+        call.arg(LASTING.as_millis() as u64).arg(DownloadCapacity::default().of_client).arg(self.now());
+        if self.redis.call::<()>(&call).await.is_err() {
             self.alone.begin_download(client, bucket, export, sent_bytes).await;
         }
     }
 
     async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool {
-        match self.continue_shared(client, bucket, &part).await {
+        let (most_bytes, most_parts) = most_of(part.export_bytes);
+        let mut call = CONTINUE_DOWNLOAD.prepare_invoke();
+        call.key(self.key("downloads", client)).arg(field_of(bucket, part.export));
+        call.arg(part.bytes.min(EXACT_BYTES)).arg(part.export_bytes.min(EXACT_BYTES));
+        call.arg(most_bytes.min(EXACT_BYTES)).arg(most_parts).arg(self.now());
+        match self.redis.call(&call).await {
             Ok(free) => free,
             Err(NoAnswer) => self.alone.continue_download(client, bucket, part).await,
         }
