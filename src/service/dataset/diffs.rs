@@ -113,29 +113,17 @@ impl DiffForm {
 /// What two versions of a dataset differ in. Clones share it.
 #[derive(Clone)]
 pub struct VersionDiff {
+    pub dataset: Dataset,
+    /// v1 and v2.
+    pub versions: [VersionNumber; 2],
+    /// Whether the alternate of v2 stands for v2.
+    pub alt: bool,
     capacity: Capacity,
-    dataset: Dataset,
-    versions: [VersionNumber; 2],
-    alt: bool,
     readers: [VersionReader; 2],
     diff: Held,
 }
 
 impl VersionDiff {
-    pub fn dataset(&self) -> &Dataset {
-        &self.dataset
-    }
-
-    /// v1 and v2.
-    pub fn versions(&self) -> [VersionNumber; 2] {
-        self.versions
-    }
-
-    /// Whether the alternate of v2 stands for v2.
-    pub fn alt(&self) -> bool {
-        self.alt
-    }
-
     /// How much differs, whatever the page.
     pub fn summary(&self) -> DiffSummary {
         DiffSummary {

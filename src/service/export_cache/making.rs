@@ -287,7 +287,7 @@ mod tests {
         // One of a single chunk is all there when it begins.
         let (single, _) = chunks(&[b"alone"]);
         let export = setup.get(2, &single).await.expect("no error").expect("an export");
-        assert_eq!((export.totals().total, export.known_bytes()), (7, Some(5)));
+        assert_eq!((export.totals.total, export.known_bytes()), (7, Some(5)));
         assert_eq!(made.load(Ordering::SeqCst), 1);
         assert_eq!((setup.accounted(), setup.files()), ((2, 18), vec![5, 13]));
     }

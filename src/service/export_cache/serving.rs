@@ -27,7 +27,7 @@ pub struct Export {
     files: Arc<Files>,
     key: CacheKey,
     progress: watch::Receiver<Progress>,
-    totals: Totals,
+    pub(crate) totals: Totals,
     make: Make,
     /// Its place among the streamed answers, unless it is short.
     pub(super) place: Option<Permit>,
@@ -50,10 +50,6 @@ impl Export {
             Progress::Failed(error) => return Err(error),
         };
         Ok(Some(Export { files, key, progress, totals, make, place: None }))
-    }
-
-    pub(crate) fn totals(&self) -> Totals {
-        self.totals
     }
 
     pub fn known_bytes(&self) -> Option<u64> {

@@ -237,7 +237,7 @@ impl Reads {
         let (content_type, coding) = (request.format.content_type(), ContentCoding::Identity);
         match self.exports.get(&capacity, key, make.clone()).await? {
             Some(export) => {
-                let Totals { total, matches } = export.totals();
+                let Totals { total, matches } = export.totals;
                 Ok(Answer { total, matches, content_type, coding, body: AnswerBody::Export(export) })
             }
             // The store may have room for what this server has none for.

@@ -145,8 +145,8 @@ async fn an_alternate_is_compared_in_place_of_its_version() {
         owned.service.app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff")
     };
     let (with, without) = (compare(true).await, compare(false).await);
-    assert_eq!((with.alt(), with.versions().map(VersionNumber::get), with.count(None)), (true, [2, 2], 3));
-    assert_eq!((without.alt(), without.count(None)), (false, 0));
+    assert_eq!((with.alt, with.versions.map(VersionNumber::get), with.count(None)), (true, [2, 2], 3));
+    assert_eq!((without.alt, without.count(None)), (false, 0));
 
     // What is kept of the alternate that was there says nothing of the next one.
     assert_eq!(owned.save(id, 2, "[]").await.status, 200);
