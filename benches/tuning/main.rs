@@ -123,7 +123,7 @@ impl Bench {
             .add_user("bench@example.org", "not a secret", Plan::Scale, Some("bench"))
             .await
             .expect("a user");
-        let token = added.token.expect("a token was asked for");
+        let token = added.expect("a token was asked for");
         let owner = app
             .sessions()
             .user_of_token(strata::service::Client::Unspecified, token.expose())

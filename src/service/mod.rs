@@ -43,7 +43,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use account::logins::{LoggedIn, Logins};
 pub use account::session_origin::SessionOrigin;
 pub use account::sessions::{OwnedSession, Sessions};
-pub use account::{AccountError, Accounts, AddedUser};
+pub use account::{AccountError, Accounts};
 
 pub use admission::bodies::{BodyRoom, LargeBodies};
 pub use admission::holder::Holder;

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use crate::blocking::blocking;
 use crate::catalog::Catalog;
 use crate::cluster::redis::Redis;
-use crate::config::{Config, Fair, Limits};
+use crate::config::{Fair, Limits};
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
 use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits};
@@ -38,7 +38,7 @@ pub struct LoggedIn {
     pub session_id: Secret,
 }
 
-struct PasswordChecks {
+pub(crate) struct PasswordChecks {
     limits: LoginLimits,
     /// The same counts, of all processes together.
     shared: Option<SharedLogins>,
@@ -56,7 +56,7 @@ enum Begun {
 }
 
 impl PasswordChecks {
-    fn new(limits: &Limits, fair: &Fair, redis: Option<&Arc<Redis>>, threads: usize) -> PasswordChecks {
+    pub(crate) fn new(limits: &Limits, fair: &Fair, redis: Option<&Arc<Redis>>, threads: usize) -> PasswordChecks {
         let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
         let (free, per_window) = (limits.logins_per_minute, limits.account_logins_per_hour);
@@ -137,26 +137,13 @@ fn unhashed(error: AccountError) -> ManageError {
 }
 
 pub struct Logins {
-    catalog: Catalog,
-    sessions: Arc<Sessions>,
-    writes: Arc<OwnerWrites>,
-    checks: PasswordChecks,
+    pub(crate) catalog: Catalog,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) writes: Arc<OwnerWrites>,
+    pub(crate) checks: PasswordChecks,
 }
 
 impl Logins {
-    /// With so many threads that check passwords. Log-ins are counted in the Redis, if there is one.
-    pub(crate) fn new(
-        config: &Config,
-        catalog: Catalog,
-        sessions: Arc<Sessions>,
-        writes: Arc<OwnerWrites>,
-        redis: Option<&Arc<Redis>>,
-        threads: usize,
-    ) -> Logins {
-        let checks = PasswordChecks::new(&config.limits, &config.fair, redis, threads);
-        Logins { catalog, sessions, writes, checks }
-    }
-
     /// Begins a session for the user with this address and password, from `origin`; the session `before`, if any, ends.
     pub async fn log_in(
         &self,

@@ -21,12 +21,6 @@ use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
 use crate::service::manage::{ManageError, OwnerWrites};
 
-#[derive(Debug)]
-pub struct AddedUser {
-    /// The token that was asked for. It is kept hashed and cannot be shown again.
-    pub token: Option<Secret>,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     #[error("`{0}` is not an e-mail address, such as ada@example.org")]
@@ -62,14 +56,14 @@ pub struct Accounts {
 
 impl Accounts {
     /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
-    /// On an error nothing is added.
+    /// Returns the token, which is kept hashed and cannot be shown again. On an error nothing is added.
     pub async fn add_user(
         &self,
         email: &str,
         password: &str,
         plan: Plan,
         token_name: Option<&str>,
-    ) -> Result<AddedUser, AccountError> {
+    ) -> Result<Option<Secret>, AccountError> {
         let email = email.trim();
         if !is_email(email) {
             return Err(AccountError::Email(email.to_owned()));
@@ -83,10 +77,10 @@ impl Accounts {
             CatalogError::EmailTaken => AccountError::EmailTaken(email.to_owned()),
             other => AccountError::Catalog(other),
         })?;
-        let Some(name) = token_name else { return Ok(AddedUser { token: None }) };
+        let Some(name) = token_name else { return Ok(None) };
         let token = Secret::api_token(rand::random());
         self.catalog.add_token(user, name, &token.hash(), limits::TOKENS).await.map_err(AccountError::Catalog)?;
-        Ok(AddedUser { token: Some(token) })
+        Ok(Some(token))
     }
 
     /// Replaces a user's password and ends all of the user's sessions; API tokens stay.

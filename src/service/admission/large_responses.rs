@@ -37,7 +37,7 @@ const BUILD_BYTES: u64 = 8 << 20;
 
 #[derive(Clone)]
 pub struct LargeResponses {
-    capacity: Capacity,
+    pub(crate) capacity: Capacity,
 }
 
 /// Bytes that a principal may hold for one response, until dropped.
@@ -48,10 +48,6 @@ pub struct ResponseReservation {
 }
 
 impl LargeResponses {
-    pub(crate) fn new(capacity: Capacity) -> LargeResponses {
-        LargeResponses { capacity }
-    }
-
     /// Reserves 8 MiB, or all that the principal can have. Waits for up to `query.heavy_wait_s`. Cancel safe.
     pub async fn reserve(&self, principal: Holder) -> Result<ResponseReservation, Refused> {
         let capacity = self.capacity.of(principal);

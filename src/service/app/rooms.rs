@@ -14,8 +14,10 @@ use crate::config::{Config, MemoryPlan};
 use crate::model::node::Role;
 use crate::net::Outgoing;
 use crate::query::Engine;
+use crate::service::account::logins::PasswordChecks;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::catalog::CatalogGates;
+use crate::service::dataset::diffs::DiffCache;
 use crate::service::export_cache::asked::AskedExports;
 use crate::service::export_cache::{Exports, SharedExports};
 use crate::service::maintenance::binding::StoreBinding;
@@ -86,7 +88,6 @@ impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     pub(super) fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
         let Parts { config, catalog, store, cache, capacity, scratch, outgoing, redis, node, .. } = &parts;
-        let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
         let writes = Arc::new(OwnerWrites { gates: catalog_gates.clone(), lookups: lookups.clone() });
@@ -133,7 +134,13 @@ impl Rooms {
             node: node.clone(),
             own_catalog: config.catalog.url.is_none(),
         };
-        let coordinator = coordinator(config, (node.clone(), parts.tls.clone()), &nodes, capacity.engine(), files());
+        let coordinator = coordinator(
+            config,
+            (node.clone(), parts.tls.clone()),
+            &nodes,
+            capacity.engine(),
+            (store.clone(), cache.clone()),
+        );
         if let Some(coordinator) = &coordinator {
             capacity.engine().distribute_by(coordinator.clone());
         }
@@ -163,9 +170,7 @@ impl Rooms {
             Schedules { catalog: catalog.clone(), refreshes: refreshes.clone(), clock_watch: ClockWatch::default() };
 
         let datasets = Datasets {
-            config: config.clone(),
             catalog: catalog.clone(),
-            gates: catalog_gates.clone(),
             writes: writes.clone(),
             ingest: ingest.clone(),
             files: version_files.clone(),
@@ -180,17 +185,18 @@ impl Rooms {
             tasks,
             engine,
         };
-        let diffs = Diffs::new(catalog.clone(), files(), capacity.clone(), config.cache.diff_bytes);
+        let diffs = Diffs { reads: reads.clone(), diffs: Arc::new(DiffCache::new(config.cache.diff_bytes)) };
 
         let accounts = Arc::new(Accounts { catalog: catalog.clone(), writes: writes.clone() });
         let sessions =
             Arc::new(Sessions { config: config.clone(), catalog: catalog.clone(), gates: catalog_gates.clone() });
-        let logins = Logins::new(config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
+        let checks = PasswordChecks::new(&config.limits, &config.fair, redis.as_ref(), threads);
+        let logins = Logins { catalog: catalog.clone(), sessions: sessions.clone(), writes, checks };
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
         let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), refreshes: refreshes.clone() };
         let bodies = LargeBodies::new(config);
-        let large_responses = LargeResponses::new(capacity.clone());
+        let large_responses = LargeResponses { capacity: capacity.clone() };
         Rooms {
             parts,
             catalog_gates,

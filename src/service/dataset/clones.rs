@@ -32,7 +32,7 @@ impl Datasets {
             schedule: Some(DEFAULT_SCHEDULE.to_owned()),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let limit = self.config.plans.active_datasets(user.plan);
+        let limit = self.ingest.config.plans.active_datasets(user.plan);
         let found = self.catalog.check_clone(&clone, limit).await.map_err(refused)?;
         self.check_sound(user, &found).await?;
         let base = AlternateBase::of(&found);

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -20,7 +20,6 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::catalog::Catalog;
 use crate::diff::{self, Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use crate::encode::ContentCoding;
 use crate::metrics::metrics;
@@ -37,11 +36,9 @@ use crate::service::read::body::WHOLE_BODY_BYTES;
 use crate::service::read::responses::coded;
 use crate::service::read::single_flight::SingleFlight;
 use crate::service::read::stream::{EXPANSION, Paced};
-use crate::service::read::{Answer, AnswerBody};
+use crate::service::read::{Answer, AnswerBody, Reads};
 use crate::service::{Holder, ManageError, ReadError, locked};
-use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
-use crate::storage::store::Store;
 
 /// What a diff takes in the cache besides its changes.
 const OVERHEAD_BYTES: usize = 1 << 10;
@@ -248,37 +245,24 @@ async fn write(
 }
 
 pub struct Diffs {
-    catalog: Catalog,
-    store: Store,
-    cache: PartCache,
-    capacity: Capacity,
-    diffs: Arc<DiffCache>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) diffs: Arc<DiffCache>,
 }
 
 impl Diffs {
-    /// Keeps at most `capacity_bytes` of what it finds; none keeps nothing.
-    pub(crate) fn new(
-        catalog: Catalog,
-        (store, cache): (Store, PartCache),
-        capacity: Capacity,
-        capacity_bytes: u64,
-    ) -> Diffs {
-        Diffs { catalog, store, cache, capacity, diffs: Arc::new(DiffCache::new(capacity_bytes)) }
-    }
-
     /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Costs nothing but
     /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others
     /// wait for the same.
     pub async fn compare(&self, owner: &User, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
-        let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, sides).await
+        let dataset = self.reads.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        self.compare_for(self.reads.capacity.of(Holder::User(owner.id)), dataset, sides).await
     }
 
     /// As [`Diffs::compare`], for the operator, who may compare anybody's versions.
     pub async fn compare_any(&self, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
-        let dataset = self.catalog.dataset(dataset).await.map_err(ManageError::from)?;
+        let dataset = self.reads.catalog.dataset(dataset).await.map_err(ManageError::from)?;
         let dataset = dataset.ok_or(ManageError::DatasetNotFound)?;
-        self.compare_for(self.capacity.clone(), dataset, sides).await
+        self.compare_for(self.reads.capacity.clone(), dataset, sides).await
     }
 
     async fn compare_for(
@@ -310,12 +294,12 @@ impl Diffs {
     }
 
     async fn version_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<Version, ManageError> {
-        let found = self.catalog.version(dataset.id, number).await.map_err(ManageError::from);
+        let found = self.reads.catalog.version(dataset.id, number).await.map_err(ManageError::from);
         Ok(found.map_err(|error| error.naming(number, dataset.latest_version))?.version)
     }
 
     async fn reader_of(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
-        Ok(VersionReader::open_recorded(&self.store, file, &self.cache).await?)
+        Ok(VersionReader::open_recorded(&self.reads.store, file, &self.reads.cache).await?)
     }
 
     /// What two files differ in, from the cache or from who compares them now.
@@ -327,7 +311,8 @@ impl Diffs {
     ) -> Result<Held, ReadError> {
         let key = [files[0].id, files[1].id];
         let kept = self.diffs.kept.get(&key).await;
-        count_look_up(kept.is_some());
+        let found = if kept.is_some() { "hit" } else { "miss" };
+        metrics().cache_lookups.of(["diffs".into(), found.into()]).increment(1);
         if let Some(kept) = kept {
             return Ok(kept);
         }
@@ -357,16 +342,10 @@ impl Diffs {
     }
 }
 
-fn count_look_up(hit: bool) {
-    static LOOK_UPS: LazyLock<[::metrics::Counter; 2]> = LazyLock::new(|| {
-        ["miss", "hit"].map(|outcome: &'static str| metrics().cache_lookups.of(["diffs".into(), outcome.into()]))
-    });
-    LOOK_UPS[usize::from(hit)].increment(1);
-}
-
 type Key = [FileId; 2];
 
-struct DiffCache {
+/// Diffs of at most so many bytes; none keeps nothing.
+pub(crate) struct DiffCache {
     kept: Cache<Key, Held, foldhash::fast::RandomState>,
     single_flight: SingleFlight<Key, Result<Held, ReadError>>,
     capacity_bytes: u64,
@@ -375,7 +354,7 @@ struct DiffCache {
 }
 
 impl DiffCache {
-    fn new(capacity_bytes: u64) -> DiffCache {
+    pub(crate) fn new(capacity_bytes: u64) -> DiffCache {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             // Whoever has asked for a new one is about to ask for its next page.

@@ -28,7 +28,7 @@ impl Datasets {
         limit: u32,
     ) -> Result<Vec<Listing>, ManageError> {
         Datasets::check_listing_query(query)?;
-        let _permit = self.gates.look_up(client).await?;
+        let _permit = self.writes.gates.look_up(client).await?;
         Ok(self.catalog.listings(query, after, limit).await?)
     }
 }

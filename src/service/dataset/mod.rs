@@ -11,7 +11,6 @@ pub(crate) mod profile;
 use std::sync::Arc;
 
 use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
-use crate::config::Config;
 use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::ids::{AttemptId, DatasetId};
 use crate::model::limits::{RECORDS_PATH_BYTES, URL_BYTES};
@@ -19,7 +18,6 @@ use crate::model::path::Path as FieldPath;
 use crate::model::secret::Secret;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
-use crate::service::admission::catalog::CatalogGates;
 use crate::service::manage::{ManageError, OwnerWrites};
 use crate::service::refresh::version_file::VersionFiles;
 use crate::service::{Client, Ingest};
@@ -45,9 +43,7 @@ fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
 }
 
 pub struct Datasets {
-    pub(crate) config: Arc<Config>,
     pub(crate) catalog: Catalog,
-    pub(crate) gates: Arc<CatalogGates>,
     pub(crate) writes: Arc<OwnerWrites>,
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) files: Arc<VersionFiles>,
@@ -102,7 +98,7 @@ impl Datasets {
         };
         let dataset = self
             .writes
-            .run(owner.id, self.catalog.create_dataset(&new, self.config.plans.active_datasets(owner.plan)))
+            .run(owner.id, self.catalog.create_dataset(&new, self.ingest.config.plans.active_datasets(owner.plan)))
             .await?;
         Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
     }
@@ -170,7 +166,7 @@ impl Datasets {
         client: Client,
         id: DatasetId,
     ) -> Result<Option<Dataset>, ManageError> {
-        let _permit = self.gates.look_up(client).await?;
+        let _permit = self.writes.gates.look_up(client).await?;
         let dataset = self.catalog.dataset(id).await?;
         Ok(dataset.filter(|dataset| is_owner(user, dataset) || !dataset.is_private()))
     }
@@ -182,7 +178,7 @@ impl Datasets {
         client: Client,
         dataset: &Dataset,
     ) -> Result<Option<DatasetView>, ManageError> {
-        let _permit = self.gates.look_up(client).await?;
+        let _permit = self.writes.gates.look_up(client).await?;
         let Some(mut view) = self.catalog.dataset_view(dataset.id).await? else { return Ok(None) };
         if is_owner(user, &view.dataset) {
             return Ok(Some(view));
@@ -240,7 +236,7 @@ impl Datasets {
 
     /// Lets the dataset be refreshed and read again. A pin stays.
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        let limit = self.config.plans.active_datasets(owner.plan);
+        let limit = self.ingest.config.plans.active_datasets(owner.plan);
         self.change(owner, id, self.catalog.unfreeze(id, limit)).await
     }
 

@@ -69,7 +69,7 @@ impl Reads {
     /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
     /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
     pub async fn profile(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
-        let OpenedProfile { reader, admitted, _permit } = self.open_profile(request).await?;
+        let (reader, admitted, _permit) = self.open_profile(request).await?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {
             dataset_id: admitted.dataset_id.get(),
@@ -82,11 +82,14 @@ impl Reads {
 
     /// As [`Reads::profile`], for the beginning of the profile, which stays in memory.
     pub async fn profile_summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
-        let OpenedProfile { reader, _permit, .. } = self.open_profile(request).await?;
+        let (reader, _, _permit) = self.open_profile(request).await?;
         Ok(reader.profile_summary().await.map_err(ReadError::from)?)
     }
 
-    async fn open_profile(&self, request: ProfileRequest<'_>) -> Result<OpenedProfile, ProfileError> {
+    async fn open_profile(
+        &self,
+        request: ProfileRequest<'_>,
+    ) -> Result<(VersionReader, Admitted, Permit), ProfileError> {
         let ProfileRequest { caller, client, dataset, version, alt } = request;
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
         let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;
@@ -103,12 +106,6 @@ impl Reads {
         let admitted = Admitted::of(dataset, found, alt, holder)?;
         let permit = self.capacity.admission().of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await;
-        Ok(OpenedProfile { reader: reader.map_err(ReadError::from)?, admitted, _permit: permit })
+        Ok((reader.map_err(ReadError::from)?, admitted, permit))
     }
-}
-
-struct OpenedProfile {
-    reader: VersionReader,
-    admitted: Admitted,
-    _permit: Permit,
 }

@@ -1,12 +1,6 @@
 //! Explains a read: its plans, and the cost of running them. The functions that answer reads ([`Reads::make_answer`])
 //! make the whole answer. An [`Observer`] sees it, and no cache of answers is asked. The bytes are counted and
 //! discarded.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `record` | the explanation as data: the JSON response |
-//! | `text` | the explanation for people |
-//! | `hints` | what could make the read cheaper |
 
 mod hints;
 mod record;

@@ -1,11 +1,5 @@
 //! The target of a read: found in the catalog, or in what it said less than a second ago; and whether the caller may
 //! read it.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `catalog_cache` | what the catalog said of targets |
-//! | `cache_key` | which answers are the same |
-//! | `error` | why a read has no answer |
 
 pub(crate) mod cache_key;
 pub(crate) mod catalog_cache;

@@ -101,8 +101,8 @@ impl ExportsAhead {
             let made = match self.is_in_the_way(&capacity, BEFORE_PERCENT) {
                 true => MadeAhead::GaveWay,
                 false => {
-                    let give_way = self.give_way(&capacity);
-                    self.reads.make_ahead(&capacity, key, &admitted, &export.request, give_way).await
+                    let make = self.reads.export_source(&capacity, key, &admitted, &export.request);
+                    self.reads.exports.make_ahead(&capacity, key, make, self.give_way(&capacity)).await
                 }
             };
             let outcome = match &made {

@@ -31,7 +31,7 @@ use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionFile;
 use crate::query::{Outcome, cost};
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{Content, Export, Exports, MadeAhead, Make, SharedExports, Taker, Totals};
+use crate::service::export_cache::{Content, Export, Exports, Make, SharedExports, Taker, Totals};
 use crate::service::read::body::{BodyMaker, within_time};
 use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::{Responses, coded};
@@ -189,7 +189,7 @@ impl Reads {
         }
     }
 
-    fn export_source(
+    pub(super) fn export_source(
         self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
@@ -211,18 +211,6 @@ impl Reads {
             Some(shared) => shared.maker(capacity, key, (admitted.file.id, admitted.file.size_bytes), make),
             None => make,
         }
-    }
-
-    pub(crate) async fn make_ahead(
-        self: &Arc<Self>,
-        capacity: &Capacity,
-        key: CacheKey,
-        admitted: &Admitted,
-        request: &Arc<ReadRequest>,
-        give_way: impl Future<Output = ()>,
-    ) -> MadeAhead {
-        let make = self.export_source(capacity, key, admitted, request);
-        self.exports.make_ahead(capacity, key, make, give_way).await
     }
 
     /// An answer in Parquet: from the cache if it fits in there.

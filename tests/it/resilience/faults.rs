@@ -225,7 +225,7 @@ impl Doomed {
         let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
         let app = App::open_on(&config, Arc::new(limiter), || Ok(Store::from(faulty))).await.expect("it opens");
         let added = app.accounts().add_user("ada@strata.test", PASSWORD, Plan::Scale, Some("t")).await;
-        let token = added.expect("added").token.expect("a token");
+        let token = added.expect("added").expect("a token");
         let user = app
             .sessions()
             .user_of_token(strata::service::Client::Unspecified, token.expose())

@@ -11,11 +11,6 @@
 //!
 //! What lies in the store is bounded ([`ExportRoom`]): what was fetched least recently goes, in a sweep or when another
 //! one needs its room. A server that is fetching it then makes the rest.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `claim` | who makes an export |
-//! | `object` | an export as an object of the store |
 
 mod claim;
 mod object;
