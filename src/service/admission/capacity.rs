@@ -15,8 +15,8 @@ use crate::service::admission::{Account, Admission, LARGE_BYTES, WHOLE_BYTES, We
 /// The engine and the permits, for one who asks: the operator at first. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Capacity {
-    engine: Engine,
-    admission: Admission,
+    pub(crate) engine: Engine,
+    pub(crate) admission: Admission,
     tenants: TenantNumbers,
     /// Whether all of the work comes last.
     in_background: bool,
@@ -43,14 +43,6 @@ impl Capacity {
 
     pub(crate) fn engine_for(&self, weight: Weight) -> Engine {
         self.engine.at(if self.in_background { Priority::Long } else { weight.priority() })
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    pub(crate) fn admission(&self) -> &Admission {
-        &self.admission
     }
 
     /// A whole body, accounted to what it has become unless it is small. `foreseen` is the room that it had before.

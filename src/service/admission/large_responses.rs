@@ -51,7 +51,7 @@ impl LargeResponses {
     /// Reserves 8 MiB, or all that the principal can have. Waits for up to `query.heavy_wait_s`. Cancel safe.
     pub async fn reserve(&self, principal: Holder) -> Result<ResponseReservation, Refused> {
         let capacity = self.capacity.of(principal);
-        let permit = capacity.admission().large(BUILD_BYTES).await?;
+        let permit = capacity.admission.large(BUILD_BYTES).await?;
         Ok(ResponseReservation { capacity, permit })
     }
 
@@ -59,7 +59,7 @@ impl LargeResponses {
     pub fn charge(&self, principal: Holder, body: Bytes) -> Result<Bytes, Refused> {
         match body.len() as u64 {
             small if small <= UNCHARGED_BYTES => Ok(body),
-            large => Ok(accounted(body, self.capacity.of(principal).admission().try_large(large)?)),
+            large => Ok(accounted(body, self.capacity.of(principal).admission.try_large(large)?)),
         }
     }
 }
@@ -72,7 +72,7 @@ impl ResponseReservation {
         self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<(T, ResponseReservation), QueryError> {
-        let engine = self.capacity.at(Priority::Medium).engine().clone();
+        let engine = self.capacity.at(Priority::Medium).engine.clone();
         let work = async move { (work.await, self) };
         // The log line of a slow request shows what the work records.
         let work = match request_log::current() {
@@ -93,7 +93,7 @@ impl ResponseReservation {
         let reserved_bytes = self.permit.units();
         let missing = if reserved_bytes < BUILD_BYTES { 0 } else { size_bytes.saturating_sub(reserved_bytes) };
         self.permit.shrink(size_bytes);
-        let more = if missing > 0 { Some(self.capacity.admission().try_large(missing)?) } else { None };
+        let more = if missing > 0 { Some(self.capacity.admission.try_large(missing)?) } else { None };
         Ok(accounted(body, (self.permit, more)))
     }
 }

@@ -86,7 +86,7 @@ pub(crate) const WHOLE_BYTES: u64 = 64 << 10;
 #[derive(Clone)]
 pub(crate) struct Admission {
     shared: Arc<Shared>,
-    holder: Holder,
+    pub(crate) holder: Holder,
 }
 
 struct Shared {
@@ -207,10 +207,6 @@ impl Admission {
 
     pub(crate) fn of(&self, holder: Holder) -> Admission {
         Admission { shared: self.shared.clone(), holder }
-    }
-
-    pub(crate) fn holder(&self) -> Holder {
-        self.holder
     }
 
     pub(crate) async fn query(&self, weight: Weight) -> Result<Permit, Refused> {

@@ -75,7 +75,7 @@ impl App {
     }
 
     pub fn load(&self) -> Load {
-        self.rooms.parts.capacity.admission().load()
+        self.rooms.parts.capacity.admission.load()
     }
 
     /// Brings the metrics that show a state, not a count, up to date.
@@ -86,7 +86,7 @@ impl App {
         metrics.heavy_waiting.set(load.heavy_waiting as f64);
         metrics.streams.set(load.streams as f64);
         metrics.buffered_bytes.set(load.buffered_bytes as f64);
-        metrics.query_memory_bytes.set(self.rooms.parts.capacity.engine().memory_bytes() as f64);
+        metrics.query_memory_bytes.set(self.rooms.parts.capacity.engine.memory_bytes() as f64);
         metrics.memory_bytes.set(self.rooms.parts.memory.available_bytes as f64);
         metrics.query_memory_limit_bytes.set(self.rooms.parts.memory.query_bytes as f64);
         metrics.cache_limit_bytes.set(self.rooms.parts.memory.cache_bytes as f64);
@@ -94,7 +94,7 @@ impl App {
         metrics.cache_bytes.set(self.rooms.parts.cache.memory_bytes() as f64);
         self.rooms.ingest.update_metrics();
         self.rooms.catalog_gates.update_metrics();
-        self.rooms.parts.capacity.admission().update_metrics();
+        self.rooms.parts.capacity.admission.update_metrics();
         self.rooms.bodies.update_metrics();
     }
 

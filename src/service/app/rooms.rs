@@ -138,11 +138,11 @@ impl Rooms {
             config,
             (node.clone(), parts.tls.clone()),
             &nodes,
-            capacity.engine(),
+            &capacity.engine,
             (store.clone(), cache.clone()),
         );
         if let Some(coordinator) = &coordinator {
-            capacity.engine().distribute_by(coordinator.clone());
+            capacity.engine.distribute_by(coordinator.clone());
         }
         let spools = (scratch.clone(), parts.disk.clone());
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing.clone(), spools));
@@ -175,7 +175,7 @@ impl Rooms {
             ingest: ingest.clone(),
             files: version_files.clone(),
         };
-        let engine = capacity.engine().clone();
+        let engine = capacity.engine.clone();
         let threads = engine.threads();
         let alternates = Alternates {
             catalog: catalog.clone(),

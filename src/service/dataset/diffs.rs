@@ -156,7 +156,7 @@ impl VersionDiff {
     }
 
     async fn body(&self, page: &DiffPage, form: DiffForm) -> Result<AnswerBody, ReadError> {
-        let admission = self.capacity.admission();
+        let admission = &self.capacity.admission;
         let selected = self.page_count(page);
         let mean_bytes = RECORD_BYTES + self.readers.iter().map(mean_bytes).sum::<u64>();
         let (begin, end) = self.frame(form);
@@ -171,7 +171,7 @@ impl VersionDiff {
                 body.extend_from_slice(end);
                 Ok::<_, ReadError>(Some(body))
             };
-            let body = self.capacity.engine().spawn(work).await.map_err(QueryError::from)??;
+            let body = self.capacity.engine.spawn(work).await.map_err(QueryError::from)??;
             // Where the entities are much larger than the mean, the records are streamed after all.
             if let Some(body) = body {
                 metrics().sent_rows.increment(selected);
@@ -323,8 +323,8 @@ impl Diffs {
                 if let Some(kept) = diffs.kept.get(&key).await {
                     return Ok(kept);
                 }
-                let _permit = capacity.admission().diff().await?;
-                let diff = diff::compare(&capacity.engine().at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
+                let _permit = capacity.admission.diff().await?;
+                let diff = diff::compare(&capacity.engine.at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
                 Ok(diffs.keep(key, diff).await)
             }
         };

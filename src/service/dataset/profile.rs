@@ -104,7 +104,7 @@ impl Reads {
         let found = found.as_ref().ok_or_else(|| ReadError::no_version(version, dataset))?;
         let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
         let admitted = Admitted::of(dataset, found, alt, holder)?;
-        let permit = self.capacity.admission().of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
+        let permit = self.capacity.admission.of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await;
         Ok((reader.map_err(ReadError::from)?, admitted, permit))
     }

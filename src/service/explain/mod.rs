@@ -69,7 +69,7 @@ impl Reads {
     ) -> Result<Explanation, InspectError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
-        let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission().holder())?;
+        let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission.holder)?;
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();

@@ -148,7 +148,7 @@ impl Making {
 
     /// Takes room for more bytes, of the cache and now and then of the disk.
     fn take(&mut self, bytes: u64) -> Result<(), Stopped> {
-        let holder = self.admission.holder();
+        let holder = self.admission.holder;
         let mut index = self.files.index();
         if !index.take(holder, bytes, 0) {
             if self.bytes + bytes > index.room.most_bytes(holder) {
@@ -182,7 +182,7 @@ impl Making {
         let mut index = self.files.index();
         index.uses += 1;
         let used = index.uses;
-        index.entries.insert(self.key, Entry::Made { file: file.clone(), holder: self.admission.holder(), used });
+        index.entries.insert(self.key, Entry::Made { file: file.clone(), holder: self.admission.holder, used });
         drop(index);
         self.progress.send_replace(Progress::Made(file.clone()));
         file
@@ -194,7 +194,7 @@ impl Making {
         remove(&self.partial);
         remove(&self.whole);
         let mut index = self.files.index();
-        index.room.give_back(self.admission.holder(), Space { bytes: self.bytes, files: 1 });
+        index.room.give_back(self.admission.holder, Space { bytes: self.bytes, files: 1 });
         let own = |progress: &watch::Sender<Progress>| progress.same_channel(&self.progress);
         if matches!(index.entries.get(&self.key), Some(Entry::Making { progress }) if own(progress)) {
             index.entries.remove(&self.key);
@@ -228,7 +228,7 @@ async fn abandoned(
 ) {
     loop {
         progress.closed().await;
-        let lingering = Lingering::begin(files, admission.holder());
+        let lingering = Lingering::begin(files, admission.holder);
         let began = Instant::now();
         while lingering.is_some()
             && progress.receiver_count() == 0

@@ -134,7 +134,7 @@ impl Exports {
         };
         // One chunk is read at once, and done with.
         if export.known_bytes().is_none_or(|bytes| bytes > BLOCK_BYTES) {
-            export.place = Some(capacity.admission().stream().await?);
+            export.place = Some(capacity.admission.stream().await?);
         }
         Ok(Some(export))
     }
@@ -189,8 +189,8 @@ impl Exports {
         make: &Make,
         linger: Duration,
     ) -> Option<(watch::Receiver<Progress>, bool)> {
-        let admission = capacity.admission();
-        let holder = admission.holder();
+        let admission = &capacity.admission;
+        let holder = admission.holder;
         let mut index = self.files.index();
         index.uses += 1;
         let uses = index.uses;
@@ -225,7 +225,7 @@ impl Exports {
         index.entries.insert(key, Entry::Making { progress });
         drop(index);
         // It ends by itself: when it is over, or abandoned.
-        drop(capacity.engine().spawn(making.run(make.clone())).detach());
+        drop(capacity.engine.spawn(making.run(make.clone())).detach());
         Some((followed, true))
     }
 }

@@ -273,7 +273,7 @@ mod tests {
         let (short, _) = chunks(&[&[3; 1_000]]);
         let bodies = [setup.read(1, &long).await, setup.read(2, &short).await];
         assert_eq!(bodies.map(|body| body.map(|body| body.len())), [Some(600_000), Some(1_000)]);
-        let places = || setup.capacity.admission().load().streams;
+        let places = || setup.capacity.admission.load().streams;
         assert_eq!(places(), 0);
         let mut body = setup.get(1, &long).await.expect("no error").expect("an export").whole();
         let first = body.next().await.expect("a chunk").expect("bytes");

@@ -145,9 +145,9 @@ impl ExportsAhead {
 
     /// Whether somebody waits, more than so much of the memory of queries is taken, in percent, or the disk fills.
     fn is_in_the_way(&self, capacity: &Capacity, percent: u64) -> bool {
-        let engine = capacity.engine();
+        let engine = &capacity.engine;
         let most_bytes = u128::from(engine.all_memory_bytes()) * u128::from(percent) / 100;
-        capacity.admission().is_contended()
+        capacity.admission.is_contended()
             || engine.memory_bytes() as u128 > most_bytes
             || !self.reads.exports.disk().is_ample()
     }

@@ -163,7 +163,7 @@ async fn text(
     names: Option<MemoryReservation>,
     permit: Option<Permit>,
 ) -> Result<AnswerBody, ReadError> {
-    let admission = capacity.admission();
+    let admission = &capacity.admission;
     let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
     let mut units = source.units();
     let first = units.next();
@@ -193,7 +193,7 @@ async fn text(
             // A store may never answer.
             false => {
                 let encoded = async { encoded(capacity, document_bytes, Box::pin(work)).await? };
-                Box::pin(within_time(capacity.engine(), encoded)).await?
+                Box::pin(within_time(&capacity.engine, encoded)).await?
             }
         };
         // Where a few documents became much more, they are streamed after all.
@@ -239,14 +239,14 @@ pub(crate) async fn encoded<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, ReadError> {
     if size_bytes <= WHOLE_BYTES {
-        return Ok(capacity.engine().spawn(work).await.map_err(QueryError::from)?);
+        return Ok(capacity.engine.spawn(work).await.map_err(QueryError::from)?);
     }
-    let permit = capacity.admission().unit().await?;
+    let permit = capacity.admission.unit().await?;
     let work = async move {
         let _permit = permit;
         work.await
     };
-    Ok(capacity.engine().spawn_apart(work).await?)
+    Ok(capacity.engine.spawn_apart(work).await?)
 }
 
 /// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.

@@ -260,7 +260,7 @@ impl Reads {
         if let Some(paths) = reader.cached_paths().await {
             return Ok(Some(paths));
         }
-        match self.capacity.admission().of(admitted.holder).try_query(Weight::Light) {
+        match self.capacity.admission.of(admitted.holder).try_query(Weight::Light) {
             Some(_permit) => Ok(Some(reader.paths().await?)),
             None => Ok(None),
         }

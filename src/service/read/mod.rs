@@ -173,8 +173,8 @@ impl Reads {
         let (reader, work_bytes) = self.weighed(&admitted.file, &request, &self.cache).await?;
         let weight = Weight::of(work_bytes, &self.config.query);
         let capacity = self.capacity.of(admitted.holder);
-        let _permit = capacity.admission().query(weight).await?;
-        let outcome = capacity.engine().at(weight.priority()).select(reader, request).await?;
+        let _permit = capacity.admission.query(weight).await?;
+        let outcome = capacity.engine.at(weight.priority()).select(reader, request).await?;
         Ok(match outcome {
             Outcome::Count(_) => Vec::new(),
             Outcome::Selection(selection) => selection.positions().to_vec(),
@@ -249,7 +249,7 @@ impl Reads {
             let work_bytes = cost::work_bytes(&reader, request).await;
             Ok((reader, work_bytes))
         };
-        within_time(self.capacity.engine(), opening).await
+        within_time(&self.capacity.engine, opening).await
     }
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`Reads::answer`]). The observer sees what that
@@ -279,7 +279,7 @@ impl Reads {
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);
         }
-        let permit = capacity.admission().query(weight).await?;
+        let permit = capacity.admission.query(weight).await?;
         let engine = capacity.engine_for(weight);
         let selecting = engine.after(opening);
         let outcome = match &mut observer {

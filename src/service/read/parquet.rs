@@ -85,7 +85,7 @@ impl Memory {
     /// Refuses what would not fit beside a footer of so many bytes if nobody else had any memory.
     fn check(&self, footer_bytes: usize) -> Result<(), ReadError> {
         let needed_bytes = (self.size_bytes + footer_bytes) as u64;
-        let limit_bytes = self.capacity.engine().most_memory_bytes();
+        let limit_bytes = self.capacity.engine.most_memory_bytes();
         match needed_bytes > limit_bytes {
             true => Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes }),
             false => Ok(()),
@@ -97,7 +97,7 @@ impl Memory {
     /// None begins while one that has begun waits for memory.
     async fn first(&self) -> Result<(Held, MemoryReservation), ReadError> {
         self.check(self.footer_bytes)?;
-        let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
+        let (engine, admission) = (&self.capacity.engine, &self.capacity.admission);
         let mut patience = admission.parquet_wait();
         loop {
             let permit = admission.parquet(self.size_bytes as u64).await?;
@@ -120,14 +120,14 @@ impl Memory {
 
     /// For another one, if there is memory and nobody has to wait for it.
     fn at_once(&self) -> Option<Held> {
-        let permit = self.capacity.admission().try_parquet(self.size_bytes as u64)?;
-        let memory = self.capacity.engine().reserve("parquet body", self.size_bytes).ok()?;
+        let permit = self.capacity.admission.try_parquet(self.size_bytes as u64)?;
+        let memory = self.capacity.engine.reserve("parquet body", self.size_bytes).ok()?;
         Some(Held { _memory: memory, _permit: permit })
     }
 
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Held {
-        let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
+        let (engine, admission) = (&self.capacity.engine, &self.capacity.admission);
         let (mut patience, mut waits) = (GRACE, None);
         loop {
             let permit = admission.parquet_again(self.size_bytes as u64).await;
@@ -183,7 +183,7 @@ pub(crate) async fn body(
 ) -> Result<AnswerBody, ReadError> {
     let long = source.document_bytes() > SHORT_BYTES;
     let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
-    let engine = capacity.engine().clone();
+    let engine = capacity.engine.clone();
     // Whatever memory there is: the same bytes are made everywhere, for everybody.
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
     // One part waits to be taken.
@@ -196,7 +196,7 @@ pub(crate) async fn body(
     let encoders =
         (2..=most_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
     let size_bytes = needed_bytes(encoders);
-    let place = capacity.admission().stream().await?;
+    let place = capacity.admission.stream().await?;
     let (writer, batches) = match types {
         None => (ParquetStream::try_new(&columns, row_group_bytes), Batches::new(columns.clone())),
         Some(types) => {
@@ -449,7 +449,7 @@ async fn give(
 /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
 /// there is neither, readers give some back before long.
 async fn placed(capacity: &Capacity, bytes: &Bytes) -> Result<Piece, ReadError> {
-    let engine = capacity.engine();
+    let engine = &capacity.engine;
     let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
     if needed_bytes <= WHOLE_BYTES {
         return Ok(Piece::Memory(bytes.clone()));
@@ -521,7 +521,7 @@ mod tests {
     #[tokio::test]
     async fn none_begins_while_one_that_has_begun_waits_for_memory() {
         let memory = memory(600);
-        let waits = memory.capacity.admission().waits_for_memory();
+        let waits = memory.capacity.admission.waits_for_memory();
         let mut begins = Box::pin(memory.first());
         assert!(tokio::time::timeout(4 * PAUSE, &mut begins).await.is_err());
         drop(waits);
@@ -533,7 +533,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_has_begun_goes_on_whatever_others_hold() {
         let memory = memory(600);
-        let engine = memory.capacity.engine();
+        let engine = &memory.capacity.engine;
         let others = engine.reserve("others", MEMORY_BYTES - 1).expect("room");
         let held = memory.again().await;
         assert!(engine.reserve("one more", 1).is_err());

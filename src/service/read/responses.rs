@@ -273,7 +273,7 @@ pub(crate) async fn coded(capacity: &Capacity, answer: Answer, coding: ContentCo
             let bytes = encoded(capacity, size_bytes, compressing).await?.map_err(failed)?;
             AnswerBody::Whole(capacity.whole_body(bytes, None)?)
         }
-        AnswerBody::Stream(parts) => match capacity.engine().reserve("compressor", coding.memory_bytes()) {
+        AnswerBody::Stream(parts) => match capacity.engine.reserve("compressor", coding.memory_bytes()) {
             Ok(memory) => AnswerBody::Stream(compressed(capacity, parts, coding, memory)?),
             Err(_) => return Ok(Answer { body: AnswerBody::Stream(parts), ..answer }),
         },
@@ -294,7 +294,7 @@ fn compressed(
         let capacity = capacity.clone();
         move |bytes| capacity.part(bytes)
     };
-    Ok(sent_by_task(capacity.engine(), COMPRESSED_PARTS, async move |compressed| {
+    Ok(sent_by_task(&capacity.engine, COMPRESSED_PARTS, async move |compressed| {
         let _memory = memory;
         while let Some(part) = parts.try_next().await? {
             let mut bytes = BytesMut::new();

@@ -23,7 +23,7 @@ impl Reads {
         alike.ranges[RangeBound::GreaterOrEqual as usize].extend(conditions);
         let weight = Weight::of(cost::work_bytes(&reader, &alike).await, &self.config.query);
         let capacity = self.capacity.of(admitted.holder);
-        let _permit = capacity.admission().query(weight).await?;
+        let _permit = capacity.admission.query(weight).await?;
         Ok(capacity.engine_for(weight).numbers_not_below(reader, path.clone(), ends).await?)
     }
 }

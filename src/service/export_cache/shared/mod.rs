@@ -179,7 +179,7 @@ impl Asked {
     ) -> Result<Result<Blocks, ObjectError>, ReadError> {
         // A client may be slow: it holds one of the places for streamed answers, and little memory.
         let held = match taker {
-            Taker::Client => (Some(capacity.admission().stream().await?), None),
+            Taker::Client => (Some(capacity.admission.stream().await?), None),
             Taker::Service => match self.shared.transfer().await {
                 None => return Ok(Err(ObjectError::Busy)),
                 transfer => (None, transfer),
