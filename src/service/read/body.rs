@@ -165,7 +165,7 @@ async fn text(
 ) -> Result<AnswerBody, ReadError> {
     let admission = &capacity.admission;
     let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
-    let mut units = source.units();
+    let mut units = source.documents.units();
     let first = units.next();
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
         let at_hand = match document_bytes <= AT_HAND_BYTES {

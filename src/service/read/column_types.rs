@@ -29,7 +29,7 @@ pub(crate) async fn column_types(
         return Ok(types.finish());
     }
     let shared = source.clone();
-    let mut parts = in_order(engine, source.units(), move |unit| {
+    let mut parts = in_order(engine, source.documents.units(), move |unit| {
         let (source, mut part) = (shared.clone(), typing.begin());
         async move {
             let next = source

@@ -218,7 +218,7 @@ pub(crate) async fn body(
     let mut workspace = Workspace { batches: batches.clone(), encoders: Vec::new() };
     let mut parts = Parts {
         engine: engine.clone(),
-        units: source.units(),
+        units: source.documents.units(),
         source,
         batches,
         making: VecDeque::new(),
@@ -320,7 +320,7 @@ pub(crate) async fn body(
 /// Rows of a row group of typed columns: all have as many, whole units, as far as the mean of documents tells how many
 /// fit. A reader that looks for values leaves out whole row groups.
 fn typed_rows(source: &Source, row_group_bytes: usize) -> usize {
-    let unit_rows = source.units().next().map_or(1, |unit| unit.places.end - unit.places.start).max(1);
+    let unit_rows = source.documents.units().next().map_or(1, |unit| unit.places.end - unit.places.start).max(1);
     let fitting = row_group_bytes as u64 / source.mean_bytes().max(1);
     let units = (TYPED_ROWS.min(fitting) / unit_rows).max(1);
     usize::try_from(units * unit_rows).unwrap_or(usize::MAX)

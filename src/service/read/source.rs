@@ -28,10 +28,6 @@ impl Source {
         self.mean_bytes().saturating_mul(self.documents.len())
     }
 
-    pub(crate) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
-        self.documents.units()
-    }
-
     pub(crate) async fn known_columns(&self) -> Option<Columns> {
         if !self.documents.is_empty() && !self.documents.are_all() {
             return None;

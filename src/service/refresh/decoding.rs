@@ -58,7 +58,6 @@ pub(crate) struct Decoded {
 
 pub(crate) struct Decoding {
     work: BoxFuture<'static, Result<Result<Decoded, RefreshError>, RefreshError>>,
-    done: Option<Decoded>,
     begun: oneshot::Receiver<EnvelopeFields>,
     _end: DropGuard,
 }
@@ -69,16 +68,8 @@ impl Decoding {
         (&mut self.begun).await.ok()
     }
 
-    pub(crate) async fn wait(&mut self) -> Result<(), RefreshError> {
-        if self.done.is_none() {
-            self.done = Some((&mut self.work).await??);
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn finish(mut self) -> Result<Decoded, RefreshError> {
-        self.wait().await?;
-        self.done.ok_or(RefreshError::Worker)
+    pub(crate) async fn finish(self) -> Result<Decoded, RefreshError> {
+        self.work.await?
     }
 }
 
@@ -125,7 +116,7 @@ impl Ingest {
             };
             decode(input, open, &directory, charge, &progress, &ended)
         };
-        Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
+        Decoding { work: on_thread("decode", work).boxed(), begun, _end: end.drop_guard() }
     }
 }
 

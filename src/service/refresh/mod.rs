@@ -55,7 +55,7 @@ use crate::model::source::Validators;
 use crate::model::version::VersionFile;
 use crate::service::admission::semaphore::Permit;
 use crate::service::refresh::attempts::Attempts;
-use crate::service::refresh::decoding::{Decoded, Decoding, ImportProgress};
+use crate::service::refresh::decoding::{Decoded, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
 use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
@@ -76,7 +76,7 @@ pub(crate) enum Entities {
         as_dataset: bool,
     },
     /// From a document that has been decoded; the permit is held.
-    Decoded(Box<Decoding>, RefreshPermit),
+    Decoded(Box<Decoded>, RefreshPermit),
 }
 
 #[derive(Debug)]
@@ -214,8 +214,8 @@ impl Refreshes {
         let owner = lease.dataset.owner;
         let before = self.files.reusable(&lease.dataset).await?;
         let (document, validators) = match entities {
-            Entities::Decoded(decoding, permit) => {
-                return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
+            Entities::Decoded(decoded, permit) => {
+                return self.write_version(lease, *decoded, before, None, permit, progress).await;
             }
             Entities::Imported(request) => {
                 // A command has the process to itself, and reads while it decodes.

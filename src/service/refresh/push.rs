@@ -93,14 +93,14 @@ impl Refreshes {
         if let Some(fields) = &fields {
             fields.integer(DATASET_ID)?;
         }
-        decoding.wait().await?;
+        let decoded = decoding.finish().await?;
         let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
         let dataset = found.map(DatasetId::new).ok_or_else(|| {
             let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
             SourceError::BadBody { reason }
         })?;
         self.pushed_to(owner, dataset).await?;
-        let entities = Entities::Decoded(Box::new(decoding), permit);
+        let entities = Entities::Decoded(Box::new(decoded), permit);
         self.make_version(dataset, RefreshTrigger::Manual, entities, &Arc::default()).await
     }
 
