@@ -27,75 +27,71 @@ pub struct DemoExample {
     pub query: &'static str,
 }
 
-const fn example(answers: &'static str, query: &'static str) -> DemoExample {
-    DemoExample { answers, query }
+/// Example queries for the demo's dataset of this slug; none for another one.
+pub fn demo_examples(slug: &str) -> &'static [DemoExample] {
+    match slug {
+        "world-countries" => &[
+            DemoExample { answers: "The first country", query: "?limit=1" },
+            DemoExample {
+                answers: "Countries where German is spoken",
+                query: "?filter=languages.deu:german&format=jsonl",
+            },
+            DemoExample { answers: "How many countries border on France", query: "?filter=borders:FRA&count=true" },
+            DemoExample {
+                answers: "Kingdoms, by their French name: the third and the fourth",
+                query: "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
+            },
+        ],
+        "emoji" => &[
+            DemoExample { answers: "The first three emoji", query: "?limit=3" },
+            DemoExample { answers: "Faces of cats", query: "?filter_contains=label:cat+face&format=jsonl" },
+            DemoExample { answers: "How many emoji are about space", query: "?filter=tags:space&count=true" },
+        ],
+        "earthquakes" => &[
+            DemoExample {
+                answers: "Two earthquakes in Alaska",
+                query: "?filter_contains=properties.place:alaska&limit=2",
+            },
+            DemoExample { answers: "How many had a magnitude of 4.5", query: "?filter=properties.mag:4.5&count=true" },
+            DemoExample {
+                answers: "Those that nobody reported to have felt, from the 1,001st on",
+                query: "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
+            },
+        ],
+        "football-matches" => &[
+            DemoExample {
+                answers: "Barcelona at home against Real Madrid",
+                query: "?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl",
+            },
+            DemoExample {
+                answers: "Two matches in which the home team scored 7 goals",
+                query: "?filter=home_score:7&limit=2",
+            },
+        ],
+        "us-airports" => &[
+            DemoExample { answers: "Three airports in Alaska", query: "?filter=state:AK&limit=3&format=jsonl" },
+            DemoExample {
+                answers: "How many are international",
+                query: "?filter_contains=name:international&count=true",
+            },
+        ],
+        "us-unemployment" => &[
+            DemoExample {
+                answers: "The last counties of the list, from the 3,001st on",
+                query: "?offset=3000&limit=3&pretty=false",
+            },
+            DemoExample { answers: "How many counties had a rate of 10.2 %", query: "?filter=rate:.102&count=true" },
+        ],
+        "palmer-penguins" => &[
+            DemoExample {
+                answers: "Gentoo penguins whose sex is not known",
+                query: "?filter=Species:gentoo&filter=Sex:null",
+            },
+            DemoExample { answers: "How many penguins have 3,750 g", query: "?filter=Body+Mass+(g):3750&count=true" },
+        ],
+        _ => &[],
+    }
 }
-
-/// Example queries for each dataset, by its slug.
-pub const DEMO_EXAMPLES: &[(&str, &[DemoExample])] = &[
-    (
-        "world-countries",
-        &[
-            example("The first country", "?limit=1"),
-            example("Countries where German is spoken", "?filter=languages.deu:german&format=jsonl"),
-            example("How many countries border on France", "?filter=borders:FRA&count=true"),
-            example(
-                "Kingdoms, by their French name: the third and the fourth",
-                "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
-            ),
-        ],
-    ),
-    (
-        "emoji",
-        &[
-            example("The first three emoji", "?limit=3"),
-            example("Faces of cats", "?filter_contains=label:cat+face&format=jsonl"),
-            example("How many emoji are about space", "?filter=tags:space&count=true"),
-        ],
-    ),
-    (
-        "earthquakes",
-        &[
-            example("Two earthquakes in Alaska", "?filter_contains=properties.place:alaska&limit=2"),
-            example("How many had a magnitude of 4.5", "?filter=properties.mag:4.5&count=true"),
-            example(
-                "Those that nobody reported to have felt, from the 1,001st on",
-                "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
-            ),
-        ],
-    ),
-    (
-        "football-matches",
-        &[
-            example(
-                "Barcelona at home against Real Madrid",
-                "?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl",
-            ),
-            example("Two matches in which the home team scored 7 goals", "?filter=home_score:7&limit=2"),
-        ],
-    ),
-    (
-        "us-airports",
-        &[
-            example("Three airports in Alaska", "?filter=state:AK&limit=3&format=jsonl"),
-            example("How many are international", "?filter_contains=name:international&count=true"),
-        ],
-    ),
-    (
-        "us-unemployment",
-        &[
-            example("The last counties of the list, from the 3,001st on", "?offset=3000&limit=3&pretty=false"),
-            example("How many counties had a rate of 10.2 %", "?filter=rate:.102&count=true"),
-        ],
-    ),
-    (
-        "palmer-penguins",
-        &[
-            example("Gentoo penguins whose sex is not known", "?filter=Species:gentoo&filter=Sex:null"),
-            example("How many penguins have 3,750 g", "?filter=Body+Mass+(g):3750&count=true"),
-        ],
-    ),
-];
 
 const DEMO_TOKEN: &str = "demo";
 
@@ -159,9 +155,8 @@ pub struct Demo {
 impl Demo {
     /// The example queries for demo datasets among these, with their places in the list. One look-up at most.
     pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [DemoExample])>, ManageError> {
-        let of = |slug: &str| DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map(|(_, queries)| *queries);
-        let named = datasets.iter().enumerate().filter_map(|(at, dataset)| Some((at, of(dataset.name.slug())?)));
-        let named: Vec<_> = named.collect();
+        let named = datasets.iter().map(|dataset| demo_examples(dataset.name.slug())).enumerate();
+        let named: Vec<_> = named.filter(|(_, examples)| !examples.is_empty()).collect();
         if named.is_empty() {
             return Ok(named);
         }

@@ -57,7 +57,7 @@ pub use dataset::alternates::{AlternateError, Alternates, EditError, EditProblem
 pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, VersionDiff};
 pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
 pub use dataset::{Datasets, OwnedDataset, visibility};
-pub use demo::{DEMO_EXAMPLES, DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample};
+pub use demo::{DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample, demo_examples};
 pub use explain::{Explanation, IgnoredParameter};
 pub use export_cache::Export;
 pub use lookup::cache_key::CacheKey;
