@@ -26,7 +26,6 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(3_600);
 /// How exactly the last use of a session is known.
 const USE_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 
-/// Digits of the id by which its owner names a session.
 const SHOWN_DIGITS: usize = 32;
 
 #[derive(Clone, Debug)]

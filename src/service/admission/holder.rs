@@ -3,7 +3,6 @@
 use crate::model::ids::UserId;
 use crate::service::rate_limit::Client;
 
-/// For whom units are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// A user: by a session or a token, by the private key of one of the user's datasets, or by what runs for one.
@@ -14,7 +13,6 @@ pub enum Holder {
     Anonymous(Client),
 }
 
-/// The two kinds of holders that take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HolderKind {
     User,

@@ -160,7 +160,6 @@ impl Weight {
         }
     }
 
-    /// The weight of so much work, in bytes.
     pub fn of(work_bytes: u64, query: &config::Query) -> Weight {
         match work_bytes {
             heavy if heavy > query.heavy_bytes => Weight::Heavy,

@@ -38,7 +38,6 @@ use crate::storage::editing::{self, EditLimits, EditPlan, Slot, Slots};
 use crate::storage::reader::VersionReader;
 use crate::storage::writer::ROW_GROUP_ROWS;
 
-/// One edit of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityEdit {
     /// A position of the list as it is, from 0.
@@ -55,7 +54,6 @@ pub enum EntityChange {
     Insert(Vec<Bytes>),
 }
 
-/// Blocks that are read ahead of the spool.
 const AHEAD: usize = 2;
 
 impl Alternates {
@@ -149,7 +147,6 @@ impl Alternates {
         Ok(Some(file))
     }
 
-    /// The list with the edits made, in a spool.
     async fn whole(
         &self,
         owner: UserId,
@@ -183,7 +180,6 @@ impl Alternates {
     }
 }
 
-/// What is read of an edited list.
 enum Block {
     /// Entities, each followed by a line feed.
     Lines(Vec<u8>),
@@ -192,7 +188,6 @@ enum Block {
     Failed(StorageError),
 }
 
-/// Reads a list and sends it with the edits made.
 async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Block>) {
     let all = Positions::Range(0..reader.entity_count());
     for unit in documents::units(&reader, reader.entity_count()) {
@@ -220,7 +215,6 @@ async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Bloc
 struct Merge {
     slots: IntoIter<u64, Slot>,
     next: Option<(u64, Slot)>,
-    /// Of the entity that comes next.
     position: u64,
 }
 

@@ -45,7 +45,6 @@ pub enum AlternateError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("edits[{index}]: {problem}")]
 pub struct EditError {
-    /// Which of the edits, from 0.
     pub index: usize,
     pub problem: EditProblem,
 }

@@ -66,7 +66,6 @@ pub struct DiffSides {
     pub alt: bool,
 }
 
-/// How many entities two versions have, and how many of them differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffSummary {
     /// Entities in v2 and not in v1.
@@ -121,7 +120,6 @@ pub struct VersionDiff {
 }
 
 impl VersionDiff {
-    /// How much differs, whatever the page.
     pub fn summary(&self) -> DiffSummary {
         DiffSummary {
             added: self.diff.added(),

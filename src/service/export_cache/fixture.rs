@@ -30,7 +30,6 @@ pub(super) struct Setup {
     pub(super) exports: Exports,
 }
 
-/// Of what the fixtures make.
 pub(super) const SEVEN: Totals = Totals { total: 7, matches: None };
 
 /// A failure that is nobody's share.
@@ -118,7 +117,6 @@ impl Setup {
         (index.entries.len(), index.room.bytes())
     }
 
-    /// Waits until nothing is there or being made.
     pub(super) async fn is_empty(&self) {
         while self.accounted() != (0, 0) {
             tokio::task::yield_now().await;

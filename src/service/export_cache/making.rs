@@ -24,7 +24,6 @@ use crate::storage::free_space::LOOK_BYTES;
 /// How often a making that nobody waits for looks whether it is in anybody's way.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who takes the bytes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
     Client,
@@ -36,7 +35,6 @@ pub(crate) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, R
 
 pub(crate) struct Content {
     pub totals: Totals,
-    /// Its length, where that is known.
     pub bytes: Option<u64>,
     pub chunks: BoxStream<'static, Result<Bytes, ReadError>>,
     /// Keeps it, too, once it is made.

@@ -173,7 +173,6 @@ impl Exports {
         }
     }
 
-    /// The length of an export that is made and in the cache. No use of it.
     pub(crate) fn made_bytes(&self, key: CacheKey) -> Option<u64> {
         match self.files.index().entries.get(&key) {
             Some(Entry::Made { file, .. }) if file.path.exists() => Some(file.bytes),

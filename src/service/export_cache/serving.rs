@@ -29,7 +29,6 @@ pub struct Export {
     progress: watch::Receiver<Progress>,
     pub(crate) totals: Totals,
     make: Make,
-    /// Its place among the streamed answers, unless it is short.
     pub(super) place: Option<Permit>,
 }
 

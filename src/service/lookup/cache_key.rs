@@ -54,7 +54,6 @@ impl CacheKey {
     }
 }
 
-/// Room for what most keys are made of.
 const PARTS_BYTES: usize = 512;
 
 /// All that is hashed, together: many small parts take longer. Numbers have the same bytes on every machine.

@@ -37,7 +37,6 @@ pub struct ReadTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization<'a> {
     None,
-    /// The scheme `Bearer` with this token.
     Bearer(&'a str),
     Other,
 }

@@ -70,11 +70,8 @@ const TYPED: &str = "With `infer_types`, another import of a csv or tsv has numb
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterHint {
     pub parameter: &'static str,
-    /// Its path and its limit, as they came.
     pub filter: PathValue,
-    /// Why it finds nothing, as a sentence.
     pub reason: String,
-    /// What to write, as a sentence.
     pub advice: Option<String>,
     pub meant: Option<String>,
 }

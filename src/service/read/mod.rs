@@ -213,7 +213,6 @@ impl Reads {
         }
     }
 
-    /// An answer in Parquet: from the cache if it fits in there.
     async fn export(
         self: &Arc<Self>,
         capacity: Capacity,

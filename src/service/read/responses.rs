@@ -342,7 +342,6 @@ mod tests {
         Answer { total: 3, matches: Some(9), content_type: "text/plain", coding: ContentCoding::Zstd, body }
     }
 
-    /// Counts how often it makes its answer.
     struct Maker {
         made: Arc<AtomicUsize>,
         answer: Arc<dyn Fn() -> Result<Answer, ReadError> + Send + Sync>,

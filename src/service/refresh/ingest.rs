@@ -55,7 +55,6 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// A document of which nothing else is said.
     pub(crate) fn new(input: SourceInput) -> Document {
         Document {
             input,
@@ -173,7 +172,6 @@ impl Receiving {
 }
 
 impl Ingest {
-    /// Checks and opens sources on behalf of a user.
     pub(crate) fn source_client(&self, user: UserId) -> SourceClient {
         let sources = &self.config.sources;
         let objects = ObjectSources {

@@ -12,7 +12,6 @@ use crate::service::locked;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::decoding::ImportProgress;
 
-/// The stages of a refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefreshStage {
     /// It asks the source, or waits for its turn.

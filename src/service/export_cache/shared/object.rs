@@ -69,7 +69,6 @@ pub(super) fn new_path() -> String {
     format!("{SHARED_EXPORTS_FOLDER}/{}/{name}.parquet", &name[..2])
 }
 
-/// What lies behind the bytes of an export.
 fn trailer(sums: &[u32]) -> Vec<u8> {
     sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
 }
