@@ -77,7 +77,7 @@ async fn explain(
     let principal = Holder::User(user.id);
     let reads = app.reads().clone();
     let explained = async move {
-        let explanation = reads.explain(&user, dataset, version, request, ignored).await?;
+        let explanation = reads.explain(Some(&user), dataset, version, request, ignored).await?;
         Ok(written(explanation, form))
     };
     Box::pin(large_responses::built(&app, principal, explained)).await

@@ -30,33 +30,21 @@ use record::{
 pub use record::{Explanation, IgnoredParameter};
 
 impl Reads {
-    /// Makes the answer to a read of the owner's dataset, frozen or not, and tells what that took. Costs what the read
-    /// costs when no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would
-    /// ignore.
+    /// Makes the answer to a read of a dataset, frozen or not, and tells what that took. Costs what the read costs when
+    /// no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would ignore.
+    /// Without an owner it is for a command, which may read all datasets, has no caches, and tells of none.
     pub async fn explain(
         &self,
-        owner: &User,
+        owner: Option<&User>,
         dataset: DatasetId,
         version: VersionSelector,
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
     ) -> Result<Explanation, InspectError> {
         let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
-        let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
-        let capacity = self.capacity.of(Holder::User(owner.id));
-        self.explain_resolved(&capacity, (resolved, version), request, ignored, true).await
-    }
-
-    /// As [`Reads::explain`], of any dataset, for a command: it has no caches, and tells of none.
-    pub async fn explain_any(
-        &self,
-        dataset: DatasetId,
-        version: VersionSelector,
-        request: ReadRequest,
-        ignored: Vec<IgnoredParameter>,
-    ) -> Result<Explanation, InspectError> {
-        let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
-        self.explain_resolved(&self.capacity, (resolved, version), request, ignored, false).await
+        let resolved = resolved.filter(|resolved| owner.is_none_or(|owner| resolved.dataset.owner == owner.id));
+        let capacity = owner.map_or_else(|| self.capacity.clone(), |owner| self.capacity.of(Holder::User(owner.id)));
+        Box::pin(self.explain_resolved(&capacity, (resolved, version), request, ignored, owner.is_some())).await
     }
 
     async fn explain_resolved(

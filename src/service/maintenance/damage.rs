@@ -40,20 +40,13 @@ pub(crate) async fn log_reports(catalog: &Catalog, reports: &mut mpsc::Receiver<
             Ok(versions) => versions,
             Err(error) => format!("not known: {error}"),
         };
-        match loss {
-            Loss::Answers => tracing::error!(
-                path,
-                cause,
-                versions,
-                "a version file cannot be read; its versions answer 500 until it is restored"
-            ),
-            Loss::Time => tracing::error!(
-                path,
-                cause,
-                versions,
+        let damage = match loss {
+            Loss::Answers => "a version file cannot be read; its versions answer 500 until it is restored",
+            Loss::Time => {
                 "a version file is damaged where it only saves time; its versions are slower until it is restored"
-            ),
-        }
+            }
+        };
+        tracing::error!(path, cause, versions, "{damage}");
         said.insert(key, now);
     }
 }

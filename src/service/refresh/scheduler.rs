@@ -107,10 +107,8 @@ impl Schedules {
                 tracing::warn!(%error, "due schedules cannot be looked for");
             }
             let pause = POLL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
             }
         }
     }

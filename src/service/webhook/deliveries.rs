@@ -61,20 +61,16 @@ impl Deliveries {
     }
 
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        loop {
-            let round = async {
+        let rounds = async {
+            loop {
                 if let Err(error) = self.claim_and_send().await {
                     tracing::warn!(cause = ?error, "webhooks that are due cannot be looked for");
                 }
                 // A version that is published meanwhile leaves its mark, so it is not missed.
                 let _ = tokio::time::timeout(POLL, self.due.notified()).await;
-            };
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = round => {}
             }
-        }
+        };
+        stop.run_until_cancelled(rounds).await;
     }
 
     /// Sends all that is due at the moment, and waits until every receiver has answered or its time is over.
