@@ -82,15 +82,13 @@ pub struct DiffSummary {
 pub enum DiffForm {
     /// The result of docs/semantics.md, Diffs: the summary and the records of a page, as compact JSON.
     Result,
-    /// The records with commas between them: the inside of a JSON array.
-    Records,
     Lines,
 }
 
 impl DiffForm {
     fn content_type(self) -> &'static str {
         match self {
-            DiffForm::Result | DiffForm::Records => Format::Json.content_type(),
+            DiffForm::Result => Format::Json.content_type(),
             DiffForm::Lines => Format::Jsonl.content_type(),
         }
     }

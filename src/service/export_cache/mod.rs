@@ -21,17 +21,6 @@
 //! ([`crate::service::maintenance::scratch`]): nothing is taken over from one that has ended. Servers that share a
 //! store share exports there ([`shared`]): one makes an export, and the others fetch it into their directories.
 //!
-//! | Module | Holds |
-//! |---|---|
-//! | `asked` | which exports are asked for often |
-//! | `checksums` | the checksums of a file's blocks |
-//! | `progress` | how far the making of a file is |
-//! | `room` | whose files may take how much |
-//! | `index` | which files there are, and which goes when another one needs its room |
-//! | `making` | the making of a file |
-//! | `serving` | the reading of a file, also while it is made |
-//! | `shared` | exports in the store, for all servers |
-//!
 //! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` protect it.
 
 pub(crate) mod asked;

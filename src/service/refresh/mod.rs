@@ -9,21 +9,6 @@
 //!
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole,
 //! and [`Refreshes::finish`] can wait for what is under way when the process is to end.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `push` | what owners send |
-//! | `import` | what the operator imports |
-//! | `scheduler` | refreshes by schedule |
-//! | `clock_watch` | whether the clock by which they are scheduled was set back |
-//! | `ingest` | what entities pass on their way in; sources |
-//! | `decoding` | a document to a spool |
-//! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
-//! | `attempts` | who holds a dataset, and how that ended |
-//! | `former` | refreshes of processes that are gone |
-//! | `running` | how far the refreshes of this process are, for those who watch |
-//! | `tasks` | what it all runs in |
-//! | `error` | why no version was made |
 
 pub(crate) mod attempts;
 pub(crate) mod clock_watch;

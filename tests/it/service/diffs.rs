@@ -413,7 +413,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
     let sides = DiffSides { v1, v2, alt: false };
     let diff = app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff");
     assert_eq!((diff.summary().modified, diff.count(None)), (3_000, 3_000));
-    for form in [DiffForm::Result, DiffForm::Records, DiffForm::Lines] {
+    for form in [DiffForm::Result, DiffForm::Lines] {
         let mut parts = diff.stream(&DiffPage::default(), form);
         let mut bytes = 0;
         while let Some(part) = parts.next().await {
@@ -423,7 +423,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
         }
         assert!(bytes > 12_000_000, "{bytes} bytes");
     }
-    let mut parts = diff.stream(&DiffPage::default(), DiffForm::Records);
+    let mut parts = diff.stream(&DiffPage::default(), DiffForm::Lines);
     parts.next().await.expect("a part").expect("bytes");
     for file in owned.service.version_files() {
         std::fs::remove_file(file).expect("removed");
