@@ -9,7 +9,7 @@ use super::place::DatasetPlace;
 use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
+use crate::model::dataset::{DatasetChange, DatasetSource};
 use crate::service::ManageError;
 
 const NEW: &str = "/ui/new";
@@ -70,7 +70,7 @@ async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
         }
     };
     let settings = DatasetChange { source: Some(source), ..about };
-    let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;
+    let created = visit.app.datasets().create(&visit.user()?, name, settings).await?;
     // Its first version is made there.
     Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).refresh()))
 }

@@ -79,7 +79,7 @@ pub(super) static CREATE: Endpoint =
 async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, body: JsonBody) -> DatasetResult {
     let fields = body.into_fields(&CREATE)?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
-    let created = app.datasets().create(&user, name, settings, DEFAULT_SCHEDULE).await?;
+    let created = app.datasets().create(&user, name, settings).await?;
     Ok(Json(DatasetAnswer::new(&created, &base)))
 }
 

@@ -11,7 +11,9 @@ pub(crate) mod profile;
 use std::sync::Arc;
 
 use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
-use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use crate::model::dataset::{
+    About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility,
+};
 use crate::model::ids::{AttemptId, DatasetId};
 use crate::model::limits::{RECORDS_PATH_BYTES, URL_BYTES};
 use crate::model::path::Path as FieldPath;
@@ -72,7 +74,6 @@ impl Datasets {
         owner: &User,
         name: DatasetName,
         settings: DatasetChange,
-        default_schedule: &str,
     ) -> Result<OwnedDataset, ManageError> {
         self.check_settings(owner, &settings).await?;
         let new = NewDataset {
@@ -92,7 +93,7 @@ impl Datasets {
             records_path: settings.records_path.flatten(),
             publish_query: settings.publish_query.unwrap_or(false),
             infer_types: settings.infer_types.unwrap_or(false),
-            schedule: settings.schedule.unwrap_or_else(|| Some(default_schedule.to_owned())),
+            schedule: settings.schedule.unwrap_or_else(|| Some(DEFAULT_SCHEDULE.to_owned())),
             index: settings.index.unwrap_or_default(),
             ping_token: Secret::ping_token(rand::random()),
         };

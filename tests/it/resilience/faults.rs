@@ -234,7 +234,7 @@ impl Doomed {
             .expect("the user")
             .user;
         let name: DatasetName = "Things".parse().expect("a name");
-        let created = app.datasets().create(&user, name, DatasetChange::default(), "0 2 * * *").await.expect("created");
+        let created = app.datasets().create(&user, name, DatasetChange::default()).await.expect("created");
         let doomed = Doomed { app, user, objects, fate, dataset: created.dataset.id, _directory: directory };
         doomed.refresh(r#"[{"first":1}]"#).await.expect("a version");
         doomed.save(r#"[{"alt":1}]"#).await.expect("an alternate");

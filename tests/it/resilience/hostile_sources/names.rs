@@ -45,7 +45,7 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
                     ..Default::default()
                 };
                 let name = format!("Silent {number}").parse().expect("a name");
-                app.datasets().create(&eve, name, settings, "0 2 * * *").await
+                app.datasets().create(&eve, name, settings).await
             })
         })
         .collect();
