@@ -53,7 +53,7 @@ pub use admission::{Load, Weight};
 pub use app::{App, Background, OpenError};
 pub use dataset::agent_edits::Pulled;
 pub use dataset::alternate_edits::{EntityChange, EntityEdit};
-pub use dataset::alternates::{AlternateError, Alternates, EditError, EditProblem, alternate_etag};
+pub use dataset::alternates::{AlternateError, EditError, EditProblem, alternate_etag};
 pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, VersionDiff};
 pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
 pub use dataset::{Datasets, OwnedDataset, visibility};

@@ -62,7 +62,7 @@ pub(super) async fn save(
     room: Option<BodyRoom>,
 ) -> Saved {
     let version = (target.place.dataset.id, target.version.number);
-    let saved = Box::pin(visit.app.alternates().edit(&target.user, version, etag, edits, room)).await;
+    let saved = Box::pin(visit.app.datasets().edit_alternate(&target.user, version, etag, edits, room)).await;
     match saved.map_err(HttpError::from) {
         Ok(_) => Saved::Done(Reply::done("saved", &target.place.alternate())),
         Err(HttpError::Manage(ManageError::Stale)) => Saved::Stale,

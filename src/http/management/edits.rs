@@ -207,7 +207,7 @@ where
     let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
     let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
     let etag = etag.ok_or_else(missing)?;
-    let saved = app.alternates().save(user, dataset, version, pushed.entities, Some(&etag)).await?;
+    let saved = app.datasets().save_alternate(user, dataset, version, pushed.entities, Some(&etag)).await?;
     Ok(PushAnswer::from(&saved))
 }
 

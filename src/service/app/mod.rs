@@ -19,8 +19,8 @@ use crate::config::Config;
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
 use crate::service::{
-    Accounts, Alternates, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Load,
-    Logins, Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
+    Accounts, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Load, Logins,
+    Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
 use crate::storage::disk_cache::DiskCache;
 
@@ -129,10 +129,6 @@ impl App {
 
     pub fn datasets(&self) -> &Arc<Datasets> {
         &self.rooms.datasets
-    }
-
-    pub fn alternates(&self) -> &Arc<Alternates> {
-        &self.rooms.alternates
     }
 
     pub fn diffs(&self) -> &Arc<Diffs> {

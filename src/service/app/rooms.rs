@@ -31,8 +31,8 @@ use crate::service::refresh::running::Running;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::VersionFiles;
 use crate::service::{
-    Accounts, Alternates, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Logins,
-    Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
+    Accounts, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Logins, Lookups,
+    Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
 use crate::storage::cache::PartCache;
 use crate::storage::free_space::DiskReserve;
@@ -49,7 +49,6 @@ pub(super) struct Rooms {
     pub(super) refreshes: Arc<Refreshes>,
     pub(super) schedules: Arc<Schedules>,
     pub(super) datasets: Arc<Datasets>,
-    pub(super) alternates: Arc<Alternates>,
     pub(super) diffs: Arc<Diffs>,
     pub(super) webhooks: Arc<Webhooks>,
     pub(super) deliveries: Arc<Deliveries>,
@@ -160,31 +159,19 @@ impl Rooms {
         let refreshes = Arc::new(Refreshes {
             catalog: catalog.clone(),
             ingest: ingest.clone(),
-            files: version_files.clone(),
+            files: version_files,
             attempts,
-            tasks: tasks.clone(),
+            tasks,
             running: Arc::new(Running::new(most_watches)),
             has_role: config.server.roles.include(Role::Refresh),
         });
         let schedules =
             Schedules { catalog: catalog.clone(), refreshes: refreshes.clone(), clock_watch: ClockWatch::default() };
 
-        let datasets = Datasets {
-            catalog: catalog.clone(),
-            writes: writes.clone(),
-            ingest: ingest.clone(),
-            files: version_files.clone(),
-        };
         let engine = capacity.engine.clone();
         let threads = engine.threads();
-        let alternates = Alternates {
-            catalog: catalog.clone(),
-            writes: writes.clone(),
-            ingest: ingest.clone(),
-            files: version_files,
-            tasks,
-            engine,
-        };
+        let datasets =
+            Datasets { catalog: catalog.clone(), writes: writes.clone(), refreshes: refreshes.clone(), engine };
         let diffs = Diffs { reads: reads.clone(), diffs: Arc::new(DiffCache::new(config.cache.diff_bytes)) };
 
         let accounts = Arc::new(Accounts { catalog: catalog.clone(), writes: writes.clone() });
@@ -208,7 +195,6 @@ impl Rooms {
             refreshes,
             schedules: Arc::new(schedules),
             datasets: Arc::new(datasets),
-            alternates: Arc::new(alternates),
             diffs: Arc::new(diffs),
             webhooks: Arc::new(webhooks),
             deliveries,

@@ -1,7 +1,5 @@
 //! Entities of a version for somebody who edits them. What comes back is saved as the version's alternate
-//! ([`Alternates::save`]), if nobody has saved or deleted one since.
-//!
-//! [`Alternates::save`]: crate::service::Alternates::save
+//! ([`crate::service::Datasets::save_alternate`]), if nobody has saved or deleted one since.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 //! 3. Any other list, and one of which little would stay, is written whole. It is read unit by unit on the engine's
 //!    threads; each unit becomes a block of lines in which the edits are made. Another thread puts the blocks into a
 //!    spool, two blocks behind at most, so that memory is bounded for any list.
-//! 4. From there on it is a save as any other ([`Alternates`]).
+//! 4. From there on it is a save as any other ([`Datasets::save_alternate`]).
 
 use std::collections::HashMap;
 use std::collections::btree_map::IntoIter;
@@ -26,7 +26,8 @@ use crate::query::fetch::documents;
 use crate::query::fetch::selection::Positions;
 use crate::service::admission::Weight;
 use crate::service::admission::bodies::BodyRoom;
-use crate::service::dataset::alternates::{AlternateError, Alternates, Current, EditError, EditProblem};
+use crate::service::dataset::Datasets;
+use crate::service::dataset::alternates::{AlternateError, Current, EditError, EditProblem};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
 use crate::service::refresh::tasks::on_thread;
@@ -56,11 +57,11 @@ pub enum EntityChange {
 
 const AHEAD: usize = 2;
 
-impl Alternates {
+impl Datasets {
     /// Saves the alternate of a version of the owner's dataset, made of the list that is there by these edits: all of
     /// them, or nothing. `etag` must be the version's [`alternate_etag`](crate::service::alternate_etag). `room` is
     /// that of the edits' memory. Dropping it cancels nothing.
-    pub async fn edit(
+    pub async fn edit_alternate(
         self: &Arc<Self>,
         owner: &User,
         (dataset, version): (DatasetId, VersionNumber),
@@ -68,18 +69,18 @@ impl Alternates {
         edits: Vec<EntityEdit>,
         room: Option<BodyRoom>,
     ) -> Result<VersionRecord, AlternateError> {
-        let current = self.current(owner, dataset, version).await?;
+        let current = self.current_version(owner, dataset, version).await?;
         let base = current.base(etag)?;
-        fitting(&edits, self.ingest.config.limits.entity_bytes)?;
+        fitting(&edits, self.refreshes.ingest.config.limits.entity_bytes)?;
         let list = current.version.alt.clone().unwrap_or_else(|| current.version.file.clone());
         let slots = laid_out(edits, list.entity_count)?;
-        let (alternates, owner) = (self.clone(), owner.id);
+        let (datasets, owner) = (self.clone(), owner.id);
         let editing = async move {
             let _room = room;
-            let writing = alternates.edited(owner, &current, &list, slots);
-            Ok(alternates.save_file(owner, (dataset, version), writing, Some(base)).await)
+            let writing = datasets.edited(owner, &current, &list, slots);
+            Ok(datasets.save_file(owner, (dataset, version), writing, Some(base)).await)
         };
-        self.tasks.run(editing).await?
+        self.refreshes.tasks.run(editing).await?
     }
 
     /// The list with the edits made, in a file.
@@ -90,8 +91,8 @@ impl Alternates {
         list: &VersionFile,
         slots: Slots,
     ) -> Result<WrittenFile, RefreshError> {
-        let permit = self.ingest.permit(owner).await?;
-        let reader = self.files.open(list).await?;
+        let permit = self.refreshes.ingest.permit(owner).await?;
+        let reader = self.refreshes.files.open(list).await?;
         let base = editing::base_of(&reader, &list.path, list.size_bytes);
         let slots = Arc::new(slots);
         // What else the list refers to may be swept.
@@ -103,7 +104,7 @@ impl Alternates {
         }
         let merge = Merge::new(Arc::unwrap_or_clone(slots));
         let entities = self.whole(owner, reader, merge, permit).await?;
-        self.write(entities, current.index.clone()).await
+        self.write_alternate(entities, current.index.clone()).await
     }
 
     /// The list with the edits made, in a file that refers to its base; `None` where it is to be written whole.
@@ -129,7 +130,7 @@ impl Alternates {
             Ok::<_, StorageError>(Some((plan, told)))
         });
         let Some((plan, told)) = planning.await.map_err(|_| RefreshError::Worker)?? else { return Ok(None) };
-        let (mut spool, EditPlan { own, list, .. }) = (self.ingest.spool(owner)?, plan);
+        let (mut spool, EditPlan { own, list, .. }) = (self.refreshes.ingest.spool(owner)?, plan);
         let spooling = on_thread("edit", move || {
             let mut lines = Vec::new();
             for document in own {
@@ -143,7 +144,7 @@ impl Alternates {
             spool.finish()
         });
         let spooled = spooling.await??;
-        let file = self.files.reserve().await?.write_edited(spooled, list, told, permit).await?;
+        let file = self.refreshes.files.reserve().await?.write_edited(spooled, list, told, permit).await?;
         Ok(Some(file))
     }
 
@@ -156,7 +157,7 @@ impl Alternates {
     ) -> Result<PushedEntities, RefreshError> {
         let (blocks, mut received) = mpsc::channel(AHEAD);
         let reading = self.engine.at(Weight::Heavy.priority()).spawn(read(reader, merge, blocks));
-        let (mut spool, held) = (self.ingest.spool(owner)?, permit.clone());
+        let (mut spool, held) = (self.refreshes.ingest.spool(owner)?, permit.clone());
         let spooling = on_thread("edit", move || {
             let _permit = held;
             let mut work = Work::default();

@@ -10,17 +10,16 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::catalog::{AlternateBase, Catalog, VersionRecord};
+use crate::catalog::{AlternateBase, VersionRecord};
 use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
-use crate::query::Engine;
-use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::refresh::ingest::{Ingest, PushedEntities};
-use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
+use crate::service::dataset::Datasets;
+use crate::service::manage::ManageError;
+use crate::service::refresh::ingest::PushedEntities;
+use crate::service::refresh::version_file::WrittenFile;
 use crate::service::{RefreshError, Refused};
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
@@ -110,15 +109,6 @@ pub fn alternate_etag(version: &Version) -> String {
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 
-pub struct Alternates {
-    pub(crate) catalog: Catalog,
-    pub(crate) writes: Arc<OwnerWrites>,
-    pub(crate) ingest: Arc<Ingest>,
-    pub(crate) files: Arc<VersionFiles>,
-    pub(crate) tasks: Arc<RefreshTasks>,
-    pub(crate) engine: Engine,
-}
-
 pub(super) struct Current {
     pub(super) version: Version,
     pub(super) index: IndexSettings,
@@ -135,8 +125,8 @@ impl Current {
     }
 }
 
-impl Alternates {
-    pub(super) async fn current(
+impl Datasets {
+    pub(super) async fn current_version(
         &self,
         owner: &User,
         dataset: DatasetId,
@@ -152,7 +142,7 @@ impl Alternates {
     /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
     /// A missing dataset or version and a stale etag are refused before anything is written; [`ManageError::Stale`] is
     /// also the error if another save or delete came first.
-    pub async fn save(
+    pub async fn save_alternate(
         self: &Arc<Self>,
         owner: &User,
         dataset: DatasetId,
@@ -160,23 +150,23 @@ impl Alternates {
         entities: PushedEntities,
         expected: Option<&str>,
     ) -> Result<VersionRecord, AlternateError> {
-        let current = self.current(owner, dataset, version).await?;
+        let current = self.current_version(owner, dataset, version).await?;
         let base = expected.map(|etag| current.base(etag)).transpose()?;
-        let (alternates, owner) = (self.clone(), owner.id);
+        let (datasets, owner) = (self.clone(), owner.id);
         let saving = async move {
-            let writing = alternates.write(entities, current.index);
-            Ok(alternates.save_file(owner, (dataset, version), writing, base).await)
+            let writing = datasets.write_alternate(entities, current.index);
+            Ok(datasets.save_file(owner, (dataset, version), writing, base).await)
         };
-        self.tasks.run(saving).await?
+        self.refreshes.tasks.run(saving).await?
     }
 
     /// Writes entities as a file that no record names yet.
-    pub(super) async fn write(
+    pub(super) async fn write_alternate(
         &self,
         PushedEntities { spooled, permit }: PushedEntities,
         index: IndexSettings,
     ) -> Result<WrittenFile, RefreshError> {
-        self.files.reserve().await?.write(spooled, index, &permit, &Arc::default()).await
+        self.refreshes.files.reserve().await?.write(spooled, index, &permit, &Arc::default()).await
     }
 
     /// Makes a file, once it is written, the alternate of a version, if that is as `base` says.
@@ -189,14 +179,14 @@ impl Alternates {
     ) -> Result<VersionRecord, AlternateError> {
         let file = tokio::select! {
             file = writing => file?,
-            () = self.tasks.stopped() => return Err(AlternateError::Stopping),
+            () = self.refreshes.tasks.stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();
         let saving = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base));
         Ok(file.record(saving).await?)
     }
 
-    pub async fn delete(
+    pub async fn delete_alternate(
         &self,
         owner: &User,
         dataset: DatasetId,

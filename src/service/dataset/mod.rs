@@ -20,9 +20,9 @@ use crate::model::path::Path as FieldPath;
 use crate::model::secret::Secret;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
+use crate::query::Engine;
 use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::refresh::version_file::VersionFiles;
-use crate::service::{Client, Ingest};
+use crate::service::{Client, Refreshes};
 
 const SHOWN_ATTEMPTS: u32 = 10;
 
@@ -47,8 +47,8 @@ fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
 pub struct Datasets {
     pub(crate) catalog: Catalog,
     pub(crate) writes: Arc<OwnerWrites>,
-    pub(crate) ingest: Arc<Ingest>,
-    pub(crate) files: Arc<VersionFiles>,
+    pub(crate) refreshes: Arc<Refreshes>,
+    pub(crate) engine: Engine,
 }
 
 impl Datasets {
@@ -99,7 +99,10 @@ impl Datasets {
         };
         let dataset = self
             .writes
-            .run(owner.id, self.catalog.create_dataset(&new, self.ingest.config.plans.active_datasets(owner.plan)))
+            .run(
+                owner.id,
+                self.catalog.create_dataset(&new, self.refreshes.ingest.config.plans.active_datasets(owner.plan)),
+            )
             .await?;
         Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
     }
@@ -237,7 +240,7 @@ impl Datasets {
 
     /// Lets the dataset be refreshed and read again. A pin stays.
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        let limit = self.ingest.config.plans.active_datasets(owner.plan);
+        let limit = self.refreshes.ingest.config.plans.active_datasets(owner.plan);
         self.change(owner, id, self.catalog.unfreeze(id, limit)).await
     }
 
@@ -277,7 +280,7 @@ impl Datasets {
         if url.len() > URL_BYTES {
             return invalid("source", format!("it is longer than {URL_BYTES} bytes"));
         }
-        match self.ingest.source_client(owner.id).check(url).await {
+        match self.refreshes.ingest.source_client(owner.id).check(url).await {
             Ok(()) => Ok(()),
             Err(error) => invalid("source", format!("{error}; or push, to send the entities")),
         }

@@ -261,7 +261,7 @@ impl Doomed {
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
         let pushed =
             self.app.ingest().receive(self.user.id, body, &["dataset_id"]).await.map_err(|error| error.to_string())?;
-        let saved = self.app.alternates().save(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
+        let saved = self.app.datasets().save_alternate(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
         saved.await.map(drop).map_err(|error| error.to_string())
     }
 
@@ -374,8 +374,8 @@ async fn a_clone_is_made_of_files_that_can_be_read_and_a_delete_asks_nothing_of_
     let cloned = clone().await.expect("cloned");
     doomed.fate.arm(1, Fault::Before);
     let version = VersionNumber::new(1);
-    doomed.app.alternates().delete(&doomed.user, doomed.dataset, version).await.expect("deleted");
-    doomed.app.alternates().delete(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
+    doomed.app.datasets().delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
+    doomed.app.datasets().delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
     assert!(!doomed.fate.disarm());
     doomed.is_sound("a clone and deletes").await;
     assert_eq!(doomed.stored().await.len(), 1);
