@@ -13,9 +13,7 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
-use crate::service::account::{AccountError, Accounts};
-use crate::service::refresh::import::{ImportError, ImportRequest};
-use crate::service::{ImportProgress, ManageError, Refreshes};
+use crate::service::{AccountError, Accounts, ImportError, ImportProgress, ImportRequest, ManageError, Refreshes};
 
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";

@@ -24,8 +24,9 @@ use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate};
 use crate::service::manage::{ManageError, OwnerWrites};
 use crate::service::rate_limit::memory::whole_seconds;
 use crate::service::rate_limit::shared::limiter;
-use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
-use crate::service::{Holder, RateCapacity};
+use crate::service::{
+    Bucket, Client, Clock, Holder, RateCapacity, RateLimitDecision, RateLimiter, RateLimits, SystemClock,
+};
 
 /// Seconds that a log-in waits for its permit.
 const TURN_S: u64 = 10;

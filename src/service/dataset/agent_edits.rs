@@ -9,8 +9,7 @@ use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::user::User;
 use crate::model::version::{VersionNumber, VersionSelector};
-use crate::service::read::{AnswerBody, InspectError, Reads};
-use crate::service::{Admitted, Holder, ManageError, ReadError, alternate_etag};
+use crate::service::{Admitted, AnswerBody, Holder, InspectError, ManageError, ReadError, Reads, alternate_etag};
 
 pub struct Pulled {
     pub version: VersionNumber,

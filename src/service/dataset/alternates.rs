@@ -17,10 +17,8 @@ use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
 use crate::service::dataset::Datasets;
-use crate::service::manage::ManageError;
-use crate::service::refresh::ingest::PushedEntities;
 use crate::service::refresh::version_file::WrittenFile;
-use crate::service::{RefreshError, Refused};
+use crate::service::{ManageError, PushedEntities, RefreshError, Refused};
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 

@@ -36,8 +36,7 @@ use crate::service::read::body::WHOLE_BODY_BYTES;
 use crate::service::read::responses::coded;
 use crate::service::read::single_flight::SingleFlight;
 use crate::service::read::stream::{EXPANSION, Paced};
-use crate::service::read::{Answer, AnswerBody, Reads};
-use crate::service::{Holder, ManageError, ReadError, locked};
+use crate::service::{Answer, AnswerBody, Holder, ManageError, ReadError, Reads, locked};
 use crate::storage::reader::VersionReader;
 
 /// What a diff takes in the cache besides its changes.

@@ -13,9 +13,7 @@ use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::admission::{Permit, Weight};
-use crate::service::lookup::Admitted;
-use crate::service::read::Reads;
-use crate::service::{Client, Holder, ReadError};
+use crate::service::{Admitted, Client, Holder, ReadError, Reads};
 use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
 

@@ -50,9 +50,8 @@ use crate::service::export_cache::making::Making;
 pub(crate) use crate::service::export_cache::progress::Totals;
 use crate::service::export_cache::progress::{Progress, vanished};
 use crate::service::export_cache::room::Room;
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
 use crate::service::maintenance::scratch::Scratch;
+use crate::service::{CacheKey, ReadError};
 use crate::storage::free_space::DiskReserve;
 
 /// Files in the cache, however small: what a directory holds well.

@@ -18,12 +18,35 @@ use crate::priority::Work;
 use crate::service::locked;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
-use crate::service::refresh::running::RefreshStage;
 use crate::service::refresh::tasks::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::{Spool, Spooled};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshStage {
+    /// It asks the source, or waits for its turn.
+    #[default]
+    Waiting,
+    /// The source, or the body, comes.
+    Receiving,
+    Decoding,
+    Writing,
+    Publishing,
+}
+
+impl RefreshStage {
+    pub fn name(self) -> &'static str {
+        match self {
+            RefreshStage::Waiting => "waiting",
+            RefreshStage::Receiving => "receiving",
+            RefreshStage::Decoding => "decoding",
+            RefreshStage::Writing => "writing",
+            RefreshStage::Publishing => "publishing",
+        }
+    }
+}
 
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]

@@ -10,31 +10,7 @@ use crate::model::ids::{DatasetId, UserId};
 use crate::model::limits::REFRESH_STREAMS;
 use crate::service::locked;
 use crate::service::refresh::Refreshes;
-use crate::service::refresh::decoding::ImportProgress;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RefreshStage {
-    /// It asks the source, or waits for its turn.
-    #[default]
-    Waiting,
-    /// The source, or the body, comes.
-    Receiving,
-    Decoding,
-    Writing,
-    Publishing,
-}
-
-impl RefreshStage {
-    pub fn name(self) -> &'static str {
-        match self {
-            RefreshStage::Waiting => "waiting",
-            RefreshStage::Receiving => "receiving",
-            RefreshStage::Decoding => "decoding",
-            RefreshStage::Writing => "writing",
-            RefreshStage::Publishing => "publishing",
-        }
-    }
-}
+use crate::service::refresh::decoding::{ImportProgress, RefreshStage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {
