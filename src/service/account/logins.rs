@@ -10,7 +10,6 @@ use argon2::{Argon2, PasswordVerifier};
 use tokio::sync::OnceCell;
 
 use crate::blocking::blocking;
-use crate::catalog::Catalog;
 use crate::cluster::redis::Redis;
 use crate::config::{Fair, Limits};
 use crate::model::secret::Secret;
@@ -24,9 +23,8 @@ use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate};
 use crate::service::manage::{ManageError, OwnerWrites};
 use crate::service::rate_limit::memory::whole_seconds;
 use crate::service::rate_limit::shared::limiter;
-use crate::service::{
-    Bucket, Client, Clock, Holder, RateCapacity, RateLimitDecision, RateLimiter, RateLimits, SystemClock,
-};
+use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
+use crate::service::{Holder, RateCapacity};
 
 /// Seconds that a log-in waits for its permit.
 const TURN_S: u64 = 10;
@@ -138,7 +136,6 @@ fn unhashed(error: AccountError) -> ManageError {
 }
 
 pub struct Logins {
-    pub(crate) catalog: Catalog,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) writes: Arc<OwnerWrites>,
     pub(crate) checks: PasswordChecks,
@@ -155,7 +152,7 @@ impl Logins {
     ) -> Result<LoggedIn, ManageError> {
         let attempt = self.checks.begin(client, &email_key(email)).await?;
         let verified = async {
-            let user = self.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
+            let user = self.sessions.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
             // Longer than any user's: wrong without being hashed.
             if password.len() > *PASSWORD_BYTES.end() {
                 return Err(ManageError::WrongCredentials);
@@ -203,7 +200,7 @@ impl Logins {
         }
         let new_hash = self.checks.hash(client, new.to_owned()).await?;
         let kept = current.and_then(session_hash);
-        let change = self.catalog.change_password(user.id, &user.password_hash, &new_hash, kept.as_deref());
+        let change = self.sessions.catalog.change_password(user.id, &user.password_hash, &new_hash, kept.as_deref());
         self.writes.run(user.id, change).await.map_err(|error| match error {
             // Somebody else was faster.
             ManageError::Stale => ManageError::WrongPassword,

@@ -13,7 +13,6 @@ use crate::cluster::token::NodeSecret;
 use crate::config::{Config, MemoryPlan};
 use crate::model::node::Role;
 use crate::net::Outgoing;
-use crate::query::Engine;
 use crate::service::account::logins::PasswordChecks;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::catalog::CatalogGates;
@@ -133,13 +132,7 @@ impl Rooms {
             node: node.clone(),
             own_catalog: config.catalog.url.is_none(),
         };
-        let coordinator = coordinator(
-            config,
-            (node.clone(), parts.tls.clone()),
-            &nodes,
-            &capacity.engine,
-            (store.clone(), cache.clone()),
-        );
+        let coordinator = coordinator(&parts, &nodes);
         if let Some(coordinator) = &coordinator {
             capacity.engine.distribute_by(coordinator.clone());
         }
@@ -178,7 +171,7 @@ impl Rooms {
         let sessions =
             Arc::new(Sessions { config: config.clone(), catalog: catalog.clone(), gates: catalog_gates.clone() });
         let checks = PasswordChecks::new(&config.limits, &config.fair, redis.as_ref(), threads);
-        let logins = Logins { catalog: catalog.clone(), sessions: sessions.clone(), writes, checks };
+        let logins = Logins { sessions: sessions.clone(), writes, checks };
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
         let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), refreshes: refreshes.clone() };
@@ -213,15 +206,10 @@ impl Rooms {
     }
 }
 
-fn coordinator(
-    config: &Config,
-    (own, tls): (Option<String>, Option<Arc<NodeTls>>),
-    nodes: &Arc<Nodes>,
-    engine: &Engine,
-    (store, cache): (Store, PartCache),
-) -> Option<Arc<Coordinator>> {
+fn coordinator(parts: &Parts, nodes: &Arc<Nodes>) -> Option<Arc<Coordinator>> {
+    let Parts { config, store, cache, capacity, node, tls, .. } = parts;
     let secret = NodeSecret::of(config)?;
-    let (name, nodes) = (own.filter(|_| config.has_nodes())?, nodes.clone());
+    let (name, nodes) = (node.clone().filter(|_| config.has_nodes())?, nodes.clone());
     let peers = move || {
         let of_this_version = |node: &&NewNode| node.version == env!("CARGO_PKG_VERSION");
         let helps = |node: &&NewNode| node.roles.split(',').any(|role| role == Role::Query.name());
@@ -231,16 +219,16 @@ fn coordinator(
     };
     let options = DistributionOptions {
         secret,
-        tls,
+        tls: tls.clone(),
         distribute_bytes: config.cluster.distribute_bytes,
         tasks: match config.cluster.tasks {
-            0 => engine.threads().max(LEAST_TASKS),
+            0 => capacity.engine.threads().max(LEAST_TASKS),
             tasks => usize::try_from(tasks).unwrap_or(usize::MAX),
         },
         own: OwnNode { name, helps: config.server.roles.include(Role::Query) },
         peers: Arc::new(peers),
     };
-    Some(Arc::new(Coordinator::new(options, engine, store, cache)))
+    Some(Arc::new(Coordinator::new(options, &capacity.engine, store.clone(), cache.clone())))
 }
 
 /// Tasks of other nodes' queries at once, however few threads there are.

@@ -97,13 +97,8 @@ impl Datasets {
             index: settings.index.unwrap_or_default(),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let dataset = self
-            .writes
-            .run(
-                owner.id,
-                self.catalog.create_dataset(&new, self.refreshes.ingest.config.plans.active_datasets(owner.plan)),
-            )
-            .await?;
+        let limit = self.refreshes.ingest.config.plans.active_datasets(owner.plan);
+        let dataset = self.writes.run(owner.id, self.catalog.create_dataset(&new, limit)).await?;
         Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
     }
 

@@ -20,9 +20,8 @@ use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::{ExportState, Taker};
 use crate::service::read::hints::asks_for_types;
 use crate::service::read::observer::{Observer, StageName};
-use crate::service::{
-    Admitted, Answer, AnswerBody, CacheKey, Holder, InspectError, ManageError, ReadError, Reads, Weight,
-};
+use crate::service::read::{Answer, AnswerBody, InspectError, Reads};
+use crate::service::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
 use crate::storage::reader_metrics::{Lookups, ReaderMetrics};
 
 use record::{

@@ -71,7 +71,7 @@ impl Index {
                 self.room.take(holder, wanted);
                 return true;
             }
-            if !self.evict(holder, wanted) {
+            if self.drop_idle(wanted, |room, from| room.may_take_from(holder, wanted, from)).is_none() {
                 return false;
             }
         }
@@ -94,11 +94,6 @@ impl Index {
             }
             Entry::Made { .. } | Entry::Making { .. } => None,
         })
-    }
-
-    /// Drops a file that nobody reads, of whom it may be taken. Whether there is one.
-    fn evict(&mut self, asker: Holder, wanted: Space) -> bool {
-        self.drop_idle(wanted, |room, holder| room.may_take_from(asker, wanted, holder)).is_some()
     }
 
     /// Drops files that nobody reads, whosever they are, until that is enough: the disk is short for everybody.

@@ -65,22 +65,14 @@ pub(super) struct Making {
     pub(super) over: bool,
 }
 
+#[derive(Debug, thiserror::Error)]
 enum Stopped {
+    #[error("the cache or the disk has no room")]
     NoRoom,
-    Disk(io::Error),
-    Failed(ReadError),
-}
-
-impl From<ReadError> for Stopped {
-    fn from(error: ReadError) -> Stopped {
-        Stopped::Failed(error)
-    }
-}
-
-impl From<io::Error> for Stopped {
-    fn from(error: io::Error) -> Stopped {
-        Stopped::Disk(error)
-    }
+    #[error(transparent)]
+    Disk(#[from] io::Error),
+    #[error(transparent)]
+    Failed(#[from] ReadError),
 }
 
 impl Making {
