@@ -245,27 +245,24 @@ pub struct Diffs {
 }
 
 impl Diffs {
-    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Costs nothing but
-    /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others
-    /// wait for the same.
-    pub async fn compare(&self, owner: &User, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
-        let dataset = self.reads.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.compare_for(self.reads.capacity.of(Holder::User(owner.id)), dataset, sides).await
-    }
-
-    /// As [`Diffs::compare`], for the operator, who may compare anybody's versions.
-    pub async fn compare_any(&self, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
-        let dataset = self.reads.catalog.dataset(dataset).await.map_err(ManageError::from)?;
-        let dataset = dataset.ok_or(ManageError::DatasetNotFound)?;
-        self.compare_for(self.reads.capacity.clone(), dataset, sides).await
-    }
-
-    async fn compare_for(
+    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate; without an owner, for
+    /// the operator, those of any dataset. Costs nothing but look-ups where the pair is kept, or the entities are the
+    /// same. Dropping the future stops the work, unless others wait for the same.
+    pub async fn compare(
         &self,
-        capacity: Capacity,
-        dataset: Dataset,
+        owner: Option<&User>,
+        dataset: DatasetId,
         DiffSides { v1, v2, alt }: DiffSides,
     ) -> Result<VersionDiff, DiffError> {
+        let Reads { catalog, capacity, .. } = &*self.reads;
+        let (found, capacity) = match owner {
+            Some(owner) => {
+                let found = catalog.owned_dataset(owner.id, dataset).await.map(Some);
+                (found, capacity.of(Holder::User(owner.id)))
+            }
+            None => (catalog.dataset(dataset).await, capacity.clone()),
+        };
+        let dataset = found.map_err(ManageError::from)?.ok_or(ManageError::DatasetNotFound)?;
         let number = |selector| match selector {
             VersionSelector::Active => dataset.active_version(),
             VersionSelector::Latest => dataset.latest_version,
