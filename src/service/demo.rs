@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::catalog::{Catalog, CatalogError};
+use crate::catalog::CatalogError;
 use crate::model::dataset::{About, Dataset, DatasetName};
 use crate::model::ids::DatasetId;
 use crate::model::path::Path as FieldPath;
@@ -145,7 +145,6 @@ struct Entry {
 }
 
 pub struct Demo {
-    pub(crate) catalog: Catalog,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) refreshes: Arc<Refreshes>,
 }
@@ -158,13 +157,15 @@ impl Demo {
         if named.is_empty() {
             return Ok(named);
         }
-        let owner = self.catalog.user_by_email(DEMO_OWNER).await?.map(|owner| owner.id);
+        let owner = self.accounts.catalog.user_by_email(DEMO_OWNER).await?.map(|owner| owner.id);
         Ok(named.into_iter().filter(|(at, _)| Some(datasets[*at].owner) == owner).collect())
     }
 
     /// Whether the demo may be loaded here: where there are no datasets, or where the demo was loaded before.
     pub async fn check(&self) -> Result<(), DemoError> {
-        if self.catalog.user_by_email(DEMO_OWNER).await?.is_none() && self.catalog.has_datasets().await? {
+        if self.accounts.catalog.user_by_email(DEMO_OWNER).await?.is_none()
+            && self.accounts.catalog.has_datasets().await?
+        {
             return Err(DemoError::Occupied);
         }
         Ok(())
@@ -177,7 +178,7 @@ impl Demo {
             |source: Box<dyn std::error::Error + Send + Sync>| DemoError::Manifest { path: manifest.clone(), source };
         let text = tokio::fs::read_to_string(&manifest).await.map_err(|error| wrong(error.into()))?;
         let entries: Manifest = toml::from_str(&text).map_err(|error| wrong(error.into()))?;
-        if self.catalog.user_by_email(DEMO_OWNER).await?.is_none() {
+        if self.accounts.catalog.user_by_email(DEMO_OWNER).await?.is_none() {
             let password = hex::encode(rand::random::<[u8; 32]>());
             self.accounts.add_user(DEMO_OWNER, &password, Plan::Scale, None).await?;
         }
@@ -194,7 +195,7 @@ impl Demo {
         let password = hex::encode(rand::random::<[u8; 12]>());
         self.accounts.set_password(DEMO_OWNER, &password).await?;
         let missing = || AccountError::NoUser(DEMO_OWNER.to_owned());
-        let owner = self.catalog.user_by_email(DEMO_OWNER).await?.ok_or_else(missing)?;
+        let owner = self.accounts.catalog.user_by_email(DEMO_OWNER).await?.ok_or_else(missing)?;
         match self.accounts.delete_token(&owner, DEMO_TOKEN).await {
             Ok(()) | Err(ManageError::TokenNotFound) => {}
             Err(error) => return Err(error.into()),
@@ -206,9 +207,9 @@ impl Demo {
     async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
         let name = request.name.clone();
         let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
-        if let Some(owner) = self.catalog.user_by_email(DEMO_OWNER).await? {
+        if let Some(owner) = self.accounts.catalog.user_by_email(DEMO_OWNER).await? {
             let parsed: DatasetName = name.parse().map_err(|error| failed(ImportError::Name(error)))?;
-            if let Some(dataset) = self.catalog.dataset_by_name(owner.id, &parsed).await?
+            if let Some(dataset) = self.accounts.catalog.dataset_by_name(owner.id, &parsed).await?
                 && let Some(version) = dataset.latest_version
             {
                 return Ok(DemoDataset {

@@ -252,9 +252,7 @@ impl Admission {
 
     /// As [`Admission::large`], at once or not at all.
     pub(crate) fn try_large(&self, size_bytes: u64) -> Result<Permit, Refused> {
-        let refused = || Refused { gate: self.shared.large.gate(), waited: None };
-        let size_bytes = self.shared.large.at_most(self.holder, size_bytes);
-        self.shared.large.try_acquire(self.holder, size_bytes).ok_or_else(refused)
+        self.shared.large.acquire_now(self.holder, size_bytes)
     }
 
     /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.

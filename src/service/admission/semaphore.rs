@@ -151,16 +151,14 @@ impl FairSemaphore {
         told.try_recv().ok()
     }
 
-    pub(crate) fn at_most(&self, holder: Holder, units: u64) -> u64 {
-        locked(&self.shared.queue).at_most(holder, units)
+    /// As [`FairSemaphore::acquire`], at once or not at all. Not counted in metrics either.
+    pub(crate) fn acquire_now(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+        let units = locked(&self.shared.queue).at_most(holder, units);
+        self.try_acquire(holder, units).ok_or(Refused { gate: self.shared.gate, waited: None })
     }
 
     pub(crate) fn held(&self) -> u64 {
         locked(&self.shared.queue).held()
-    }
-
-    pub(crate) fn gate(&self) -> Gate {
-        self.shared.gate
     }
 
     pub(crate) fn longest_wait(&self) -> Duration {

@@ -158,8 +158,7 @@ impl Rooms {
             running: Arc::new(Running::new(most_watches)),
             has_role: config.server.roles.include(Role::Refresh),
         });
-        let schedules =
-            Schedules { catalog: catalog.clone(), refreshes: refreshes.clone(), clock_watch: ClockWatch::default() };
+        let schedules = Schedules { refreshes: refreshes.clone(), clock_watch: ClockWatch::default() };
 
         let engine = capacity.engine.clone();
         let threads = engine.threads();
@@ -174,7 +173,7 @@ impl Rooms {
         let logins = Logins { sessions: sessions.clone(), writes, checks };
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
-        let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), refreshes: refreshes.clone() };
+        let demo = Demo { accounts: accounts.clone(), refreshes: refreshes.clone() };
         let bodies = LargeBodies::new(config);
         let large_responses = LargeResponses { capacity: capacity.clone() };
         Rooms {

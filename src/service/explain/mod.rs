@@ -17,7 +17,7 @@ use crate::model::request::{Format, ReadRequest};
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{ExportState, Taker};
+use crate::service::export_cache::Taker;
 use crate::service::read::hints::asks_for_types;
 use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::{Answer, AnswerBody, InspectError, Reads};
@@ -136,11 +136,7 @@ impl Reads {
         let (mut response, mut export) = (Vec::new(), None);
         if let Some(key) = key {
             if request.format == Format::Parquet && !request.count {
-                export = self.exports.state(key).map(|state| match state {
-                    ExportState::Made => "made",
-                    ExportState::BeingMade => "being_made",
-                    ExportState::TooLarge => "too_large",
-                });
+                export = self.exports.state(key);
             } else {
                 response = self.responses.kept(key).await.into_iter().map(|coding| coding.name()).collect();
             }

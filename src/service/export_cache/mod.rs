@@ -37,6 +37,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use tokio::sync::watch;
 
 pub(crate) use self::making::{Content, Make, Taker};
@@ -65,8 +66,9 @@ pub(crate) struct Exports {
     files: Arc<Files>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExportState {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExportState {
     Made,
     BeingMade,
     TooLarge,

@@ -16,7 +16,7 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, CatalogError, DueSchedule};
+use crate::catalog::{CatalogError, DueSchedule};
 use crate::model::dataset::RefreshTrigger;
 use crate::model::ids::DatasetId;
 use crate::model::schedule::Schedule;
@@ -44,7 +44,6 @@ enum Due {
 }
 
 pub struct Schedules {
-    pub(crate) catalog: Catalog,
     pub(crate) refreshes: Arc<Refreshes>,
     /// The clock by which next runs were computed.
     pub(crate) clock_watch: ClockWatch,
@@ -54,7 +53,7 @@ impl Schedules {
     /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet: those
     /// that the data directory shows to be gone. The leases of others expire.
     pub(crate) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
-        let began = self.catalog.now();
+        let began = self.refreshes.catalog.now();
         async move {
             match self.refreshes.attempts.former.end_refreshes(began).await {
                 Ok(0) => {}
@@ -70,7 +69,7 @@ impl Schedules {
     /// Call it only in a process that creates no versions. If strata cannot tell whether a process lives, its refreshes
     /// and reservations expire within minutes.
     pub async fn end_writes_of_the_dead(&self) -> Result<(), CatalogError> {
-        let refreshes = self.refreshes.attempts.former.end_refreshes(self.catalog.now()).await?;
+        let refreshes = self.refreshes.attempts.former.end_refreshes(self.refreshes.catalog.now()).await?;
         let reservations = self.refreshes.attempts.former.end_reservations().await?;
         if refreshes > 0 || reservations > 0 {
             tracing::info!(refreshes, reservations, "ended the writes of killed processes");
@@ -83,7 +82,7 @@ impl Schedules {
         // Times that other processes stored, perhaps with another clock.
         let mut may_be_late = true;
         loop {
-            may_be_late |= self.clock_watch.was_set_back(self.catalog.now(), Instant::now());
+            may_be_late |= self.clock_watch.was_set_back(self.refreshes.catalog.now(), Instant::now());
             if may_be_late {
                 match self.advance_late_runs(&stop).await {
                     Ok(0) => may_be_late = false,
@@ -95,7 +94,7 @@ impl Schedules {
                 }
             }
             if cleaned_up.is_none_or(|at| at.elapsed() >= CLEAN_UP) {
-                match self.catalog.end_expired_refreshes().await {
+                match self.refreshes.catalog.end_expired_refreshes().await {
                     Ok(0) => {}
                     Ok(ended) => tracing::warn!(ended, "refreshes of ended processes were recorded as failed"),
                     Err(error) => tracing::warn!(%error, "refreshes of ended processes cannot be looked for"),
@@ -117,7 +116,7 @@ impl Schedules {
     pub async fn run_due(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut claimed = 0;
         loop {
-            let due = self.catalog.due_schedules(AT_ONCE).await?;
+            let due = self.refreshes.catalog.due_schedules(AT_ONCE).await?;
             let is_last_round = u32::try_from(due.len()).is_ok_and(|count| count < AT_ONCE);
             let mut has_progressed = false;
             for due in due {
@@ -143,15 +142,15 @@ impl Schedules {
         let mut advanced = 0;
         let mut last = DatasetId::new(0);
         while !stop.is_cancelled() {
-            let schedules = self.catalog.future_schedules(last, AT_ONCE).await?;
+            let schedules = self.refreshes.catalog.future_schedules(last, AT_ONCE).await?;
             let Some(end) = schedules.last() else { break };
             last = end.dataset;
             for stored in schedules {
                 // A schedule that is not understood has no next run: `run_schedule` logs it.
                 let Ok(schedule) = stored.schedule.parse::<Schedule>() else { continue };
-                let next = self.due_after(&schedule, self.catalog.now(), stored.dataset);
+                let next = self.due_after(&schedule, self.refreshes.catalog.now(), stored.dataset);
                 if next.is_some_and(|next| Some(next) < stored.due_at)
-                    && self.catalog.claim_schedule(&stored, next).await?
+                    && self.refreshes.catalog.claim_schedule(&stored, next).await?
                 {
                     advanced += 1;
                 }
@@ -166,13 +165,13 @@ impl Schedules {
 
     /// The next times at which a dataset of this schedule is due, so many, as they are scheduled.
     pub fn due_times(&self, schedule: &Schedule, dataset: DatasetId, count: usize) -> Vec<DateTime<Utc>> {
-        let first = self.due_after(schedule, self.catalog.now(), dataset);
+        let first = self.due_after(schedule, self.refreshes.catalog.now(), dataset);
         std::iter::successors(first, |due| self.due_after(schedule, *due, dataset)).take(count).collect()
     }
 
     /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
     async fn run_schedule(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
-        let now = self.catalog.now();
+        let now = self.refreshes.catalog.now();
         let next = match due.schedule.parse::<Schedule>() {
             Ok(schedule) => self.due_after(&schedule, now, due.dataset),
             Err(error) => {
@@ -182,12 +181,12 @@ impl Schedules {
         };
         self.clock_watch.note(now, Instant::now());
         if due.due_at.is_none() {
-            self.catalog.claim_schedule(due, next).await?;
+            self.refreshes.catalog.claim_schedule(due, next).await?;
             return Ok(Due::Computed);
         }
         // Where its owner has as many as there may be, the next round tries again; others do not wait for that.
         let Some(place) = self.refreshes.ingest.try_place(due.owner) else { return Ok(Due::Left) };
-        if !self.catalog.claim_schedule(due, next).await? {
+        if !self.refreshes.catalog.claim_schedule(due, next).await? {
             return Ok(Due::Computed);
         }
         let (refreshes, dataset) = (self.refreshes.clone(), due.dataset);
