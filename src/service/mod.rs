@@ -59,7 +59,7 @@ pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
 pub use dataset::{Datasets, OwnedDataset, visibility};
 pub use demo::{DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample, demo_examples};
 pub use explain::{Explanation, IgnoredParameter};
-pub use export_cache::Export;
+pub use export_cache::{Export, ExportState};
 pub use lookup::cache_key::CacheKey;
 pub use lookup::error::{ReadError, UnknownCause, UnknownField};
 pub use lookup::{Admitted, Authorization, Lookup, Lookups, ReadTarget};

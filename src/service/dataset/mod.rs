@@ -5,17 +5,16 @@ pub(crate) mod alternate_edits;
 pub(crate) mod alternates;
 pub(crate) mod clones;
 pub(crate) mod diffs;
-pub(crate) mod listings;
 pub(crate) mod profile;
 
 use std::sync::Arc;
 
-use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
+use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView, Listing};
 use crate::model::dataset::{
     About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility,
 };
 use crate::model::ids::{AttemptId, DatasetId};
-use crate::model::limits::{RECORDS_PATH_BYTES, URL_BYTES};
+use crate::model::limits::{LISTINGS_QUERY_CHARACTERS, RECORDS_PATH_BYTES, URL_BYTES};
 use crate::model::path::Path as FieldPath;
 use crate::model::secret::Secret;
 use crate::model::user::User;
@@ -237,6 +236,32 @@ impl Datasets {
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         let limit = self.refreshes.ingest.config.plans.active_datasets(owner.plan);
         self.change(owner, id, self.catalog.unfreeze(id, limit)).await
+    }
+
+    pub fn check_listing_query(query: Option<&str>) -> Result<(), ManageError> {
+        let invalid = |problem| Err(ManageError::Invalid { field: "q", problem });
+        match query {
+            Some(query) if query.chars().nth(LISTINGS_QUERY_CHARACTERS).is_some() => {
+                invalid(format!("it is longer than {LISTINGS_QUERY_CHARACTERS} characters"))
+            }
+            // No name has one, and PostgreSQL takes none.
+            Some(query) if query.contains('\0') => invalid("it must not hold the character U+0000".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The listed datasets with ids greater than `after`, by id, at most `limit`; with `query` those whose name or
+    /// description holds it, case-insensitively. One statement, in the client's turn.
+    pub async fn listed(
+        &self,
+        client: Client,
+        query: Option<&str>,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<Listing>, ManageError> {
+        Datasets::check_listing_query(query)?;
+        let _permit = self.writes.gates.look_up(client).await?;
+        Ok(self.catalog.listings(query, after, limit).await?)
     }
 
     async fn change(

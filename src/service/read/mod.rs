@@ -13,7 +13,6 @@ pub(crate) mod parquet;
 pub(crate) mod responses;
 pub(crate) mod single_flight;
 pub(crate) mod source;
-mod spread;
 pub(crate) mod stream;
 
 use std::io;
@@ -27,7 +26,8 @@ use futures::{FutureExt, StreamExt};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
-use crate::model::request::{Format, ReadRequest};
+use crate::model::path::Path;
+use crate::model::request::{Format, PathValue, RangeBound, ReadRequest};
 use crate::model::version::VersionFile;
 use crate::query::{Outcome, cost};
 use crate::service::admission::capacity::Capacity;
@@ -179,6 +179,25 @@ impl Reads {
             Outcome::Count(_) => Vec::new(),
             Outcome::Selection(selection) => selection.positions().to_vec(),
         })
+    }
+
+    /// How the numbers of a path are spread: for each end of a range, how many entities have a number at a path that is not below it, as a count with
+    /// `filter_gte` gives it; `None` where the path has no shredded column, or an end is no number.
+    pub async fn numbers_not_below(
+        &self,
+        admitted: &Admitted,
+        path: &Path,
+        ends: Vec<String>,
+    ) -> Result<Option<Vec<u64>>, ReadError> {
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
+        // As much work as a read with all of these conditions.
+        let mut alike = ReadRequest { count: true, ..ReadRequest::default() };
+        let conditions = ends.iter().map(|end| PathValue { path: path.clone(), value: end.clone() });
+        alike.ranges[RangeBound::GreaterOrEqual as usize].extend(conditions);
+        let weight = Weight::of(cost::work_bytes(&reader, &alike).await, &self.config.query);
+        let capacity = self.capacity.of(admitted.holder);
+        let _permit = capacity.admission.query(weight).await?;
+        Ok(capacity.engine_for(weight).numbers_not_below(reader, path.clone(), ends).await?)
     }
 
     /// The length of an export that is whole in the cache or in the shared store: parts of it need no making.
