@@ -222,7 +222,8 @@ impl Bench {
         // What is measured is warm, so is what is explained.
         let body_sha256 = self.read(imported, request()).await;
         let selector = VersionSelector::Number(imported.version);
-        let explained = self.app.reads().explain(Some(&self.owner), imported.dataset, selector, request(), Vec::new()).await;
+        let explained =
+            self.app.reads().explain(Some(&self.owner), imported.dataset, selector, request(), Vec::new()).await;
         let explained = explained.expect("an explanation").to_string();
         let plan = if self.plans { explained } else { plan_of(&explained) };
         let (mut samples, started) = (Samples::default(), Instant::now());

@@ -305,9 +305,8 @@ impl Admission {
     /// Whether others wait for what the making of an export takes.
     pub(crate) fn is_contended(&self) -> bool {
         let shared = &self.shared;
-        [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet]
-            .into_iter()
-            .any(|gate| gate.waiting() > 0)
+        let gates = [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet];
+        gates.into_iter().any(|gate| gate.waiting() > 0)
     }
 
     /// Room for a whole body; `Some(None)` if few bytes need none, `None` if there is none and it should be streamed.

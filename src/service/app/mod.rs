@@ -187,7 +187,7 @@ impl App {
         }
     }
 
-    pub fn demo(&self) -> &Arc<Demo> {
-        &self.rooms.demo
+    pub fn demo(&self) -> Demo {
+        Demo { accounts: self.rooms.accounts.clone(), refreshes: self.rooms.refreshes.clone() }
     }
 }

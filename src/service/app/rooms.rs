@@ -30,7 +30,7 @@ use crate::service::refresh::running::Running;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::VersionFiles;
 use crate::service::{
-    Accounts, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Logins, Lookups,
+    Accounts, Datasets, Deliveries, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Logins, Lookups,
     Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
 use crate::storage::cache::PartCache;
@@ -59,7 +59,6 @@ pub(super) struct Rooms {
     pub(super) readiness: Arc<Readiness>,
     pub(super) bodies: Arc<LargeBodies>,
     pub(super) large_responses: LargeResponses,
-    pub(super) demo: Arc<Demo>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) coordinator: Option<Arc<Coordinator>>,
 }
@@ -173,7 +172,6 @@ impl Rooms {
         let logins = Logins { sessions: sessions.clone(), writes, checks };
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
-        let demo = Demo { accounts: accounts.clone(), refreshes: refreshes.clone() };
         let bodies = LargeBodies::new(config);
         let large_responses = LargeResponses { capacity: capacity.clone() };
         Rooms {
@@ -198,7 +196,6 @@ impl Rooms {
             readiness: Arc::new(readiness),
             bodies: Arc::new(bodies),
             large_responses,
-            demo: Arc::new(demo),
             nodes,
             coordinator,
         }

@@ -76,6 +76,7 @@ impl Reads {
         let query = &self.config.query;
         let weight = Weight::of(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
+        let stage_time = |(stage, time)| StageTime { stage, duration_us: microseconds(time) };
         let mut explanation = Explanation {
             ok: true,
             dataset_id: admitted.dataset_id.get(),
@@ -95,10 +96,7 @@ impl Reads {
                 streamed,
                 columns: columns.map(|number| number as u64),
             },
-            stages: stages
-                .into_iter()
-                .map(|(stage, time)| StageTime { stage, duration_us: microseconds(time) })
-                .collect(),
+            stages: stages.into_iter().map(stage_time).collect(),
             total_us,
             work: WorkUse {
                 work_bytes,

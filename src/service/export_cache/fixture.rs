@@ -126,12 +126,7 @@ impl Setup {
 }
 
 pub(super) async fn read(stream: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Vec<u8>, ReadError> {
-    stream
-        .try_fold(Vec::new(), |mut all, chunk| async move {
-            all.extend_from_slice(&chunk);
-            Ok(all)
-        })
-        .await
+    stream.map_ok(Vec::from).try_concat().await
 }
 
 pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {

@@ -6,6 +6,7 @@
 //!    integer from a double.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures::stream::TryStreamExt;
@@ -32,12 +33,11 @@ pub(crate) async fn column_types(
     let mut parts = in_order(engine, source.documents.units(), move |unit| {
         let (source, mut part) = (shared.clone(), typing.begin());
         async move {
-            let next = source
-                .for_each(&unit, |entity| {
-                    part.push(entity);
-                    std::ops::ControlFlow::Continue(())
-                })
-                .await?;
+            let each = |entity: &[u8]| {
+                part.push(entity);
+                ControlFlow::Continue(())
+            };
+            let next = source.for_each(&unit, each).await?;
             Ok((part, next))
         }
     });

@@ -76,13 +76,11 @@ impl Reads {
 
     /// Refuses a request that names paths that are not there. Reads all documents where nothing else tells.
     pub async fn check_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<(), ReadError> {
-        let Some(Fields { reader, index, mut unknown, undecided }) = self.look_for_fields(admitted, request).await?
-        else {
-            return Ok(());
-        };
+        let fields = self.look_for_fields(admitted, request).await?;
+        let Some(Fields { reader, index, mut unknown, undecided }) = fields else { return Ok(()) };
         if !undecided.is_empty() {
-            unknown
-                .extend(self.search_documents(&self.capacity.of(admitted.holder), &reader, request, undecided).await?);
+            let capacity = self.capacity.of(admitted.holder);
+            unknown.extend(self.search_documents(&capacity, &reader, request, undecided).await?);
         }
         if unknown.is_empty() {
             return Ok(());

@@ -90,11 +90,8 @@ impl Webhooks {
             return Err(invalid("secret", format!("it must have 1 to {WEBHOOK_SECRET_BYTES} bytes")));
         }
         let parsed = parse_http_url(url).map_err(|error| invalid("url", error.to_string()))?;
-        self.outgoing
-            .for_user(owner.id.get())
-            .check(&parsed)
-            .await
-            .map_err(|error| invalid("url", error.to_string()))?;
+        let may_reach = self.outgoing.for_user(owner.id.get()).check(&parsed).await;
+        may_reach.map_err(|error| invalid("url", error.to_string()))?;
         self.catalog.owned_dataset(owner.id, id).await?;
         if !owner.plan.has_webhooks() {
             return Err(ManageError::PlanWebhooks);

@@ -261,7 +261,8 @@ impl Doomed {
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
         let pushed =
             self.app.ingest().receive(self.user.id, body, &["dataset_id"]).await.map_err(|error| error.to_string())?;
-        let saved = self.app.datasets().save_alternate(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
+        let saved =
+            self.app.datasets().save_alternate(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
         saved.await.map(drop).map_err(|error| error.to_string())
     }
 
