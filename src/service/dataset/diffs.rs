@@ -245,9 +245,9 @@ pub struct Diffs {
 }
 
 impl Diffs {
-    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate; without an owner, for
-    /// the operator, those of any dataset. Costs nothing but look-ups where the pair is kept, or the entities are the
-    /// same. Dropping the future stops the work, unless others wait for the same.
+    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Without an owner it
+    /// is for the operator, and the dataset may be anybody's. Costs nothing but look-ups where the pair is kept, or the
+    /// entities are the same. Dropping the future stops the work, unless others wait for the same.
     pub async fn compare(
         &self,
         owner: Option<&User>,

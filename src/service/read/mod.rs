@@ -181,8 +181,9 @@ impl Reads {
         })
     }
 
-    /// How the numbers of a path are spread: for each end of a range, how many entities have a number at a path that is not below it, as a count with
-    /// `filter_gte` gives it; `None` where the path has no shredded column, or an end is no number.
+    /// How the numbers of a path are spread: for each end of a range, how many entities have a number at the path that
+    /// is not below it, as a count with `filter_gte` gives it; `None` where the path has no shredded column, or an end
+    /// is no number.
     pub async fn numbers_not_below(
         &self,
         admitted: &Admitted,
