@@ -150,7 +150,7 @@ impl Serving {
             infer_types: false,
             about: strata::model::dataset::About::default(),
         };
-        let imported = self.app.imports().import(request, Arc::new(ImportProgress::default())).await;
+        let imported = self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await;
         assert_eq!(imported.expect("an import").entity_count, IMPORTED);
     }
 }

@@ -107,7 +107,7 @@ fn run(paths: &[PathBuf]) {
         let before_bytes = status("VmRSS:");
         let cpu_before = cpu_seconds();
         let started = Instant::now();
-        let imported = app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+        let imported = app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         Report {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before),

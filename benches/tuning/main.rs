@@ -30,13 +30,14 @@ use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 use strata::encode::ContentCoding;
 use strata::http::params;
+use strata::model::dataset::DatasetChange;
 use strata::model::ids::DatasetId;
 use strata::model::index::IndexSettings;
 use strata::model::request::ReadRequest;
 use strata::model::user::{Plan, User};
 use strata::model::version::{VersionNumber, VersionSelector};
 use strata::service::{
-    AnswerBody, App, Authorization, Client, DatasetSettings, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
+    AnswerBody, App, Authorization, Client, ImportProgress, ImportRequest, ProfileRequest, ReadTarget,
 };
 
 use support::import;
@@ -122,7 +123,7 @@ impl Bench {
             .add_user("bench@example.org", "not a secret", Plan::Scale, Some("bench"))
             .await
             .expect("a user");
-        let token = added.token.expect("a token was asked for");
+        let token = added.expect("a token was asked for");
         let owner = app
             .sessions()
             .user_of_token(strata::service::Client::Unspecified, token.expose())
@@ -139,7 +140,7 @@ impl Bench {
 
         let always = SLOW.map(|(_, path)| path);
         let index = IndexSettings::try_new(&always, &[]).expect("paths");
-        let settings = DatasetSettings { index: Some(index), ..DatasetSettings::default() };
+        let settings = DatasetChange { index: Some(index), ..DatasetChange::default() };
         self.app.datasets().update(&self.owner, first.dataset, settings).await.expect("an update");
         let second = self.import().await;
         let after = self.see(&second).await;
@@ -183,12 +184,12 @@ impl Bench {
         };
         let started = Instant::now();
         let imported =
-            self.app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+            self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         let duration = started.elapsed();
         let profile = self
             .app
-            .profiles()
-            .find(ProfileRequest {
+            .reads()
+            .profile(ProfileRequest {
                 caller: Some(&self.owner),
                 client: Client::Unspecified,
                 dataset: imported.dataset_id,
@@ -222,7 +223,7 @@ impl Bench {
         let body_sha256 = self.read(imported, request()).await;
         let selector = VersionSelector::Number(imported.version);
         let explained =
-            self.app.explains().explain(&self.owner, imported.dataset, selector, request(), Vec::new()).await;
+            self.app.reads().explain(Some(&self.owner), imported.dataset, selector, request(), Vec::new()).await;
         let explained = explained.expect("an explanation").to_string();
         let plan = if self.plans { explained } else { plan_of(&explained) };
         let (mut samples, started) = (Samples::default(), Instant::now());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::CliError;
 use super::print;
-use crate::service::{App, DEMO_EXAMPLES, DEMO_OWNER, DemoCredentials, DemoDataset, DemoExample};
+use crate::service::{App, DEMO_OWNER, DemoCredentials, DemoDataset, DemoExample, demo_examples};
 
 /// Embeds files of `data-fixtures/` with their paths there.
 macro_rules! embed {
@@ -72,8 +72,10 @@ fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
         let slug = dataset.name_slug.as_str();
         let key = dataset.private_key.as_ref().map(|key| key.expose());
         let address = format!("{base_url}/api/{}/{slug}/v{}/", dataset.dataset_id, dataset.version);
-        let examples =
-            DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map_or(&[ALL][..], |(_, examples)| examples);
+        let examples = match demo_examples(slug) {
+            [] => &[ALL],
+            examples => examples,
+        };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{slug}{}", if key.is_some() { " (private, so with its key)" } else { "" });
         for DemoExample { query, .. } in examples {

@@ -92,7 +92,7 @@ pub(super) async fn run(app: &App, arguments: Arguments) -> Result<(), CliError>
 
 async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { dataset, v1, v2, alt, .. } = *arguments;
-    let compared = app.diffs().compare_any(dataset, DiffSides { v1, v2, alt }).await;
+    let compared = app.diffs().compare(None, dataset, DiffSides { v1, v2, alt }).await;
     let diff = compared.map_err(|error| arguments.failed(error))?;
     let listed = if arguments.json { Limit(None) } else { Limit(Some(LISTED)) };
     let page = DiffPage {

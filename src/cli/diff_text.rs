@@ -85,9 +85,9 @@ impl Report {
     /// Both versions, and the numbers of changes.
     pub(super) fn heading(&self, diff: &VersionDiff) -> String {
         let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
-        let [v1, v2] = diff.versions();
-        let name = visible(diff.dataset().name.as_str());
-        let alternate = if diff.alt() { "the alternate of " } else { "" };
+        let [v1, v2] = diff.versions;
+        let name = visible(diff.dataset.name.as_str());
+        let alternate = if diff.alt { "the alternate of " } else { "" };
         let (total_v1, total_v2) = (entities(total_v1), entities(total_v2));
         let heading = format!("{name}: version {v1} ({total_v1}) and {alternate}version {v2} ({total_v2})");
         let palette = &self.palette;

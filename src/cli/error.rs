@@ -9,7 +9,7 @@ use crate::http::ServeError;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::{
-    AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ManageError, OpenError, RestoreError,
+    AccountError, BackupError, CheckError, DemoError, DiffError, InspectError, ManageError, OpenError, RestoreError,
     SweepError,
 };
 
@@ -44,7 +44,7 @@ pub(super) enum CliError {
     #[error("QUERY: {0}")]
     Query(String),
     #[error("explaining a read of dataset {dataset}")]
-    Explain { dataset: DatasetId, source: ExplainError },
+    Explain { dataset: DatasetId, source: InspectError },
     #[error("comparing versions {v1} and {v2} of dataset {dataset}")]
     Diff { dataset: DatasetId, v1: VersionSelector, v2: VersionSelector, source: Box<DiffError> },
     #[error("the demo cannot be loaded")]

@@ -50,7 +50,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 
     let app = App::open_existing(&config).await?;
     let explained = async {
-        let explanation = or_interrupted(app.explains().explain_any(dataset, version, request, ignored)).await?;
+        let explanation = or_interrupted(app.reads().explain(None, dataset, version, request, ignored)).await?;
         let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
         print(&if json { json_line(&explanation)? } else { explanation.to_string() })
     };

@@ -102,7 +102,7 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
         infer_types: arguments.infer_types,
     };
     let mut signals = Signals::listen()?;
-    let mut importing = pin!(app.imports().import(request, progress.clone()));
+    let mut importing = pin!(app.refreshes().import(request, progress.clone()));
     let mut redraw = tokio::time::interval(REDRAW);
     let outcome = loop {
         tokio::select! {

@@ -170,7 +170,7 @@ async fn apply(command: UserCommand, password: &str, app: &App) -> Result<(), Cl
     match command {
         UserCommand::Add { email, plan, token } => {
             let added = accounts.add_user(&email, password, plan, token.as_deref()).await?;
-            let token = added.token.map_or(String::new(), |token| format!("{}\n", token.expose()));
+            let token = added.map_or(String::new(), |token| format!("{}\n", token.expose()));
             print(&format!("added {email} with the plan {plan}\n{token}"))
         }
         UserCommand::Passwd { email } => {

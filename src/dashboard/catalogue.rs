@@ -142,7 +142,7 @@ async fn listed(
     let (user, mut found) = (visit.visitor.user.as_ref(), Vec::new());
     // Where the visitor's fill whole pages, the next ones are looked at, but not without end.
     for _ in 0..LOOKS {
-        let looked = visit.app.listings().find(visit.visitor.client, asked, after, PAGE as u32 + 1).await?;
+        let looked = visit.app.datasets().listed(visit.visitor.client, asked, after, PAGE as u32 + 1).await?;
         let is_last = looked.len() <= PAGE;
         for listing in looked.into_iter().take(PAGE) {
             if found.len() == PAGE {

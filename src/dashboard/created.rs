@@ -12,10 +12,10 @@ use super::place::DatasetPlace;
 use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, Dataset, DatasetSource, InvalidDatasetName};
+use crate::model::dataset::{Dataset, DatasetChange, DatasetSource, InvalidDatasetName};
 use crate::model::limits::DATASET_NAME_CHARACTERS;
 use crate::model::version::VersionSelector;
-use crate::service::{DatasetSettings, ManageError, ReadError};
+use crate::service::{ManageError, ReadError};
 
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 4] = ["name", "description", "licence", "source"];
@@ -67,8 +67,8 @@ async fn create(visit: &Visit, sent: &Sent) -> Result<Reply, HttpError> {
         // A URL that was typed is not dropped without a word.
         _ => return Err(invalid_field("source", URL_UNCHOSEN)),
     };
-    let settings = DatasetSettings { source: Some(source), ..about };
-    let created = visit.app.datasets().create(&visit.user()?, name, settings, DEFAULT_SCHEDULE).await?;
+    let settings = DatasetChange { source: Some(source), ..about };
+    let created = visit.app.datasets().create(&visit.user()?, name, settings).await?;
     // Its first version is made there.
     Ok(Reply::SeeOther(DatasetPlace::of(&created.dataset).page("refresh")))
 }

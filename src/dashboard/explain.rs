@@ -73,8 +73,8 @@ async fn explain(visit: &Visit) -> Result<Reply, HttpError> {
     let (mut request, unknown) = params::parse(Some(&read.to_string()))?;
     request.alt |= place.alt;
     let ignored: Vec<IgnoredParameter> = unknown.into_iter().map(IgnoredParameter::from).collect();
-    let explains = visit.app.explains();
-    let found = Box::pin(explains.explain(&user, place.dataset.id, place.selector, request, ignored)).await?;
+    let reads = visit.app.reads();
+    let found = Box::pin(reads.explain(Some(&user), place.dataset.id, place.selector, request, ignored)).await?;
 
     let own = Query::default().and("dataset_id", place.dataset.id.get()).and("version", place.selector);
     let own = if place.alt { own.and("alt", true) } else { own };

@@ -199,7 +199,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
     let seen = seen(visit, &place).await?;
     let (app, visitor) = (&visit.app, &visit.visitor);
     let alt = seen.admitted.as_ref().map_or(place.alt, |admitted| admitted.alt);
-    let profiles = app.profiles();
+    let reads = app.reads();
     let request = ProfileRequest {
         caller: visitor.user.as_ref(),
         client: visitor.client,
@@ -207,7 +207,7 @@ async fn profile(visit: &mut Visit) -> Result<Reply, HttpError> {
         version: seen.selector,
         alt,
     };
-    let found = profiles.find(request).await?;
+    let found = reads.profile(request).await?;
     let contents = &found.contents;
 
     let wanted = q.to_lowercase();

@@ -18,11 +18,11 @@ use super::place::DatasetPlace;
 use super::refresh::shown_url;
 use super::visit::{Reply, Shell, Visit, render};
 use crate::http::error::HttpError;
-use crate::model::dataset::{Dataset, DatasetName, DatasetSource, InvalidDatasetName};
+use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
-use crate::service::{DatasetSettings, ManageError};
+use crate::service::{ManageError, visibility};
 
 /// The fields beside which their problems are said.
 const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
@@ -133,28 +133,28 @@ impl AboutForm {
 
     pub(super) const BOXES: [&str; 2] = ["listed", "private"];
 
-    fn settings(&self, was: Option<&AboutForm>) -> Result<DatasetSettings, HttpError> {
+    fn settings(&self, was: Option<&AboutForm>) -> Result<DatasetChange, HttpError> {
         let (name, all) = self.checked()?;
-        Ok(DatasetSettings {
+        Ok(DatasetChange {
             name: Some(name).filter(|_| changed(&self.name, was.map(|was| &was.name))),
             description: all.description.filter(|_| changed(&self.description, was.map(|was| &was.description))),
             licence: all.licence.filter(|_| changed(&self.licence, was.map(|was| &was.licence))),
             listed: all.listed.filter(|_| changed(&self.listed, was.map(|was| &was.listed))),
-            private: all.private.filter(|_| changed(&self.private, was.map(|was| &was.private))),
-            ..DatasetSettings::default()
+            visibility: all.visibility.filter(|_| changed(&self.private, was.map(|was| &was.private))),
+            ..DatasetChange::default()
         })
     }
 
     /// The name, and the settings without it.
-    pub(super) fn checked(&self) -> Result<(DatasetName, DatasetSettings), HttpError> {
+    pub(super) fn checked(&self) -> Result<(DatasetName, DatasetChange), HttpError> {
         let text = |text: &str| Some(Some(text.to_owned()).filter(|text| !text.is_empty()));
         let invalid = |problem: InvalidDatasetName| invalid_field("name", problem.to_string());
-        let settings = DatasetSettings {
+        let settings = DatasetChange {
             description: text(&self.description),
             licence: text(&self.licence),
             listed: Some(self.listed),
-            private: Some(self.private),
-            ..DatasetSettings::default()
+            visibility: Some(visibility(self.private)),
+            ..DatasetChange::default()
         };
         Ok((self.name.parse().map_err(invalid)?, settings))
     }
@@ -190,7 +190,7 @@ impl SourceForm {
         }
     }
 
-    fn settings(&self, was: Option<&SourceForm>) -> Result<DatasetSettings, HttpError> {
+    fn settings(&self, was: Option<&SourceForm>) -> Result<DatasetChange, HttpError> {
         let source = match (self.pushed, self.url.as_str()) {
             // A URL that was typed is not dropped without a word.
             (true, url) if was.is_some_and(|was| was.url != url) && !url.is_empty() => {
@@ -216,13 +216,13 @@ impl SourceForm {
         }
         let path = Some(self.records_path.clone()).filter(|path| !path.is_empty());
         let place = |form: &SourceForm| (form.pushed, form.url.clone());
-        Ok(DatasetSettings {
+        Ok(DatasetChange {
             source: source.filter(|_| changed(&place(self), was.map(place).as_ref())),
             format: Some(format).filter(|_| changed(&self.format, was.map(|was| &was.format))),
             records_path: Some(path).filter(|_| changed(&self.records_path, was.map(|was| &was.records_path))),
             publish_query: Some(self.publish_query).filter(|now| changed(now, was.map(|was| &was.publish_query))),
             infer_types: Some(self.infer_types).filter(|now| changed(now, was.map(|was| &was.infer_types))),
-            ..DatasetSettings::default()
+            ..DatasetChange::default()
         })
     }
 }
@@ -237,7 +237,7 @@ impl IndexForm {
         IndexForm { always: sent.trimmed("always").to_owned(), never: sent.trimmed("never").to_owned() }
     }
 
-    fn settings(&self, was: Option<&IndexForm>) -> Result<DatasetSettings, HttpError> {
+    fn settings(&self, was: Option<&IndexForm>) -> Result<DatasetChange, HttpError> {
         let lines = |form: &IndexForm| [&form.always, &form.never].map(|text| text.replace("\r\n", "\n"));
         let paths = |text: &'_ str| {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
@@ -245,7 +245,7 @@ impl IndexForm {
         let index = IndexSettings::try_new(&paths(&self.always), &paths(&self.never));
         let index = index.map_err(|error| invalid_field("index", error.to_string()))?;
         let index = Some(index).filter(|_| changed(&lines(self), was.map(lines).as_ref()));
-        Ok(DatasetSettings { index, ..DatasetSettings::default() })
+        Ok(DatasetChange { index, ..DatasetChange::default() })
     }
 }
 

@@ -5,18 +5,15 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::catalog::{Catalog, CatalogError};
-use crate::model::dataset::{About, Dataset, DatasetName, InvalidDatasetName};
+use crate::catalog::CatalogError;
+use crate::model::dataset::{About, Dataset, DatasetName};
 use crate::model::ids::DatasetId;
-use crate::model::path::{Path as FieldPath, PathError};
+use crate::model::path::Path as FieldPath;
 use crate::model::scope::Scope;
 use crate::model::secret::Secret;
-use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
-use crate::service::account::{AccountError, Accounts};
-use crate::service::refresh::import::{ImportError, ImportRequest, Imports};
-use crate::service::{ImportProgress, ManageError};
+use crate::service::{AccountError, Accounts, ImportError, ImportProgress, ImportRequest, ManageError, Refreshes};
 
 /// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";
@@ -28,75 +25,71 @@ pub struct DemoExample {
     pub query: &'static str,
 }
 
-const fn example(answers: &'static str, query: &'static str) -> DemoExample {
-    DemoExample { answers, query }
+/// Example queries for the demo's dataset of this slug; none for another one.
+pub fn demo_examples(slug: &str) -> &'static [DemoExample] {
+    match slug {
+        "world-countries" => &[
+            DemoExample { answers: "The first country", query: "?limit=1" },
+            DemoExample {
+                answers: "Countries where German is spoken",
+                query: "?filter=languages.deu:german&format=jsonl",
+            },
+            DemoExample { answers: "How many countries border on France", query: "?filter=borders:FRA&count=true" },
+            DemoExample {
+                answers: "Kingdoms, by their French name: the third and the fourth",
+                query: "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
+            },
+        ],
+        "emoji" => &[
+            DemoExample { answers: "The first three emoji", query: "?limit=3" },
+            DemoExample { answers: "Faces of cats", query: "?filter_contains=label:cat+face&format=jsonl" },
+            DemoExample { answers: "How many emoji are about space", query: "?filter=tags:space&count=true" },
+        ],
+        "earthquakes" => &[
+            DemoExample {
+                answers: "Two earthquakes in Alaska",
+                query: "?filter_contains=properties.place:alaska&limit=2",
+            },
+            DemoExample { answers: "How many had a magnitude of 4.5", query: "?filter=properties.mag:4.5&count=true" },
+            DemoExample {
+                answers: "Those that nobody reported to have felt, from the 1,001st on",
+                query: "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
+            },
+        ],
+        "football-matches" => &[
+            DemoExample {
+                answers: "Barcelona at home against Real Madrid",
+                query: "?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl",
+            },
+            DemoExample {
+                answers: "Two matches in which the home team scored 7 goals",
+                query: "?filter=home_score:7&limit=2",
+            },
+        ],
+        "us-airports" => &[
+            DemoExample { answers: "Three airports in Alaska", query: "?filter=state:AK&limit=3&format=jsonl" },
+            DemoExample {
+                answers: "How many are international",
+                query: "?filter_contains=name:international&count=true",
+            },
+        ],
+        "us-unemployment" => &[
+            DemoExample {
+                answers: "The last counties of the list, from the 3,001st on",
+                query: "?offset=3000&limit=3&pretty=false",
+            },
+            DemoExample { answers: "How many counties had a rate of 10.2 %", query: "?filter=rate:.102&count=true" },
+        ],
+        "palmer-penguins" => &[
+            DemoExample {
+                answers: "Gentoo penguins whose sex is not known",
+                query: "?filter=Species:gentoo&filter=Sex:null",
+            },
+            DemoExample { answers: "How many penguins have 3,750 g", query: "?filter=Body+Mass+(g):3750&count=true" },
+        ],
+        _ => &[],
+    }
 }
-
-/// Example queries for each dataset, by its slug.
-pub const DEMO_EXAMPLES: &[(&str, &[DemoExample])] = &[
-    (
-        "world-countries",
-        &[
-            example("The first country", "?limit=1"),
-            example("Countries where German is spoken", "?filter=languages.deu:german&format=jsonl"),
-            example("How many countries border on France", "?filter=borders:FRA&count=true"),
-            example(
-                "Kingdoms, by their French name: the third and the fourth",
-                "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
-            ),
-        ],
-    ),
-    (
-        "emoji",
-        &[
-            example("The first three emoji", "?limit=3"),
-            example("Faces of cats", "?filter_contains=label:cat+face&format=jsonl"),
-            example("How many emoji are about space", "?filter=tags:space&count=true"),
-        ],
-    ),
-    (
-        "earthquakes",
-        &[
-            example("Two earthquakes in Alaska", "?filter_contains=properties.place:alaska&limit=2"),
-            example("How many had a magnitude of 4.5", "?filter=properties.mag:4.5&count=true"),
-            example(
-                "Those that nobody reported to have felt, from the 1,001st on",
-                "?filter=properties.felt:null&offset=1000&limit=3&format=jsonl",
-            ),
-        ],
-    ),
-    (
-        "football-matches",
-        &[
-            example(
-                "Barcelona at home against Real Madrid",
-                "?filter=home_team:Barcelona&filter=away_team:R.+Madrid&format=jsonl",
-            ),
-            example("Two matches in which the home team scored 7 goals", "?filter=home_score:7&limit=2"),
-        ],
-    ),
-    (
-        "us-airports",
-        &[
-            example("Three airports in Alaska", "?filter=state:AK&limit=3&format=jsonl"),
-            example("How many are international", "?filter_contains=name:international&count=true"),
-        ],
-    ),
-    (
-        "us-unemployment",
-        &[
-            example("The last counties of the list, from the 3,001st on", "?offset=3000&limit=3&pretty=false"),
-            example("How many counties had a rate of 10.2 %", "?filter=rate:.102&count=true"),
-        ],
-    ),
-    (
-        "palmer-penguins",
-        &[
-            example("Gentoo penguins whose sex is not known", "?filter=Species:gentoo&filter=Sex:null"),
-            example("How many penguins have 3,750 g", "?filter=Body+Mass+(g):3750&count=true"),
-        ],
-    ),
-];
 
 const DEMO_TOKEN: &str = "demo";
 
@@ -151,38 +144,28 @@ struct Entry {
     listed: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum EntryError {
-    #[error(transparent)]
-    Name(#[from] InvalidDatasetName),
-    #[error(transparent)]
-    Format(#[from] UnknownSourceFormat),
-    #[error(transparent)]
-    RecordsPath(#[from] PathError),
-}
-
 pub struct Demo {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) accounts: Arc<Accounts>,
-    pub(in crate::service) imports: Arc<Imports>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) refreshes: Arc<Refreshes>,
 }
 
 impl Demo {
     /// The example queries for demo datasets among these, with their places in the list. One look-up at most.
     pub async fn examples(&self, datasets: &[&Dataset]) -> Result<Vec<(usize, &'static [DemoExample])>, ManageError> {
-        let of = |slug: &str| DEMO_EXAMPLES.iter().find(|(name, _)| *name == slug).map(|(_, queries)| *queries);
-        let named = datasets.iter().enumerate().filter_map(|(at, dataset)| Some((at, of(dataset.name.slug())?)));
-        let named: Vec<_> = named.collect();
+        let named = datasets.iter().map(|dataset| demo_examples(dataset.name.slug())).enumerate();
+        let named: Vec<_> = named.filter(|(_, examples)| !examples.is_empty()).collect();
         if named.is_empty() {
             return Ok(named);
         }
-        let owner = self.catalog.user_by_email(DEMO_OWNER).await?.map(|owner| owner.id);
+        let owner = self.accounts.catalog.user_by_email(DEMO_OWNER).await?.map(|owner| owner.id);
         Ok(named.into_iter().filter(|(at, _)| Some(datasets[*at].owner) == owner).collect())
     }
 
     /// Whether the demo may be loaded here: where there are no datasets, or where the demo was loaded before.
     pub async fn check(&self) -> Result<(), DemoError> {
-        if self.catalog.user_by_email(DEMO_OWNER).await?.is_none() && self.catalog.has_datasets().await? {
+        if self.accounts.catalog.user_by_email(DEMO_OWNER).await?.is_none()
+            && self.accounts.catalog.has_datasets().await?
+        {
             return Err(DemoError::Occupied);
         }
         Ok(())
@@ -195,13 +178,13 @@ impl Demo {
             |source: Box<dyn std::error::Error + Send + Sync>| DemoError::Manifest { path: manifest.clone(), source };
         let text = tokio::fs::read_to_string(&manifest).await.map_err(|error| wrong(error.into()))?;
         let entries: Manifest = toml::from_str(&text).map_err(|error| wrong(error.into()))?;
-        if self.catalog.user_by_email(DEMO_OWNER).await?.is_none() {
+        if self.accounts.catalog.user_by_email(DEMO_OWNER).await?.is_none() {
             let password = hex::encode(rand::random::<[u8; 32]>());
             self.accounts.add_user(DEMO_OWNER, &password, Plan::Scale, None).await?;
         }
         let mut loaded = Vec::new();
         for entry in entries.dataset {
-            let request = request(fixtures, entry).map_err(|error| wrong(error.into()))?;
+            let request = request(fixtures, entry).map_err(wrong)?;
             loaded.push(self.load_entry(request).await?);
         }
         Ok(loaded)
@@ -212,7 +195,7 @@ impl Demo {
         let password = hex::encode(rand::random::<[u8; 12]>());
         self.accounts.set_password(DEMO_OWNER, &password).await?;
         let missing = || AccountError::NoUser(DEMO_OWNER.to_owned());
-        let owner = self.catalog.user_by_email(DEMO_OWNER).await?.ok_or_else(missing)?;
+        let owner = self.accounts.catalog.user_by_email(DEMO_OWNER).await?.ok_or_else(missing)?;
         match self.accounts.delete_token(&owner, DEMO_TOKEN).await {
             Ok(()) | Err(ManageError::TokenNotFound) => {}
             Err(error) => return Err(error.into()),
@@ -224,9 +207,9 @@ impl Demo {
     async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
         let name = request.name.clone();
         let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
-        if let Some(owner) = self.catalog.user_by_email(DEMO_OWNER).await? {
+        if let Some(owner) = self.accounts.catalog.user_by_email(DEMO_OWNER).await? {
             let parsed: DatasetName = name.parse().map_err(|error| failed(ImportError::Name(error)))?;
-            if let Some(dataset) = self.catalog.dataset_by_name(owner.id, &parsed).await?
+            if let Some(dataset) = self.accounts.catalog.dataset_by_name(owner.id, &parsed).await?
                 && let Some(version) = dataset.latest_version
             {
                 return Ok(DemoDataset {
@@ -237,7 +220,7 @@ impl Demo {
                 });
             }
         }
-        let imported = self.imports.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
+        let imported = self.refreshes.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
         Ok(DemoDataset {
             dataset_id: imported.dataset_id,
             name_slug: imported.name_slug,
@@ -247,7 +230,7 @@ impl Demo {
     }
 }
 
-fn request(fixtures: &Path, entry: Entry) -> Result<ImportRequest, EntryError> {
+fn request(fixtures: &Path, entry: Entry) -> Result<ImportRequest, Box<dyn std::error::Error + Send + Sync>> {
     let _: DatasetName = entry.name.parse()?;
     Ok(ImportRequest {
         source: fixtures.join(&entry.file).to_string_lossy().into_owned(),

@@ -111,7 +111,7 @@ impl From<CatalogError> for ManageError {
 
 impl ManageError {
     /// Names the version that was not found, and those that there are.
-    pub(in crate::service) fn naming(self, number: VersionNumber, latest: Option<VersionNumber>) -> ManageError {
+    pub(crate) fn naming(self, number: VersionNumber, latest: Option<VersionNumber>) -> ManageError {
         match self {
             ManageError::VersionNotFound => ManageError::NoVersionOf { number, there_are: there_are(latest) },
             other => other,
@@ -128,14 +128,14 @@ impl Drop for Seen<'_> {
     }
 }
 
-pub(in crate::service) struct OwnerWrites {
-    pub(in crate::service) gates: Arc<CatalogGates>,
-    pub(in crate::service) lookups: Arc<Lookups>,
+pub(crate) struct OwnerWrites {
+    pub(crate) gates: Arc<CatalogGates>,
+    pub(crate) lookups: Arc<Lookups>,
 }
 
 impl OwnerWrites {
     /// Runs a write of an owner, in the owner's permit, and makes it seen at once by the reads of this process.
-    pub(in crate::service) async fn run<T, E>(
+    pub(crate) async fn run<T, E>(
         &self,
         owner: UserId,
         write: impl Future<Output = Result<T, E>>,

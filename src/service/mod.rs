@@ -20,12 +20,10 @@
 //! | `account` | users, passwords, sessions and tokens |
 //! | `usage` | how much each dataset is read: counted in memory, recorded every few seconds |
 //! | `demo` | the fixtures, loaded for a demo owner |
-//! | `background` | what a server does besides answering |
 
 mod account;
 mod admission;
 mod app;
-mod background;
 mod dataset;
 mod demo;
 mod explain;
@@ -40,28 +38,28 @@ mod usage;
 mod version_path;
 mod webhook;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use account::logins::{LoggedIn, Logins};
 pub use account::session_origin::SessionOrigin;
 pub use account::sessions::{OwnedSession, Sessions};
-pub use account::{AccountError, Accounts, AddedUser};
+pub use account::{AccountError, Accounts};
 
 pub use admission::bodies::{BodyRoom, LargeBodies};
 pub use admission::holder::Holder;
 pub use admission::large_responses::{LargeResponses, ResponseReservation, UNCHARGED_BYTES};
 pub use admission::semaphore::{Gate, Refused};
 pub use admission::{Load, Weight};
-pub use app::{App, OpenError};
-pub use background::Background;
-pub use dataset::agent_edits::{AgentEdits, PullError, Pulled};
+pub use app::{App, Background, OpenError};
+pub use dataset::agent_edits::Pulled;
 pub use dataset::alternate_edits::{EntityChange, EntityEdit};
-pub use dataset::alternates::{AlternateError, Alternates, EditError, EditProblem, alternate_etag};
+pub use dataset::alternates::{AlternateError, EditError, EditProblem, alternate_etag};
 pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, VersionDiff};
-pub use dataset::listings::Listings;
-pub use dataset::profile::{ProfileError, ProfileRequest, Profiles, VersionProfile};
-pub use dataset::{DatasetSettings, Datasets, OwnedDataset};
-pub use demo::{DEMO_EXAMPLES, DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample};
-pub use explain::{ExplainError, Explains, Explanation, IgnoredParameter};
-pub use export_cache::Export;
+pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
+pub use dataset::{Datasets, OwnedDataset, visibility};
+pub use demo::{DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample, demo_examples};
+pub use explain::{Explanation, IgnoredParameter};
+pub use export_cache::{Export, ExportState};
 pub use lookup::cache_key::CacheKey;
 pub use lookup::error::{ReadError, UnknownCause, UnknownField};
 pub use lookup::{Admitted, Authorization, Lookup, Lookups, ReadTarget};
@@ -83,16 +81,20 @@ pub use rate_limit::{
 pub use read::ahead::ExportsAhead;
 pub use read::edited::InAlternate;
 pub use read::hints::{FilterHint, deep_sort_hint};
-pub use read::{Answer, AnswerBody, Reads};
-pub use refresh::decoding::ImportProgress;
+pub use read::{Answer, AnswerBody, InspectError, Reads};
+pub use refresh::decoding::{ImportProgress, RefreshStage};
 pub use refresh::error::RefreshError;
-pub use refresh::import::{ImportError, ImportRequest, Imported, Imports, local_path};
+pub use refresh::import::{ImportError, ImportRequest, Imported, local_path};
 pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
 pub use refresh::push::Push;
 pub use refresh::running::{RefreshProgress, Watch};
 pub use refresh::scheduler::Schedules;
-pub use refresh::stage::RefreshStage;
 pub use refresh::{Refreshed, Refreshes};
 pub use usage::{Usage, UsageMeter};
 pub use webhook::Webhooks;
 pub use webhook::deliveries::{Deliveries, DeliveryError};
+
+/// Locks what no panic leaves half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -8,12 +8,12 @@ use crate::config::VERSIONS_FOLDER;
 const PATH_BYTES: usize = 16;
 
 /// A path in the store that no file had before.
-pub(in crate::service) fn new_path() -> ObjectPath {
+pub(crate) fn new_path() -> ObjectPath {
     ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; PATH_BYTES]>())))
 }
 
 /// Whether a path is one as [`new_path`] gives.
-pub(in crate::service) fn is_path(path: &str) -> bool {
+pub(crate) fn is_path(path: &str) -> bool {
     let name = path.strip_prefix(VERSIONS_FOLDER).and_then(|name| name.strip_prefix('/')?.strip_suffix(".parquet"));
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     name.is_some_and(|name| name.len() == 2 * PATH_BYTES && name.bytes().all(is_digit))

@@ -57,7 +57,7 @@ pub(super) async fn save(
     room: Option<BodyRoom>,
 ) -> Result<Reply, HttpError> {
     let version = (target.place.dataset.id, target.version.number);
-    Box::pin(visit.app.alternates().edit(&target.user, version, etag, edits, room)).await?;
+    Box::pin(visit.app.datasets().edit_alternate(&target.user, version, etag, edits, room)).await?;
     Ok(Reply::done("saved", &target.place.alternate()))
 }
 

@@ -9,7 +9,7 @@ use crate::dashboard::visit::Visit;
 use crate::document::Cursor;
 use crate::http::error::HttpError;
 use crate::model::limits::PAGE_BYTES;
-use crate::service::{AnswerBody, ManageError, PullError, Pulled, ReadError};
+use crate::service::{AnswerBody, InspectError, ManageError, Pulled, ReadError};
 
 pub(super) struct List {
     /// What a change of it must name.
@@ -78,7 +78,7 @@ pub(super) async fn list_beside(visit: &Visit, place: &Place, position: u64) -> 
 
 async fn part(visit: &Visit, place: &Place, part: Part) -> Result<List, HttpError> {
     let (pulled, is_alternate) = match pull(visit, place, true, part).await {
-        Err(PullError::Read(ReadError::AltNotFound(_))) => (pull(visit, place, false, part).await?, false),
+        Err(InspectError::Read(ReadError::AltNotFound(_))) => (pull(visit, place, false, part).await?, false),
         pulled => (pulled?, true),
     };
     taken(pulled, is_alternate, part).await
@@ -90,10 +90,10 @@ pub(super) async fn of_version(visit: &Visit, place: &Place, position: u64) -> R
     Ok(taken(pull(visit, place, false, part).await?, false, part).await?.entity)
 }
 
-async fn pull(visit: &Visit, place: &Place, alt: bool, part: Part) -> Result<Pulled, PullError> {
+async fn pull(visit: &Visit, place: &Place, alt: bool, part: Part) -> Result<Pulled, InspectError> {
     let user = visit.user().map_err(|_| ManageError::DatasetNotFound)?;
     let (offset, limit) = part.page();
-    visit.app.agent_edits().pull(&user, place.dataset.id, place.selector, alt, (offset, Some(limit))).await
+    visit.app.reads().pull(&user, place.dataset.id, place.selector, alt, (offset, Some(limit))).await
 }
 
 async fn taken(pulled: Pulled, is_alternate: bool, part: Part) -> Result<List, HttpError> {

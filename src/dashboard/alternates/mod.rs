@@ -193,6 +193,6 @@ async fn delete(visit: &Visit, target: &Target, fields: &Query) -> Result<Reply,
         let notice = "The alternate was saved meanwhile. Nothing is deleted yet.";
         return confirm(visit, target, StatusCode::CONFLICT, Some(notice));
     }
-    visit.app.alternates().delete(user, place.dataset.id, version.number).await?;
+    visit.app.datasets().delete_alternate(user, place.dataset.id, version.number).await?;
     Ok(Reply::done("deleted", &place.alternate()))
 }

@@ -70,7 +70,7 @@ struct FieldValue {
 pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Option<Fields> {
     let (app, visitor) = (&visit.app, &visit.visitor);
     let version = VersionSelector::Number(opened.version.number);
-    let profiles = app.profiles();
+    let reads = app.reads();
     let request = ProfileRequest {
         caller: visitor.user.as_ref(),
         client: visitor.client,
@@ -78,7 +78,7 @@ pub(super) async fn of(visit: &Visit, opened: &Opened, links: &Links<'_>) -> Opt
         version,
         alt: opened.admitted.alt,
     };
-    let summary = profiles.summary(request).await.ok()?;
+    let summary = reads.profile_summary(request).await.ok()?;
     let mut tree = Vec::new();
     for record in &summary.paths {
         // No path can name the field without a name.

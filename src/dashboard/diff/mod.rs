@@ -222,7 +222,7 @@ fn is_mistake(error: &HttpError) -> bool {
         error,
         Call(_)
             | Invalid { .. }
-            | Diff(DiffError::VersionNotFound { .. } | DiffError::Manage(ManageError::NoVersionYet))
+            | Diff(DiffError::Manage(ManageError::NoVersionOf { .. } | ManageError::NoVersionYet))
             | Diff(DiffError::Read(ReadError::AltNotFound(_)))
     )
 }
@@ -237,9 +237,9 @@ async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall
     let answer = diff.answer(&page, DiffForm::Lines, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let lines = Entities::take(answer.body, PAGE_BYTES).await?;
 
-    let [v1, v2] = diff.versions();
-    let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt() { ", alternate" } else { "" })];
-    let places = [place.number(v1), Place { alt: diff.alt(), ..place.number(v2) }];
+    let [v1, v2] = diff.versions;
+    let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt { ", alternate" } else { "" })];
+    let places = [place.number(v1), Place { alt: diff.alt, ..place.number(v2) }];
     let mut room = Room::of_page();
     let paths = if whole { Paths::All } else { Paths::Changed };
     let mut list = Vec::new();

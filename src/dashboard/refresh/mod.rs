@@ -26,13 +26,13 @@ use super::visit::{Reply, Shell, Visit, render};
 use crate::catalog::{Attempt, AttemptOutcome};
 use crate::http::error::HttpError;
 use crate::http::visit::BaseUrl;
-use crate::model::dataset::{Dataset, DatasetSource};
+use crate::model::dataset::{Dataset, DatasetChange, DatasetSource};
 use crate::model::ids::AttemptId;
 use crate::model::schedule::Schedule;
 use crate::model::source::SourceFormat;
 use crate::model::text::with_names;
 use crate::model::version::VersionNumber;
-use crate::service::{App, DatasetSettings, RefreshProgress, RefreshStage};
+use crate::service::{App, RefreshProgress, RefreshStage};
 
 /// How long a page waits for a refresh that it has begun. The refresh goes on.
 const REFRESH_WAITS: Duration = Duration::from_secs(5);
@@ -326,8 +326,9 @@ async fn done(visit: &Visit, place: &DatasetPlace, sent: &Sent) -> Result<Reply,
                 let typed = Some(typed.unwrap_or_default().to_owned());
                 return refresh(visit, Said { typed, ..Said::default() }).await;
             }
-            let settings = DatasetSettings { schedule: Some(schedule), ..DatasetSettings::default() };
-            app.datasets().update(&user, place.id, settings).await?;
+            let schedule = schedule.map(|schedule| schedule.to_string());
+            let change = DatasetChange { schedule: Some(schedule), ..DatasetChange::default() };
+            app.datasets().update(&user, place.id, change).await?;
             Ok(Reply::done(SCHEDULE, &place.page("refresh")))
         }
         "show-ping" => refresh(visit, Said { ping: true, ..Said::default() }).await,

@@ -73,7 +73,6 @@ pub(super) fn public(error: &ManageError) -> PublicError {
 pub(super) fn public_diff(error: &DiffError) -> PublicError {
     match error {
         DiffError::Manage(error) => public(error),
-        DiffError::VersionNotFound { number, there_are } => no_version_of(*number, there_are),
         DiffError::Read(ReadError::Timeout { seconds }) => unavailable(format!(
             "The diff was stopped after {seconds} s. A diff of versions with fewer changes between them may finish in \
              time."

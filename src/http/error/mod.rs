@@ -30,8 +30,8 @@ use axum::response::{IntoResponse, Response};
 use crate::catalog::Unavailability;
 use crate::model::causes::Causes;
 use crate::service::{
-    AlternateError, DiffError, EditError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError,
-    RefreshError, Refused,
+    AlternateError, DiffError, EditError, InspectError, ManageError, NotReady, ProfileError, ReadError, RefreshError,
+    Refused,
 };
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
@@ -118,11 +118,11 @@ impl From<AlternateError> for HttpError {
     }
 }
 
-impl From<PullError> for HttpError {
-    fn from(error: PullError) -> Self {
+impl From<InspectError> for HttpError {
+    fn from(error: InspectError) -> Self {
         match error {
-            PullError::Manage(error) => HttpError::Manage(error),
-            PullError::Read(error) => HttpError::Inspect(error),
+            InspectError::Manage(error) => HttpError::Manage(error),
+            InspectError::Read(error) => HttpError::Inspect(error),
         }
     }
 }
@@ -133,15 +133,6 @@ impl From<ProfileError> for HttpError {
             ProfileError::Unauthenticated => HttpError::Call(CallError::NoPublicDataset),
             ProfileError::Read(error) => HttpError::Inspect(error),
             ProfileError::DatasetNotFound => HttpError::Inspect(ReadError::NotReadable),
-        }
-    }
-}
-
-impl From<ExplainError> for HttpError {
-    fn from(error: ExplainError) -> Self {
-        match error {
-            ExplainError::Manage(error) => HttpError::Manage(error),
-            ExplainError::Read(error) => HttpError::Inspect(error),
         }
     }
 }

@@ -81,7 +81,7 @@ pub(in crate::http) async fn make(
     room: Option<BodyRoom>,
 ) -> Result<PushAnswer, HttpError> {
     let Call { dataset, version, etag, edits, beyond } = body::apart(body, |body| Call::parse(body)).await?;
-    let saved = app.alternates().edit(user, (dataset, version), &etag, edits, room).await;
+    let saved = app.datasets().edit_alternate(user, (dataset, version), &etag, edits, room).await;
     let saved = saved.map_err(|error| match &error {
         AlternateError::Edit(EditError { index, problem }) => match beyond.get(index) {
             Some(sent) => CallError::Edit { index: *index, problem: problem.text(sent) }.into(),

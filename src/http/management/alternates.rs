@@ -41,7 +41,7 @@ async fn save(Caller(user): Caller, State(app): State<App>, request: Request) ->
     let pushed = app.ingest().receive(user.id, chunks, &BESIDE).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
-    let saved = app.alternates().save(&user, dataset, version, pushed.entities, None).await?;
+    let saved = app.datasets().save_alternate(&user, dataset, version, pushed.entities, None).await?;
     Ok(Json(SavedAnswer { ok: true, version: VersionRecord::from(&saved), alt_entity_count: alt_entity_count(&saved) }))
 }
 
@@ -70,7 +70,7 @@ pub(super) static DELETE: Endpoint =
 
 async fn delete(Caller(user): Caller, State(app): State<App>, fields: Fields) -> JsonResult<VersionAnswer> {
     let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
-    let deleted = app.alternates().delete(&user, dataset, version).await?;
+    let deleted = app.datasets().delete_alternate(&user, dataset, version).await?;
     Ok(Json(VersionAnswer::from(&deleted)))
 }
 

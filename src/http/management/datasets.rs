@@ -12,11 +12,11 @@ use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult,
 use super::{BaseUrl, Caller, Fields, Identified, JsonResult, fields};
 use crate::http::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::CallError;
-use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
+use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
-use crate::model::schedule::SCHEDULE_FORM;
-use crate::service::{App, DatasetSettings, OwnedDataset};
+use crate::model::schedule::{SCHEDULE_FORM, Schedule};
+use crate::service::{App, OwnedDataset, visibility};
 
 const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
 
@@ -84,7 +84,7 @@ pub(super) static CREATE: Endpoint =
 
 async fn create(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fields: Fields) -> DatasetResult {
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
-    let created = app.datasets().create(&user, name, settings, DEFAULT_SCHEDULE).await?;
+    let created = app.datasets().create(&user, name, settings).await?;
     Ok(Json(DatasetAnswer::new(&created, &base)))
 }
 
@@ -115,22 +115,24 @@ async fn update(Caller(user): Caller, base: BaseUrl, State(app): State<App>, fie
     Ok(Json(DatasetAnswer::new(&updated, &base)))
 }
 
-fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
+/// What a body says of a dataset, but its name.
+fn settings(fields: &Fields) -> Result<DatasetChange, CallError> {
     // A wrong type of these is told first, a wrong value in its turn.
     fields.nullable::<String>("format", TEXT_FORM)?;
     fields.nullable::<String>("schedule", SCHEDULE_FORM)?;
-    Ok(DatasetSettings {
+    let schedule: Option<Option<Schedule>> = fields.nullable("schedule", SCHEDULE_FORM)?;
+    Ok(DatasetChange {
         name: None,
         description: fields.nullable("description", TEXT_FORM)?,
         licence: fields.nullable("licence", TEXT_FORM)?,
         listed: fields.optional_boolean("listed")?,
-        private: fields.optional_boolean("private")?,
+        visibility: fields.optional_boolean("private")?.map(visibility),
         source: fields.optional_text("source")?.map(DatasetSource::from),
         format: fields.nullable("format", TEXT_FORM)?,
         records_path: fields.nullable("records_path", TEXT_FORM)?,
         publish_query: fields.optional_boolean("publish_query")?,
         infer_types: fields.optional_boolean("infer_types")?,
-        schedule: fields.nullable("schedule", SCHEDULE_FORM)?,
+        schedule: schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
         index: fields.index()?,
     })
 }

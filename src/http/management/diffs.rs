@@ -92,7 +92,7 @@ impl DiffCall {
     }
 
     pub(crate) async fn compare(&self, app: &App, user: &User) -> Result<VersionDiff, HttpError> {
-        Ok(app.diffs().compare(user, self.dataset, self.sides).await?)
+        Ok(app.diffs().compare(Some(user), self.dataset, self.sides).await?)
     }
 }
 

@@ -152,7 +152,7 @@ pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Re
     let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION_NAME)?);
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
     let (offset, limit) = (fields.optional_whole_number("offset")?, fields.optional_whole_number("limit")?);
-    let pulled = app.agent_edits().pull(user, dataset, version, alt, (offset.unwrap_or(0), limit)).await?;
+    let pulled = app.reads().pull(user, dataset, version, alt, (offset.unwrap_or(0), limit)).await?;
     let (dataset_id, version) = (dataset.get(), pulled.version.get());
     let mut record = PulledRecord {
         ok: true,
@@ -206,7 +206,7 @@ where
     let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
     let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
     let etag = etag.ok_or_else(missing)?;
-    let saved = app.alternates().save(user, dataset, version, pushed.entities, Some(&etag)).await?;
+    let saved = app.datasets().save_alternate(user, dataset, version, pushed.entities, Some(&etag)).await?;
     Ok(PushAnswer::from(&saved))
 }
 

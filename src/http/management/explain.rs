@@ -59,9 +59,9 @@ async fn explain(
     let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
     let principal = Holder::User(user.id);
-    let explains = app.explains().clone();
+    let reads = app.reads().clone();
     let explained = async move {
-        let explanation = explains.explain(&user, dataset, version, request, ignored).await?;
+        let explanation = reads.explain(&user, dataset, version, request, ignored).await?;
         if !is_text {
             return Ok(Json(explanation).into_response());
         }

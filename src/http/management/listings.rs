@@ -20,7 +20,7 @@ use crate::http::headers::{client_ip, cors};
 use crate::http::read::rate;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
-use crate::service::{App, Bucket};
+use crate::service::{App, Bucket, Datasets};
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const PAGE: u32 = 100;
@@ -54,9 +54,9 @@ async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Re
         let text = query.optional_text("q")?;
         let after = query.optional_positive("after")?.map(DatasetId::new);
         let limit = query.limit(PAGE, MOST)?;
-        app.listings().check(text)?;
+        Datasets::check_listing_query(text)?;
         rate::admit(&app, client, Bucket::Public, &mut headers).await?;
-        let found = app.listings().find(client, text, after, limit).await?;
+        let found = app.datasets().listed(client, text, after, limit).await?;
         let datasets = found.iter().map(ListedDataset::from).collect();
         Ok(Json(ListingsAnswer { ok: true, datasets }).into_response())
     };

@@ -49,11 +49,11 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
         let bucket = if user.is_some() { Bucket::Private } else { Bucket::Public };
         rate::admit(&app, client, bucket, &mut headers).await?;
         let principal = user.as_ref().map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
-        let profiles = app.profiles().clone();
+        let reads = app.reads().clone();
         let user = user.clone();
         let profile = async move {
             let caller = user.as_ref();
-            let profile = profiles.find(ProfileRequest { caller, client, dataset, version, alt }).await?;
+            let profile = reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await?;
             Ok(Json(ProfileAnswer { ok: true, profile: profile.without_spreads() }).into_response())
         };
         large_responses::built(&app, principal, profile).await

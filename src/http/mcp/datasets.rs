@@ -16,7 +16,7 @@ use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::scope::Scope;
 use crate::net::without_credentials;
-use crate::service::Bucket;
+use crate::service::{Bucket, Datasets};
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const LISTED: u32 = 50;
@@ -102,10 +102,9 @@ async fn list(caller: &Caller, arguments: Fields) -> ToolResult {
 
 async fn list_public(caller: &Caller, arguments: Fields) -> ToolResult {
     let (query, (after, limit)) = (arguments.optional_text("q")?, page(&arguments)?);
-    let public = caller.app.listings();
-    public.check(query)?;
+    Datasets::check_listing_query(query)?;
     rate::admit(&caller.app, caller.client, Bucket::Public, &mut HeaderMap::new()).await?;
-    let found = public.find(caller.client, query, after, limit + 1).await?;
+    let found = caller.app.datasets().listed(caller.client, query, after, limit + 1).await?;
     page_of(found, limit, |listing| (listing.dataset.id, ListedDataset::from(listing)))
 }
 

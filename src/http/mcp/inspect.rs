@@ -164,12 +164,12 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
     let details = arguments.optional_boolean("details")?.unwrap_or(false);
     let reservation =
         caller.app.large_responses().reserve(Holder::User(caller.user.id)).await.map_err(ReadError::from)?;
-    let profiles = caller.app.profiles().clone();
+    let reads = caller.app.reads().clone();
     let user = caller.user.clone();
     let client = caller.client;
     let found = async move {
         let caller = Some(&user);
-        profiles.find(ProfileRequest { caller, client, dataset, version, alt }).await
+        reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await
     };
     let (profile, _reservation) = reservation.build(found).await.map_err(ReadError::from)?;
     let mut profile = profile?;

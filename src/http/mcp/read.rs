@@ -257,7 +257,7 @@ async fn explain(caller: &Caller, arguments: Fields) -> ToolResult {
     let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
     let request = request(&arguments)?;
     // Arguments that a read would ignore have been refused.
-    let explaining = caller.app.explains().explain(&caller.user, dataset, version, request, Vec::new());
+    let explaining = caller.app.reads().explain(Some(&caller.user), dataset, version, request, Vec::new());
     let explanation = Box::pin(explaining).await?;
     tool::bounded(explanation.to_string(), BYTES, "Explain a read with fewer and shorter parameters.")
 }

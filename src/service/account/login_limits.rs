@@ -12,7 +12,7 @@
 //! password was right or was not looked at. What is remembered is bounded; what has not been used the longest goes
 //! first.
 //!
-//! This counts in the process. `rate_limit::shared::logins` counts the same in Redis.
+//! This counts in the process. `shared_logins` counts the same in Redis.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -23,15 +23,15 @@ use moka::sync::{Cache, CacheBuilder};
 use crate::service::rate_limit::Client;
 
 /// How many times the log-ins that are free for one e-mail address a client may try in a minute in all.
-pub(in crate::service) const CLIENT_FACTOR: u64 = 3;
+pub(crate) const CLIENT_FACTOR: u64 = 3;
 
-pub(in crate::service) const PAUSE_MAX: Duration = Duration::from_secs(900);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(900);
 
 /// After how long without another one wrong passwords are forgotten.
-pub(in crate::service) const FORGOTTEN: Duration = Duration::from_secs(3_600);
+pub(crate) const FORGOTTEN: Duration = Duration::from_secs(3_600);
 
 /// How long a window of an e-mail address lasts.
-pub(in crate::service) const WINDOW: Duration = Duration::from_secs(3_600);
+pub(crate) const WINDOW: Duration = Duration::from_secs(3_600);
 
 /// Pairs and addresses that are remembered of each kind; about 100 bytes each.
 const REMEMBERED: u64 = 50_000;
@@ -40,7 +40,7 @@ const REMEMBERED: u64 = 50_000;
 type Pair = u64;
 
 /// What is counted, and how much is free. 0 switches a bound off.
-pub(in crate::service) struct LoginLimits {
+pub(crate) struct LoginLimits {
     free: u64,
     per_account_hour: u64,
     hasher: RandomState,
@@ -63,18 +63,13 @@ struct Window {
 
 /// A log-in under way, which counts as wrong.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::service) struct Attempt {
+pub(crate) struct Attempt {
     pair: Pair,
     account: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) struct Refused {
-    pub retry_after_s: u64,
-}
-
 impl LoginLimits {
-    pub(in crate::service) fn new(free: u64, per_account_hour: u64) -> LoginLimits {
+    pub(crate) fn new(free: u64, per_account_hour: u64) -> LoginLimits {
         LoginLimits {
             free,
             per_account_hour,
@@ -85,8 +80,8 @@ impl LoginLimits {
         }
     }
 
-    /// Begins an attempt at `now`, a time that never goes back.
-    pub(in crate::service) fn begin(&self, client: Client, email_key: &str, now: Duration) -> Result<Attempt, Refused> {
+    /// Begins an attempt at `now`, a time that never goes back, or says how long to wait for the next one.
+    pub(crate) fn begin(&self, client: Client, email_key: &str, now: Duration) -> Result<Attempt, Duration> {
         let account = self.hasher.hash_one(email_key);
         let pair = self.hasher.hash_one((client, email_key));
         let attempt = Attempt { pair, account };
@@ -103,7 +98,7 @@ impl LoginLimits {
             });
         }
         if let Some(wait) = refused {
-            return Err(Refused { retry_after_s: whole_seconds(wait) });
+            return Err(wait);
         }
         if self.per_account_hour > 0 && !self.known.contains_key(&pair) {
             self.accounts.entry(account).and_upsert_with(|entry| {
@@ -120,32 +115,30 @@ impl LoginLimits {
         match refused {
             None => Ok(attempt),
             Some(wait) => {
-                self.not_wrong(attempt, false);
-                Err(Refused { retry_after_s: whole_seconds(wait) })
+                self.take_back_from_pair(attempt);
+                Err(wait)
             }
         }
     }
 
     /// The password was right: the pair begins anew, and is known from now on.
-    pub(in crate::service) fn succeeded(&self, attempt: Attempt) {
+    pub(crate) fn succeeded(&self, attempt: Attempt) {
         self.pairs.invalidate(&attempt.pair);
         self.take_back_from_account(attempt);
         self.known.insert(attempt.pair, ());
     }
 
     /// The password was not looked at.
-    pub(in crate::service) fn not_tried(&self, attempt: Attempt) {
-        self.not_wrong(attempt, true);
+    pub(crate) fn not_tried(&self, attempt: Attempt) {
+        self.take_back_from_pair(attempt);
+        self.take_back_from_account(attempt);
     }
 
-    fn not_wrong(&self, attempt: Attempt, counted_for_account: bool) {
+    fn take_back_from_pair(&self, attempt: Attempt) {
         self.pairs.entry(attempt.pair).and_upsert_with(|entry| {
             let failures = entry.map(moka::Entry::into_value).unwrap_or_default();
             Failures { count: failures.count.saturating_sub(1), ..failures }
         });
-        if counted_for_account {
-            self.take_back_from_account(attempt);
-        }
     }
 
     fn take_back_from_account(&self, attempt: Attempt) {
@@ -175,11 +168,6 @@ fn remembering<V: Clone + Send + Sync + 'static>() -> CacheBuilder<u64, V, Cache
     Cache::builder().max_capacity(REMEMBERED).eviction_policy(EvictionPolicy::lru())
 }
 
-/// Seconds, rounded up, at least 1, so that waiting for them is enough.
-pub(in crate::service) fn whole_seconds(duration: Duration) -> u64 {
-    (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,13 +187,12 @@ mod tests {
         for now in [100, 100, 100] {
             assert!(begin(now).is_ok());
         }
-        assert_eq!(begin(100).err(), Some(Refused { retry_after_s: 1 }));
         // Asking too early does not make it longer.
-        assert_eq!(begin(100).err(), Some(Refused { retry_after_s: 1 }));
+        assert_eq!([begin(100).err(), begin(100).err()], [Some(s(1)); 2]);
         assert!(begin(101).is_ok());
-        assert_eq!(begin(101).err(), Some(Refused { retry_after_s: 2 }));
+        assert_eq!(begin(101).err(), Some(s(2)));
         assert!(begin(103).is_ok());
-        assert_eq!(begin(104).err(), Some(Refused { retry_after_s: 3 }));
+        assert_eq!(begin(104).err(), Some(s(3)));
         let right = begin(107).expect("free");
         limits.succeeded(right);
         assert!((0..3).all(|_| begin(107).is_ok()) && begin(107).is_err());
@@ -218,11 +205,9 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..100 {
             assert!(limits.begin(client(1), "a@b.test", s(now)).is_ok());
-            let Err(Refused { retry_after_s }) = limits.begin(client(1), "a@b.test", s(now)) else {
-                panic!("no pause")
-            };
-            waits.push(retry_after_s);
-            now += retry_after_s;
+            let wait = limits.begin(client(1), "a@b.test", s(now)).expect_err("a pause").as_secs();
+            waits.push(wait);
+            now += wait;
         }
         assert_eq!(waits[..4], [1, 2, 4, 8]);
         assert_eq!((waits[9], waits[10], waits[99]), (512, 900, 900));
@@ -234,14 +219,11 @@ mod tests {
         let mut now = 0;
         // A day of guessing as fast as it is let.
         while now < 86_400 {
-            match limits.begin(client(1), "a@b.test", s(now)) {
-                Ok(_) => {}
-                Err(Refused { retry_after_s }) => now += retry_after_s,
+            if let Err(wait) = limits.begin(client(1), "a@b.test", s(now)) {
+                now += wait.as_secs();
             }
-            assert!(
-                limits.begin(client(2), "a@b.test", s(now)).map(|attempt| limits.succeeded(attempt)).is_ok(),
-                "{now}"
-            );
+            let owner = limits.begin(client(2), "a@b.test", s(now));
+            assert!(owner.map(|attempt| limits.succeeded(attempt)).is_ok(), "{now}");
         }
     }
 
@@ -254,11 +236,9 @@ mod tests {
         let looked_at = guesses.filter(|number| limits.begin(client(*number), "a@b.test", s(10)).is_ok()).count();
         assert_eq!(looked_at, 100);
         assert!(limits.begin(client(0), "a@b.test", s(10)).is_ok());
-        let Err(Refused { retry_after_s }) = limits.begin(Client::V4([198, 51, 100, 1]), "a@b.test", s(10)) else {
-            panic!("not bounded")
-        };
+        let wait = limits.begin(Client::V4([198, 51, 100, 1]), "a@b.test", s(10)).expect_err("bounded");
         // The window runs from its first attempt, which was at 10 or, as the right one's was taken back, at 0.
-        assert!((3_590..=3_600).contains(&retry_after_s), "{retry_after_s}");
+        assert!((s(3_590)..=s(3_600)).contains(&wait), "{wait:?}");
         // Another account is nobody's business.
         assert!(limits.begin(client(9), "c@d.test", s(10)).is_ok());
         assert!(limits.begin(client(9), "a@b.test", s(3_700)).is_ok());
@@ -276,7 +256,7 @@ mod tests {
             assert!(limits.begin(client(number), "a@b.test", s(5)).is_ok());
         }
         for _ in 0..5 {
-            assert!(matches!(limits.begin(client(4), "a@b.test", s(5)), Err(Refused { retry_after_s: 3_600 })));
+            assert_eq!(limits.begin(client(4), "a@b.test", s(5)).err(), Some(s(3_600)));
         }
     }
 

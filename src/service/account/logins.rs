@@ -5,30 +5,29 @@
 //! who has an account.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use argon2::{Argon2, PasswordVerifier};
 use tokio::sync::OnceCell;
 
 use crate::blocking::blocking;
-use crate::catalog::Catalog;
 use crate::cluster::redis::Redis;
-use crate::config::{Config, Fair, Limits};
+use crate::config::{Fair, Limits};
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
-use crate::service::account::login_limits::{self, Attempt, CLIENT_FACTOR, LoginLimits, Refused, whole_seconds};
+use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits};
 use crate::service::account::session_origin::SessionOrigin;
 use crate::service::account::sessions::{Sessions, session_hash};
+use crate::service::account::shared_logins::{SharedAttempt, SharedLogins};
 use crate::service::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate};
 use crate::service::manage::{ManageError, OwnerWrites};
+use crate::service::rate_limit::memory::whole_seconds;
 use crate::service::rate_limit::shared::limiter;
-use crate::service::rate_limit::shared::logins::{LoginBounds, SharedAttempt, SharedLogins};
 use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
 use crate::service::{Holder, RateCapacity};
 
-/// How long a log-in waits for its permit.
-const TURN: Duration = Duration::from_secs(10);
+/// Seconds that a log-in waits for its permit.
+const TURN_S: u64 = 10;
 
 const QUEUE: u64 = 1_024;
 
@@ -38,7 +37,7 @@ pub struct LoggedIn {
     pub session_id: Secret,
 }
 
-struct PasswordChecks {
+pub(crate) struct PasswordChecks {
     limits: LoginLimits,
     /// The same counts, of all processes together.
     shared: Option<SharedLogins>,
@@ -56,33 +55,18 @@ enum Begun {
 }
 
 impl PasswordChecks {
-    fn new(limits: &Limits, fair: &Fair, redis: Option<&Arc<Redis>>, threads: usize) -> PasswordChecks {
+    pub(crate) fn new(limits: &Limits, fair: &Fair, redis: Option<&Arc<Redis>>, threads: usize) -> PasswordChecks {
         let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
-        let shared = redis.map(|redis| {
-            let bounds = LoginBounds {
-                free: limits.logins_per_minute,
-                per_window: limits.account_logins_per_hour,
-                longest_pause: login_limits::PAUSE_MAX,
-                forgotten: login_limits::FORGOTTEN,
-                window: login_limits::WINDOW,
-            };
-            SharedLogins::new(redis.clone(), bounds)
-        });
+        let (free, per_window) = (limits.logins_per_minute, limits.account_logins_per_hour);
         // Nobody is a user yet.
-        let bounds = Bounds {
-            units: threads.max(1) as u64,
-            share_percent: fair.share_percent,
-            user_percent: 0,
-            queue: QUEUE,
-            wait: TURN,
-        };
+        let bounds = Bounds::new(threads as u64, fair, QUEUE, TURN_S).unreserved();
         PasswordChecks {
-            limits: LoginLimits::new(limits.logins_per_minute, limits.account_logins_per_hour),
-            shared,
+            limits: LoginLimits::new(free, per_window),
+            shared: redis.map(|redis| SharedLogins { redis: redis.clone(), free, per_window }),
             clients: limiter(redis, "logins", all, capacity),
             clock: SystemClock::start(),
-            permits: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, &bounds),
+            permits: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, bounds),
             nobody: OnceCell::new(),
         }
     }
@@ -94,15 +78,15 @@ impl PasswordChecks {
             }
             Some(RateLimitDecision::Within) | None => {}
         }
-        if let Some(shared) = &self.shared
-            && let Ok(begun) = shared.begin(client, email_key).await
-        {
-            let refused = |wait| ManageError::TooManyLogins { retry_after_s: whole_seconds(wait) };
-            return begun.map(Begun::Shared).map_err(refused);
-        }
-        let begun = self.limits.begin(client, email_key, self.clock.now().elapsed);
-        let refused = |Refused { retry_after_s }| ManageError::TooManyLogins { retry_after_s };
-        begun.map(Begun::Alone).map_err(refused)
+        let shared = match &self.shared {
+            Some(shared) => shared.begin(client, email_key).await.ok(),
+            None => None,
+        };
+        let begun = match shared {
+            Some(begun) => begun.map(Begun::Shared),
+            None => self.limits.begin(client, email_key, self.clock.now().elapsed).map(Begun::Alone),
+        };
+        begun.map_err(|wait| ManageError::TooManyLogins { retry_after_s: whole_seconds(wait).max(1) })
     }
 
     /// The password was right, or was not looked at. A wrong one stays counted.
@@ -152,26 +136,12 @@ fn unhashed(error: AccountError) -> ManageError {
 }
 
 pub struct Logins {
-    catalog: Catalog,
-    sessions: Arc<Sessions>,
-    writes: Arc<OwnerWrites>,
-    checks: PasswordChecks,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) writes: Arc<OwnerWrites>,
+    pub(crate) checks: PasswordChecks,
 }
 
 impl Logins {
-    /// With so many threads that check passwords. Log-ins are counted in the Redis, if there is one.
-    pub(in crate::service) fn new(
-        config: &Config,
-        catalog: Catalog,
-        sessions: Arc<Sessions>,
-        writes: Arc<OwnerWrites>,
-        redis: Option<&Arc<Redis>>,
-        threads: usize,
-    ) -> Logins {
-        let checks = PasswordChecks::new(&config.limits, &config.fair, redis, threads);
-        Logins { catalog, sessions, writes, checks }
-    }
-
     /// Begins a session for the user with this address and password, from `origin`; the session `before`, if any, ends.
     pub async fn log_in(
         &self,
@@ -182,7 +152,7 @@ impl Logins {
     ) -> Result<LoggedIn, ManageError> {
         let attempt = self.checks.begin(client, &email_key(email)).await?;
         let verified = async {
-            let user = self.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
+            let user = self.sessions.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
             // Longer than any user's: wrong without being hashed.
             if password.len() > *PASSWORD_BYTES.end() {
                 return Err(ManageError::WrongCredentials);
@@ -230,7 +200,7 @@ impl Logins {
         }
         let new_hash = self.checks.hash(client, new.to_owned()).await?;
         let kept = current.and_then(session_hash);
-        let change = self.catalog.change_password(user.id, &user.password_hash, &new_hash, kept.as_deref());
+        let change = self.sessions.catalog.change_password(user.id, &user.password_hash, &new_hash, kept.as_deref());
         self.writes.run(user.id, change).await.map_err(|error| match error {
             // Somebody else was faster.
             ManageError::Stale => ManageError::WrongPassword,
@@ -242,6 +212,7 @@ impl Logins {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use super::*;
 

@@ -1,9 +1,10 @@
 //! Users and their API tokens.
 
-pub(in crate::service) mod login_limits;
-pub(in crate::service) mod logins;
-pub(in crate::service) mod session_origin;
-pub(in crate::service) mod sessions;
+pub(crate) mod login_limits;
+pub(crate) mod logins;
+pub(crate) mod session_origin;
+pub(crate) mod sessions;
+mod shared_logins;
 
 use std::io;
 use std::sync::Arc;
@@ -19,12 +20,6 @@ use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
 use crate::service::manage::{ManageError, OwnerWrites};
-
-#[derive(Debug)]
-pub struct AddedUser {
-    /// The token that was asked for. It is kept hashed and cannot be shown again.
-    pub token: Option<Secret>,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
@@ -55,20 +50,20 @@ pub enum AccountError {
 const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYTES;
 
 pub struct Accounts {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
+    pub(crate) catalog: Catalog,
+    pub(crate) writes: Arc<OwnerWrites>,
 }
 
 impl Accounts {
     /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
-    /// On an error nothing is added.
+    /// Returns the token, which is kept hashed and cannot be shown again. On an error nothing is added.
     pub async fn add_user(
         &self,
         email: &str,
         password: &str,
         plan: Plan,
         token_name: Option<&str>,
-    ) -> Result<AddedUser, AccountError> {
+    ) -> Result<Option<Secret>, AccountError> {
         let email = email.trim();
         if !is_email(email) {
             return Err(AccountError::Email(email.to_owned()));
@@ -82,10 +77,10 @@ impl Accounts {
             CatalogError::EmailTaken => AccountError::EmailTaken(email.to_owned()),
             other => AccountError::Catalog(other),
         })?;
-        let Some(name) = token_name else { return Ok(AddedUser { token: None }) };
+        let Some(name) = token_name else { return Ok(None) };
         let token = Secret::api_token(rand::random());
         self.catalog.add_token(user, name, &token.hash(), limits::TOKENS).await.map_err(AccountError::Catalog)?;
-        Ok(AddedUser { token: Some(token) })
+        Ok(Some(token))
     }
 
     /// Replaces a user's password and ends all of the user's sessions; API tokens stay.
@@ -182,7 +177,7 @@ fn check_password(password: &str) -> Result<(), AccountError> {
     if PASSWORD_BYTES.contains(&password.len()) { Ok(()) } else { Err(AccountError::Password) }
 }
 
-pub(in crate::service) async fn hash_password(password: String) -> Result<String, AccountError> {
+pub(crate) async fn hash_password(password: String) -> Result<String, AccountError> {
     let hash = move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string());
     match blocking(hash).await {
         Ok(Ok(hash)) => Ok(hash),

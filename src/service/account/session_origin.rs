@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a program's name that are kept: real ones are shorter.
 const PROGRAM_BYTES: usize = 256;
 
-/// The client that began a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOrigin {
     #[serde(skip_serializing_if = "Option::is_none")]

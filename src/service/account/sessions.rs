@@ -26,7 +26,6 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(3_600);
 /// How exactly the last use of a session is known.
 const USE_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 
-/// Digits of the id by which its owner names a session.
 const SHOWN_DIGITS: usize = 32;
 
 #[derive(Clone, Debug)]
@@ -61,9 +60,9 @@ fn end(sessions: &config::Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) ->
 }
 
 pub struct Sessions {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) gates: Arc<CatalogGates>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) gates: Arc<CatalogGates>,
 }
 
 impl Sessions {
@@ -102,7 +101,7 @@ impl Sessions {
     /// that nobody can know the id beforehand. Also removes sessions that have expired. A user has at most
     /// [`limits::SESSIONS`]: more end those that were not used the longest.
     /// [`ManageError::WrongCredentials`] if the user has another password by now.
-    pub(in crate::service) async fn begin(
+    pub(crate) async fn begin(
         &self,
         user: &User,
         origin: &SessionOrigin,

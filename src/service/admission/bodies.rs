@@ -32,10 +32,10 @@ impl BodyRoom {
 }
 
 impl LargeBodies {
-    pub(in crate::service) fn new(config: &Config) -> LargeBodies {
+    pub(crate) fn new(config: &Config) -> LargeBodies {
         let units = (LARGEST * config.limits.body_bytes).max(LEAST_BYTES);
         let bounds = Bounds::new(units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
-        let gate = FairSemaphore::new(Gate { name: "body", what: "bytes of large request bodies" }, &bounds);
+        let gate = FairSemaphore::new(Gate { name: "body", what: "bytes of large request bodies" }, bounds);
         LargeBodies { gate, most_units: units / 2 }
     }
 
@@ -44,7 +44,7 @@ impl LargeBodies {
         Ok(BodyRoom { _permit: self.gate.acquire(holder, size_bytes.min(self.most_units)).await? })
     }
 
-    pub(in crate::service) fn update_metrics(&self) {
+    pub(crate) fn update_metrics(&self) {
         self.gate.update_metrics();
     }
 }

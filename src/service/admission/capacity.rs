@@ -14,51 +14,39 @@ use crate::service::admission::{Account, Admission, LARGE_BYTES, WHOLE_BYTES, We
 
 /// The engine and the permits, for one who asks: the operator at first. Clones share everything.
 #[derive(Clone)]
-pub(in crate::service) struct Capacity {
-    engine: Engine,
-    admission: Admission,
+pub(crate) struct Capacity {
+    pub(crate) engine: Engine,
+    pub(crate) admission: Admission,
     tenants: TenantNumbers,
     /// Whether all of the work comes last.
     in_background: bool,
 }
 
 impl Capacity {
-    pub(in crate::service) fn new(engine: Engine, admission: Admission, tenants: TenantNumbers) -> Capacity {
+    pub(crate) fn new(engine: Engine, admission: Admission, tenants: TenantNumbers) -> Capacity {
         Capacity { engine, admission, tenants, in_background: false }
     }
 
-    pub(in crate::service) fn of(&self, holder: Holder) -> Capacity {
+    pub(crate) fn of(&self, holder: Holder) -> Capacity {
         let engine = self.engine.of(self.tenants.tenant(holder));
         Capacity { engine, admission: self.admission.of(holder), ..self.clone() }
     }
 
-    pub(in crate::service) fn at(&self, priority: Priority) -> Capacity {
+    pub(crate) fn at(&self, priority: Priority) -> Capacity {
         Capacity { engine: self.engine.at(priority), ..self.clone() }
     }
 
     /// The same for work that nobody waits for: all of it comes last.
-    pub(in crate::service) fn in_background(&self) -> Capacity {
+    pub(crate) fn in_background(&self) -> Capacity {
         Capacity { in_background: true, ..self.at(Priority::Long) }
     }
 
-    pub(in crate::service) fn engine_for(&self, weight: Weight) -> Engine {
+    pub(crate) fn engine_for(&self, weight: Weight) -> Engine {
         self.engine.at(if self.in_background { Priority::Long } else { weight.priority() })
     }
 
-    pub(in crate::service) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    pub(in crate::service) fn admission(&self) -> &Admission {
-        &self.admission
-    }
-
     /// A whole body, accounted to what it has become unless it is small. `foreseen` is the room that it had before.
-    pub(in crate::service) fn whole_body(
-        &self,
-        bytes: impl Into<Bytes>,
-        foreseen: Option<Permit>,
-    ) -> Result<Bytes, QueryError> {
+    pub(crate) fn whole_body(&self, bytes: impl Into<Bytes>, foreseen: Option<Permit>) -> Result<Bytes, QueryError> {
         let bytes = bytes.into();
         drop(foreseen);
         match bytes.len() as u64 {
@@ -68,14 +56,14 @@ impl Capacity {
     }
 
     /// A part of a streamed body that no room was taken for: it takes what there is. Small ones go on without.
-    pub(in crate::service) fn part(&self, bytes: Bytes) -> Result<Bytes, QueryError> {
+    pub(crate) fn part(&self, bytes: Bytes) -> Result<Bytes, QueryError> {
         let room = self.admission.ahead(bytes.len() as u64);
         let memory = if room.is_none() { self.beyond(bytes.len() as u64)? } else { None };
         Ok(self.admission.held(bytes, room, memory))
     }
 
     /// Accounts for a whole body of so many bytes: as bytes ahead of their reader, or else as memory of queries.
-    pub(in crate::service) fn account(&self, size_bytes: u64) -> Result<Arc<Account>, QueryError> {
+    pub(crate) fn account(&self, size_bytes: u64) -> Result<Arc<Account>, QueryError> {
         let room = self.admission.ahead(size_bytes);
         let memory = match room {
             Some(_) => None,
@@ -85,7 +73,7 @@ impl Capacity {
     }
 
     /// Memory for what is beyond the room of a part, if that is worth accounting.
-    pub(in crate::service) fn beyond(&self, size_bytes: u64) -> Result<Option<MemoryReservation>, QueryError> {
+    pub(crate) fn beyond(&self, size_bytes: u64) -> Result<Option<MemoryReservation>, QueryError> {
         if size_bytes <= LARGE_BYTES {
             return Ok(None);
         }
@@ -96,11 +84,7 @@ impl Capacity {
 
 /// An engine for tests, all of whose memory one tenant may have.
 #[cfg(test)]
-pub(in crate::service) fn test_engine(
-    threads: usize,
-    memory_bytes: usize,
-    spill_directory: Option<std::path::PathBuf>,
-) -> Engine {
+pub(crate) fn test_engine(threads: usize, memory_bytes: usize, spill_directory: Option<std::path::PathBuf>) -> Engine {
     let timeout = std::time::Duration::from_secs(3_600);
     let engine = Engine::try_new(&crate::query::EngineOptions {
         threads,

@@ -10,34 +10,33 @@ use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 use crate::service::rate_limit::Client;
 
-pub(in crate::service) struct CatalogGates {
+pub(crate) struct CatalogGates {
     writes: FairSemaphore,
     look_ups: FairSemaphore,
 }
 
 impl CatalogGates {
-    pub(in crate::service) fn new(config: &Config) -> CatalogGates {
+    pub(crate) fn new(config: &Config) -> CatalogGates {
         let catalog = &config.catalog;
         let bounds = |units| Bounds::new(units, &config.fair, catalog.queue, catalog.wait_s);
         let writes = Gate { name: "catalog_write", what: "changes (catalog.writes, catalog.queue)" };
         let look_ups = Gate { name: "catalog_look_up", what: "look-ups of callers (catalog.look_ups, catalog.queue)" };
-        // Nobody is known yet who is looked up, so that nothing is to be kept for users.
-        let unreserved = Bounds { user_percent: 0, ..bounds(catalog.look_ups) };
         CatalogGates {
-            writes: FairSemaphore::new(writes, &bounds(catalog.writes)),
-            look_ups: FairSemaphore::new(look_ups, &unreserved),
+            writes: FairSemaphore::new(writes, bounds(catalog.writes)),
+            // Nobody is known yet who is looked up.
+            look_ups: FairSemaphore::new(look_ups, bounds(catalog.look_ups).unreserved()),
         }
     }
 
-    pub(in crate::service) async fn write(&self, owner: UserId) -> Result<Permit, Refused> {
+    pub(crate) async fn write(&self, owner: UserId) -> Result<Permit, Refused> {
         self.writes.acquire(Holder::User(owner), 1).await
     }
 
-    pub(in crate::service) async fn look_up(&self, client: Client) -> Result<Permit, Refused> {
+    pub(crate) async fn look_up(&self, client: Client) -> Result<Permit, Refused> {
         self.look_ups.acquire(Holder::Anonymous(client), 1).await
     }
 
-    pub(in crate::service) fn update_metrics(&self) {
+    pub(crate) fn update_metrics(&self) {
         self.writes.update_metrics();
         self.look_ups.update_metrics();
     }

@@ -3,7 +3,6 @@
 use crate::model::ids::UserId;
 use crate::service::rate_limit::Client;
 
-/// For whom units are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// A user: by a session or a token, by the private key of one of the user's datasets, or by what runs for one.
@@ -14,15 +13,14 @@ pub enum Holder {
     Anonymous(Client),
 }
 
-/// The two kinds of holders that take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) enum HolderKind {
+pub(crate) enum HolderKind {
     User,
     Anonymous,
 }
 
 impl HolderKind {
-    pub(in crate::service) fn other(self) -> HolderKind {
+    pub(crate) fn other(self) -> HolderKind {
         match self {
             HolderKind::User => HolderKind::Anonymous,
             HolderKind::Anonymous => HolderKind::User,
@@ -31,11 +29,11 @@ impl HolderKind {
 }
 
 impl Holder {
-    pub(in crate::service) fn is_anonymous(self) -> bool {
+    pub(crate) fn is_anonymous(self) -> bool {
         self.kind() == HolderKind::Anonymous
     }
 
-    pub(in crate::service) fn kind(self) -> HolderKind {
+    pub(crate) fn kind(self) -> HolderKind {
         match self {
             Holder::User(_) | Holder::Operator => HolderKind::User,
             Holder::Anonymous(_) => HolderKind::Anonymous,

@@ -25,10 +25,10 @@ use tokio::runtime::Handle;
 use crate::metrics::request_log;
 use crate::priority::Priority;
 use crate::query::QueryError;
-use crate::service::admission::WHOLE_BYTES;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Permit, Refused};
+use crate::service::admission::{WHOLE_BYTES, accounted};
 
 pub const UNCHARGED_BYTES: u64 = WHOLE_BYTES;
 
@@ -37,7 +37,7 @@ const BUILD_BYTES: u64 = 8 << 20;
 
 #[derive(Clone)]
 pub struct LargeResponses {
-    capacity: Capacity,
+    pub(crate) capacity: Capacity,
 }
 
 /// Bytes that a principal may hold for one response, until dropped.
@@ -48,14 +48,10 @@ pub struct ResponseReservation {
 }
 
 impl LargeResponses {
-    pub(in crate::service) fn new(capacity: Capacity) -> LargeResponses {
-        LargeResponses { capacity }
-    }
-
     /// Reserves 8 MiB, or all that the principal can have. Waits for up to `query.heavy_wait_s`. Cancel safe.
     pub async fn reserve(&self, principal: Holder) -> Result<ResponseReservation, Refused> {
         let capacity = self.capacity.of(principal);
-        let permit = capacity.admission().large(BUILD_BYTES).await?;
+        let permit = capacity.admission.large(BUILD_BYTES).await?;
         Ok(ResponseReservation { capacity, permit })
     }
 
@@ -63,7 +59,7 @@ impl LargeResponses {
     pub fn charge(&self, principal: Holder, body: Bytes) -> Result<Bytes, Refused> {
         match body.len() as u64 {
             small if small <= UNCHARGED_BYTES => Ok(body),
-            large => Ok(charged(body, vec![self.capacity.of(principal).admission().try_large(large)?])),
+            large => Ok(accounted(body, self.capacity.of(principal).admission.try_large(large)?)),
         }
     }
 }
@@ -76,7 +72,7 @@ impl ResponseReservation {
         self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<(T, ResponseReservation), QueryError> {
-        let engine = self.capacity.at(Priority::Medium).engine().clone();
+        let engine = self.capacity.at(Priority::Medium).engine.clone();
         let work = async move { (work.await, self) };
         // The log line of a slow request shows what the work records.
         let work = match request_log::current() {
@@ -97,26 +93,7 @@ impl ResponseReservation {
         let reserved_bytes = self.permit.units();
         let missing = if reserved_bytes < BUILD_BYTES { 0 } else { size_bytes.saturating_sub(reserved_bytes) };
         self.permit.shrink(size_bytes);
-        let mut permits = vec![self.permit];
-        if missing > 0 {
-            permits.push(self.capacity.admission().try_large(missing)?);
-        }
-        Ok(charged(body, permits))
-    }
-}
-
-/// The body, which keeps the permits until its last part is dropped.
-fn charged(body: Bytes, permits: Vec<Permit>) -> Bytes {
-    Bytes::from_owner(ChargedBody { body, _permits: permits })
-}
-
-struct ChargedBody {
-    body: Bytes,
-    _permits: Vec<Permit>,
-}
-
-impl AsRef<[u8]> for ChargedBody {
-    fn as_ref(&self) -> &[u8] {
-        &self.body
+        let more = if missing > 0 { Some(self.capacity.admission.try_large(missing)?) } else { None };
+        Ok(accounted(body, (self.permit, more)))
     }
 }

@@ -36,14 +36,14 @@
 //!
 //! [`Engine::spawn_apart`]: crate::query::Engine::spawn_apart
 
-pub(in crate::service) mod bodies;
-pub(in crate::service) mod capacity;
-pub(in crate::service) mod catalog;
-pub(in crate::service) mod holder;
-pub(in crate::service) mod large_responses;
-pub(in crate::service) mod queue;
-pub(in crate::service) mod semaphore;
-pub(in crate::service) mod tenants;
+pub(crate) mod bodies;
+pub(crate) mod capacity;
+pub(crate) mod catalog;
+pub(crate) mod holder;
+pub(crate) mod large_responses;
+pub(crate) mod queue;
+pub(crate) mod semaphore;
+pub(crate) mod tenants;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-pub(in crate::service) use self::semaphore::Permit;
+pub(crate) use self::semaphore::Permit;
 use crate::config;
 use crate::priority::Priority;
 use crate::service::admission::holder::Holder;
@@ -80,13 +80,13 @@ const LEAST_HEAVY: u64 = 4;
 const LARGE_BYTES: u64 = 1 << 20;
 
 /// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
-pub(in crate::service) const WHOLE_BYTES: u64 = 64 << 10;
+pub(crate) const WHOLE_BYTES: u64 = 64 << 10;
 
 /// The admission of one service, for one who asks. Clones share everything.
 #[derive(Clone)]
-pub(in crate::service) struct Admission {
+pub(crate) struct Admission {
     shared: Arc<Shared>,
-    holder: Holder,
+    pub(crate) holder: Holder,
 }
 
 struct Shared {
@@ -106,7 +106,7 @@ struct Shared {
 }
 
 /// A Parquet body that has begun and waits for memory, until dropped.
-pub(in crate::service) struct WaitsForMemory(Arc<AtomicUsize>);
+pub(crate) struct WaitsForMemory(Arc<AtomicUsize>);
 
 impl Drop for WaitsForMemory {
     fn drop(&mut self) {
@@ -152,7 +152,7 @@ pub enum Weight {
 }
 
 impl Weight {
-    pub(in crate::service) fn priority(self) -> Priority {
+    pub(crate) fn priority(self) -> Priority {
         match self {
             Weight::Light => Priority::Short,
             Weight::Medium => Priority::Medium,
@@ -160,7 +160,6 @@ impl Weight {
         }
     }
 
-    /// The weight of so much work, in bytes.
     pub fn of(work_bytes: u64, query: &config::Query) -> Weight {
         match work_bytes {
             heavy if heavy > query.heavy_bytes => Weight::Heavy,
@@ -172,17 +171,12 @@ impl Weight {
 
 impl Admission {
     /// The admission that a configuration asks for, with so many threads for queries, for what the operator does.
-    pub(in crate::service) fn new(
-        query: &config::Query,
-        fair: &config::Fair,
-        threads: usize,
-        memory_bytes: u64,
-    ) -> Admission {
+    pub(crate) fn new(query: &config::Query, fair: &config::Fair, threads: usize, memory_bytes: u64) -> Admission {
         let threads = threads.max(1) as u64;
         let or = |configured: u64, default: u64| if configured == 0 { default } else { configured };
         let heavy = or(query.heavy_queries, threads.max(LEAST_HEAVY));
         let gate = |name, what, units, queue, wait_s| {
-            FairSemaphore::new(Gate { name, what }, &Bounds::new(units, fair, queue, wait_s))
+            FairSemaphore::new(Gate { name, what }, Bounds::new(units, fair, queue, wait_s))
         };
         let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
         let units = |name| {
@@ -210,20 +204,16 @@ impl Admission {
         Admission { shared: Arc::new(shared), holder: Holder::Operator }
     }
 
-    pub(in crate::service) fn of(&self, holder: Holder) -> Admission {
+    pub(crate) fn of(&self, holder: Holder) -> Admission {
         Admission { shared: self.shared.clone(), holder }
     }
 
-    pub(in crate::service) fn holder(&self) -> Holder {
-        self.holder
-    }
-
-    pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, Refused> {
+    pub(crate) async fn query(&self, weight: Weight) -> Result<Permit, Refused> {
         self.gate(weight).acquire(self.holder, 1).await
     }
 
     /// As [`Admission::query`], at once or not at all.
-    pub(in crate::service) fn try_query(&self, weight: Weight) -> Option<Permit> {
+    pub(crate) fn try_query(&self, weight: Weight) -> Option<Permit> {
         self.gate(weight).try_acquire(self.holder, 1)
     }
 
@@ -235,11 +225,11 @@ impl Admission {
         }
     }
 
-    pub(in crate::service) async fn diff(&self) -> Result<Permit, Refused> {
+    pub(crate) async fn diff(&self) -> Result<Permit, Refused> {
         self.shared.diffs.acquire(self.holder, 1).await
     }
 
-    pub(in crate::service) async fn stream(&self) -> Result<Permit, Refused> {
+    pub(crate) async fn stream(&self) -> Result<Permit, Refused> {
         self.shared.streams.acquire(self.holder, 1).await
     }
 
@@ -247,7 +237,7 @@ impl Admission {
     /// charged for as long as the body is sent, to a limit of its own: a large response that is being built may read a
     /// stream. An entity that is larger than was foreseen is charged to the memory of queries when it is encoded
     /// ([`Capacity::beyond`](capacity::Capacity::beyond)).
-    pub(in crate::service) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Refused> {
+    pub(crate) async fn stream_of_units(&self, unit_bytes: u64) -> Result<StreamPermit, Refused> {
         let unit = match unit_bytes.saturating_sub(WHOLE_BYTES) {
             0 => None,
             size_bytes => Some(self.shared.large_units.acquire(self.holder, size_bytes).await?),
@@ -256,80 +246,77 @@ impl Admission {
     }
 
     /// Bytes of large responses; as many as the holder may have when more are requested.
-    pub(in crate::service) async fn large(&self, size_bytes: u64) -> Result<Permit, Refused> {
+    pub(crate) async fn large(&self, size_bytes: u64) -> Result<Permit, Refused> {
         self.shared.large.acquire(self.holder, size_bytes).await
     }
 
     /// As [`Admission::large`], at once or not at all.
-    pub(in crate::service) fn try_large(&self, size_bytes: u64) -> Result<Permit, Refused> {
-        let refused = || Refused { gate: self.shared.large.gate(), waited: None };
-        let size_bytes = self.shared.large.at_most(self.holder, size_bytes);
-        self.shared.large.try_acquire(self.holder, size_bytes).ok_or_else(refused)
+    pub(crate) fn try_large(&self, size_bytes: u64) -> Result<Permit, Refused> {
+        self.shared.large.acquire_now(self.holder, size_bytes)
     }
 
     /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
-    pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Refused> {
+    pub(crate) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Refused> {
         self.shared.parquet.acquire(self.holder, size_bytes).await
     }
 
     /// Says that a body that has begun waits for memory: none should begin before it goes on.
-    pub(in crate::service) fn waits_for_memory(&self) -> WaitsForMemory {
+    pub(crate) fn waits_for_memory(&self) -> WaitsForMemory {
         let waiting = self.shared.parquet_waiting.clone();
         waiting.fetch_add(1, Ordering::Relaxed);
         WaitsForMemory(waiting)
     }
 
-    pub(in crate::service) fn is_memory_waited_for(&self) -> bool {
+    pub(crate) fn is_memory_waited_for(&self) -> bool {
         self.shared.parquet_waiting.load(Ordering::Relaxed) > 0
     }
 
-    pub(in crate::service) fn parquet_wait(&self) -> Duration {
+    pub(crate) fn parquet_wait(&self) -> Duration {
         self.shared.parquet.longest_wait()
     }
 
     /// As [`Admission::parquet`], for a body that has begun: waits as long as it takes, for row groups of others.
-    pub(in crate::service) async fn parquet_again(&self, size_bytes: u64) -> Permit {
+    pub(crate) async fn parquet_again(&self, size_bytes: u64) -> Permit {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
     /// As [`Admission::parquet_again`], at once or not at all.
-    pub(in crate::service) fn try_parquet(&self, size_bytes: u64) -> Option<Permit> {
+    pub(crate) fn try_parquet(&self, size_bytes: u64) -> Option<Permit> {
         self.shared.parquet.try_acquire(self.holder, size_bytes)
     }
 
     /// A permit to encode the first unit of a streamed body, or a large whole one, on a thread of its own.
-    pub(in crate::service) async fn unit(&self) -> Result<Permit, Refused> {
+    pub(crate) async fn unit(&self) -> Result<Permit, Refused> {
         self.shared.units.acquire(self.holder, 1).await
     }
 
     /// As [`Admission::unit`], for a body that has begun, which is not cut for a wait: `server.answer_timeout_s` bounds
     /// it. Units of `long` streams, whose threads give way, have permits of their own: others would wait for them.
-    pub(in crate::service) async fn unit_again(&self, long: bool) -> Permit {
+    pub(crate) async fn unit_again(&self, long: bool) -> Permit {
         let units = if long { &self.shared.long_units } else { &self.shared.units };
         units.acquire_patiently(self.holder, 1).await
     }
 
-    pub(in crate::service) fn ahead(&self, size_bytes: u64) -> Option<Permit> {
+    pub(crate) fn ahead(&self, size_bytes: u64) -> Option<Permit> {
         // As much as is asked for, or nothing.
         self.shared.ahead.try_acquire(self.holder, size_bytes)
     }
 
     /// Whether others wait for what the making of an export takes.
-    pub(in crate::service) fn is_contended(&self) -> bool {
+    pub(crate) fn is_contended(&self) -> bool {
         let shared = &self.shared;
-        [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet]
-            .into_iter()
-            .any(|gate| gate.waiting() > 0)
+        let gates = [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet];
+        gates.into_iter().any(|gate| gate.waiting() > 0)
     }
 
     /// Room for a whole body; `Some(None)` if few bytes need none, `None` if there is none and it should be streamed.
-    pub(in crate::service) fn whole(&self, size_bytes: u64) -> Option<Option<Permit>> {
+    pub(crate) fn whole(&self, size_bytes: u64) -> Option<Option<Permit>> {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }
 
     /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has
     /// let go of them. Whoever keeps them for longer than the answer lasts should copy them.
-    pub(in crate::service) fn held(
+    pub(crate) fn held(
         &self,
         bytes: impl Into<Bytes>,
         room: Option<Permit>,
@@ -337,7 +324,7 @@ impl Admission {
     ) -> Bytes {
         let bytes = bytes.into();
         let account = self.account_of(bytes.len() as u64, room, memory);
-        accounted(bytes, Arc::new(account))
+        accounted(bytes, account)
     }
 
     fn account_of(&self, size_bytes: u64, room: Option<Permit>, memory: Option<MemoryReservation>) -> Account {
@@ -346,7 +333,7 @@ impl Admission {
         Account { size_bytes, total, _room: room, _memory: memory }
     }
 
-    pub(in crate::service) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         let shared = &self.shared;
         let held = |gate: &FairSemaphore| usize::try_from(gate.held()).unwrap_or(usize::MAX);
         Load {
@@ -362,23 +349,23 @@ impl Admission {
         }
     }
 
-    pub(in crate::service) fn update_metrics(&self) {
+    pub(crate) fn update_metrics(&self) {
         self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
     }
 }
 
-pub(in crate::service) struct StreamPermit {
+pub(crate) struct StreamPermit {
     _place: Permit,
     unit: Option<Permit>,
 }
 
 impl StreamPermit {
-    pub(in crate::service) fn unit_bytes(&self) -> u64 {
+    pub(crate) fn unit_bytes(&self) -> u64 {
         self.unit.as_ref().map_or(0, Permit::units)
     }
 }
 
-pub(in crate::service) struct Account {
+pub(crate) struct Account {
     size_bytes: u64,
     total: Arc<AtomicU64>,
     _room: Option<Permit>,
@@ -391,17 +378,17 @@ impl Drop for Account {
     }
 }
 
-/// The bytes, whose last piece keeps the account.
-pub(in crate::service) fn accounted(bytes: Bytes, account: Arc<Account>) -> Bytes {
+/// The bytes, whose last piece keeps the account or the permits.
+pub(crate) fn accounted<T: Send + 'static>(bytes: Bytes, account: T) -> Bytes {
     Bytes::from_owner(Held { bytes, _account: account })
 }
 
-struct Held {
+struct Held<T> {
     bytes: Bytes,
-    _account: Arc<Account>,
+    _account: T,
 }
 
-impl AsRef<[u8]> for Held {
+impl<T> AsRef<[u8]> for Held<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -427,12 +414,13 @@ mod tests {
         waits
     }
 
+    fn one_heavy(heavy_wait_s: u64) -> Admission {
+        admission(|query| (query.heavy_queries, query.heavy_queue, query.heavy_wait_s) = (1, 1, heavy_wait_s))
+    }
+
     #[tokio::test]
     async fn a_turn_is_waited_for_and_past_the_queue_refused() {
-        let admission = admission(|query| {
-            query.heavy_queries = 1;
-            query.heavy_queue = 1;
-        });
+        let admission = one_heavy(60);
         let permit = admission.query(Weight::Heavy).await.expect("the first");
         let waits = waits_for_heavy(&admission).await;
         assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })), "the queue is full");
@@ -443,11 +431,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_waits_too_long_is_refused() {
-        let admission = admission(|query| {
-            query.heavy_queries = 1;
-            query.heavy_queue = 1;
-            query.heavy_wait_s = 0;
-        });
+        let admission = one_heavy(0);
         let _permit = admission.query(Weight::Heavy).await.expect("a permit");
         assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
@@ -478,10 +462,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_leaves_the_queue_makes_room_in_it() {
-        let admission = admission(|query| {
-            query.heavy_queries = 1;
-            query.heavy_queue = 1;
-        });
+        let admission = one_heavy(60);
         let _permit = admission.query(Weight::Heavy).await.expect("the first");
         let waits = waits_for_heavy(&admission).await;
         waits.abort();
@@ -516,8 +497,7 @@ mod tests {
     /// A hint is not worth waiting for.
     #[tokio::test]
     async fn a_permit_can_be_had_at_once_or_not_at_all() {
-        let query = config::Query { light_queries: 1, ..config::Query::default() };
-        let admission = Admission::new(&query, &config::Fair::default(), 2, 1 << 30);
+        let admission = admission(|query| query.light_queries = 1);
         let held = admission.query(Weight::Light).await.expect("the only one");
         assert!(admission.try_query(Weight::Light).is_none());
         assert!(admission.try_query(Weight::Medium).is_some());

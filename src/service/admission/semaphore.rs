@@ -7,7 +7,7 @@
 //! - Dropping the future takes the waiter out of the queue, and gives back what it was granted a moment ago.
 //! - Every outcome is counted as `strata_gate_total`, and every wait in `strata_gate_wait_seconds`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ::metrics::{Counter, Histogram};
@@ -17,9 +17,10 @@ use crate::config;
 use crate::metrics::metrics;
 use crate::service::admission::holder::Holder;
 use crate::service::admission::queue::{FairQueue, Grant, Shares, Ticket};
+use crate::service::locked;
 
 #[derive(Clone)]
-pub(in crate::service) struct FairSemaphore {
+pub(crate) struct FairSemaphore {
     shared: Arc<Shared>,
 }
 
@@ -47,22 +48,24 @@ pub struct Gate {
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
-pub(in crate::service) struct Bounds {
-    /// Units, all together; 0 is as 1.
-    pub units: u64,
-    /// What one holder may have of the units that no other has, in percent.
-    pub share_percent: u64,
-    pub user_percent: u64,
-    /// Those who may wait, all together.
-    pub queue: u64,
-    pub wait: Duration,
+pub(crate) struct Bounds {
+    shares: Shares,
+    wait: Duration,
 }
 
 impl Bounds {
-    /// As the configuration shares, with a queue of its own.
-    pub(in crate::service) fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
+    /// As the configuration shares, for so many units, 1 at least, and so many who may wait, all together.
+    pub(crate) fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
         let config::Fair { share_percent, user_percent, .. } = *fair;
-        Bounds { units, share_percent, user_percent, queue, wait: Duration::from_secs(wait_s) }
+        let queue = usize::try_from(queue).unwrap_or(usize::MAX);
+        let shares = Shares { units: units.max(1), share_percent, user_percent, queue };
+        Bounds { shares, wait: Duration::from_secs(wait_s) }
+    }
+
+    /// The same with nothing kept for users.
+    pub(crate) fn unreserved(mut self) -> Bounds {
+        self.shares.user_percent = 0;
+        self
     }
 }
 
@@ -79,14 +82,14 @@ impl Refused {
     pub const RETRY_AFTER_S: u64 = 5;
 
     /// Whether one who was refused with another's request should ask itself: not after a wait at more than one gate.
-    pub(in crate::service) fn is_anothers(&self, since: Instant) -> bool {
+    pub(crate) fn is_anothers(&self, since: Instant) -> bool {
         since.elapsed() <= self.waited.unwrap_or_default() + Duration::from_secs(1)
     }
 }
 
 /// Units that are held until this is dropped.
 #[must_use = "dropping it gives the units back"]
-pub(in crate::service) struct Permit {
+pub(crate) struct Permit {
     shared: Arc<Shared>,
     holder: Holder,
     units: u64,
@@ -94,27 +97,13 @@ pub(in crate::service) struct Permit {
 
 impl FairSemaphore {
     /// At most one for each gate of a process, since metrics tell gates by their names.
-    pub(in crate::service) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
-        let units = bounds.units.max(1);
-        let queue = FairQueue::new(Shares {
-            units,
-            share_percent: bounds.share_percent,
-            user_percent: bounds.user_percent,
-            queue: usize::try_from(bounds.queue).unwrap_or(usize::MAX),
-        });
-        FairSemaphore {
-            shared: Arc::new(Shared {
-                gate,
-                metrics: GateMetrics::of(gate.name),
-                units,
-                wait: bounds.wait,
-                queue: Mutex::new(queue),
-            }),
-        }
+    pub(crate) fn new(gate: Gate, Bounds { shares, wait }: Bounds) -> FairSemaphore {
+        let (metrics, queue) = (GateMetrics::of(gate.name), Mutex::new(FairQueue::new(shares)));
+        FairSemaphore { shared: Arc::new(Shared { gate, metrics, units: shares.units, wait, queue }) }
     }
 
     /// Waits for so many units: for as many as the holder can ever have, when that is less. Cancel safe.
-    pub(in crate::service) async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+    pub(crate) async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
         let mut measured = Measured::start(&self.shared);
         let entered = match self.try_enter(holder, units) {
             Some(permit) => Ok(permit),
@@ -129,7 +118,7 @@ impl FairSemaphore {
     }
 
     /// As [`FairSemaphore::acquire`], for what has begun and cannot be refused any more: waits for as long as it takes.
-    pub(in crate::service) async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
+    pub(crate) async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
         let mut measured = Measured::start(&self.shared);
         let permit = loop {
             let entered = match self.try_enter(holder, units) {
@@ -147,8 +136,8 @@ impl FairSemaphore {
     }
 
     /// Takes all of so many units if they can be had at once. Not counted in metrics: nobody is refused.
-    pub(in crate::service) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
-        let mut queue = self.shared.queue();
+    pub(crate) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
+        let mut queue = locked(&self.shared.queue);
         if queue.try_enter(holder, units) {
             return Some(Permit { shared: self.shared.clone(), holder, units });
         }
@@ -162,30 +151,28 @@ impl FairSemaphore {
         told.try_recv().ok()
     }
 
-    pub(in crate::service) fn at_most(&self, holder: Holder, units: u64) -> u64 {
-        self.shared.queue().at_most(holder, units)
+    /// As [`FairSemaphore::acquire`], at once or not at all. Not counted in metrics either.
+    pub(crate) fn acquire_now(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+        let units = locked(&self.shared.queue).at_most(holder, units);
+        self.try_acquire(holder, units).ok_or(Refused { gate: self.shared.gate, waited: None })
     }
 
-    pub(in crate::service) fn held(&self) -> u64 {
-        self.shared.queue().held()
+    pub(crate) fn held(&self) -> u64 {
+        locked(&self.shared.queue).held()
     }
 
-    pub(in crate::service) fn gate(&self) -> Gate {
-        self.shared.gate
-    }
-
-    pub(in crate::service) fn longest_wait(&self) -> Duration {
+    pub(crate) fn longest_wait(&self) -> Duration {
         self.shared.wait
     }
 
-    pub(in crate::service) fn waiting(&self) -> usize {
-        self.shared.queue().waiting()
+    pub(crate) fn waiting(&self) -> usize {
+        locked(&self.shared.queue).waiting()
     }
 
-    pub(in crate::service) fn update_metrics(&self) {
+    pub(crate) fn update_metrics(&self) {
         let (metrics, name) = (metrics(), self.shared.gate.name);
         let (held, waiting) = {
-            let queue = self.shared.queue();
+            let queue = locked(&self.shared.queue);
             (queue.held(), queue.waiting())
         };
         metrics.gate_units.of([name.into()]).set(self.shared.units as f64);
@@ -194,7 +181,7 @@ impl FairSemaphore {
     }
 
     fn try_enter(&self, holder: Holder, units: u64) -> Option<Permit> {
-        let mut queue = self.shared.queue();
+        let mut queue = locked(&self.shared.queue);
         let units = queue.at_most(holder, units);
         let entered = queue.try_enter(holder, units);
         drop(queue);
@@ -205,7 +192,7 @@ impl FairSemaphore {
         let shared = &self.shared;
         let (tell, told) = oneshot::channel();
         let ticket = {
-            let mut queue = shared.queue();
+            let mut queue = locked(&shared.queue);
             let units = queue.at_most(holder, units);
             let ticket = queue.join(holder, units, tell);
             shared.grant_all(queue, Some(holder));
@@ -225,11 +212,6 @@ impl FairSemaphore {
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, FairQueue<Tell>> {
-        // Nothing panics between two changes that belong together.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives units to all who may have them after a change, and tells them, once the lock is gone.
     fn grant_all(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<Tell>>, newcomer: Option<Holder>) {
         let mut grants: Vec<Grant<Tell>> = std::iter::from_fn(|| queue.grant()).collect();
@@ -251,15 +233,15 @@ impl Shared {
 }
 
 impl Permit {
-    pub(in crate::service) fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u64 {
         self.units
     }
 
-    pub(in crate::service) fn shrink(&mut self, units: u64) {
+    pub(crate) fn shrink(&mut self, units: u64) {
         let surplus = self.units.saturating_sub(units);
         if surplus > 0 {
             self.units -= surplus;
-            let mut queue = self.shared.queue();
+            let mut queue = locked(&self.shared.queue);
             queue.give_back(self.holder, surplus);
             self.shared.grant_all(queue, None);
         }
@@ -281,7 +263,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut queue = self.shared.queue();
+        let mut queue = locked(&self.shared.queue);
         if queue.leave(self.holder, self.ticket).is_some() {
             self.shared.grant_all(queue, None);
         }
@@ -335,9 +317,10 @@ impl Drop for Measured<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use futures::poll;
+    use futures::{FutureExt, poll};
 
     use super::*;
     use crate::model::ids::UserId;
@@ -345,8 +328,9 @@ mod tests {
 
     const GATE: Gate = Gate { name: "test", what: "tests" };
 
-    fn semaphore(units: u64, queue: u64, wait: Duration) -> FairSemaphore {
-        FairSemaphore::new(GATE, &Bounds { units, share_percent: 50, user_percent: 25, queue, wait })
+    fn semaphore(units: u64, queue: usize, wait: Duration) -> FairSemaphore {
+        let shares = Shares { units, share_percent: 50, user_percent: 25, queue };
+        FairSemaphore::new(GATE, Bounds { shares, wait })
     }
 
     fn user(number: u64) -> Holder {
@@ -355,14 +339,24 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
+    /// One that asks, and has to wait.
+    fn waits(
+        semaphore: &FairSemaphore,
+        holder: Holder,
+        units: u64,
+    ) -> Pin<Box<impl Future<Output = Result<Permit, Refused>>>> {
+        let mut waits = Box::pin(semaphore.acquire(holder, units));
+        assert!((&mut waits).now_or_never().is_none());
+        waits
+    }
+
     #[tokio::test]
     async fn a_permit_is_waited_for_and_goes_to_the_next() {
         let semaphore = semaphore(2, 10, HOUR);
         let first = semaphore.acquire(user(1), 1).await.expect("a unit");
         let second = semaphore.acquire(user(2), 1).await.expect("a unit");
-        let mut again = Box::pin(semaphore.acquire(user(1), 1));
-        let mut third = Box::pin(semaphore.acquire(user(3), 1));
-        assert!(poll!(&mut again).is_pending() && poll!(&mut third).is_pending());
+        let mut again = waits(&semaphore, user(1), 1);
+        let third = waits(&semaphore, user(3), 1);
         assert_eq!((semaphore.held(), semaphore.waiting()), (2, 2));
         drop(second);
         // Another one's, since the first has its share.
@@ -383,8 +377,7 @@ mod tests {
 
         let patient = self::semaphore(1, 1, HOUR);
         let also = patient.acquire(user(1), 1).await.expect("a unit");
-        let mut waits = Box::pin(patient.acquire(user(2), 1));
-        assert!(poll!(&mut waits).is_pending());
+        let waits = waits(&patient, user(2), 1);
         let full = patient.acquire(user(2), 1).await.err();
         assert_eq!(full, Some(Refused { gate: GATE, waited: None }));
         drop((held, also));
@@ -395,13 +388,8 @@ mod tests {
     async fn one_whose_place_is_taken_is_told_at_once() {
         let semaphore = semaphore(1, 2, HOUR);
         let held = semaphore.acquire(user(1), 1).await.expect("a unit");
-        let mut hostile: Vec<_> = (0..2).map(|_| Box::pin(semaphore.acquire(user(2), 1))).collect();
-        for waits in &mut hostile {
-            assert!(poll!(waits).is_pending());
-        }
-        let network = Holder::Anonymous(Client::V4([192, 0, 2, 1]));
-        let mut other = Box::pin(semaphore.acquire(network, 1));
-        assert!(poll!(&mut other).is_pending());
+        let mut hostile: Vec<_> = (0..2).map(|_| waits(&semaphore, user(2), 1)).collect();
+        let other = waits(&semaphore, Holder::Anonymous(Client::V4([192, 0, 2, 1])), 1);
         let cut = hostile.pop().expect("the second").await.err();
         assert_eq!(cut, Some(Refused { gate: GATE, waited: None }));
         drop((held, hostile));
@@ -412,10 +400,7 @@ mod tests {
     async fn one_that_leaves_gives_its_place_and_its_units_back() {
         let semaphore = semaphore(1, 10, HOUR);
         let held = semaphore.acquire(user(1), 1).await.expect("a unit");
-        let mut leaving = Box::pin(semaphore.acquire(user(2), 1));
-        let mut granted = Box::pin(semaphore.acquire(user(3), 1));
-        let mut stays = Box::pin(semaphore.acquire(user(4), 1));
-        assert!(poll!(&mut leaving).is_pending() && poll!(&mut granted).is_pending() && poll!(&mut stays).is_pending());
+        let [leaving, granted, stays] = [2, 3, 4].map(|number| waits(&semaphore, user(number), 1));
         drop(leaving);
         assert_eq!(semaphore.waiting(), 2);
         drop(held);
@@ -430,16 +415,14 @@ mod tests {
     async fn one_that_waits_for_its_own_share_stops_nobody_that_only_tries() {
         let semaphore = semaphore(4, 10, HOUR);
         let held = [semaphore.acquire(user(1), 1).await, semaphore.acquire(user(1), 1).await];
-        let mut own = Box::pin(semaphore.acquire(user(1), 1));
-        assert!(poll!(&mut own).is_pending());
+        let own = waits(&semaphore, user(1), 1);
         let tried = semaphore.try_acquire(user(2), 1);
         assert!(tried.is_some(), "two are free, and the first has its share");
         // It keeps to its own share, and leaves no trace.
         assert!(semaphore.try_acquire(user(1), 1).is_none() && semaphore.try_acquire(user(2), 1).is_none());
         assert_eq!((semaphore.held(), semaphore.waiting()), (3, 1));
         // One that is waited for is not passed.
-        let mut large = Box::pin(semaphore.acquire(user(3), 4));
-        assert!(poll!(&mut large).is_pending());
+        let large = waits(&semaphore, user(3), 4);
         assert!(semaphore.try_acquire(user(4), 1).is_none());
         drop((held, tried));
         assert!(own.await.is_ok() && large.await.is_ok());
@@ -469,8 +452,7 @@ mod tests {
         let semaphore = semaphore(100, 10, HOUR);
         let mut all = semaphore.acquire(user(1), 1_000).await.expect("all");
         assert_eq!((all.units(), semaphore.held()), (100, 100));
-        let mut next = Box::pin(semaphore.acquire(user(2), 10));
-        assert!(poll!(&mut next).is_pending());
+        let mut next = waits(&semaphore, user(2), 10);
         all.shrink(91);
         assert!(poll!(&mut next).is_pending());
         all.shrink(90);

@@ -14,18 +14,18 @@ use crate::service::admission::holder::Holder;
 use crate::service::rate_limit::Client;
 
 #[derive(Clone)]
-pub(in crate::service) struct TenantNumbers {
+pub(crate) struct TenantNumbers {
     keyed: SipHasher13,
 }
 
 impl TenantNumbers {
     /// The same as with all servers of this secret; without one, others than those of any other process.
-    pub(in crate::service) fn of(secret: Option<&NodeSecret>) -> TenantNumbers {
+    pub(crate) fn of(secret: Option<&NodeSecret>) -> TenantNumbers {
         let key = secret.and_then(|secret| secret.key("tenants")).unwrap_or_else(rand::random);
         TenantNumbers { keyed: SipHasher13::new_with_key(&key) }
     }
 
-    pub(in crate::service) fn tenant(&self, holder: Holder) -> Tenant {
+    pub(crate) fn tenant(&self, holder: Holder) -> Tenant {
         // Not by `Hash`, whose bytes may be others on another machine.
         let (kind, bytes): (u8, &[u8]) = match &holder {
             Holder::User(user) => (0, &user.get().to_le_bytes()),

@@ -1,8 +1,10 @@
 //! All parts of the service, opened from the configuration.
 
+mod background;
 mod opening;
 mod rooms;
 
+pub use background::Background;
 pub use opening::OpenError;
 
 use std::sync::Arc;
@@ -16,11 +18,9 @@ use crate::cluster::nodes::Nodes;
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::model::causes::Causes;
-use crate::service::background::{Background, Loops};
 use crate::service::{
-    Accounts, AgentEdits, Alternates, Datasets, Deliveries, Demo, Diffs, Explains, ExportsAhead, Imports, Ingest,
-    LargeBodies, LargeResponses, Listings, Load, Logins, Lookups, Maintenance, Profiles, RateLimiter, Readiness, Reads,
-    Refreshes, Schedules, Sessions, Usage, Webhooks,
+    Accounts, Datasets, Deliveries, Demo, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Load, Logins,
+    Lookups, Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
 use crate::storage::disk_cache::DiskCache;
 
@@ -47,19 +47,19 @@ impl App {
             }
             Err(_) => tracing::warn!("how much datasets were read of late is not recorded: the catalog is slow"),
         }
-        if let Some(disk) = self.rooms.cache.disk() {
+        if let Some(disk) = self.rooms.parts.cache.disk() {
             // What is not written in time is fetched again.
             let _ = tokio::time::timeout(CLOSING, disk.close()).await;
         }
         // Who needs a damaged file is looked up in the catalog.
-        self.rooms.cache.end_reports();
-        let _ = tokio::time::timeout(CLOSING, self.rooms.damage_log.wait()).await;
+        self.rooms.parts.cache.end_reports();
+        let _ = tokio::time::timeout(CLOSING, self.rooms.parts.damage_log.wait()).await;
         // What does not end in time ends with the process, and the log stays beside the file.
-        let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
+        let _ = tokio::time::timeout(CLOSING, self.rooms.parts.catalog.clone().close()).await;
     }
 
     pub fn config(&self) -> &Config {
-        &self.rooms.config
+        &self.rooms.parts.config
     }
 
     pub fn rate_limiter(&self) -> &dyn RateLimiter {
@@ -68,14 +68,14 @@ impl App {
 
     /// Reads the whole catalog once, where it is an SQLite file, and looks for damage that could make it answer wrong.
     pub async fn verify_catalog(&self) -> Result<(), OpenError> {
-        match self.rooms.catalog.first_damage().await? {
+        match self.rooms.parts.catalog.first_damage().await? {
             None => Ok(()),
             Some(reason) => Err(OpenError::Damaged { reason }),
         }
     }
 
     pub fn load(&self) -> Load {
-        self.rooms.capacity.admission().load()
+        self.rooms.parts.capacity.admission.load()
     }
 
     /// Brings the metrics that show a state, not a count, up to date.
@@ -86,33 +86,21 @@ impl App {
         metrics.heavy_waiting.set(load.heavy_waiting as f64);
         metrics.streams.set(load.streams as f64);
         metrics.buffered_bytes.set(load.buffered_bytes as f64);
-        metrics.query_memory_bytes.set(self.rooms.capacity.engine().memory_bytes() as f64);
-        metrics.memory_bytes.set(self.rooms.memory.available_bytes as f64);
-        metrics.query_memory_limit_bytes.set(self.rooms.memory.query_bytes as f64);
-        metrics.cache_limit_bytes.set(self.rooms.memory.cache_bytes as f64);
-        metrics.disk_cache_bytes.set(self.rooms.cache.disk().map_or(0, DiskCache::bytes) as f64);
-        metrics.cache_bytes.set(self.rooms.cache.memory_bytes() as f64);
+        metrics.query_memory_bytes.set(self.rooms.parts.capacity.engine.memory_bytes() as f64);
+        metrics.memory_bytes.set(self.rooms.parts.memory.available_bytes as f64);
+        metrics.query_memory_limit_bytes.set(self.rooms.parts.memory.query_bytes as f64);
+        metrics.cache_limit_bytes.set(self.rooms.parts.memory.cache_bytes as f64);
+        metrics.disk_cache_bytes.set(self.rooms.parts.cache.disk().map_or(0, DiskCache::bytes) as f64);
+        metrics.cache_bytes.set(self.rooms.parts.cache.memory_bytes() as f64);
         self.rooms.ingest.update_metrics();
         self.rooms.catalog_gates.update_metrics();
-        self.rooms.capacity.admission().update_metrics();
+        self.rooms.parts.capacity.admission.update_metrics();
         self.rooms.bodies.update_metrics();
     }
 
     /// Starts the loops of a server. If `server.background` is false, it only records how much datasets are read.
     pub fn start_background(&self) -> Background {
-        Background::start(Loops {
-            refreshes: self.rooms.refreshes.clone(),
-            schedules: self.rooms.schedules.clone(),
-            deliveries: self.rooms.deliveries.clone(),
-            maintenance: self.rooms.maintenance.clone(),
-            exports_ahead: self.rooms.exports_ahead.clone(),
-            lookups: self.rooms.lookups.clone(),
-            usage: self.rooms.usage.clone(),
-            receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
-            nodes: self.rooms.nodes.clone(),
-            run: self.rooms.config.server.background,
-            roles: self.rooms.config.server.roles,
-        })
+        Background::start(self.rooms.clone())
     }
 
     pub fn lookups(&self) -> &Arc<Lookups> {
@@ -127,10 +115,6 @@ impl App {
         &self.rooms.exports_ahead
     }
 
-    pub fn explains(&self) -> &Arc<Explains> {
-        &self.rooms.explains
-    }
-
     pub fn ingest(&self) -> &Arc<Ingest> {
         &self.rooms.ingest
     }
@@ -139,32 +123,12 @@ impl App {
         &self.rooms.refreshes
     }
 
-    pub fn imports(&self) -> &Arc<Imports> {
-        &self.rooms.imports
-    }
-
     pub fn schedules(&self) -> &Arc<Schedules> {
         &self.rooms.schedules
     }
 
     pub fn datasets(&self) -> &Arc<Datasets> {
         &self.rooms.datasets
-    }
-
-    pub fn alternates(&self) -> &Arc<Alternates> {
-        &self.rooms.alternates
-    }
-
-    pub fn agent_edits(&self) -> &Arc<AgentEdits> {
-        &self.rooms.agent_edits
-    }
-
-    pub fn listings(&self) -> &Arc<Listings> {
-        &self.rooms.listings
-    }
-
-    pub fn profiles(&self) -> &Arc<Profiles> {
-        &self.rooms.profiles
     }
 
     pub fn diffs(&self) -> &Arc<Diffs> {
@@ -223,7 +187,7 @@ impl App {
         }
     }
 
-    pub fn demo(&self) -> &Arc<Demo> {
-        &self.rooms.demo
+    pub fn demo(&self) -> Demo {
+        Demo { accounts: self.rooms.accounts.clone(), refreshes: self.rooms.refreshes.clone() }
     }
 }

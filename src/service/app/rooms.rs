@@ -13,9 +13,10 @@ use crate::cluster::token::NodeSecret;
 use crate::config::{Config, MemoryPlan};
 use crate::model::node::Role;
 use crate::net::Outgoing;
-use crate::query::Engine;
+use crate::service::account::logins::PasswordChecks;
 use crate::service::admission::capacity::Capacity;
 use crate::service::admission::catalog::CatalogGates;
+use crate::service::dataset::diffs::DiffCache;
 use crate::service::export_cache::asked::AskedExports;
 use crate::service::export_cache::{Exports, SharedExports};
 use crate::service::maintenance::binding::StoreBinding;
@@ -23,41 +24,30 @@ use crate::service::maintenance::scratch::Scratch;
 use crate::service::manage::OwnerWrites;
 use crate::service::read::responses::Responses;
 use crate::service::refresh::attempts::Attempts;
+use crate::service::refresh::clock_watch::ClockWatch;
 use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::running::Running;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::VersionFiles;
 use crate::service::{
-    Accounts, AgentEdits, Alternates, Datasets, Deliveries, Demo, Diffs, Explains, ExportsAhead, Imports, Ingest,
-    LargeBodies, LargeResponses, Listings, Logins, Lookups, Maintenance, Profiles, RateLimiter, Readiness, Reads,
-    Refreshes, Schedules, Sessions, Usage, Webhooks,
+    Accounts, Datasets, Deliveries, Diffs, ExportsAhead, Ingest, LargeBodies, LargeResponses, Logins, Lookups,
+    Maintenance, RateLimiter, Readiness, Reads, Refreshes, Schedules, Sessions, Usage, Webhooks,
 };
 use crate::storage::cache::PartCache;
 use crate::storage::free_space::DiskReserve;
 use crate::storage::store::Store;
 
 pub(super) struct Rooms {
-    pub(super) config: Arc<Config>,
-    pub(super) memory: MemoryPlan,
-    pub(super) catalog: Catalog,
-    pub(super) cache: PartCache,
-    pub(super) damage_log: TaskTracker,
-    pub(super) capacity: Capacity,
+    pub(super) parts: Parts,
     pub(super) catalog_gates: Arc<CatalogGates>,
     pub(super) rate_limiter: Arc<dyn RateLimiter>,
     pub(super) lookups: Arc<Lookups>,
     pub(super) reads: Arc<Reads>,
     pub(super) exports_ahead: Arc<ExportsAhead>,
-    pub(super) explains: Arc<Explains>,
     pub(super) ingest: Arc<Ingest>,
     pub(super) refreshes: Arc<Refreshes>,
-    pub(super) imports: Arc<Imports>,
     pub(super) schedules: Arc<Schedules>,
     pub(super) datasets: Arc<Datasets>,
-    pub(super) alternates: Arc<Alternates>,
-    pub(super) agent_edits: Arc<AgentEdits>,
-    pub(super) listings: Arc<Listings>,
-    pub(super) profiles: Arc<Profiles>,
     pub(super) diffs: Arc<Diffs>,
     pub(super) webhooks: Arc<Webhooks>,
     pub(super) deliveries: Arc<Deliveries>,
@@ -69,7 +59,6 @@ pub(super) struct Rooms {
     pub(super) readiness: Arc<Readiness>,
     pub(super) bodies: Arc<LargeBodies>,
     pub(super) large_responses: LargeResponses,
-    pub(super) demo: Arc<Demo>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) coordinator: Option<Arc<Coordinator>>,
 }
@@ -95,49 +84,37 @@ pub(super) struct Parts {
 impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     pub(super) fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
-        let Parts { config, catalog, store, cache, memory, capacity, .. } = parts;
-        let Parts { damage_log, scratch, exports, disk, outgoing, redis, node, tls, .. } = parts;
-        let files = || (store.clone(), cache.clone());
-        let catalog_gates = Arc::new(CatalogGates::new(&config));
+        let Parts { config, catalog, store, cache, capacity, scratch, outgoing, redis, node, .. } = &parts;
+        let catalog_gates = Arc::new(CatalogGates::new(config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
         let writes = Arc::new(OwnerWrites { gates: catalog_gates.clone(), lookups: lookups.clone() });
-        let binding_of = |store| Arc::new(StoreBinding { config: config.clone(), catalog: catalog.clone(), store });
-        let binding = binding_of(store.clone());
+        let binding_of = |store| StoreBinding { config: config.clone(), catalog: catalog.clone(), store };
+        let binding = Arc::new(binding_of(store.clone()));
         let maintenance = Maintenance {
             config: config.clone(),
             catalog: catalog.clone(),
             store: store.clone(),
             binding: binding.clone(),
         };
-        let probed = store.for_probes();
-        let readiness = Readiness::new(config.clone(), catalog.clone(), probed.clone(), binding_of(probed));
+        let readiness = Readiness::new(binding_of(store.for_probes()));
 
-        let responses = Responses::new(config.cache.response_bytes);
         let own = node.clone().map(|node| (node, scratch.process()));
-        let nodes = Arc::new(Nodes::new(&config, catalog.clone(), own));
+        let nodes = Arc::new(Nodes::new(config, catalog.clone(), own));
         let reads = Arc::new(Reads {
             config: config.clone(),
+            catalog: catalog.clone(),
+            lookups: lookups.clone(),
             store: store.clone(),
             cache: cache.clone(),
             capacity: capacity.clone(),
-            responses: responses.clone(),
-            exports: exports.clone(),
-            shared: SharedExports::new(&config, catalog.clone(), store.clone()),
+            responses: Responses::new(config.cache.response_bytes),
+            exports: parts.exports.clone(),
+            shared: SharedExports::new(config, catalog.clone(), store.clone()),
         });
         let exports_ahead = Arc::new(ExportsAhead {
             asked: AskedExports::new(usize::try_from(config.cache.exports_ahead).unwrap_or(usize::MAX)),
-            lookups: lookups.clone(),
             reads: reads.clone(),
-            capacity: capacity.clone(),
         });
-        let explains = Explains {
-            config: config.clone(),
-            catalog: catalog.clone(),
-            capacity: capacity.clone(),
-            responses,
-            exports,
-            reads: reads.clone(),
-        };
 
         let deliveries = Arc::new(Deliveries::new(config.clone(), catalog.clone(), outgoing.clone()));
         let webhooks = Webhooks {
@@ -148,23 +125,23 @@ impl Rooms {
         };
 
         let tasks = Arc::new(RefreshTasks::default());
-        let former = Arc::new(FormerProcesses {
+        let former = FormerProcesses {
             catalog: catalog.clone(),
             scratch: scratch.clone(),
             node: node.clone(),
             own_catalog: config.catalog.url.is_none(),
-        });
-        let coordinator = coordinator(&config, (node, tls), &nodes, capacity.engine(), files());
+        };
+        let coordinator = coordinator(&parts, &nodes);
         if let Some(coordinator) = &coordinator {
-            capacity.engine().distribute_by(coordinator.clone());
+            capacity.engine.distribute_by(coordinator.clone());
         }
-        let spools = (scratch.clone(), disk);
-        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, spools));
+        let spools = (scratch.clone(), parts.disk.clone());
+        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing.clone(), spools));
         let version_files =
             Arc::new(VersionFiles { catalog: catalog.clone(), store: store.clone(), cache: cache.clone(), binding });
         let attempts = Arc::new(Attempts {
             catalog: catalog.clone(),
-            former: former.clone(),
+            former,
             lookups: lookups.clone(),
             deliveries: deliveries.clone(),
             tasks: tasks.clone(),
@@ -174,83 +151,40 @@ impl Rooms {
         let refreshes = Arc::new(Refreshes {
             catalog: catalog.clone(),
             ingest: ingest.clone(),
-            files: version_files.clone(),
+            files: version_files,
             attempts,
-            tasks: tasks.clone(),
+            tasks,
             running: Arc::new(Running::new(most_watches)),
             has_role: config.server.roles.include(Role::Refresh),
         });
-        let imports = Arc::new(Imports {
-            config: config.clone(),
-            catalog: catalog.clone(),
-            lookups: lookups.clone(),
-            ingest: ingest.clone(),
-            files: version_files.clone(),
-            refreshes: refreshes.clone(),
-            tasks: tasks.clone(),
-        });
-        let schedules =
-            Schedules::new(config.clone(), catalog.clone(), former, ingest.clone(), refreshes.clone(), tasks.clone());
+        let schedules = Schedules { refreshes: refreshes.clone(), clock_watch: ClockWatch::default() };
 
-        let datasets = Datasets {
-            config: config.clone(),
-            catalog: catalog.clone(),
-            gates: catalog_gates.clone(),
-            writes: writes.clone(),
-            ingest: ingest.clone(),
-            files: version_files.clone(),
-        };
-        let engine = capacity.engine().clone();
+        let engine = capacity.engine.clone();
         let threads = engine.threads();
-        let alternates = Alternates {
-            catalog: catalog.clone(),
-            writes: writes.clone(),
-            ingest: ingest.clone(),
-            files: version_files,
-            tasks,
-            engine,
-        };
-        let listings = Listings { catalog: catalog.clone(), gates: catalog_gates.clone() };
-        let profiles = Profiles {
-            lookups: lookups.clone(),
-            store: store.clone(),
-            cache: cache.clone(),
-            capacity: capacity.clone(),
-        };
-        let diffs = Diffs::new(catalog.clone(), files(), capacity.clone(), config.cache.diff_bytes);
-        let agent_edits = AgentEdits { catalog: catalog.clone(), reads: reads.clone() };
+        let datasets =
+            Datasets { catalog: catalog.clone(), writes: writes.clone(), refreshes: refreshes.clone(), engine };
+        let diffs = Diffs { reads: reads.clone(), diffs: Arc::new(DiffCache::new(config.cache.diff_bytes)) };
 
         let accounts = Arc::new(Accounts { catalog: catalog.clone(), writes: writes.clone() });
         let sessions =
             Arc::new(Sessions { config: config.clone(), catalog: catalog.clone(), gates: catalog_gates.clone() });
-        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, redis.as_ref(), threads);
+        let checks = PasswordChecks::new(&config.limits, &config.fair, redis.as_ref(), threads);
+        let logins = Logins { sessions: sessions.clone(), writes, checks };
         let writer = hex::encode(rand::random::<[u8; 16]>());
         let usage = Usage::new(catalog.clone(), Clock::system(), writer);
-        let demo = Demo { catalog: catalog.clone(), accounts: accounts.clone(), imports: imports.clone() };
-        let bodies = LargeBodies::new(&config);
-        let large_responses = LargeResponses::new(capacity.clone());
+        let bodies = LargeBodies::new(config);
+        let large_responses = LargeResponses { capacity: capacity.clone() };
         Rooms {
-            config,
-            catalog,
-            cache,
-            damage_log,
-            memory,
-            capacity,
+            parts,
             catalog_gates,
             rate_limiter,
             lookups,
             reads,
             exports_ahead,
-            explains: Arc::new(explains),
             ingest,
             refreshes,
-            imports,
             schedules: Arc::new(schedules),
             datasets: Arc::new(datasets),
-            alternates: Arc::new(alternates),
-            agent_edits: Arc::new(agent_edits),
-            listings: Arc::new(listings),
-            profiles: Arc::new(profiles),
             diffs: Arc::new(diffs),
             webhooks: Arc::new(webhooks),
             deliveries,
@@ -262,22 +196,16 @@ impl Rooms {
             readiness: Arc::new(readiness),
             bodies: Arc::new(bodies),
             large_responses,
-            demo: Arc::new(demo),
             nodes,
             coordinator,
         }
     }
 }
 
-fn coordinator(
-    config: &Config,
-    (own, tls): (Option<String>, Option<Arc<NodeTls>>),
-    nodes: &Arc<Nodes>,
-    engine: &Engine,
-    (store, cache): (Store, PartCache),
-) -> Option<Arc<Coordinator>> {
+fn coordinator(parts: &Parts, nodes: &Arc<Nodes>) -> Option<Arc<Coordinator>> {
+    let Parts { config, store, cache, capacity, node, tls, .. } = parts;
     let secret = NodeSecret::of(config)?;
-    let (name, nodes) = (own.filter(|_| config.has_nodes())?, nodes.clone());
+    let (name, nodes) = (node.clone().filter(|_| config.has_nodes())?, nodes.clone());
     let peers = move || {
         let of_this_version = |node: &&NewNode| node.version == env!("CARGO_PKG_VERSION");
         let helps = |node: &&NewNode| node.roles.split(',').any(|role| role == Role::Query.name());
@@ -287,16 +215,16 @@ fn coordinator(
     };
     let options = DistributionOptions {
         secret,
-        tls,
+        tls: tls.clone(),
         distribute_bytes: config.cluster.distribute_bytes,
         tasks: match config.cluster.tasks {
-            0 => engine.threads().max(LEAST_TASKS),
+            0 => capacity.engine.threads().max(LEAST_TASKS),
             tasks => usize::try_from(tasks).unwrap_or(usize::MAX),
         },
         own: OwnNode { name, helps: config.server.roles.include(Role::Query) },
         peers: Arc::new(peers),
     };
-    Some(Arc::new(Coordinator::new(options, engine, store, cache)))
+    Some(Arc::new(Coordinator::new(options, &capacity.engine, store.clone(), cache.clone())))
 }
 
 /// Tasks of other nodes' queries at once, however few threads there are.

@@ -1,18 +1,15 @@
 //! Entities of a version for somebody who edits them. What comes back is saved as the version's alternate
-//! ([`Alternates::save`]), if nobody has saved or deleted one since.
-//!
-//! [`Alternates::save`]: crate::service::Alternates::save
+//! ([`crate::service::Datasets::save_alternate`]), if nobody has saved or deleted one since.
 
 use std::sync::Arc;
 
-use crate::catalog::{Catalog, Resolved};
+use crate::catalog::Resolved;
 use crate::encode::ContentCoding;
 use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::user::User;
 use crate::model::version::{VersionNumber, VersionSelector};
-use crate::service::read::{AnswerBody, Reads};
-use crate::service::{Admitted, Holder, ManageError, ReadError, alternate_etag};
+use crate::service::{Admitted, AnswerBody, Holder, InspectError, ManageError, ReadError, Reads, alternate_etag};
 
 pub struct Pulled {
     pub version: VersionNumber,
@@ -27,38 +24,25 @@ pub struct Pulled {
     pub entities: AnswerBody,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum PullError {
-    #[error(transparent)]
-    Manage(#[from] ManageError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-}
-
-pub struct AgentEdits {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) reads: Arc<Reads>,
-}
-
-impl AgentEdits {
+impl Reads {
     /// The entities of a version of the owner's dataset, or those of its alternate, from an offset on and at most so
     /// many; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
     /// body, stops the work.
     pub async fn pull(
-        &self,
+        self: &Arc<Self>,
         owner: &User,
         dataset: DatasetId,
         selector: VersionSelector,
         alt: bool,
         (offset, limit): (u64, Option<u64>),
-    ) -> Result<Pulled, PullError> {
+    ) -> Result<Pulled, InspectError> {
         let resolved = self.catalog.resolve_read(dataset, selector).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
         let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
         let request = ReadRequest { pretty: false, offset, limit, ..ReadRequest::default() };
-        let answer = Box::pin(self.reads.answer(&admitted, Arc::new(request), ContentCoding::Identity)).await?;
+        let answer = Box::pin(self.answer(&admitted, Arc::new(request), ContentCoding::Identity)).await?;
         let total_count = admitted.file.entity_count;
         let end = offset.saturating_add(answer.total);
         let next_offset = (answer.total > 0 && end < total_count).then_some(end);

@@ -6,7 +6,7 @@
 //! 3. Any other list, and one of which little would stay, is written whole. It is read unit by unit on the engine's
 //!    threads; each unit becomes a block of lines in which the edits are made. Another thread puts the blocks into a
 //!    spool, two blocks behind at most, so that memory is bounded for any list.
-//! 4. From there on it is a save as any other ([`Alternates`]).
+//! 4. From there on it is a save as any other ([`Datasets::save_alternate`]).
 
 use std::collections::HashMap;
 use std::collections::btree_map::IntoIter;
@@ -24,22 +24,19 @@ use crate::model::version::{VersionFile, VersionNumber};
 use crate::priority::Work;
 use crate::query::fetch::documents;
 use crate::query::fetch::selection::Positions;
-use crate::service::admission::Weight;
-use crate::service::admission::bodies::BodyRoom;
-use crate::service::dataset::alternates::{AlternateError, Alternates, Current, EditError, EditProblem};
-use crate::service::refresh::error::RefreshError;
+use crate::service::dataset::Datasets;
+use crate::service::dataset::alternates::{AlternateError, Current, EditError, EditProblem};
 use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
-use crate::service::refresh::threads::on_thread;
+use crate::service::refresh::tasks::on_thread;
 use crate::service::refresh::version_file::WrittenFile;
+use crate::service::{BodyRoom, RefreshError, Weight};
 use crate::source::SourceError;
 use crate::storage::StorageError;
 use crate::storage::edit::BaseFile;
 use crate::storage::editing::{self, EditLimits, EditPlan, Slot, Slots};
 use crate::storage::reader::VersionReader;
-use crate::storage::spool::Spooled;
 use crate::storage::writer::ROW_GROUP_ROWS;
 
-/// One edit of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityEdit {
     /// A position of the list as it is, from 0.
@@ -56,14 +53,13 @@ pub enum EntityChange {
     Insert(Vec<Bytes>),
 }
 
-/// Blocks that are read ahead of the spool.
 const AHEAD: usize = 2;
 
-impl Alternates {
+impl Datasets {
     /// Saves the alternate of a version of the owner's dataset, made of the list that is there by these edits: all of
     /// them, or nothing. `etag` must be the version's [`alternate_etag`](crate::service::alternate_etag). `room` is
     /// that of the edits' memory. Dropping it cancels nothing.
-    pub async fn edit(
+    pub async fn edit_alternate(
         self: &Arc<Self>,
         owner: &User,
         (dataset, version): (DatasetId, VersionNumber),
@@ -71,51 +67,42 @@ impl Alternates {
         edits: Vec<EntityEdit>,
         room: Option<BodyRoom>,
     ) -> Result<VersionRecord, AlternateError> {
-        let current = self.current(owner, dataset, version).await?;
+        let current = self.current_version(owner, dataset, version).await?;
         let base = current.base(etag)?;
-        fitting(&edits, self.ingest.config.limits.entity_bytes)?;
+        fitting(&edits, self.refreshes.ingest.config.limits.entity_bytes)?;
         let list = current.version.alt.clone().unwrap_or_else(|| current.version.file.clone());
         let slots = laid_out(edits, list.entity_count)?;
-        let (alternates, owner) = (self.clone(), owner.id);
+        let (datasets, owner) = (self.clone(), owner.id);
         let editing = async move {
             let _room = room;
-            let edited = tokio::select! {
-                edited = alternates.edited(owner, &current, &list, slots) => edited,
-                () = alternates.tasks.stopped() => return Err(RefreshError::Stopping),
-            };
-            let saved = match edited {
-                Ok(Made::File(file)) => alternates.save_file(owner, (dataset, version), file, Some(base)).await,
-                Ok(Made::Entities(entities)) => {
-                    alternates.save_now(owner, (dataset, version), *entities, current.index, Some(base)).await
-                }
-                Err(error) => Err(error.into()),
-            };
-            Ok(saved)
+            let writing = datasets.edited(owner, &current, &list, slots);
+            Ok(datasets.save_file(owner, (dataset, version), writing, Some(base)).await)
         };
-        self.tasks.run(editing).await?
+        self.refreshes.tasks.run(editing).await?
     }
 
-    /// The list with the edits made.
+    /// The list with the edits made, in a file.
     async fn edited(
         &self,
         owner: UserId,
         current: &Current,
         list: &VersionFile,
         slots: Slots,
-    ) -> Result<Made, RefreshError> {
-        let permit = self.ingest.permit(owner).await?;
-        let reader = self.files.open(list).await?;
+    ) -> Result<WrittenFile, RefreshError> {
+        let permit = self.refreshes.ingest.permit(owner).await?;
+        let reader = self.refreshes.files.open(list).await?;
         let base = editing::base_of(&reader, &list.path, list.size_bytes);
         let slots = Arc::new(slots);
         // What else the list refers to may be swept.
         if base.path == current.version.file.path {
             let file = self.beside(owner, &reader, base, &slots, &current.index, &permit).await?;
             if let Some(file) = file {
-                return Ok(Made::File(file));
+                return Ok(file);
             }
         }
         let merge = Merge::new(Arc::unwrap_or_clone(slots));
-        self.whole(owner, reader, merge, permit).await.map(|entities| Made::Entities(Box::new(entities)))
+        let entities = self.whole(owner, reader, merge, permit).await?;
+        self.write_alternate(entities, current.index.clone()).await
     }
 
     /// The list with the edits made, in a file that refers to its base; `None` where it is to be written whole.
@@ -141,7 +128,7 @@ impl Alternates {
             Ok::<_, StorageError>(Some((plan, told)))
         });
         let Some((plan, told)) = planning.await.map_err(|_| RefreshError::Worker)?? else { return Ok(None) };
-        let (mut spool, EditPlan { own, list, .. }) = (self.ingest.spool(owner)?, plan);
+        let (mut spool, EditPlan { own, list, .. }) = (self.refreshes.ingest.spool(owner)?, plan);
         let spooling = on_thread("edit", move || {
             let mut lines = Vec::new();
             for document in own {
@@ -155,11 +142,10 @@ impl Alternates {
             spool.finish()
         });
         let spooled = spooling.await??;
-        let file = self.files.reserve().await?.write_edited(spooled, list, told, permit).await?;
+        let file = self.refreshes.files.reserve().await?.write_edited(spooled, list, told, permit).await?;
         Ok(Some(file))
     }
 
-    /// The list with the edits made, in a spool.
     async fn whole(
         &self,
         owner: UserId,
@@ -167,66 +153,41 @@ impl Alternates {
         merge: Merge,
         permit: RefreshPermit,
     ) -> Result<PushedEntities, RefreshError> {
-        let (blocks, received) = mpsc::channel(AHEAD);
-        let engine = self.engine.at(Weight::Heavy.priority());
-        let reading = engine.spawn(read(reader, merge, blocks));
-        let spooling = self.spooled(owner, received, &permit)?;
-        let (read, spooled) = tokio::join!(reading, spooling);
-        // What the spool lacks where the reading failed is the reading's to tell.
-        let read = read.map_err(|_| RefreshError::Worker)?;
-        let spooled = spooled?;
-        match (read, spooled) {
-            (Ok(()), spooled) => Ok(PushedEntities { spooled: spooled?, permit }),
-            (Err(Left::Storage(error)), _) => Err(error.into()),
-            (Err(Left::Spool), Err(error)) => Err(error),
-            (Err(Left::Spool), Ok(_)) => Err(RefreshError::Worker),
-        }
-    }
-
-    /// A spool of the blocks that come until their end.
-    fn spooled(
-        &self,
-        owner: UserId,
-        mut blocks: mpsc::Receiver<Block>,
-        permit: &RefreshPermit,
-    ) -> Result<impl Future<Output = Result<Result<Spooled, RefreshError>, RefreshError>> + use<>, RefreshError> {
-        let mut spool = self.ingest.spool(owner)?;
-        let permit = permit.clone();
-        Ok(on_thread("edit", move || {
-            let _permit = permit;
+        let (blocks, mut received) = mpsc::channel(AHEAD);
+        let reading = self.engine.at(Weight::Heavy.priority()).spawn(read(reader, merge, blocks));
+        let (mut spool, held) = (self.refreshes.ingest.spool(owner)?, permit.clone());
+        let spooling = on_thread("edit", move || {
+            let _permit = held;
             let mut work = Work::default();
             loop {
-                match blocks.blocking_recv() {
+                match received.blocking_recv() {
                     Some(Block::Lines(lines)) => {
                         work.add(lines.len() as u64);
                         spool.add_lines(&lines)?;
                     }
                     Some(Block::End) => return Ok(spool.finish()?),
+                    Some(Block::Failed(error)) => return Err(RefreshError::from(error)),
                     // Whoever read has failed, or nobody waits any more.
                     None => return Err(RefreshError::Stopping),
                 }
             }
-        }))
+        });
+        let (read, spooled) = tokio::join!(reading, spooling);
+        // What the spool lacks where the reading panicked is the reading's to tell.
+        read.map_err(|_| RefreshError::Worker)?;
+        Ok(PushedEntities { spooled: spooled??, permit })
     }
 }
 
-/// What is read of an edited list.
 enum Block {
     /// Entities, each followed by a line feed.
     Lines(Vec<u8>),
     /// That there are no more. Without it the list is not whole.
     End,
+    Failed(StorageError),
 }
 
-/// Why no more is read.
-enum Left {
-    Storage(StorageError),
-    /// The spool has failed, and tells why.
-    Spool,
-}
-
-/// Reads a list and sends it with the edits made.
-async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Block>) -> Result<(), Left> {
+async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Block>) {
     let all = Positions::Range(0..reader.entity_count());
     for unit in documents::units(&reader, reader.entity_count()) {
         let mut lines = Vec::with_capacity((documents::UNIT_BYTES + documents::UNIT_BYTES / 8) as usize);
@@ -234,27 +195,25 @@ async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Bloc
             merge.document(document, &mut lines);
             ControlFlow::Continue(())
         };
-        documents::for_each(&reader, &all, &unit, each).await.map_err(Left::Storage)?;
-        blocks.send(Block::Lines(lines)).await.map_err(|_| Left::Spool)?;
+        let read = documents::for_each(&reader, &all, &unit, each).await;
+        let is_last = read.is_err();
+        let block = read.map_or_else(Block::Failed, |_| Block::Lines(lines));
+        // A spool that has failed tells why.
+        if blocks.send(block).await.is_err() || is_last {
+            return;
+        }
     }
     let mut lines = Vec::new();
     merge.end(&mut lines);
-    blocks.send(Block::Lines(lines)).await.map_err(|_| Left::Spool)?;
-    blocks.send(Block::End).await.map_err(|_| Left::Spool)
-}
-
-/// What became of a list.
-enum Made {
-    /// A file that refers to its base.
-    File(WrittenFile),
-    Entities(Box<PushedEntities>),
+    for block in [Block::Lines(lines), Block::End] {
+        let _ = blocks.send(block).await;
+    }
 }
 
 /// A list that passes, and the edits that are made in it.
 struct Merge {
     slots: IntoIter<u64, Slot>,
     next: Option<(u64, Slot)>,
-    /// Of the entity that comes next.
     position: u64,
 }
 

@@ -10,18 +10,15 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::catalog::{AlternateBase, Catalog, VersionRecord};
+use crate::catalog::{AlternateBase, VersionRecord};
 use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
-use crate::query::Engine;
-use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::refresh::ingest::{Ingest, PushedEntities};
-use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
-use crate::service::{RefreshError, Refused};
+use crate::service::dataset::Datasets;
+use crate::service::refresh::version_file::WrittenFile;
+use crate::service::{ManageError, PushedEntities, RefreshError, Refused};
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 
@@ -45,7 +42,6 @@ pub enum AlternateError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("edits[{index}]: {problem}")]
 pub struct EditError {
-    /// Which of the edits, from 0.
     pub index: usize,
     pub problem: EditProblem,
 }
@@ -111,20 +107,6 @@ pub fn alternate_etag(version: &Version) -> String {
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 
-/// Whether this is the version's [`alternate_etag`]; the quotes may have been lost on the way.
-fn names(etag: &str, version: &Version) -> bool {
-    etag.trim_matches('"') == alternate_etag(version).trim_matches('"')
-}
-
-pub struct Alternates {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
-    pub(in crate::service) engine: Engine,
-}
-
 pub(super) struct Current {
     pub(super) version: Version,
     pub(super) index: IndexSettings,
@@ -133,15 +115,16 @@ pub(super) struct Current {
 impl Current {
     /// That the version is as it is now.
     pub(super) fn base(&self, etag: &str) -> Result<AlternateBase, ManageError> {
-        match names(etag, &self.version) {
+        // The quotes may have been lost on the way.
+        match etag.trim_matches('"') == alternate_etag(&self.version).trim_matches('"') {
             true => Ok(AlternateBase::of(&self.version)),
             false => Err(ManageError::Stale),
         }
     }
 }
 
-impl Alternates {
-    pub(super) async fn current(
+impl Datasets {
+    pub(super) async fn current_version(
         &self,
         owner: &User,
         dataset: DatasetId,
@@ -157,7 +140,7 @@ impl Alternates {
     /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
     /// A missing dataset or version and a stale etag are refused before anything is written; [`ManageError::Stale`] is
     /// also the error if another save or delete came first.
-    pub async fn save(
+    pub async fn save_alternate(
         self: &Arc<Self>,
         owner: &User,
         dataset: DatasetId,
@@ -165,47 +148,43 @@ impl Alternates {
         entities: PushedEntities,
         expected: Option<&str>,
     ) -> Result<VersionRecord, AlternateError> {
-        let current = self.current(owner, dataset, version).await?;
+        let current = self.current_version(owner, dataset, version).await?;
         let base = expected.map(|etag| current.base(etag)).transpose()?;
-        let index = current.index;
-        let (alternates, owner) = (self.clone(), owner.id);
-        self.tasks
-            .run(async move { Ok(alternates.save_now(owner, (dataset, version), entities, index, base).await) })
-            .await?
-    }
-
-    /// Writes entities and makes them the alternate of a version, if that is as `base` says.
-    pub(super) async fn save_now(
-        &self,
-        owner: UserId,
-        (dataset, version): (DatasetId, VersionNumber),
-        entities: PushedEntities,
-        index: IndexSettings,
-        base: Option<AlternateBase>,
-    ) -> Result<VersionRecord, AlternateError> {
-        let PushedEntities { spooled, permit } = entities;
-        let progress = Arc::default();
-        let writing = async { self.files.reserve().await?.write(spooled, index, &permit, &progress).await };
-        let file = tokio::select! {
-            file = writing => file?,
-            () = self.tasks.stopped() => return Err(AlternateError::Stopping),
+        let (datasets, owner) = (self.clone(), owner.id);
+        let saving = async move {
+            let writing = datasets.write_alternate(entities, current.index);
+            Ok(datasets.save_file(owner, (dataset, version), writing, base).await)
         };
-        self.save_file(owner, (dataset, version), file, base).await
+        self.refreshes.tasks.run(saving).await?
     }
 
+    /// Writes entities as a file that no record names yet.
+    pub(super) async fn write_alternate(
+        &self,
+        PushedEntities { spooled, permit }: PushedEntities,
+        index: IndexSettings,
+    ) -> Result<WrittenFile, RefreshError> {
+        self.refreshes.files.reserve().await?.write(spooled, index, &permit, &Arc::default()).await
+    }
+
+    /// Makes a file, once it is written, the alternate of a version, if that is as `base` says.
     pub(super) async fn save_file(
         &self,
         owner: UserId,
         (dataset, version): (DatasetId, VersionNumber),
-        file: WrittenFile,
+        writing: impl Future<Output = Result<WrittenFile, RefreshError>>,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {
+        let file = tokio::select! {
+            file = writing => file?,
+            () = self.refreshes.tasks.stopped() => return Err(AlternateError::Stopping),
+        };
         let new = file.new.clone();
         let saving = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base));
         Ok(file.record(saving).await?)
     }
 
-    pub async fn delete(
+    pub async fn delete_alternate(
         &self,
         owner: &User,
         dataset: DatasetId,

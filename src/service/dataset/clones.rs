@@ -32,7 +32,7 @@ impl Datasets {
             schedule: Some(DEFAULT_SCHEDULE.to_owned()),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let limit = self.config.plans.active_datasets(user.plan);
+        let limit = self.refreshes.ingest.config.plans.active_datasets(user.plan);
         let found = self.catalog.check_clone(&clone, limit).await.map_err(refused)?;
         self.check_sound(user, &found).await?;
         let base = AlternateBase::of(&found);
@@ -43,9 +43,9 @@ impl Datasets {
 
     /// Reads the files that a clone would share, holding a permit of the user's: damage is not to spread.
     async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
-        let _permit = self.ingest.permit(user.id).await?;
+        let _permit = self.refreshes.ingest.permit(user.id).await?;
         for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {
-            if !self.files.is_sound(file).await.map_err(ManageError::Storage)? {
+            if !self.refreshes.files.is_sound(file).await.map_err(ManageError::Storage)? {
                 return Err(ManageError::Failed(format!("the version file {} is damaged", file.path)));
             }
         }

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -20,7 +20,6 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::catalog::{Catalog, CatalogError};
 use crate::diff::{self, Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use crate::encode::ContentCoding;
 use crate::metrics::metrics;
@@ -28,7 +27,7 @@ use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, FileId};
 use crate::model::request::Format;
 use crate::model::user::User;
-use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector, there_are};
+use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::fetch::documents::{UNIT_BYTES, Unit};
@@ -37,11 +36,8 @@ use crate::service::read::body::WHOLE_BODY_BYTES;
 use crate::service::read::responses::coded;
 use crate::service::read::single_flight::SingleFlight;
 use crate::service::read::stream::{EXPANSION, Paced};
-use crate::service::read::{Answer, AnswerBody};
-use crate::service::{Holder, ManageError, ReadError};
-use crate::storage::cache::PartCache;
+use crate::service::{Answer, AnswerBody, Holder, ManageError, ReadError, Reads, locked};
 use crate::storage::reader::VersionReader;
-use crate::storage::store::Store;
 
 /// What a diff takes in the cache besides its changes.
 const OVERHEAD_BYTES: usize = 1 << 10;
@@ -56,12 +52,6 @@ const PERMIT_BYTES: u64 = 1 << 10;
 pub enum DiffError {
     #[error(transparent)]
     Manage(#[from] ManageError),
-    #[error("there is no version {number}; {there_are}")]
-    VersionNotFound {
-        number: VersionNumber,
-        /// Which there are: `its versions are 1 to 4`.
-        there_are: String,
-    },
     /// The versions cannot be read, or comparing them would take too long or too much memory.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -75,7 +65,6 @@ pub struct DiffSides {
     pub alt: bool,
 }
 
-/// How many entities two versions have, and how many of them differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffSummary {
     /// Entities in v2 and not in v1.
@@ -92,15 +81,13 @@ pub struct DiffSummary {
 pub enum DiffForm {
     /// The result of docs/semantics.md, Diffs: the summary and the records of a page, as compact JSON.
     Result,
-    /// The records with commas between them: the inside of a JSON array.
-    Records,
     Lines,
 }
 
 impl DiffForm {
     fn content_type(self) -> &'static str {
         match self {
-            DiffForm::Result | DiffForm::Records => Format::Json.content_type(),
+            DiffForm::Result => Format::Json.content_type(),
             DiffForm::Lines => Format::Jsonl.content_type(),
         }
     }
@@ -119,30 +106,17 @@ impl DiffForm {
 /// What two versions of a dataset differ in. Clones share it.
 #[derive(Clone)]
 pub struct VersionDiff {
+    pub dataset: Dataset,
+    /// v1 and v2.
+    pub versions: [VersionNumber; 2],
+    /// Whether the alternate of v2 stands for v2.
+    pub alt: bool,
     capacity: Capacity,
-    dataset: Dataset,
-    versions: [VersionNumber; 2],
-    alt: bool,
     readers: [VersionReader; 2],
     diff: Held,
 }
 
 impl VersionDiff {
-    pub fn dataset(&self) -> &Dataset {
-        &self.dataset
-    }
-
-    /// v1 and v2.
-    pub fn versions(&self) -> [VersionNumber; 2] {
-        self.versions
-    }
-
-    /// Whether the alternate of v2 stands for v2.
-    pub fn alt(&self) -> bool {
-        self.alt
-    }
-
-    /// How much differs, whatever the page.
     pub fn summary(&self) -> DiffSummary {
         DiffSummary {
             added: self.diff.added(),
@@ -177,7 +151,7 @@ impl VersionDiff {
     }
 
     async fn body(&self, page: &DiffPage, form: DiffForm) -> Result<AnswerBody, ReadError> {
-        let admission = self.capacity.admission();
+        let admission = &self.capacity.admission;
         let selected = self.page_count(page);
         let mean_bytes = RECORD_BYTES + self.readers.iter().map(mean_bytes).sum::<u64>();
         let (begin, end) = self.frame(form);
@@ -192,7 +166,7 @@ impl VersionDiff {
                 body.extend_from_slice(end);
                 Ok::<_, ReadError>(Some(body))
             };
-            let body = self.capacity.engine().spawn(work).await.map_err(QueryError::from)??;
+            let body = self.capacity.engine.spawn(work).await.map_err(QueryError::from)??;
             // Where the entities are much larger than the mean, the records are streamed after all.
             if let Some(body) = body {
                 metrics().sent_rows.increment(selected);
@@ -208,7 +182,7 @@ impl VersionDiff {
         let left: Arc<Mutex<HashMap<u64, Vec<Change>>>> = Arc::default();
         let encode = move |unit: Unit, most_bytes: u64| {
             let most = usize::try_from(unit.places.end - unit.places.start).unwrap_or(usize::MAX);
-            let again = left.lock().unwrap_or_else(PoisonError::into_inner).remove(&unit.places.start);
+            let again = locked(&left).remove(&unit.places.start);
             let changes: Vec<Change> =
                 again.unwrap_or_else(|| std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect());
             let (readers, left, begin) = (readers.clone(), left.clone(), begin.take());
@@ -220,7 +194,7 @@ impl VersionDiff {
                 let next = unit.places.start + written as u64;
                 if written < changes.len() {
                     let rest = changes[written..].to_vec();
-                    left.lock().unwrap_or_else(PoisonError::into_inner).insert(next, rest);
+                    locked(&left).insert(next, rest);
                 }
                 Ok((bytes, next))
             }
@@ -266,45 +240,29 @@ async fn write(
 }
 
 pub struct Diffs {
-    catalog: Catalog,
-    store: Store,
-    cache: PartCache,
-    capacity: Capacity,
-    diffs: Arc<DiffCache>,
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) diffs: Arc<DiffCache>,
 }
 
 impl Diffs {
-    /// Keeps at most `capacity_bytes` of what it finds; none keeps nothing.
-    pub(in crate::service) fn new(
-        catalog: Catalog,
-        (store, cache): (Store, PartCache),
-        capacity: Capacity,
-        capacity_bytes: u64,
-    ) -> Diffs {
-        Diffs { catalog, store, cache, capacity, diffs: Arc::new(DiffCache::new(capacity_bytes)) }
-    }
-
-    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Costs nothing but
-    /// look-ups where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others
-    /// wait for the same.
-    pub async fn compare(&self, owner: &User, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
-        let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, sides).await
-    }
-
-    /// As [`Diffs::compare`], for the operator, who may compare anybody's versions.
-    pub async fn compare_any(&self, dataset: DatasetId, sides: DiffSides) -> Result<VersionDiff, DiffError> {
-        let dataset = self.catalog.dataset(dataset).await.map_err(ManageError::from)?;
-        let dataset = dataset.ok_or(ManageError::DatasetNotFound)?;
-        self.compare_for(self.capacity.clone(), dataset, sides).await
-    }
-
-    async fn compare_for(
+    /// Compares two versions of the owner's dataset, frozen or not, or a version and an alternate. Without an owner it
+    /// is for the operator, and the dataset may be anybody's. Costs nothing but look-ups where the pair is kept, or the
+    /// entities are the same. Dropping the future stops the work, unless others wait for the same.
+    pub async fn compare(
         &self,
-        capacity: Capacity,
-        dataset: Dataset,
+        owner: Option<&User>,
+        dataset: DatasetId,
         DiffSides { v1, v2, alt }: DiffSides,
     ) -> Result<VersionDiff, DiffError> {
+        let Reads { catalog, capacity, .. } = &*self.reads;
+        let (found, capacity) = match owner {
+            Some(owner) => {
+                let found = catalog.owned_dataset(owner.id, dataset).await.map(Some);
+                (found, capacity.of(Holder::User(owner.id)))
+            }
+            None => (catalog.dataset(dataset).await, capacity.clone()),
+        };
+        let dataset = found.map_err(ManageError::from)?.ok_or(ManageError::DatasetNotFound)?;
         let number = |selector| match selector {
             VersionSelector::Active => dataset.active_version(),
             VersionSelector::Latest => dataset.latest_version,
@@ -327,18 +285,13 @@ impl Diffs {
         Ok(VersionDiff { capacity, dataset, versions, alt, readers, diff })
     }
 
-    async fn version_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<Version, DiffError> {
-        match self.catalog.version(dataset.id, number).await {
-            Ok(record) => Ok(record.version),
-            Err(CatalogError::NoVersion) => {
-                Err(DiffError::VersionNotFound { number, there_are: there_are(dataset.latest_version) })
-            }
-            Err(error) => Err(ManageError::from(error).into()),
-        }
+    async fn version_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<Version, ManageError> {
+        let found = self.reads.catalog.version(dataset.id, number).await.map_err(ManageError::from);
+        Ok(found.map_err(|error| error.naming(number, dataset.latest_version))?.version)
     }
 
     async fn reader_of(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
-        Ok(VersionReader::open_recorded(&self.store, file, &self.cache).await?)
+        Ok(VersionReader::open_recorded(&self.reads.store, file, &self.reads.cache).await?)
     }
 
     /// What two files differ in, from the cache or from who compares them now.
@@ -350,7 +303,8 @@ impl Diffs {
     ) -> Result<Held, ReadError> {
         let key = [files[0].id, files[1].id];
         let kept = self.diffs.kept.get(&key).await;
-        count_look_up(kept.is_some());
+        let found = if kept.is_some() { "hit" } else { "miss" };
+        metrics().cache_lookups.of(["diffs".into(), found.into()]).increment(1);
         if let Some(kept) = kept {
             return Ok(kept);
         }
@@ -361,8 +315,8 @@ impl Diffs {
                 if let Some(kept) = diffs.kept.get(&key).await {
                     return Ok(kept);
                 }
-                let _permit = capacity.admission().diff().await?;
-                let diff = diff::compare(&capacity.engine().at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
+                let _permit = capacity.admission.diff().await?;
+                let diff = diff::compare(&capacity.engine.at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
                 Ok(diffs.keep(key, diff).await)
             }
         };
@@ -380,16 +334,10 @@ impl Diffs {
     }
 }
 
-fn count_look_up(hit: bool) {
-    static LOOK_UPS: LazyLock<[::metrics::Counter; 2]> = LazyLock::new(|| {
-        ["miss", "hit"].map(|outcome: &'static str| metrics().cache_lookups.of(["diffs".into(), outcome.into()]))
-    });
-    LOOK_UPS[usize::from(hit)].increment(1);
-}
-
 type Key = [FileId; 2];
 
-struct DiffCache {
+/// Diffs of at most so many bytes; none keeps nothing.
+pub(crate) struct DiffCache {
     kept: Cache<Key, Held, foldhash::fast::RandomState>,
     single_flight: SingleFlight<Key, Result<Held, ReadError>>,
     capacity_bytes: u64,
@@ -398,7 +346,7 @@ struct DiffCache {
 }
 
 impl DiffCache {
-    fn new(capacity_bytes: u64) -> DiffCache {
+    pub(crate) fn new(capacity_bytes: u64) -> DiffCache {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             // Whoever has asked for a new one is about to ask for its next page.

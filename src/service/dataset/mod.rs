@@ -1,31 +1,27 @@
 //! An owner's datasets: making and changing them, and the states of their versions.
 
-pub(in crate::service) mod agent_edits;
-pub(in crate::service) mod alternate_edits;
-pub(in crate::service) mod alternates;
-pub(in crate::service) mod clones;
-pub(in crate::service) mod diffs;
-pub(in crate::service) mod listings;
-pub(in crate::service) mod profile;
+pub(crate) mod agent_edits;
+pub(crate) mod alternate_edits;
+pub(crate) mod alternates;
+pub(crate) mod clones;
+pub(crate) mod diffs;
+pub(crate) mod profile;
 
 use std::sync::Arc;
 
-use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
-use crate::config::Config;
-use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView, Listing};
+use crate::model::dataset::{
+    About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility,
+};
 use crate::model::ids::{AttemptId, DatasetId};
-use crate::model::index::IndexSettings;
-use crate::model::limits::{RECORDS_PATH_BYTES, URL_BYTES};
+use crate::model::limits::{LISTINGS_QUERY_CHARACTERS, RECORDS_PATH_BYTES, URL_BYTES};
 use crate::model::path::Path as FieldPath;
-use crate::model::schedule::Schedule;
 use crate::model::secret::Secret;
-use crate::model::source::SourceFormat;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
-use crate::service::admission::catalog::CatalogGates;
+use crate::query::Engine;
 use crate::service::manage::{ManageError, OwnerWrites};
-use crate::service::refresh::version_file::VersionFiles;
-use crate::service::{Client, Ingest};
+use crate::service::{Client, Refreshes};
 
 const SHOWN_ATTEMPTS: u32 = 10;
 
@@ -35,27 +31,12 @@ pub struct OwnedDataset {
     pub last_attempts: Vec<Attempt>,
 }
 
-/// What an owner says of a dataset; `None` is not said, `Some(None)` says that there is none.
-#[derive(Clone, Debug, Default)]
-pub struct DatasetSettings {
-    pub name: Option<DatasetName>,
-    pub description: Option<Option<String>>,
-    /// The terms under which its entities may be used.
-    pub licence: Option<Option<String>>,
-    /// Whether it is among the datasets that the service lists for everybody.
-    pub listed: Option<bool>,
-    pub private: Option<bool>,
-    pub source: Option<DatasetSource>,
-    pub format: Option<Option<SourceFormat>>,
-    /// Where the array of entities lies in a JSON source.
-    pub records_path: Option<Option<String>>,
-    /// Whether the `_source` of its entities keeps the query of the source's URL.
-    pub publish_query: Option<bool>,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls.
-    pub infer_types: Option<bool>,
-    pub schedule: Option<Option<Schedule>>,
-    /// Which paths of its next versions get a shredded column, and which get none.
-    pub index: Option<IndexSettings>,
+/// What a dataset becomes, with a key for the case that it was public.
+pub fn visibility(private: bool) -> Visibility {
+    match private {
+        true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
+        false => Visibility::Public,
+    }
 }
 
 fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
@@ -63,12 +44,10 @@ fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
 }
 
 pub struct Datasets {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) gates: Arc<CatalogGates>,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
+    pub(crate) catalog: Catalog,
+    pub(crate) writes: Arc<OwnerWrites>,
+    pub(crate) refreshes: Arc<Refreshes>,
+    pub(crate) engine: Engine,
 }
 
 impl Datasets {
@@ -93,8 +72,7 @@ impl Datasets {
         &self,
         owner: &User,
         name: DatasetName,
-        settings: DatasetSettings,
-        default_schedule: &str,
+        settings: DatasetChange,
     ) -> Result<OwnedDataset, ManageError> {
         self.check_settings(owner, &settings).await?;
         let new = NewDataset {
@@ -105,23 +83,21 @@ impl Datasets {
                 licence: settings.licence.flatten(),
                 listed: settings.listed.unwrap_or(false),
             },
-            private_key: (settings.private == Some(true)).then(|| Secret::private_key(rand::random())),
+            private_key: match settings.visibility {
+                Some(Visibility::Private { new_key }) => Some(new_key),
+                Some(Visibility::Public) | None => None,
+            },
             source: settings.source.unwrap_or(DatasetSource::Push),
             format: settings.format.flatten(),
             records_path: settings.records_path.flatten(),
             publish_query: settings.publish_query.unwrap_or(false),
             infer_types: settings.infer_types.unwrap_or(false),
-            schedule: match settings.schedule {
-                None => Some(default_schedule.to_owned()),
-                Some(schedule) => schedule.map(|schedule| schedule.to_string()),
-            },
+            schedule: settings.schedule.unwrap_or_else(|| Some(DEFAULT_SCHEDULE.to_owned())),
             index: settings.index.unwrap_or_default(),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let dataset = self
-            .writes
-            .run(owner.id, self.catalog.create_dataset(&new, self.config.plans.active_datasets(owner.plan)))
-            .await?;
+        let limit = self.refreshes.ingest.config.plans.active_datasets(owner.plan);
+        let dataset = self.writes.run(owner.id, self.catalog.create_dataset(&new, limit)).await?;
         Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
     }
 
@@ -129,26 +105,9 @@ impl Datasets {
         &self,
         owner: &User,
         id: DatasetId,
-        settings: DatasetSettings,
+        change: DatasetChange,
     ) -> Result<OwnedDataset, ManageError> {
-        self.check_settings(owner, &settings).await?;
-        let change = DatasetChange {
-            name: settings.name,
-            description: settings.description,
-            licence: settings.licence,
-            listed: settings.listed,
-            visibility: settings.private.map(|private| match private {
-                true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
-                false => Visibility::Public,
-            }),
-            source: settings.source,
-            format: settings.format,
-            records_path: settings.records_path,
-            publish_query: settings.publish_query,
-            infer_types: settings.infer_types,
-            schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
-            index: settings.index,
-        };
+        self.check_settings(owner, &change).await?;
         self.change(owner, id, self.catalog.update_dataset(id, &change)).await
     }
 
@@ -205,7 +164,7 @@ impl Datasets {
         client: Client,
         id: DatasetId,
     ) -> Result<Option<Dataset>, ManageError> {
-        let _permit = self.gates.look_up(client).await?;
+        let _permit = self.writes.gates.look_up(client).await?;
         let dataset = self.catalog.dataset(id).await?;
         Ok(dataset.filter(|dataset| is_owner(user, dataset) || !dataset.is_private()))
     }
@@ -217,7 +176,7 @@ impl Datasets {
         client: Client,
         dataset: &Dataset,
     ) -> Result<Option<DatasetView>, ManageError> {
-        let _permit = self.gates.look_up(client).await?;
+        let _permit = self.writes.gates.look_up(client).await?;
         let Some(mut view) = self.catalog.dataset_view(dataset.id).await? else { return Ok(None) };
         if is_owner(user, &view.dataset) {
             return Ok(Some(view));
@@ -275,8 +234,34 @@ impl Datasets {
 
     /// Lets the dataset be refreshed and read again. A pin stays.
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        let limit = self.config.plans.active_datasets(owner.plan);
+        let limit = self.refreshes.ingest.config.plans.active_datasets(owner.plan);
         self.change(owner, id, self.catalog.unfreeze(id, limit)).await
+    }
+
+    pub fn check_listing_query(query: Option<&str>) -> Result<(), ManageError> {
+        let invalid = |problem| Err(ManageError::Invalid { field: "q", problem });
+        match query {
+            Some(query) if query.chars().nth(LISTINGS_QUERY_CHARACTERS).is_some() => {
+                invalid(format!("it is longer than {LISTINGS_QUERY_CHARACTERS} characters"))
+            }
+            // No name has one, and PostgreSQL takes none.
+            Some(query) if query.contains('\0') => invalid("it must not hold the character U+0000".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The listed datasets with ids greater than `after`, by id, at most `limit`; with `query` those whose name or
+    /// description holds it, case-insensitively. One statement, in the client's turn.
+    pub async fn listed(
+        &self,
+        client: Client,
+        query: Option<&str>,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<Listing>, ManageError> {
+        Datasets::check_listing_query(query)?;
+        let _permit = self.writes.gates.look_up(client).await?;
+        Ok(self.catalog.listings(query, after, limit).await?)
     }
 
     async fn change(
@@ -296,7 +281,7 @@ impl Datasets {
     }
 
     /// What can be wrong with settings whatever the dataset; looks the name in the source's address up.
-    async fn check_settings(&self, owner: &User, settings: &DatasetSettings) -> Result<(), ManageError> {
+    async fn check_settings(&self, owner: &User, settings: &DatasetChange) -> Result<(), ManageError> {
         let invalid = |field, problem: String| Err(ManageError::Invalid { field, problem });
         let description = settings.description.as_ref().and_then(Option::as_deref);
         let licence = settings.licence.as_ref().and_then(Option::as_deref);
@@ -315,7 +300,7 @@ impl Datasets {
         if url.len() > URL_BYTES {
             return invalid("source", format!("it is longer than {URL_BYTES} bytes"));
         }
-        match self.ingest.source_client(owner.id).check(url).await {
+        match self.refreshes.ingest.source_client(owner.id).check(url).await {
             Ok(()) => Ok(()),
             Err(error) => invalid("source", format!("{error}; or push, to send the entities")),
         }

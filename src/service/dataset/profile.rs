@@ -12,14 +12,10 @@ use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
-use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Permit, Weight};
-use crate::service::lookup::{Admitted, Lookups};
-use crate::service::{Client, Holder, ReadError};
-use crate::storage::cache::PartCache;
+use crate::service::{Admitted, Client, Holder, ReadError, Reads};
 use crate::storage::profile::{ProfileSummary, StoredProfile};
 use crate::storage::reader::VersionReader;
-use crate::storage::store::Store;
 
 /// What a version contains.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -67,18 +63,11 @@ pub enum ProfileError {
     Read(#[from] ReadError),
 }
 
-pub struct Profiles {
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) store: Store,
-    pub(in crate::service) cache: PartCache,
-    pub(in crate::service) capacity: Capacity,
-}
-
-impl Profiles {
+impl Reads {
     /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
     /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
-    pub async fn find(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
-        let OpenedProfile { reader, admitted, _permit } = self.open(request).await?;
+    pub async fn profile(&self, request: ProfileRequest<'_>) -> Result<VersionProfile, ProfileError> {
+        let (reader, admitted, _permit) = self.open_profile(request).await?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {
             dataset_id: admitted.dataset_id.get(),
@@ -89,13 +78,16 @@ impl Profiles {
         })
     }
 
-    /// As [`Profiles::find`], for the beginning of the profile, which stays in memory.
-    pub async fn summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
-        let OpenedProfile { reader, _permit, .. } = self.open(request).await?;
+    /// As [`Reads::profile`], for the beginning of the profile, which stays in memory.
+    pub async fn profile_summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
+        let (reader, _, _permit) = self.open_profile(request).await?;
         Ok(reader.profile_summary().await.map_err(ReadError::from)?)
     }
 
-    async fn open(&self, request: ProfileRequest<'_>) -> Result<OpenedProfile, ProfileError> {
+    async fn open_profile(
+        &self,
+        request: ProfileRequest<'_>,
+    ) -> Result<(VersionReader, Admitted, Permit), ProfileError> {
         let ProfileRequest { caller, client, dataset, version, alt } = request;
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
         let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;
@@ -110,14 +102,8 @@ impl Profiles {
         let found = found.as_ref().ok_or_else(|| ReadError::no_version(version, dataset))?;
         let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
         let admitted = Admitted::of(dataset, found, alt, holder)?;
-        let permit = self.capacity.admission().of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
+        let permit = self.capacity.admission.of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await;
-        Ok(OpenedProfile { reader: reader.map_err(ReadError::from)?, admitted, _permit: permit })
+        Ok((reader.map_err(ReadError::from)?, admitted, permit))
     }
-}
-
-struct OpenedProfile {
-    reader: VersionReader,
-    admitted: Admitted,
-    _permit: Permit,
 }

@@ -1,6 +1,6 @@
 //! What could make a read cheaper, and what its owner should know: a sentence each.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::text::size;
 use super::{Explanation, IgnoredParameter};
@@ -14,7 +14,7 @@ use crate::query::scan::access::{self, Access};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::AccessName;
 use crate::service::read::hints::{self, Comparable, deep_sort_hint};
-use crate::storage::profile::{PathRecord, StoredProfile, are_numerals};
+use crate::storage::profile::{PathIndex, StoredProfile};
 use crate::storage::reader::VersionReader;
 
 /// How a path gets a shredded column.
@@ -29,6 +29,7 @@ pub(super) fn hints(
     request: &ReadRequest,
     reader: &VersionReader,
     profile: Option<&StoredProfile>,
+    paths: Option<&PathIndex>,
 ) -> Vec<String> {
     let mut hints = Vec::new();
     if explanation.frozen {
@@ -44,11 +45,14 @@ pub(super) fn hints(
     }
     hints.extend(profile.and_then(one_column));
     let absent = absent(request, profile, &mut hints);
-    let held = Held::new(request, profile);
-    let is_pointless = |path: &Path| absent.contains(path) || held.is_nested_alone(path);
+    let types = |path: &Path| paths.filter(|_| !absent.contains(path)).and_then(|paths| hints::comparable(paths, path));
+    // No index helps a condition on objects.
+    let is_nested_alone = |paths: &PathIndex, path: &Path| {
+        paths.get(&path.to_string()).and_then(Comparable::from_facts).is_some_and(|held| held.is_nested_alone())
+    };
+    let is_pointless = |path: &Path| absent.contains(path) || paths.is_some_and(|paths| is_nested_alone(paths, path));
     predicates(explanation, request, reader, is_pointless, &mut hints);
     let finds_nothing = explanation.answer.total == 0;
-    let types = |path: &Path| held.of(path).filter(|_| !absent.contains(path));
     hints.extend(hints::of_conditions(request, finds_nothing, types));
     keys(explanation, reader, is_pointless, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
@@ -154,47 +158,6 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         );
     }
     absent
-}
-
-/// What the paths of a profile hold, where a request asks for it.
-struct Held<'a>(HashMap<&'a str, &'a PathRecord>);
-
-impl<'a> Held<'a> {
-    fn new(request: &ReadRequest, profile: Option<&'a StoredProfile>) -> Held<'a> {
-        let asked = profile.filter(|_| hints::asks_for_types(request));
-        let paths = asked.into_iter().flat_map(|profile| &profile.paths);
-        Held(paths.map(|record| (record.path.as_str(), record)).collect())
-    }
-
-    /// What a path holds, and the nearest path below it where that may be meant.
-    fn of(&self, path: &Path) -> Option<Comparable> {
-        let mut held = self.without_below(path)?;
-        if held.is_nested_alone() {
-            let holds = |record: &&&PathRecord| record.types.number + record.types.string + record.types.boolean > 0;
-            let paths = self.0.values().filter(holds).map(|record| record.path.as_str());
-            held.below = hints::below(&path.to_string(), paths);
-        }
-        Some(held)
-    }
-
-    /// The same without the path below it, for which all paths are looked through.
-    fn without_below(&self, path: &Path) -> Option<Comparable> {
-        let text = path.to_string();
-        let PathRecord { types, string_min, string_max, .. } = self.0.get(text.as_str())?;
-        Some(Comparable {
-            numbers: types.number > 0,
-            texts: types.string > 0,
-            booleans: types.boolean > 0,
-            numerals: are_numerals(string_min.as_ref(), string_max.as_ref()),
-            nested: types.array + types.object > 0,
-            below: None,
-        })
-    }
-
-    /// Whether objects or arrays of them stand at a path alone, so that no index helps a condition on it.
-    fn is_nested_alone(&self, path: &Path) -> bool {
-        self.without_below(path).is_some_and(|held| held.is_nested_alone())
-    }
 }
 
 fn predicates(

@@ -1,12 +1,6 @@
 //! Explains a read: its plans, and the cost of running them. The functions that answer reads ([`Reads::make_answer`])
 //! make the whole answer. An [`Observer`] sees it, and no cache of answers is asked. The bytes are counted and
 //! discarded.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `record` | the explanation as data: the JSON response |
-//! | `text` | the explanation for people |
-//! | `hints` | what could make the read cheaper |
 
 mod hints;
 mod record;
@@ -17,17 +11,16 @@ use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 
-use crate::catalog::{Catalog, Resolved};
-use crate::config::Config;
+use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{ExportState, Exports, Taker};
+use crate::service::export_cache::Taker;
+use crate::service::read::hints::asks_for_types;
 use crate::service::read::observer::{Observer, StageName};
-use crate::service::read::responses::Responses;
-use crate::service::read::{Answer, AnswerBody, Reads};
+use crate::service::read::{Answer, AnswerBody, InspectError, Reads};
 use crate::service::{Admitted, CacheKey, Holder, ManageError, ReadError, Weight};
 use crate::storage::reader_metrics::{Lookups, ReaderMetrics};
 
@@ -36,51 +29,22 @@ use record::{
 };
 pub use record::{Explanation, IgnoredParameter};
 
-#[derive(Debug, thiserror::Error)]
-pub enum ExplainError {
-    #[error(transparent)]
-    Manage(#[from] ManageError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-}
-
-pub struct Explains {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) capacity: Capacity,
-    pub(in crate::service) responses: Responses,
-    pub(in crate::service) exports: Exports,
-    pub(in crate::service) reads: Arc<Reads>,
-}
-
-impl Explains {
-    /// Makes the answer to a read of the owner's dataset, frozen or not, and tells what that took. Costs what the read
-    /// costs when no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would
-    /// ignore.
+impl Reads {
+    /// Makes the answer to a read of a dataset, frozen or not, and tells what that took. Costs what the read costs when
+    /// no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would ignore.
+    /// Without an owner it is for a command, which may read all datasets, has no caches, and tells of none.
     pub async fn explain(
         &self,
-        owner: &User,
+        owner: Option<&User>,
         dataset: DatasetId,
         version: VersionSelector,
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
-    ) -> Result<Explanation, ExplainError> {
+    ) -> Result<Explanation, InspectError> {
         let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
-        let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
-        let capacity = self.capacity.of(Holder::User(owner.id));
-        self.explain_resolved(&capacity, (resolved, version), request, ignored, true).await
-    }
-
-    /// As [`Explains::explain`], of any dataset, for a command: it has no caches, and tells of none.
-    pub async fn explain_any(
-        &self,
-        dataset: DatasetId,
-        version: VersionSelector,
-        request: ReadRequest,
-        ignored: Vec<IgnoredParameter>,
-    ) -> Result<Explanation, ExplainError> {
-        let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
-        self.explain_resolved(&self.capacity, (resolved, version), request, ignored, false).await
+        let resolved = resolved.filter(|resolved| owner.is_none_or(|owner| resolved.dataset.owner == owner.id));
+        let capacity = owner.map_or_else(|| self.capacity.clone(), |owner| self.capacity.of(Holder::User(owner.id)));
+        Box::pin(self.explain_resolved(&capacity, (resolved, version), request, ignored, owner.is_some())).await
     }
 
     async fn explain_resolved(
@@ -90,22 +54,16 @@ impl Explains {
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
         answers_reads: bool,
-    ) -> Result<Explanation, ExplainError> {
+    ) -> Result<Explanation, InspectError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
-        let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission().holder())?;
+        let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission.holder)?;
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();
-        let answer = Box::pin(self.reads.make_answer(
-            capacity,
-            &admitted,
-            request.clone(),
-            Taker::Service,
-            Some(&mut observer),
-            None,
-        ))
-        .await?;
+        let answer =
+            Box::pin(self.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer), None))
+                .await?;
         let Answer { total, matches, content_type, .. } = answer;
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;
@@ -118,6 +76,7 @@ impl Explains {
         let query = &self.config.query;
         let weight = Weight::of(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
+        let stage_time = |(stage, time)| StageTime { stage, duration_us: microseconds(time) };
         let mut explanation = Explanation {
             ok: true,
             dataset_id: admitted.dataset_id.get(),
@@ -137,10 +96,7 @@ impl Explains {
                 streamed,
                 columns: columns.map(|number| number as u64),
             },
-            stages: stages
-                .into_iter()
-                .map(|(stage, time)| StageTime { stage, duration_us: microseconds(time) })
-                .collect(),
+            stages: stages.into_iter().map(stage_time).collect(),
             total_us,
             work: WorkUse {
                 work_bytes,
@@ -167,7 +123,8 @@ impl Explains {
         };
         // Where it cannot be read, the hints know less.
         let profile = reader.profile().await.ok();
-        explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref());
+        let paths = if asks_for_types(&request) { reader.paths().await.ok() } else { None };
+        explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref(), paths.as_deref());
         Ok(explanation)
     }
 
@@ -177,11 +134,7 @@ impl Explains {
         let (mut response, mut export) = (Vec::new(), None);
         if let Some(key) = key {
             if request.format == Format::Parquet && !request.count {
-                export = self.exports.state(key).map(|state| match state {
-                    ExportState::Made => "made",
-                    ExportState::BeingMade => "being_made",
-                    ExportState::TooLarge => "too_large",
-                });
+                export = self.exports.state(key);
             } else {
                 response = self.responses.kept(key).await.into_iter().map(|coding| coding.name()).collect();
             }

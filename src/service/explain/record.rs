@@ -11,6 +11,7 @@ use crate::query::distribute::DistributedUse;
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::ScanUse;
 use crate::service::admission::Weight;
+use crate::service::export_cache::ExportState;
 use crate::service::read::observer::StageName;
 
 /// What a read did, and what it took.
@@ -142,7 +143,8 @@ pub struct KeptAnswer {
     pub response: Vec<&'static str>,
     /// What the cache of Parquet exports had of it: `made`, `being_made`, or `too_large` if it did not fit; null
     /// for nothing.
-    pub export: Option<&'static str>,
+    #[schema(value_type = Option<String>)]
+    pub export: Option<ExportState>,
 }
 
 /// Pages of documents, each counted once.

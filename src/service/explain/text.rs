@@ -11,6 +11,7 @@ use crate::query::distribute::{DistributedUse, NodeUse};
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};
 use crate::service::admission::Weight;
+use crate::service::export_cache::ExportState;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -138,9 +139,9 @@ impl Explanation {
 fn lies_ready(kept: &KeptAnswer) -> String {
     match (kept.cacheable, kept.export) {
         (false, _) => "never kept: each request without a seed makes a new sample".to_owned(),
-        (true, Some("made")) => "kept on disk: a read takes the export from there".to_owned(),
-        (true, Some("being_made")) => "being made for the cache on disk".to_owned(),
-        (true, Some(_)) => "not kept: it does not fit into the cache of exports".to_owned(),
+        (true, Some(ExportState::Made)) => "kept on disk: a read takes the export from there".to_owned(),
+        (true, Some(ExportState::BeingMade)) => "being made for the cache on disk".to_owned(),
+        (true, Some(ExportState::TooLarge)) => "not kept: it does not fit into the cache of exports".to_owned(),
         (true, None) if kept.response.is_empty() => "this answer is not in the cache of answers".to_owned(),
         (true, None) => {
             format!("kept in memory, coded as {}: a read with this coding gets it", kept.response.join(", "))

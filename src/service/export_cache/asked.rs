@@ -4,13 +4,13 @@
 //! bounded: beyond it goes what was asked for fewest times, of those what was asked for the longest ago. One who asks
 //! for many replaces what it was the last to ask for itself.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
-use crate::service::{CacheKey, Holder};
+use crate::service::{CacheKey, Holder, locked};
 
 /// Asks that make it often.
 const OFTEN: usize = 3;
@@ -26,7 +26,7 @@ const TRIES: u32 = 10;
 
 /// An export of whatever a version is at the time.
 #[derive(Clone, Debug)]
-pub(in crate::service) struct AskedExport {
+pub(crate) struct AskedExport {
     pub dataset: DatasetId,
     pub version: VersionSelector,
     pub alt: bool,
@@ -44,7 +44,7 @@ impl AskedExport {
     }
 }
 
-pub(in crate::service) struct AskedExports {
+pub(crate) struct AskedExports {
     most: usize,
     known: Mutex<Vec<Known>>,
 }
@@ -63,16 +63,16 @@ impl Known {
 }
 
 impl AskedExports {
-    pub(in crate::service) fn new(most: usize) -> AskedExports {
+    pub(crate) fn new(most: usize) -> AskedExports {
         AskedExports { most, known: Mutex::default() }
     }
 
-    pub(in crate::service) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.most > 0
     }
 
-    pub(in crate::service) fn ask(&self, export: AskedExport, now: Instant) {
-        let mut known = self.known();
+    pub(crate) fn ask(&self, export: AskedExport, now: Instant) {
+        let mut known = locked(&self.known);
         if let Some(same) = known.iter_mut().find(|other| other.export.is(&export)) {
             if same.asks.len() >= OFTEN {
                 same.asks.remove(0);
@@ -101,32 +101,27 @@ impl AskedExports {
         }
     }
 
-    pub(in crate::service) fn often(&self, now: Instant) -> Vec<AskedExport> {
-        let known = self.known();
+    pub(crate) fn often(&self, now: Instant) -> Vec<AskedExport> {
+        let known = locked(&self.known);
         let often = known.iter().filter(|known| known.recent(now) >= OFTEN);
         often.map(|known| known.export.clone()).collect()
     }
 
     /// Notes that there is nothing more to be done for this one as it is now.
-    pub(in crate::service) fn settle(&self, export: &AskedExport, key: CacheKey) {
-        if let Some(known) = self.known().iter_mut().find(|known| known.export.is(export)) {
+    pub(crate) fn settle(&self, export: &AskedExport, key: CacheKey) {
+        if let Some(known) = locked(&self.known).iter_mut().find(|known| known.export.is(export)) {
             (known.export.key, known.tries) = (key, 0);
         }
     }
 
     /// Notes that a making gave way. It is tried again, but not for ever.
-    pub(in crate::service) fn gave_way(&self, export: &AskedExport, key: CacheKey) {
-        if let Some(known) = self.known().iter_mut().find(|known| known.export.is(export)) {
+    pub(crate) fn gave_way(&self, export: &AskedExport, key: CacheKey) {
+        if let Some(known) = locked(&self.known).iter_mut().find(|known| known.export.is(export)) {
             known.tries += 1;
             if known.tries >= TRIES {
                 (known.export.key, known.tries) = (key, 0);
             }
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
-        // Nothing panics between two changes that belong together.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,19 +178,19 @@ mod tests {
             asked.ask(export(limit, 2), now);
         }
         // One who asks for many has so many.
-        assert_eq!(asked.known().len(), 1 + OF_HOLDER);
+        assert_eq!(locked(&asked.known).len(), 1 + OF_HOLDER);
         for limit in 100..200 {
             asked.ask(export(limit, u8::try_from(limit).expect("small")), now);
         }
         assert_eq!(often(&asked, now), [1_000]);
-        assert_eq!(asked.known().len(), 20);
+        assert_eq!(locked(&asked.known).len(), 20);
         // Days later they all make room.
         asked.ask(export(1, 1), now + 2 * RECENT);
-        assert_eq!(asked.known().len(), 1);
+        assert_eq!(locked(&asked.known).len(), 1);
 
         let none = AskedExports::new(0);
         none.ask(export(1, 1), now);
-        assert!(!none.is_wanted() && none.known().is_empty());
+        assert!(!none.is_wanted() && locked(&none.known).is_empty());
     }
 
     #[test]

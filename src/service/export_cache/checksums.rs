@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Bytes that have a checksum, and that are read for a client at once.
 pub(super) const BLOCK_BYTES: u64 = 256 << 10;
 
-/// The checksums of a file as far as it is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) bytes: u64,

@@ -30,7 +30,6 @@ pub(super) struct Setup {
     pub(super) exports: Exports,
 }
 
-/// Of what the fixtures make.
 pub(super) const SEVEN: Totals = Totals { total: 7, matches: None };
 
 /// A failure that is nobody's share.
@@ -118,7 +117,6 @@ impl Setup {
         (index.entries.len(), index.room.bytes())
     }
 
-    /// Waits until nothing is there or being made.
     pub(super) async fn is_empty(&self) {
         while self.accounted() != (0, 0) {
             tokio::task::yield_now().await;
@@ -128,12 +126,7 @@ impl Setup {
 }
 
 pub(super) async fn read(stream: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Vec<u8>, ReadError> {
-    stream
-        .try_fold(Vec::new(), |mut all, chunk| async move {
-            all.extend_from_slice(&chunk);
-            Ok(all)
-        })
-        .await
+    stream.map_ok(Vec::from).try_concat().await
 }
 
 pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {

@@ -1,7 +1,7 @@
 //! Which files there are, of whom, and which goes when another one needs its room.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -10,7 +10,7 @@ use crate::service::export_cache::MOST_FILES;
 use crate::service::export_cache::progress::{MadeFile, Progress};
 use crate::service::export_cache::room::{Room, Space};
 use crate::service::maintenance::scratch::Scratch;
-use crate::service::{CacheKey, Holder};
+use crate::service::{CacheKey, Holder, locked};
 use crate::storage::free_space::{DiskReserve, Looks};
 
 pub(super) struct Files {
@@ -58,8 +58,7 @@ impl Files {
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        // Nothing panics between two changes that belong together.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.index)
     }
 }
 
@@ -72,7 +71,7 @@ impl Index {
                 self.room.take(holder, wanted);
                 return true;
             }
-            if !self.evict(holder, wanted) {
+            if self.drop_idle(wanted, |room, from| room.may_take_from(holder, wanted, from)).is_none() {
                 return false;
             }
         }
@@ -95,11 +94,6 @@ impl Index {
             }
             Entry::Made { .. } | Entry::Making { .. } => None,
         })
-    }
-
-    /// Drops a file that nobody reads, of whom it may be taken. Whether there is one.
-    fn evict(&mut self, asker: Holder, wanted: Space) -> bool {
-        self.drop_idle(wanted, |room, holder| room.may_take_from(asker, wanted, holder)).is_some()
     }
 
     /// Drops files that nobody reads, whosever they are, until that is enough: the disk is short for everybody.

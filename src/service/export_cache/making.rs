@@ -24,19 +24,17 @@ use crate::storage::free_space::LOOK_BYTES;
 /// How often a making that nobody waits for looks whether it is in anybody's way.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who takes the bytes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) enum Taker {
+pub(crate) enum Taker {
     Client,
     Service,
 }
 
 /// Makes an export, from the beginning, for who takes it: the same bytes each time.
-pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
+pub(crate) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
 
-pub(in crate::service) struct Content {
+pub(crate) struct Content {
     pub totals: Totals,
-    /// Its length, where that is known.
     pub bytes: Option<u64>,
     pub chunks: BoxStream<'static, Result<Bytes, ReadError>>,
     /// Keeps it, too, once it is made.
@@ -48,7 +46,7 @@ pub(super) type Keep = Box<dyn FnOnce(Arc<Files>, Arc<MadeFile>) -> BoxFuture<'s
 
 impl Content {
     /// One of so many entities, whose length its end shows.
-    pub(in crate::service) fn new(totals: Totals, chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Content {
+    pub(crate) fn new(totals: Totals, chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Content {
         Content { totals, bytes: None, chunks, keep: None }
     }
 }
@@ -67,22 +65,14 @@ pub(super) struct Making {
     pub(super) over: bool,
 }
 
+#[derive(Debug, thiserror::Error)]
 enum Stopped {
+    #[error("the cache or the disk has no room")]
     NoRoom,
-    Disk(io::Error),
-    Failed(ReadError),
-}
-
-impl From<ReadError> for Stopped {
-    fn from(error: ReadError) -> Stopped {
-        Stopped::Failed(error)
-    }
-}
-
-impl From<io::Error> for Stopped {
-    fn from(error: io::Error) -> Stopped {
-        Stopped::Disk(error)
-    }
+    #[error(transparent)]
+    Disk(#[from] io::Error),
+    #[error(transparent)]
+    Failed(#[from] ReadError),
 }
 
 impl Making {
@@ -148,7 +138,7 @@ impl Making {
 
     /// Takes room for more bytes, of the cache and now and then of the disk.
     fn take(&mut self, bytes: u64) -> Result<(), Stopped> {
-        let holder = self.admission.holder();
+        let holder = self.admission.holder;
         let mut index = self.files.index();
         if !index.take(holder, bytes, 0) {
             if self.bytes + bytes > index.room.most_bytes(holder) {
@@ -182,7 +172,7 @@ impl Making {
         let mut index = self.files.index();
         index.uses += 1;
         let used = index.uses;
-        index.entries.insert(self.key, Entry::Made { file: file.clone(), holder: self.admission.holder(), used });
+        index.entries.insert(self.key, Entry::Made { file: file.clone(), holder: self.admission.holder, used });
         drop(index);
         self.progress.send_replace(Progress::Made(file.clone()));
         file
@@ -194,7 +184,7 @@ impl Making {
         remove(&self.partial);
         remove(&self.whole);
         let mut index = self.files.index();
-        index.room.give_back(self.admission.holder(), Space { bytes: self.bytes, files: 1 });
+        index.room.give_back(self.admission.holder, Space { bytes: self.bytes, files: 1 });
         let own = |progress: &watch::Sender<Progress>| progress.same_channel(&self.progress);
         if matches!(index.entries.get(&self.key), Some(Entry::Making { progress }) if own(progress)) {
             index.entries.remove(&self.key);
@@ -228,7 +218,7 @@ async fn abandoned(
 ) {
     loop {
         progress.closed().await;
-        let lingering = Lingering::begin(files, admission.holder());
+        let lingering = Lingering::begin(files, admission.holder);
         let began = Instant::now();
         while lingering.is_some()
             && progress.receiver_count() == 0
@@ -287,7 +277,7 @@ mod tests {
         // One of a single chunk is all there when it begins.
         let (single, _) = chunks(&[b"alone"]);
         let export = setup.get(2, &single).await.expect("no error").expect("an export");
-        assert_eq!((export.totals().total, export.known_bytes()), (7, Some(5)));
+        assert_eq!((export.totals.total, export.known_bytes()), (7, Some(5)));
         assert_eq!(made.load(Ordering::SeqCst), 1);
         assert_eq!((setup.accounted(), setup.files()), ((2, 18), vec![5, 13]));
     }

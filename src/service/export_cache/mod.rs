@@ -21,20 +21,9 @@
 //! ([`crate::service::maintenance::scratch`]): nothing is taken over from one that has ended. Servers that share a
 //! store share exports there ([`shared`]): one makes an export, and the others fetch it into their directories.
 //!
-//! | Module | Holds |
-//! |---|---|
-//! | `asked` | which exports are asked for often |
-//! | `checksums` | the checksums of a file's blocks |
-//! | `progress` | how far the making of a file is |
-//! | `room` | whose files may take how much |
-//! | `index` | which files there are, and which goes when another one needs its room |
-//! | `making` | the making of a file |
-//! | `serving` | the reading of a file, also while it is made |
-//! | `shared` | exports in the store, for all servers |
-//!
 //! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` protect it.
 
-pub(in crate::service) mod asked;
+pub(crate) mod asked;
 mod checksums;
 #[cfg(test)]
 mod fixture;
@@ -48,22 +37,22 @@ mod shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use tokio::sync::watch;
 
-pub(in crate::service) use self::making::{Content, Make, Taker};
+pub(crate) use self::making::{Content, Make, Taker};
 pub use self::serving::Export;
-pub(in crate::service) use self::shared::SharedExports;
+pub(crate) use self::shared::SharedExports;
 use crate::config;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::checksums::{BLOCK_BYTES, Sums};
 use crate::service::export_cache::index::{Entry, Files};
 use crate::service::export_cache::making::Making;
-pub(in crate::service) use crate::service::export_cache::progress::Totals;
+pub(crate) use crate::service::export_cache::progress::Totals;
 use crate::service::export_cache::progress::{Progress, vanished};
 use crate::service::export_cache::room::Room;
-use crate::service::lookup::cache_key::CacheKey;
-use crate::service::lookup::error::ReadError;
 use crate::service::maintenance::scratch::Scratch;
+use crate::service::{CacheKey, ReadError};
 use crate::storage::free_space::DiskReserve;
 
 /// Files in the cache, however small: what a directory holds well.
@@ -73,19 +62,20 @@ const MOST_FILES: usize = 4_096;
 const LINGER: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
-pub(in crate::service) struct Exports {
+pub(crate) struct Exports {
     files: Arc<Files>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) enum ExportState {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExportState {
     Made,
     BeingMade,
     TooLarge,
 }
 
 /// What became of the making of an export that nobody had asked for yet.
-pub(in crate::service) enum MadeAhead {
+pub(crate) enum MadeAhead {
     Made,
     NoRoom,
     GaveWay,
@@ -93,12 +83,7 @@ pub(in crate::service) enum MadeAhead {
 }
 
 impl Exports {
-    pub(in crate::service) fn new(
-        directory: Scratch,
-        disk: DiskReserve,
-        capacity_bytes: u64,
-        fair: &config::Fair,
-    ) -> Exports {
+    pub(crate) fn new(directory: Scratch, disk: DiskReserve, capacity_bytes: u64, fair: &config::Fair) -> Exports {
         Exports::lingering(directory, disk, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
     }
 
@@ -113,18 +98,14 @@ impl Exports {
         Exports { files }
     }
 
-    pub(in crate::service) fn look_at_disk(&self) {
-        self.files.disk.keep();
-    }
-
-    pub(in crate::service) fn has_ample_disk(&self) -> bool {
-        self.files.disk.is_ample()
+    pub(crate) fn disk(&self) -> &DiskReserve {
+        &self.files.disk
     }
 
     /// The export of this key, made by `make` on the engine's threads unless it is there or being made. Waits
     /// until its first bytes are there. `None` if it does not fit.
     /// The error is what `make` fails with before the first byte.
-    pub(in crate::service) async fn get(
+    pub(crate) async fn get(
         &self,
         capacity: &Capacity,
         key: CacheKey,
@@ -143,14 +124,14 @@ impl Exports {
         };
         // One chunk is read at once, and done with.
         if export.known_bytes().is_none_or(|bytes| bytes > BLOCK_BYTES) {
-            export.place = Some(capacity.admission().stream().await?);
+            export.place = Some(capacity.admission.stream().await?);
         }
         Ok(Some(export))
     }
 
     /// Makes the export of this key, unless it is there or being made, before anybody asks for it. When `give_way`
     /// completes first, or this is dropped, the making stops, unless somebody has asked for it meanwhile.
-    pub(in crate::service) async fn make_ahead(
+    pub(crate) async fn make_ahead(
         &self,
         capacity: &Capacity,
         key: CacheKey,
@@ -173,7 +154,7 @@ impl Exports {
     }
 
     /// What the cache has of the export of this key. No use of it.
-    pub(in crate::service) fn state(&self, key: CacheKey) -> Option<ExportState> {
+    pub(crate) fn state(&self, key: CacheKey) -> Option<ExportState> {
         let index = self.files.index();
         match index.entries.get(&key) {
             Some(Entry::Made { file, .. }) if file.path.exists() => Some(ExportState::Made),
@@ -182,8 +163,7 @@ impl Exports {
         }
     }
 
-    /// The length of an export that is made and in the cache. No use of it.
-    pub(in crate::service) fn made_bytes(&self, key: CacheKey) -> Option<u64> {
+    pub(crate) fn made_bytes(&self, key: CacheKey) -> Option<u64> {
         match self.files.index().entries.get(&key) {
             Some(Entry::Made { file, .. }) if file.path.exists() => Some(file.bytes),
             Some(Entry::Made { .. } | Entry::Making { .. }) | None => None,
@@ -198,8 +178,8 @@ impl Exports {
         make: &Make,
         linger: Duration,
     ) -> Option<(watch::Receiver<Progress>, bool)> {
-        let admission = capacity.admission();
-        let holder = admission.holder();
+        let admission = &capacity.admission;
+        let holder = admission.holder;
         let mut index = self.files.index();
         index.uses += 1;
         let uses = index.uses;
@@ -234,7 +214,7 @@ impl Exports {
         index.entries.insert(key, Entry::Making { progress });
         drop(index);
         // It ends by itself: when it is over, or abandoned.
-        drop(capacity.engine().spawn(making.run(make.clone())).detach());
+        drop(capacity.engine.spawn(making.run(make.clone())).detach());
         Some((followed, true))
     }
 }

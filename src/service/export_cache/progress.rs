@@ -23,7 +23,7 @@ pub(super) enum Progress {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) struct Totals {
+pub(crate) struct Totals {
     pub total: u64,
     /// Those that match, where the request asks for them.
     pub matches: Option<u64>,

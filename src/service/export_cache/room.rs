@@ -11,12 +11,12 @@ use crate::config;
 use crate::service::admission::holder::Holder;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::service) struct Space {
+pub(crate) struct Space {
     pub bytes: u64,
     pub files: u64,
 }
 
-pub(in crate::service) struct Room {
+pub(crate) struct Room {
     capacity: Space,
     space_percent: u64,
     anonymous_percent: u64,
@@ -29,7 +29,7 @@ fn percent(all: u64, percent: u64) -> u64 {
 }
 
 impl Room {
-    pub(in crate::service) fn new(bytes: u64, files: usize, fair: &config::Fair) -> Room {
+    pub(crate) fn new(bytes: u64, files: usize, fair: &config::Fair) -> Room {
         Room {
             capacity: Space { bytes, files: files as u64 },
             space_percent: fair.space_percent,
@@ -40,12 +40,12 @@ impl Room {
     }
 
     #[cfg(test)]
-    pub(in crate::service) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.all.bytes
     }
 
     /// Bytes that a holder can have while nobody else has any.
-    pub(in crate::service) fn most_bytes(&self, holder: Holder) -> u64 {
+    pub(crate) fn most_bytes(&self, holder: Holder) -> u64 {
         percent(self.kind_bytes(holder), self.space_percent)
     }
 
@@ -57,12 +57,12 @@ impl Room {
         }
     }
 
-    pub(in crate::service) fn bytes_by_holder(&self) -> impl Iterator<Item = (Holder, u64)> {
+    pub(crate) fn bytes_by_holder(&self) -> impl Iterator<Item = (Holder, u64)> {
         self.by_holder.iter().map(|(holder, space)| (*holder, space.bytes))
     }
 
     /// Whether there is room that the holder may take; `in_use` tells what of each holder cannot be taken away.
-    pub(in crate::service) fn is_there(
+    pub(crate) fn is_there(
         &self,
         holder: Holder,
         wanted: Space,
@@ -92,7 +92,7 @@ impl Room {
         true
     }
 
-    pub(in crate::service) fn take(&mut self, holder: Holder, wanted: Space) {
+    pub(crate) fn take(&mut self, holder: Holder, wanted: Space) {
         let own = self.by_holder.entry(holder).or_default();
         for space in [own, &mut self.all] {
             space.bytes += wanted.bytes;
@@ -106,7 +106,7 @@ impl Room {
         own.saturating_add(wanted) <= percent(left, self.space_percent)
     }
 
-    pub(in crate::service) fn give_back(&mut self, holder: Holder, space: Space) {
+    pub(crate) fn give_back(&mut self, holder: Holder, space: Space) {
         if let Some(own) = self.by_holder.get_mut(&holder) {
             own.bytes -= space.bytes;
             own.files -= space.files;
@@ -118,13 +118,13 @@ impl Room {
         }
     }
 
-    pub(in crate::service) fn weight(&self, holder: Holder, wanted: Space) -> u64 {
+    pub(crate) fn weight(&self, holder: Holder, wanted: Space) -> u64 {
         let space = self.by_holder.get(&holder).copied().unwrap_or_default();
         if wanted.files > 0 { space.files } else { space.bytes }
     }
 
     /// Whether files that nobody uses may be dropped for another one.
-    pub(in crate::service) fn may_take_from(&self, asker: Holder, wanted: Space, from: Holder) -> bool {
+    pub(crate) fn may_take_from(&self, asker: Holder, wanted: Space, from: Holder) -> bool {
         if asker == from {
             return true;
         }

@@ -27,9 +27,8 @@ pub struct Export {
     files: Arc<Files>,
     key: CacheKey,
     progress: watch::Receiver<Progress>,
-    totals: Totals,
+    pub(crate) totals: Totals,
     make: Make,
-    /// Its place among the streamed answers, unless it is short.
     pub(super) place: Option<Permit>,
 }
 
@@ -50,10 +49,6 @@ impl Export {
             Progress::Failed(error) => return Err(error),
         };
         Ok(Some(Export { files, key, progress, totals, make, place: None }))
-    }
-
-    pub(in crate::service) fn totals(&self) -> Totals {
-        self.totals
     }
 
     pub fn known_bytes(&self) -> Option<u64> {
@@ -277,7 +272,7 @@ mod tests {
         let (short, _) = chunks(&[&[3; 1_000]]);
         let bodies = [setup.read(1, &long).await, setup.read(2, &short).await];
         assert_eq!(bodies.map(|body| body.map(|body| body.len())), [Some(600_000), Some(1_000)]);
-        let places = || setup.capacity.admission().load().streams;
+        let places = || setup.capacity.admission.load().streams;
         assert_eq!(places(), 0);
         let mut body = setup.get(1, &long).await.expect("no error").expect("an export").whole();
         let first = body.next().await.expect("a chunk").expect("bytes");

@@ -34,7 +34,7 @@ impl CacheKey {
         Some(CacheKey(Sha256::digest(&parts.0).into()))
     }
 
-    pub(in crate::service) fn whole(&self) -> String {
+    pub(crate) fn whole(&self) -> String {
         hex::encode(self.0)
     }
 
@@ -54,7 +54,6 @@ impl CacheKey {
     }
 }
 
-/// Room for what most keys are made of.
 const PARTS_BYTES: usize = 512;
 
 /// All that is hashed, together: many small parts take longer. Numbers have the same bytes on every machine.
@@ -98,24 +97,25 @@ impl fmt::Debug for CacheKey {
 }
 
 #[cfg(test)]
-impl CacheKey {
-    pub(in crate::service) fn numbered(number: usize) -> CacheKey {
-        let admitted = Admitted {
+impl Admitted {
+    fn of_file(path: String) -> Admitted {
+        let (id, content_hash) = (FileId::new(1), String::new());
+        Admitted {
             dataset_id: DatasetId::new(1),
             name_slug: "x".to_owned(),
             private: false,
             version: VersionNumber::new(1),
             alt: false,
-            file: VersionFile {
-                id: FileId::new(1),
-                path: number.to_string(),
-                size_bytes: 0,
-                entity_count: 0,
-                content_hash: String::new(),
-            },
+            file: VersionFile { id, path, size_bytes: 0, entity_count: 0, content_hash },
             holder: crate::service::Holder::Operator,
-        };
-        CacheKey::of(&admitted, &ReadRequest::default()).expect("a key")
+        }
+    }
+}
+
+#[cfg(test)]
+impl CacheKey {
+    pub(crate) fn numbered(number: usize) -> CacheKey {
+        CacheKey::of(&Admitted::of_file(number.to_string()), &ReadRequest::default()).expect("a key")
     }
 }
 
@@ -142,21 +142,12 @@ mod tests {
 
     #[test]
     fn a_key_is_the_hash_of_its_parts() {
-        let file = VersionFile {
-            id: FileId::new(3),
-            path: "files/a.parquet".to_owned(),
-            size_bytes: 1,
-            entity_count: 2,
-            content_hash: "00".to_owned(),
-        };
         let admitted = Admitted {
             dataset_id: DatasetId::new(7),
             name_slug: "wörld".to_owned(),
-            private: true,
             version: VersionNumber::new(12),
             alt: true,
-            file,
-            holder: crate::service::Holder::Operator,
+            ..Admitted::of_file("files/a.parquet".to_owned())
         };
         let plain = ReadRequest::default();
         for request in [

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use moka::future::Cache;
 
-use crate::catalog::{Catalog, CatalogError, Resolved};
+use crate::catalog::{CatalogError, Resolved};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::lookup::error::ReadError;
@@ -26,7 +26,7 @@ pub(super) const FRESH: Duration = Duration::from_millis(500);
 /// Targets that are kept: about 10 MB. What is asked for often stays, however many others come.
 const TARGETS: u64 = 10_000;
 
-pub(in crate::service) struct CatalogCache {
+pub(crate) struct CatalogCache {
     kept: Cache<Key, Kept>,
     fresh: Duration,
     changes: AtomicU64,
@@ -41,27 +41,20 @@ struct Kept {
 }
 
 impl CatalogCache {
-    pub(in crate::service) fn new(fresh: Duration) -> CatalogCache {
+    pub(crate) fn new(fresh: Duration) -> CatalogCache {
         let kept = Cache::builder().max_capacity(TARGETS).time_to_live(fresh).build();
         CatalogCache { kept, fresh, changes: AtomicU64::new(0) }
     }
 
     /// Forgets everything: to be called after every write to the catalog, before anybody is told of it.
-    pub(in crate::service) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// As [`Catalog::resolve_read`], from what is kept if that is fresh.
-    pub(in crate::service) async fn resolve(
-        &self,
-        catalog: &Catalog,
-        id: DatasetId,
-        selector: VersionSelector,
-    ) -> Result<Option<Arc<Resolved>>, ReadError> {
-        self.resolve_by(id, selector, || catalog.resolve_read(id, selector)).await
-    }
-
-    async fn resolve_by<F>(
+    /// What `ask` says of a target ([`Catalog::resolve_read`]), or what is kept of it if that is fresh.
+    ///
+    /// [`Catalog::resolve_read`]: crate::catalog::Catalog::resolve_read
+    pub(super) async fn resolve<F>(
         &self,
         id: DatasetId,
         selector: VersionSelector,
@@ -129,7 +122,7 @@ mod tests {
 
         async fn resolve(&self, lookups: &CatalogCache) {
             let (id, selector) = target();
-            let resolved = lookups.resolve_by(id, selector, || self.answer()).await.expect("an answer");
+            let resolved = lookups.resolve(id, selector, || self.answer()).await.expect("an answer");
             assert!(resolved.is_none());
         }
 
@@ -178,7 +171,7 @@ mod tests {
     async fn a_failure_is_not_kept() {
         let lookups = CatalogCache::new(FRESH);
         let (id, selector) = target();
-        let failed = lookups.resolve_by(id, selector, async || Err(CatalogError::NotFound)).await;
+        let failed = lookups.resolve(id, selector, async || Err(CatalogError::NotFound)).await;
         assert!(matches!(failed, Err(ReadError::Unreadable(_))), "{failed:?}");
         Asked::new(1).resolve(&lookups).await;
     }

@@ -79,13 +79,13 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    pub(in crate::service) fn no_version(selector: VersionSelector, dataset: &Dataset) -> ReadError {
+    pub(crate) fn no_version(selector: VersionSelector, dataset: &Dataset) -> ReadError {
         ReadError::VersionNotFound { selector, latest: dataset.latest_version }
     }
 
     /// Whether one who waited since then for what another one asked for, and failed with it, should ask itself: for the
     /// other one's share was used up, which says nothing of its own.
-    pub(in crate::service) fn is_anothers(&self, since: Instant) -> bool {
+    pub(crate) fn is_anothers(&self, since: Instant) -> bool {
         match self {
             ReadError::Busy(refused) => refused.is_anothers(since),
             // What it may have at most is less, perhaps.
@@ -94,7 +94,7 @@ impl ReadError {
     }
 
     /// Whether there was no room, or no permit, for whom it was done.
-    pub(in crate::service) fn is_of_a_share(&self) -> bool {
+    pub(crate) fn is_of_a_share(&self) -> bool {
         use ReadError::{Busy, OutOfDisk, OutOfMemory, QueryTooLarge, SpillTooLarge, TooMuchDisk, TooMuchMemory};
         matches!(
             self,

@@ -1,15 +1,9 @@
 //! The target of a read: found in the catalog, or in what it said less than a second ago; and whether the caller may
 //! read it.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `catalog_cache` | what the catalog said of targets |
-//! | `cache_key` | which answers are the same |
-//! | `error` | why a read has no answer |
 
-pub(in crate::service) mod cache_key;
-pub(in crate::service) mod catalog_cache;
-pub(in crate::service) mod error;
+pub(crate) mod cache_key;
+pub(crate) mod catalog_cache;
+pub(crate) mod error;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +37,6 @@ pub struct ReadTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization<'a> {
     None,
-    /// The scheme `Bearer` with this token.
     Bearer(&'a str),
     Other,
 }
@@ -58,7 +51,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    pub(in crate::service) fn new(catalog: Catalog, gates: Arc<CatalogGates>) -> Lookups {
+    pub(crate) fn new(catalog: Catalog, gates: Arc<CatalogGates>) -> Lookups {
         let cache = ArcSwap::from_pointee(CatalogCache::new(FRESH));
         Lookups { catalog, cache, hears: AtomicBool::new(false), gates, changed: Notify::new() }
     }
@@ -81,12 +74,13 @@ impl Lookups {
         Ok(Lookup { resolved: self.resolve(dataset, version).await?, version })
     }
 
-    pub(in crate::service) async fn resolve(
+    pub(crate) async fn resolve(
         &self,
         dataset: DatasetId,
         version: VersionSelector,
     ) -> Result<Option<Arc<Resolved>>, ReadError> {
-        self.cache.load_full().resolve(&self.catalog, dataset, version).await
+        let ask = || self.catalog.resolve_read(dataset, version);
+        self.cache.load_full().resolve(dataset, version, ask).await
     }
 
     /// Call it after every write that a read can see, before the caller is told: reads of this process see it then.
@@ -96,12 +90,12 @@ impl Lookups {
     }
 
     /// Waits for a change by this process that a read can see, since it was last waited for; for one who waits.
-    pub(in crate::service) async fn next_change(&self) {
+    pub(crate) async fn next_change(&self) {
         self.changed.notified().await;
     }
 
     /// Makes changes by other processes show at once while the catalog tells of them; ends if it never does.
-    pub(in crate::service) async fn follow_changes(self: Arc<Self>) {
+    pub(crate) async fn follow_changes(self: Arc<Self>) {
         loop {
             match self.catalog.changes().await {
                 Ok(None) => return,
@@ -186,7 +180,7 @@ impl Lookup {
     }
 }
 
-pub(in crate::service) fn admit(
+pub(crate) fn admit(
     Resolved { dataset, version }: &Resolved,
     selector: VersionSelector,
     alt: bool,
@@ -211,12 +205,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    pub(in crate::service) fn of(
-        dataset: &Dataset,
-        version: &Version,
-        alt: bool,
-        holder: Holder,
-    ) -> Result<Admitted, ReadError> {
+    pub(crate) fn of(dataset: &Dataset, version: &Version, alt: bool, holder: Holder) -> Result<Admitted, ReadError> {
         let file = match (&version.alt, alt) {
             (_, false) => &version.file,
             (Some(file), true) => file,

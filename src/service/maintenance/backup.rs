@@ -29,7 +29,7 @@ use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
 /// The file that marks a data directory which is a backup that was not finished.
-pub(in crate::service) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
+pub(crate) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
 
 const INCOMPLETE_TEXT: &str = "This backup is being made, or was interrupted. It is not complete and cannot be used.\n";
 
@@ -138,7 +138,12 @@ impl Maintenance {
         self.catalog.copy_to_sqlite(&catalog).await?;
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
         let backed_up = match self.back_up_files(&copy, directory, files, damaged, tell).await {
-            Ok(backed_up) => check_copy(&copy).await.map(|()| backed_up),
+            // Damage goes along with a copy, and a backup is for the day of damage.
+            Ok(backed_up) => match first_damage(&copy).await {
+                Ok(None) => Ok(backed_up),
+                Ok(Some(reason)) => Err(BackupError::Damaged { reason }),
+                Err(error) => Err(error.into()),
+            },
             failed => failed,
         };
         // Whole, without a log beside it, before it is renamed.
@@ -254,14 +259,6 @@ pub(super) async fn passed_over(
             source: Box::new(failure),
         }),
     })
-}
-
-/// Checks that the copy of the catalog is whole: damage goes along with a copy, and a backup is for the day of damage.
-async fn check_copy(copy: &Catalog) -> Result<(), BackupError> {
-    match first_damage(copy).await? {
-        None => Ok(()),
-        Some(reason) => Err(BackupError::Damaged { reason }),
-    }
 }
 
 pub(super) async fn first_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {

@@ -12,20 +12,21 @@
 //!
 //! Each step may be the last before a crash, and several processes may take them at once.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use object_store::path::Path as ObjectPath;
 
 use crate::catalog::{Catalog, CatalogError, Installation};
 use crate::config::{Config, VERSIONS_FOLDER};
 use crate::model::causes::Causes;
+use crate::service::maintenance::pages_of;
 use crate::storage::StorageError;
 use crate::storage::store::{self, IDENTITY, S3Options, Store};
 
 /// Files that are looked up to tell whether a store without an identity is the catalog's.
-const COMPARED: u32 = 100;
+const COMPARED: usize = 100;
 
 /// The answer of an S3 server to a missing bucket. The client's error has it only as text.
 const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
@@ -59,7 +60,7 @@ pub enum BindingError {
 
 impl BindingError {
     /// The same, or [`BindingError::NoBucket`] where that is what the store says.
-    pub(in crate::service) fn named(self, config: &Config) -> BindingError {
+    pub(crate) fn named(self, config: &Config) -> BindingError {
         match self {
             BindingError::Store(error) if format!("{error:?}").contains(NO_BUCKET) => {
                 BindingError::NoBucket { store: config.store_url() }
@@ -69,7 +70,7 @@ impl BindingError {
     }
 }
 
-pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageError> {
+pub(crate) fn open_store(config: &Config) -> Result<Store, StorageError> {
     let s3 = S3Options {
         endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
         region: config.store.region.clone(),
@@ -81,7 +82,7 @@ pub(in crate::service) fn open_store(config: &Config) -> Result<Store, StorageEr
     store::open(&config.store_url(), &s3)
 }
 
-pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), BindingError> {
+pub(crate) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), BindingError> {
     let Installation { identity, store_marked } = catalog.installation().await?;
     let names = || {
         let catalog = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
@@ -89,19 +90,16 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
     };
     let found = match store.identity().await? {
         Some(found) => found,
-        None => {
-            let (store_name, catalog_name) = names();
-            match ownership(catalog, store, store_marked).await? {
-                StoreOwnership::Free => store.give_identity(&identity).await?,
-                StoreOwnership::Foreign => {
-                    return Err(BindingError::Unnamed { store: store_name, catalog: catalog_name });
-                }
-                StoreOwnership::Gone => {
-                    let (store, catalog) = (store_name, catalog_name);
-                    return Err(BindingError::Missing { store, catalog, expected: identity });
-                }
-            }
+        // Another place than that of its files.
+        None if store_marked && !store.is_volatile() && records_files(catalog).await? => {
+            let (store, catalog) = names();
+            return Err(BindingError::Missing { store, catalog, expected: identity });
         }
+        None if has_foreign_files(catalog, store).await? => {
+            let (store, catalog) = names();
+            return Err(BindingError::Unnamed { store, catalog });
+        }
+        None => store.give_identity(&identity).await?,
     };
     if found != identity {
         let (store, catalog) = names();
@@ -114,44 +112,31 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
     Ok(())
 }
 
-enum StoreOwnership {
-    /// New, or with files that only this catalog names.
-    Free,
-    /// It has files of another one.
-    Foreign,
-    /// Another place than that of its files.
-    Gone,
+async fn records_files(catalog: &Catalog) -> Result<bool, CatalogError> {
+    match catalog.files(None, 1).await {
+        // Damage of a record is told of by those who need it.
+        Err(error) if error.is_damage() => Ok(false),
+        recorded => Ok(!recorded?.is_empty()),
+    }
 }
 
-async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Result<StoreOwnership, BindingError> {
-    let recorded = catalog.files(None, 1).await;
-    // Damage of a record is told of by those who need it.
-    let recorded = match recorded {
-        Err(error) if error.is_damage() => Vec::new(),
-        recorded => recorded?,
-    };
-    if store_marked && !recorded.is_empty() && !store.is_volatile() {
-        return Ok(StoreOwnership::Gone);
-    }
-    let listing = store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
-    let listed = listing.map_err(StorageError::from).try_chunks(COMPARED as usize).try_next().await;
-    let Some(listed) = listed.map_err(|error| error.1)? else { return Ok(StoreOwnership::Free) };
+/// Whether the store has version files, and the catalog knows none of them.
+async fn has_foreign_files(catalog: &Catalog, store: &Store) -> Result<bool, BindingError> {
+    let mut listing = pin!(pages_of(store, VERSIONS_FOLDER, COMPARED));
+    let Some(listed) = listing.try_next().await? else { return Ok(false) };
     let paths: Vec<&str> = listed.iter().map(|object| object.location.as_ref()).collect();
-    match catalog.files_named(&paths).await?.is_empty() {
-        true => Ok(StoreOwnership::Foreign),
-        false => Ok(StoreOwnership::Free),
-    }
+    Ok(catalog.files_named(&paths).await?.is_empty())
 }
 
-pub(in crate::service) struct StoreBinding {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) store: Store,
+pub(crate) struct StoreBinding {
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) store: Store,
 }
 
 impl StoreBinding {
     /// Verifies that the store is there, and is the catalog's. One small request.
-    pub(in crate::service) async fn verify(&self) -> Result<(), StorageError> {
+    pub(crate) async fn verify(&self) -> Result<(), StorageError> {
         if self.store.expects_identity() {
             return self.store.verify().await;
         }

@@ -15,7 +15,7 @@ use crate::catalog::{CatalogError, FileReference, ListedFile};
 use crate::config::VERSIONS_FOLDER;
 use crate::model::ids::{FileId, HoldId};
 use crate::model::version::VersionFile;
-use crate::service::maintenance::{Maintenance, PAGE, recorded_files};
+use crate::service::maintenance::{Maintenance, PAGE, pages_of, recorded_files};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Unbounded, VersionReader};
@@ -79,7 +79,7 @@ pub enum CheckError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(in crate::service) enum Damage {
+pub(crate) enum Damage {
     #[error("it is missing")]
     Missing,
     #[error("it has {found} bytes, and should have {recorded}")]
@@ -102,7 +102,7 @@ impl Damage {
     /// Whether nobody needs what was lost, and nothing else is wrong: the file is missing, or it was edited and its
     /// base is damaged, and these are the versions that name it. A file that changed by itself is told of all the
     /// same: a disk may be failing.
-    pub(in crate::service) fn is_loss_of_nobody(&self, versions: Option<&[FileReference]>) -> bool {
+    pub(crate) fn is_loss_of_nobody(&self, versions: Option<&[FileReference]>) -> bool {
         let is_gone = match self {
             Damage::Missing => true,
             Damage::Unreadable(error) => error.is_of_base(),
@@ -112,7 +112,7 @@ impl Damage {
     }
 
     /// This, if it says something of the file. The error is that the store, or this process, cannot read at the moment.
-    pub(in crate::service) fn lasting(self) -> Result<Damage, StorageError> {
+    pub(crate) fn lasting(self) -> Result<Damage, StorageError> {
         use Shortage::{Credentials, Descriptors, Gone, Memory, NoDirectory, NoTemporaryFiles, Threads, Unreachable};
         match self {
             Damage::Unreadable(error) => match Shortage::of(&error) {
@@ -189,10 +189,8 @@ impl Maintenance {
         while let Some((file, found)) = reading.next().await {
             self.tell_damage(&file, found, &mut checked, tell).await?;
         }
-        let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
-        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| error.1)?;
+        let mut pages = pin!(pages_of(&self.store, VERSIONS_FOLDER, PAGE as usize));
+        while let Some(page) = pages.try_next().await? {
             let paths: Vec<&str> = page.iter().map(|object| object.location.as_ref()).collect();
             let named = self.catalog.files_named(&paths).await?;
             for object in page.iter().filter(|object| !named.contains(object.location.as_ref())) {
@@ -227,16 +225,13 @@ impl Maintenance {
     }
 
     /// The versions that name a file; `None` when the catalog's damage keeps them from being read.
-    pub(in crate::service) async fn known_references(
-        &self,
-        file: FileId,
-    ) -> Result<Option<Vec<FileReference>>, CatalogError> {
+    pub(crate) async fn known_references(&self, file: FileId) -> Result<Option<Vec<FileReference>>, CatalogError> {
         unless_damaged(self.catalog.references_to(file, REFERENCES).await)
     }
 
     /// Does `work` while all files are held. When the hold is lost, as after the process was stopped for minutes,
     /// that is the error, and the work is dropped. A hold that nobody ends expires by itself.
-    pub(in crate::service) async fn holding_files<T, E: From<CatalogError>>(
+    pub(crate) async fn holding_files<T, E: From<CatalogError>>(
         &self,
         work: impl AsyncFnOnce(HoldId) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -266,7 +261,7 @@ impl Maintenance {
 }
 
 /// The catalog's answer; `None` if the catalog is damaged there.
-pub(in crate::service) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
+pub(crate) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if error.is_damage() => {
@@ -277,11 +272,11 @@ pub(in crate::service) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> 
     }
 }
 
-pub(in crate::service) fn record_name(file: FileId) -> String {
+pub(crate) fn record_name(file: FileId) -> String {
     format!("(record {file} of the catalog's files)")
 }
 
-pub(in crate::service) fn for_people(versions: Option<&[FileReference]>) -> String {
+pub(crate) fn for_people(versions: Option<&[FileReference]>) -> String {
     match versions {
         None => "not known".to_owned(),
         Some([]) => "none; it waits for the sweep".to_owned(),
@@ -297,7 +292,7 @@ async fn inspected(store: Store, file: VersionFile, depth: CheckDepth) -> (Versi
     (file, found)
 }
 
-pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), Damage> {
+pub(crate) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), Damage> {
     inspect_size(store, file).await?;
     // What another check has read is no evidence.
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
@@ -308,7 +303,7 @@ pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth
     Ok(())
 }
 
-pub(in crate::service) async fn inspect_size(store: &Store, file: &VersionFile) -> Result<(), Damage> {
+pub(crate) async fn inspect_size(store: &Store, file: &VersionFile) -> Result<(), Damage> {
     let path = ObjectPath::from(file.path.as_str());
     store.check_regular(&path).await?;
     let size_bytes = match store.objects().head(&path).await {

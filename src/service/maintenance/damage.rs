@@ -15,7 +15,7 @@ use crate::service::maintenance::check::for_people;
 use crate::storage::cache::{DamageReport, Loss};
 
 /// Reports that wait. More are dropped; the reads fail all the same.
-pub(in crate::service) const WAITING: usize = 64;
+pub(crate) const WAITING: usize = 64;
 
 /// How long nothing more is said of a file.
 const QUIET: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ const REMEMBERED: usize = 1_024;
 const NAMED: u32 = 100;
 
 /// Logs what is reported, until nobody is left who could report.
-pub(in crate::service) async fn log_reports(catalog: &Catalog, reports: &mut mpsc::Receiver<DamageReport>) {
+pub(crate) async fn log_reports(catalog: &Catalog, reports: &mut mpsc::Receiver<DamageReport>) {
     let mut said: HashMap<(String, Loss), Instant> = HashMap::new();
     while let Some(DamageReport { path, cause, loss }) = reports.recv().await {
         let now = Instant::now();
@@ -40,20 +40,13 @@ pub(in crate::service) async fn log_reports(catalog: &Catalog, reports: &mut mps
             Ok(versions) => versions,
             Err(error) => format!("not known: {error}"),
         };
-        match loss {
-            Loss::Answers => tracing::error!(
-                path,
-                cause,
-                versions,
-                "a version file cannot be read; its versions answer 500 until it is restored"
-            ),
-            Loss::Time => tracing::error!(
-                path,
-                cause,
-                versions,
+        let damage = match loss {
+            Loss::Answers => "a version file cannot be read; its versions answer 500 until it is restored",
+            Loss::Time => {
                 "a version file is damaged where it only saves time; its versions are slower until it is restored"
-            ),
-        }
+            }
+        };
+        tracing::error!(path, cause, versions, "{damage}");
         said.insert(key, now);
     }
 }

@@ -1,36 +1,49 @@
 //! What keeps a service sound: files are removed, verified and copied; catalog and store belong together and can be
 //! written.
 
-pub(in crate::service) mod backup;
-pub(in crate::service) mod binding;
-pub(in crate::service) mod check;
-pub(in crate::service) mod damage;
-pub(in crate::service) mod private_files;
-pub(in crate::service) mod readiness;
-pub(in crate::service) mod restore;
-pub(in crate::service) mod scratch;
-pub(in crate::service) mod scrub;
-pub(in crate::service) mod sweep;
+pub(crate) mod backup;
+pub(crate) mod binding;
+pub(crate) mod check;
+pub(crate) mod damage;
+pub(crate) mod private_files;
+pub(crate) mod readiness;
+pub(crate) mod restore;
+pub(crate) mod scratch;
+pub(crate) mod scrub;
+pub(crate) mod sweep;
 
 use std::sync::Arc;
 
 use futures::stream::{self, Stream, TryStreamExt};
+use object_store::ObjectMeta;
+use object_store::path::Path as ObjectPath;
 
 use crate::catalog::{Catalog, CatalogError, ListedFile};
 use crate::config::Config;
 use crate::model::ids::FileId;
 use crate::service::maintenance::binding::StoreBinding;
+use crate::storage::StorageError;
 use crate::storage::store::Store;
 
 pub struct Maintenance {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) store: Store,
-    pub(in crate::service) binding: Arc<StoreBinding>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) store: Store,
+    pub(crate) binding: Arc<StoreBinding>,
 }
 
 /// Files that are listed at a time.
 const PAGE: u32 = 500;
+
+/// The objects in a folder of a store, at most so many at a time.
+fn pages_of(
+    store: &Store,
+    folder: &str,
+    page: usize,
+) -> impl Stream<Item = Result<Vec<ObjectMeta>, StorageError>> + use<> {
+    let listing = store.objects().list(Some(&ObjectPath::from(folder)));
+    listing.map_err(StorageError::from).try_chunks(page).map_err(|error| error.1)
+}
 
 /// All files of a catalog's records that come after one, in the order of their ids.
 fn recorded_files(catalog: &Catalog, after: Option<FileId>) -> impl Stream<Item = Result<ListedFile, CatalogError>> {

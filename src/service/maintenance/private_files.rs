@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use crate::config::Config;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::service) struct OpenToOthers {
+pub(crate) struct OpenToOthers {
     pub path: PathBuf,
     pub mode: u32,
 }
 
 /// The data directory, and catalog and store where they are outside of it or it is open itself, as far as others can
 /// read or write them.
-pub(in crate::service) fn open_to_others(config: &Config) -> Vec<OpenToOthers> {
+pub(crate) fn open_to_others(config: &Config) -> Vec<OpenToOthers> {
     let data = &config.data.directory;
     let catalog = config.catalog_file();
     let store = config.store_url();

@@ -3,7 +3,6 @@
 //! A result holds for `server.ready_probe_s`. Requests in that time get the same result, and requests during a probe
 //! wait for it. So probes cannot be used as load. A change of the result is logged once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,13 +10,11 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::blocking::with_blocking_calls;
-use crate::catalog::{Catalog, CatalogError};
-use crate::config::Config;
+use crate::catalog::CatalogError;
 use crate::model::causes::chain;
 use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::StorageError;
 use crate::storage::shortage::Shortage;
-use crate::storage::store::Store;
 
 /// How long a part may take before it counts as not ready. Below the usual patience of a prober.
 const WITHIN: Duration = Duration::from_secs(4);
@@ -40,10 +37,8 @@ pub enum NotReady {
 }
 
 pub struct Readiness {
-    config: Arc<Config>,
-    catalog: Catalog,
-    store: Store,
-    binding: Arc<StoreBinding>,
+    /// With the store for probes.
+    binding: StoreBinding,
     found: Mutex<Option<Found>>,
     draining: AtomicBool,
     exhausted: AtomicBool,
@@ -55,14 +50,9 @@ struct Found {
 }
 
 impl Readiness {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        store: Store,
-        binding: Arc<StoreBinding>,
-    ) -> Readiness {
+    pub(crate) fn new(binding: StoreBinding) -> Readiness {
         let (draining, exhausted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Readiness { config, catalog, store, binding, found: Mutex::default(), draining, exhausted }
+        Readiness { binding, found: Mutex::default(), draining, exhausted }
     }
 
     /// From now on the service is not ready: it is about to stop. Requests are still answered.
@@ -83,7 +73,7 @@ impl Readiness {
             return Err(NotReady::Exhausted);
         }
         let mut found = self.found.lock().await;
-        let holds = Duration::from_secs(self.config.server.ready_probe_s);
+        let holds = Duration::from_secs(self.binding.config.server.ready_probe_s);
         if let Some(Found { at, outcome }) = &*found
             && at.elapsed() < holds
         {
@@ -103,7 +93,7 @@ impl Readiness {
 
     async fn probe(&self) -> Result<(), NotReady> {
         let catalog = async {
-            match tokio::time::timeout(WITHIN, self.catalog.probe()).await {
+            match tokio::time::timeout(WITHIN, self.binding.catalog.probe()).await {
                 Ok(written) => written.map_err(|error| {
                     tracing::debug!(cause = ?error, "the catalog cannot be written");
                     catalog_reason(&error)
@@ -114,7 +104,7 @@ impl Readiness {
         let store = async {
             let probe = async {
                 self.binding.verify().await?;
-                self.store.probe().await
+                self.binding.store.probe().await
             };
             match tokio::time::timeout(WITHIN, with_blocking_calls(probe)).await {
                 Ok(written) => written.map_err(StorageError::from).flatten().map_err(|error| {

@@ -7,9 +7,10 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::service::locked;
 use crate::storage::durable;
 
 const PREFIX: &str = "process-";
@@ -20,19 +21,19 @@ const LOCK: &str = "lock";
 const LOCKED_WITHIN: Duration = Duration::from_secs(3_600);
 
 /// The folder of spools and spilled sorts in the data directory.
-pub(in crate::service) const TEMPORARY_FOLDER: &str = "tmp";
+pub(crate) const TEMPORARY_FOLDER: &str = "tmp";
 
 /// Directories above a process's that are made when missing: the folder. The data directory is none of them.
 const ABOVE: usize = 1;
 
 /// The folder of Parquet exports in the data directory.
-pub(in crate::service) const EXPORTS_FOLDER: &str = "exports";
+pub(crate) const EXPORTS_FOLDER: &str = "exports";
 
 /// The folder of ranges of version files in the data directory. Processes have folders in it that the next ones take
 /// over ([`crate::storage::disk_cache`]).
-pub(in crate::service) const RANGES_FOLDER: &str = "cache";
+pub(crate) const RANGES_FOLDER: &str = "cache";
 
-pub(in crate::service) struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
     /// The lock; `None` while the directory is not there.
     locked: Mutex<Option<File>>,
@@ -40,14 +41,14 @@ pub(in crate::service) struct Scratch {
 
 impl Scratch {
     /// A new directory in `parent`, which is made when missing. Removes those of processes that are no more.
-    pub(in crate::service) fn create(parent: &Path) -> io::Result<Scratch> {
+    pub(crate) fn create(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch::named(parent);
         scratch.restore()?;
         Ok(scratch)
     }
 
     /// As [`Scratch::create`]; while the disk refuses, the directory is not there.
-    pub(in crate::service) fn create_or_later(parent: &Path) -> Scratch {
+    pub(crate) fn create_or_later(parent: &Path) -> Scratch {
         let scratch = Scratch::named(parent);
         scratch.restore_or_warn();
         scratch
@@ -64,8 +65,8 @@ impl Scratch {
     }
 
     /// Makes the directory if somebody has removed it, but not the data directory. One system call if it is there.
-    pub(in crate::service) fn restore(&self) -> io::Result<()> {
-        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn restore(&self) -> io::Result<()> {
+        let mut locked = locked(&self.locked);
         let lock = self.path.join(LOCK);
         if locked.is_some() && lock.exists() {
             return Ok(());
@@ -82,14 +83,14 @@ impl Scratch {
     }
 
     /// As [`Scratch::restore`]; who uses the directory learns of the failure, too.
-    pub(in crate::service) fn restore_or_warn(&self) {
+    pub(crate) fn restore_or_warn(&self) {
         if let Err(error) = self.restore() {
             tracing::warn!(%error, path = %self.path.display(), "the directory of temporary files cannot be made");
         }
     }
 
     /// Whether no other process has a directory beside it, or is about to.
-    pub(in crate::service) fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         let Some(Ok(beside)) = self.path().parent().map(fs::read_dir) else { return false };
         let own = self.path().file_name();
         beside.into_iter().all(|directory| {
@@ -101,12 +102,12 @@ impl Scratch {
     }
 
     /// The name of this process among those that have, or had, a directory beside it.
-    pub(in crate::service) fn process(&self) -> String {
+    pub(crate) fn process(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Whether the process of that name, which had a directory beside this one, has ended.
-    pub(in crate::service) fn has_ended(&self, process: &str) -> bool {
+    pub(crate) fn has_ended(&self, process: &str) -> bool {
         let is_name = process
             .strip_prefix(PREFIX)
             .is_some_and(|random| !random.is_empty() && random.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -117,12 +118,12 @@ impl Scratch {
     }
 
     /// Where it is, made anew if somebody has removed it.
-    pub(in crate::service) fn restored_path(&self) -> &Path {
+    pub(crate) fn restored_path(&self) -> &Path {
         self.restore_or_warn();
         &self.path
     }
 
-    pub(in crate::service) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -135,7 +136,7 @@ impl Drop for Scratch {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::service) struct Abandoned {
+pub(crate) struct Abandoned {
     pub name: String,
     pub size_bytes: u64,
     /// Why it is still there; `None` when it was removed.
@@ -143,7 +144,7 @@ pub(in crate::service) struct Abandoned {
 }
 
 /// Removes directories of ended processes. `parent` need not exist; what cannot be removed is left for later.
-pub(in crate::service) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
+pub(crate) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let mut found = Vec::new();
     for directory in entries.flatten() {
@@ -164,7 +165,7 @@ pub(in crate::service) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
 }
 
 /// Whether a process lives that has its directory in this one.
-pub(in crate::service) fn is_in_use(parent: &Path) -> bool {
+pub(crate) fn is_in_use(parent: &Path) -> bool {
     let Ok(directories) = fs::read_dir(parent) else { return false };
     directories.flatten().any(|directory| {
         let lock = File::open(directory.path().join(LOCK));

@@ -68,14 +68,14 @@ const CATCHES_UP: Duration = Duration::from_secs(1);
 
 /// Bytes a second on average; 0 is no bound. What a slow store left unused is lost: no burst follows a stall.
 #[derive(Clone, Copy, Debug)]
-struct BytesPerSecond {
+pub(crate) struct BytesPerSecond {
     rate: u64,
     /// When what was spent so far has been paid.
     due: Instant,
 }
 
 impl BytesPerSecond {
-    fn new(rate: u64) -> BytesPerSecond {
+    pub(crate) fn new(rate: u64) -> BytesPerSecond {
         BytesPerSecond { rate, due: Instant::now() }
     }
 }
@@ -92,14 +92,6 @@ impl Pace for BytesPerSecond {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Begin {
-    /// At the first file; nobody goes on with it.
-    Anew,
-    /// After this file, or at the first; the catalog learns how far it is.
-    After(Option<FileId>),
-}
-
 type Tell<'a> = &'a mut (dyn FnMut(&DamagedFile) + Send);
 
 impl Maintenance {
@@ -107,16 +99,19 @@ impl Maintenance {
     /// first file, whatever other scrubs did, and leaves one that another process is at alone.
     /// A damaged file, or a damaged record of one, is no error.
     pub async fn scrub(&self, bytes_per_s: u64, tell: Tell<'_>) -> Result<Scrubbed, CheckError> {
-        let scrubbed = self.scrub_from(Begin::Anew, bytes_per_s, tell).await?;
+        let scrubbed = self.scrub_after(None, bytes_per_s, tell, false).await?;
         self.catalog.finish_idle_scrub().await?;
         Ok(scrubbed)
     }
 
-    async fn scrub_from(&self, begin: Begin, bytes_per_s: u64, tell: Tell<'_>) -> Result<Scrubbed, CheckError> {
-        let last = match begin {
-            Begin::Anew => None,
-            Begin::After(last) => last,
-        };
+    /// Begins after a file, or at the first. The catalog learns how far it is if another process may go on with it.
+    async fn scrub_after(
+        &self,
+        last: Option<FileId>,
+        bytes_per_s: u64,
+        tell: Tell<'_>,
+        is_shared: bool,
+    ) -> Result<Scrubbed, CheckError> {
         let mut scrubbed = Scrubbed::default();
         let mut pace = BytesPerSecond::new(bytes_per_s);
         let mut listed = pin!(recorded_files(&self.catalog, last));
@@ -131,7 +126,7 @@ impl Maintenance {
                     tell(&DamagedFile { path, reason, versions, intact_copy: None });
                 }
             }
-            if let Begin::After(_) = begin {
+            if is_shared {
                 self.catalog.advance_scrub(id).await?;
             }
         }
@@ -211,7 +206,7 @@ impl Maintenance {
             );
         };
         let scrubbed = tokio::select! {
-            scrubbed = self.scrub_from(Begin::After(last), bytes_per_s, &mut tell) => scrubbed,
+            scrubbed = self.scrub_after(last, bytes_per_s, &mut tell, true) => scrubbed,
             never = self.keep_scrub() => match never {},
         };
         let ended = match scrubbed {
@@ -239,21 +234,9 @@ impl Maintenance {
     }
 }
 
-/// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
-/// An error says nothing of the file: the store, or this process, cannot read at the moment.
-pub(in crate::service) async fn is_sound(store: &Store, file: &VersionFile) -> Result<bool, StorageError> {
-    match verify_apart(store, file, &mut BytesPerSecond::new(0)).await? {
-        Ok(()) => Ok(true),
-        Err(damage) => {
-            tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
-            Ok(false)
-        }
-    }
-}
-
 /// [`verify_file`] on a task of its own: what panics there says that the file is damaged, and ends nothing else.
 /// An error says nothing of the file: it cannot be read at the moment.
-async fn verify_apart(
+pub(crate) async fn verify_apart(
     store: &Store,
     file: &VersionFile,
     pace: &mut BytesPerSecond,

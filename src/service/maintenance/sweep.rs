@@ -26,19 +26,20 @@
 //! are passed over.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStoreExt};
 
 use crate::catalog::{Catalog, CatalogError, ExportRoom};
 use crate::config::{Config, SHARED_EXPORTS_FOLDER, VERSIONS_FOLDER};
 use crate::metrics::metrics;
-use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
+use crate::service::maintenance::{Maintenance, pages_of};
 use crate::storage::StorageError;
 use crate::storage::store::Store;
 
@@ -173,11 +174,9 @@ impl Sweep<'_> {
     async fn unnamed(&mut self) -> Result<(), SweepError> {
         // First, for an expired reservation still allows its file to be recorded.
         self.catalog.expire_reservations().await?;
-        let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
-        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        let mut pages = pin!(pages_of(self.store, VERSIONS_FOLDER, PAGE as usize));
         let mut unnamed: Vec<ObjectMeta> = Vec::new();
-        while let Some(page) = pages.next().await {
-            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
+        while let Some(mut old) = pages.try_next().await? {
             old.retain(|object| self.is_older(object.last_modified));
             let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
             let named = self.catalog.files_named(&paths).await?;
@@ -252,10 +251,8 @@ impl Sweep<'_> {
                 self.remove(&export.path, export.size_bytes, SweepReason::Unused).await;
             }
         }
-        let listing = self.store.objects().list(Some(&ObjectPath::from(SHARED_EXPORTS_FOLDER)));
-        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
-        while let Some(page) = pages.next().await {
-            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
+        let mut pages = pin!(pages_of(self.store, SHARED_EXPORTS_FOLDER, PAGE as usize));
+        while let Some(mut old) = pages.try_next().await? {
             old.retain(|object| self.is_older(object.last_modified));
             let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
             // One that is lost by a damaged index is made again.

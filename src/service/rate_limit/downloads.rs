@@ -16,9 +16,10 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::service::locked;
 use crate::service::rate_limit::{Bucket, Client, ExportId, ExportPart};
 
 pub(super) const LASTING: Duration = Duration::from_secs(15 * 60);
@@ -145,8 +146,7 @@ impl Downloads {
 
     fn shard(&self, client: Client) -> MutexGuard<'_, Vec<Download>> {
         let shard = self.hasher.hash_one(client) as usize % self.shards.len();
-        // A panic while it was held left whole downloads behind.
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.shards[shard])
     }
 }
 

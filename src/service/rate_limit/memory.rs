@@ -11,11 +11,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::service::locked;
 use crate::service::rate_limit::downloads::{DownloadCapacity, Downloads};
 use crate::service::rate_limit::{
     Bucket, Client, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
@@ -80,24 +81,21 @@ impl<C: Clock> MemoryRateLimiter<C> {
     }
 
     fn count_now(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
-        let limit = self.limits.of(bucket)?;
-        let key = (client, bucket);
-        let hash = self.hasher.hash_one(key) as usize;
-        let moment = self.clock.now();
-        // A panic while it was held left whole windows behind.
-        let mut shard = self.shards[hash % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
-        let window = shard.window(key, hash / self.shards.len(), moment, self.own_windows);
-        Some(window.count(moment, limit))
+        let (limit, moment) = (self.limits.of(bucket)?, self.clock.now());
+        let (mut shard, slot) = self.shard((client, bucket));
+        Some(shard.window((client, bucket), slot, moment, self.own_windows).count(moment, limit))
     }
 
     fn status_now(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
-        let limit = self.limits.of(bucket)?;
-        let key = (client, bucket);
+        let (limit, moment) = (self.limits.of(bucket)?, self.clock.now());
+        let (shard, slot) = self.shard((client, bucket));
+        Some(shard.live_window((client, bucket), slot, moment).status(limit, RateLimitDecision::Within))
+    }
+
+    /// The shard of a key, and a number that chooses among the windows that newcomers share there.
+    fn shard(&self, key: Key) -> (MutexGuard<'_, Shard>, usize) {
         let hash = self.hasher.hash_one(key) as usize;
-        let moment = self.clock.now();
-        let shard = self.shards[hash % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
-        let window = shard.live_window(key, hash / self.shards.len(), moment);
-        Some(window.status(limit, RateLimitDecision::Within))
+        (locked(&self.shards[hash % self.shards.len()]), hash / self.shards.len())
     }
 }
 
@@ -182,7 +180,7 @@ impl Window {
 }
 
 /// Seconds, rounded up, so that waiting for them is enough.
-pub(super) fn whole_seconds(duration: Duration) -> u64 {
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 

@@ -7,8 +7,8 @@
 //! [`SharedRateLimiter`]: crate::service::SharedRateLimiter
 
 mod downloads;
-pub(in crate::service) mod memory;
-pub(in crate::service) mod shared;
+pub(crate) mod memory;
+pub(crate) mod shared;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use crate::config::Limits;
 
 /// How long a window lasts, from its first counted request.
-pub(in crate::service) const WINDOW: Duration = Duration::from_secs(60);
+pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Client {

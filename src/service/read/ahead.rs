@@ -29,7 +29,7 @@ use crate::model::version::VersionSelector;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::asked::{AskedExport, AskedExports};
 use crate::service::export_cache::{ExportState, MadeAhead};
-use crate::service::lookup::{Admitted, Lookups, admit};
+use crate::service::lookup::{Admitted, admit};
 use crate::service::read::Reads;
 use crate::service::{CacheKey, Holder};
 
@@ -50,10 +50,8 @@ const MEANWHILE_PERCENT: u64 = 75;
 const QUERY_BYTES: usize = 2 << 10;
 
 pub struct ExportsAhead {
-    pub(in crate::service) asked: AskedExports,
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) reads: Arc<Reads>,
-    pub(in crate::service) capacity: Capacity,
+    pub(crate) asked: AskedExports,
+    pub(crate) reads: Arc<Reads>,
 }
 
 impl ExportsAhead {
@@ -69,14 +67,14 @@ impl ExportsAhead {
         self.asked.ask(AskedExport { dataset, version, alt, request, holder, key }, Instant::now());
     }
 
-    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let look = async {
             loop {
-                self.reads.exports.look_at_disk();
+                self.reads.exports.disk().keep();
                 self.make_all().await;
                 tokio::time::sleep(PAUSE).await;
                 // A change, or time.
-                let _ = tokio::time::timeout(LOOK, self.lookups.next_change()).await;
+                let _ = tokio::time::timeout(LOOK, self.reads.lookups.next_change()).await;
             }
         };
         // Dropped, a making under way stops.
@@ -84,7 +82,7 @@ impl ExportsAhead {
     }
 
     /// Makes those that are other exports than they were, one after the other.
-    pub(in crate::service) async fn make_all(&self) {
+    pub(crate) async fn make_all(&self) {
         for export in self.asked.often(Instant::now()) {
             let Some(admitted) = self.now(&export).await else { continue };
             let Some(key) = CacheKey::of(&admitted, &export.request) else { continue };
@@ -99,12 +97,12 @@ impl ExportsAhead {
                 self.asked.settle(&export, key);
                 continue;
             }
-            let capacity = self.capacity.of(admitted.holder).in_background();
+            let capacity = self.reads.capacity.of(admitted.holder).in_background();
             let made = match self.is_in_the_way(&capacity, BEFORE_PERCENT) {
                 true => MadeAhead::GaveWay,
                 false => {
-                    let give_way = self.give_way(&capacity);
-                    self.reads.make_ahead(&capacity, key, &admitted, &export.request, give_way).await
+                    let make = self.reads.export_source(&capacity, key, &admitted, &export.request);
+                    self.reads.exports.make_ahead(&capacity, key, make, self.give_way(&capacity)).await
                 }
             };
             let outcome = match &made {
@@ -130,7 +128,7 @@ impl ExportsAhead {
 
     /// What an export is of now; `None` where there is nothing that may be read, or the catalog does not answer.
     async fn now(&self, export: &AskedExport) -> Option<Admitted> {
-        let resolved = self.lookups.resolve(export.dataset, export.version).await.ok()??;
+        let resolved = self.reads.lookups.resolve(export.dataset, export.version).await.ok()??;
         // Its owner alone reads a dataset that is private by now.
         let holder = if resolved.dataset.is_private() { Holder::User(resolved.dataset.owner) } else { export.holder };
         admit(&resolved, export.version, export.alt, holder).ok()
@@ -147,10 +145,10 @@ impl ExportsAhead {
 
     /// Whether somebody waits, more than so much of the memory of queries is taken, in percent, or the disk fills.
     fn is_in_the_way(&self, capacity: &Capacity, percent: u64) -> bool {
-        let engine = capacity.engine();
+        let engine = &capacity.engine;
         let most_bytes = u128::from(engine.all_memory_bytes()) * u128::from(percent) / 100;
-        capacity.admission().is_contended()
+        capacity.admission.is_contended()
             || engine.memory_bytes() as u128 > most_bytes
-            || !self.reads.exports.has_ample_disk()
+            || !self.reads.exports.disk().is_ample()
     }
 }

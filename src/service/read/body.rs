@@ -36,7 +36,7 @@ use crate::service::read::source::{Source, in_order};
 use crate::service::read::stream::{EXPANSION, Paced};
 use crate::storage::reader::VersionReader;
 
-pub(in crate::service) struct BodyMaker<'a> {
+pub(crate) struct BodyMaker<'a> {
     pub capacity: &'a Capacity,
     /// The query's engine, for what comes before the first byte.
     pub engine: &'a Engine,
@@ -46,7 +46,7 @@ pub(in crate::service) struct BodyMaker<'a> {
 impl BodyMaker<'_> {
     /// The body of an answer that holds the selected entities. Returns the permit of the query when the columns are
     /// known if it is heavy, otherwise when the body is complete or before it waits for a place among streams.
-    pub(in crate::service) async fn body(
+    pub(crate) async fn body(
         &self,
         reader: VersionReader,
         selection: Selection,
@@ -109,7 +109,7 @@ fn names_memory(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReser
 }
 
 /// The outcome of `work` within the time that a query may take.
-pub(in crate::service) async fn within_time<T>(
+pub(crate) async fn within_time<T>(
     engine: &Engine,
     work: impl Future<Output = Result<T, ReadError>>,
 ) -> Result<T, ReadError> {
@@ -153,7 +153,7 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
 const AT_HAND_BYTES: u64 = 256 << 10;
 
 /// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
-pub(in crate::service) const WHOLE_BODY_BYTES: usize = 4 << 20;
+pub(crate) const WHOLE_BODY_BYTES: usize = 4 << 20;
 
 /// An answer in a text format. Documents in memory may be indented already, if that is all that it does to them.
 async fn text(
@@ -163,9 +163,9 @@ async fn text(
     names: Option<MemoryReservation>,
     permit: Option<Permit>,
 ) -> Result<AnswerBody, ReadError> {
-    let admission = capacity.admission();
+    let admission = &capacity.admission;
     let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
-    let mut units = source.units();
+    let mut units = source.documents.units();
     let first = units.next();
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
         let at_hand = match document_bytes <= AT_HAND_BYTES {
@@ -193,7 +193,7 @@ async fn text(
             // A store may never answer.
             false => {
                 let encoded = async { encoded(capacity, document_bytes, Box::pin(work)).await? };
-                Box::pin(within_time(capacity.engine(), encoded)).await?
+                Box::pin(within_time(&capacity.engine, encoded)).await?
             }
         };
         // Where a few documents became much more, they are streamed after all.
@@ -233,20 +233,20 @@ async fn text(
 /// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that
 /// pages wait for nothing, else as a unit of a streamed body, which others do not wait for.
 /// [`ReadError::Busy`] if there is no unit for too long.
-pub(in crate::service) async fn encoded<T: Send + 'static>(
+pub(crate) async fn encoded<T: Send + 'static>(
     capacity: &Capacity,
     size_bytes: u64,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, ReadError> {
     if size_bytes <= WHOLE_BYTES {
-        return Ok(capacity.engine().spawn(work).await.map_err(QueryError::from)?);
+        return Ok(capacity.engine.spawn(work).await.map_err(QueryError::from)?);
     }
-    let permit = capacity.admission().unit().await?;
+    let permit = capacity.admission.unit().await?;
     let work = async move {
         let _permit = permit;
         work.await
     };
-    Ok(capacity.engine().spawn_apart(work).await?)
+    Ok(capacity.engine.spawn_apart(work).await?)
 }
 
 /// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.

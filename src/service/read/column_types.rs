@@ -6,6 +6,7 @@
 //!    integer from a double.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures::stream::TryStreamExt;
@@ -18,7 +19,7 @@ use crate::service::lookup::error::ReadError;
 use crate::service::read::source::{Source, in_order};
 use crate::storage::profile::{PathRecord, StoredProfile};
 
-pub(in crate::service) async fn column_types(
+pub(crate) async fn column_types(
     engine: &Engine,
     source: &Arc<Source>,
     columns: &Arc<Columns>,
@@ -29,15 +30,14 @@ pub(in crate::service) async fn column_types(
         return Ok(types.finish());
     }
     let shared = source.clone();
-    let mut parts = in_order(engine, source.units(), move |unit| {
+    let mut parts = in_order(engine, source.documents.units(), move |unit| {
         let (source, mut part) = (shared.clone(), typing.begin());
         async move {
-            let next = source
-                .for_each(&unit, |entity| {
-                    part.push(entity);
-                    std::ops::ControlFlow::Continue(())
-                })
-                .await?;
+            let each = |entity: &[u8]| {
+                part.push(entity);
+                ControlFlow::Continue(())
+            };
+            let next = source.for_each(&unit, each).await?;
             Ok((part, next))
         }
     });

@@ -15,10 +15,9 @@ use crate::model::request::ReadRequest;
 use crate::model::similar;
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::service::admission::capacity::Capacity;
-use crate::service::lookup::error::{ReadError, UnknownCause, UnknownField};
 use crate::service::read::Reads;
 use crate::service::read::body::within_time;
-use crate::service::{Admitted, Weight};
+use crate::service::{Admitted, ReadError, UnknownCause, UnknownField, Weight};
 use crate::storage::StorageError;
 use crate::storage::profile::{PathFacts, PathIndex};
 use crate::storage::reader::VersionReader;
@@ -77,13 +76,11 @@ impl Reads {
 
     /// Refuses a request that names paths that are not there. Reads all documents where nothing else tells.
     pub async fn check_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<(), ReadError> {
-        let Some(Fields { reader, index, mut unknown, undecided }) = self.look_for_fields(admitted, request).await?
-        else {
-            return Ok(());
-        };
+        let fields = self.look_for_fields(admitted, request).await?;
+        let Some(Fields { reader, index, mut unknown, undecided }) = fields else { return Ok(()) };
         if !undecided.is_empty() {
-            unknown
-                .extend(self.search_documents(&self.capacity.of(admitted.holder), &reader, request, undecided).await?);
+            let capacity = self.capacity.of(admitted.holder);
+            unknown.extend(self.search_documents(&capacity, &reader, request, undecided).await?);
         }
         if unknown.is_empty() {
             return Ok(());
@@ -96,7 +93,7 @@ impl Reads {
         mut unknown: Vec<UnknownField>,
         index: Option<Arc<PathIndex>>,
     ) -> Result<Vec<UnknownField>, ReadError> {
-        let explaining = self.capacity.engine().spawn(async move {
+        let explaining = self.capacity.engine.spawn(async move {
             // The paths have no order of their own: of several that are as near, the first by name.
             let mut known: Vec<&str> = index.iter().flat_map(|index| index.paths()).collect();
             known.sort_unstable();
@@ -117,7 +114,7 @@ impl Reads {
         if named.is_empty() || admitted.file.entity_count == 0 {
             return Ok(None);
         }
-        within_time(self.capacity.engine(), self.told_of_fields(admitted, request, named)).await
+        within_time(&self.capacity.engine, self.told_of_fields(admitted, request, named)).await
     }
 
     async fn told_of_fields(
@@ -134,7 +131,7 @@ impl Reads {
             fields.index = match fields.reader.cached_paths().await {
                 Some(paths) => Some(paths),
                 None => {
-                    let admission = self.capacity.admission().of(admitted.holder);
+                    let admission = self.capacity.admission.of(admitted.holder);
                     let permit = match request.strict {
                         true => Some(admission.query(Weight::Light).await?),
                         false => admission.try_query(Weight::Light),
@@ -185,9 +182,9 @@ impl Reads {
         undecided: Vec<Named>,
     ) -> Result<Vec<UnknownField>, ReadError> {
         let weight = Weight::of(reader.layout().document_bytes, &self.config.query);
-        let _permit = capacity.admission().query(weight).await?;
+        let _permit = capacity.admission.query(weight).await?;
         let (reader, reshapes) = (reader.clone(), reshapes(request));
-        let searching = capacity.engine().at(weight.priority()).spawn(async move {
+        let searching = capacity.engine.at(weight.priority()).spawn(async move {
             let mut search = Search::new(reshapes, undecided);
             for row_group in 0..reader.row_groups().len() {
                 for page in 0..reader.page_count(row_group) {
@@ -202,7 +199,7 @@ impl Reads {
             Ok::<_, StorageError>(search.unknown())
         });
         let found = async { Ok(searching.await.map_err(|_| StorageError::Worker)??) };
-        within_time(capacity.engine(), found).await
+        within_time(&capacity.engine, found).await
     }
 }
 

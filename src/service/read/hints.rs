@@ -15,7 +15,7 @@ use crate::model::path::Path;
 use crate::model::request::{PathValue, RangeBound, ReadRequest};
 use crate::service::read::Reads;
 use crate::service::{Admitted, ReadError, Weight};
-use crate::storage::profile::PathIndex;
+use crate::storage::profile::{PathFacts, PathIndex};
 use crate::storage::reader::VersionReader;
 
 /// Hints in an answer. A request may have a thousand range filters.
@@ -25,7 +25,7 @@ const HINTS: usize = 10;
 const SHOWN_CHARACTERS: usize = 80;
 
 #[derive(Clone, Debug, Default)]
-pub(in crate::service) struct Comparable {
+pub(crate) struct Comparable {
     pub numbers: bool,
     pub texts: bool,
     pub booleans: bool,
@@ -33,19 +33,32 @@ pub(in crate::service) struct Comparable {
     pub numerals: bool,
     /// Whether arrays or objects stand there, which no sort orders by, nor by what is in them.
     pub nested: bool,
-    /// Where objects stand there and nothing that can be compared, a path below that holds it.
+    /// Where objects stand there and nothing that can be compared, the shortest path below that holds it.
     pub below: Option<String>,
 }
 
 impl Comparable {
+    /// Without the path below it, for which all paths are looked through.
+    pub(crate) fn from_facts(facts: PathFacts) -> Option<Comparable> {
+        let texts = facts.has_string?;
+        Some(Comparable {
+            numbers: facts.has_number?,
+            texts,
+            booleans: facts.has_text? && !texts,
+            numerals: facts.has_numerals.unwrap_or_default(),
+            nested: facts.has_array? || facts.has_object?,
+            below: None,
+        })
+    }
+
     /// Whether no filter but one for nulls finds anything there, because objects or arrays of them stand there alone.
-    pub(in crate::service) fn is_nested_alone(&self) -> bool {
+    pub(crate) fn is_nested_alone(&self) -> bool {
         self.nested && !(self.numbers || self.texts || self.booleans)
     }
 }
 
 /// Of paths below one, the shortest, and of those the first by name.
-pub(in crate::service) fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
+fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
     let is_below = |other: &&str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
     comparable.filter(is_below).min_by_key(|other| (other.len(), *other)).map(str::to_owned)
 }
@@ -57,11 +70,8 @@ const TYPED: &str = "With `infer_types`, another import of a csv or tsv has numb
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterHint {
     pub parameter: &'static str,
-    /// Its path and its limit, as they came.
     pub filter: PathValue,
-    /// Why it finds nothing, as a sentence.
     pub reason: String,
-    /// What to write, as a sentence.
     pub advice: Option<String>,
     pub meant: Option<String>,
 }
@@ -99,7 +109,7 @@ fn sort_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>)
 /// A sentence for each filter that looks like a comparison, of a read that finds nothing, for each filter whose path
 /// does not hold what it compares with, and one for a sort that does not do what was perhaps meant. `types` tells what
 /// a path holds, and nothing of one that it does not know.
-pub(in crate::service) fn of_conditions(
+pub(crate) fn of_conditions(
     request: &ReadRequest,
     finds_nothing: bool,
     types: impl Fn(&Path) -> Option<Comparable>,
@@ -110,17 +120,10 @@ pub(in crate::service) fn of_conditions(
 }
 
 fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
-    let (parameter, rest) = if let Some(rest) = value.strip_prefix(">=") {
-        ("filter_gte", rest)
-    } else if let Some(rest) = value.strip_prefix("<=") {
-        ("filter_lte", rest)
-    } else if let Some(rest) = value.strip_prefix('>') {
-        ("filter_gt", rest)
-    } else if let Some(rest) = value.strip_prefix('<') {
-        ("filter_lt", rest)
-    } else {
-        ("filter", value.strip_prefix('=')?.trim_start_matches('='))
-    };
+    let signs = [(">=", "filter_gte"), ("<=", "filter_lte"), (">", "filter_gt"), ("<", "filter_lt"), ("=", "filter")];
+    let named = signs.into_iter().find_map(|(sign, parameter)| Some((parameter, value.strip_prefix(sign)?)));
+    let (parameter, rest) = named?;
+    let rest = if parameter == "filter" { rest.trim_start_matches('=') } else { rest };
     let (shown, rest) = (shorten(value), shorten(rest.trim_start()));
     Some(format!("`filter={path}:{shown}` finds the text `{shown}` alone. Did you mean `{parameter}={path}:{rest}`?"))
 }
@@ -169,41 +172,33 @@ fn may_find_nulls(parameter: &str, filter: &PathValue) -> bool {
 fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option<FilterHint> {
     let PathValue { path, value } = filter;
     let shown = shorten(value);
+    let other_type = |holds: &str, compares: &str| {
+        format!(
+            "`{path}` holds {holds}, and `{parameter}={path}:{shown}` compares {compares} alone, so it finds nothing."
+        )
+    };
+    let no_type = |what: &str| format!("`{path}` holds no {what}, so `{parameter}={path}:{shown}` finds nothing.");
     let (reason, advice, meant) = match (RangeLimit::of(value), held) {
         (RangeLimit::Number(_), Comparable { numbers: false, texts: true, numerals: true, .. }) => (
-            format!(
-                "`{path}` holds texts that look like numbers, and `{parameter}={path}:{shown}` compares numbers alone, \
-                 so it finds nothing."
-            ),
+            other_type("texts that look like numbers", "numbers"),
             Some(format!("{TYPED} Texts are compared by code point: `9` comes after `10`.")),
             None,
         ),
         (RangeLimit::Number(_), Comparable { numbers: false, texts: true, .. }) => (
-            format!(
-                "`{path}` holds texts and no numbers, and `{parameter}={path}:{shown}` compares numbers alone, so it \
-                 finds nothing."
-            ),
+            other_type("texts and no numbers", "numbers"),
             Some(format!("`{parameter}={path}:\"{shown}\"` compares texts, by code point.")),
             Some(format!("\"{value}\"")),
         ),
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: false, .. }) => {
-            (format!("`{path}` holds no numbers, so `{parameter}={path}:{shown}` finds nothing."), None, None)
-        }
+        (RangeLimit::Number(_), Comparable { numbers: false, texts: false, .. }) => (no_type("numbers"), None, None),
         (RangeLimit::Text(_), Comparable { numbers: true, texts: false, .. }) => {
             let meant = number_meant(value);
             let advice = match &meant {
                 Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(number)),
                 None => "The limit of numbers is a JSON number, such as `1.5`.".to_owned(),
             };
-            let reason = format!(
-                "`{path}` holds numbers and no texts, and `{parameter}={path}:{shown}` compares texts alone, so it \
-                 finds nothing."
-            );
-            (reason, Some(advice), meant)
+            (other_type("numbers and no texts", "texts"), Some(advice), meant)
         }
-        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => {
-            (format!("`{path}` holds no texts, so `{parameter}={path}:{shown}` finds nothing."), None, None)
-        }
+        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => (no_type("texts"), None, None),
         _ => return None,
     };
     Some(FilterHint { parameter, filter: filter.clone(), reason, advice, meant })
@@ -262,7 +257,7 @@ impl Reads {
         if let Some(paths) = reader.cached_paths().await {
             return Ok(Some(paths));
         }
-        match self.capacity.admission().of(admitted.holder).try_query(Weight::Light) {
+        match self.capacity.admission.of(admitted.holder).try_query(Weight::Light) {
             Some(_permit) => Ok(Some(reader.paths().await?)),
             None => Ok(None),
         }
@@ -270,24 +265,15 @@ impl Reads {
 }
 
 /// Whether what is said of the conditions of a read depends on what their paths hold.
-pub(in crate::service) fn asks_for_types(request: &ReadRequest) -> bool {
+pub(crate) fn asks_for_types(request: &ReadRequest) -> bool {
     let ReadRequest { filters, filters_contain, ranges, sort, .. } = request;
     let has_filters = !filters.is_empty() || !filters_contain.is_empty() || ranges.iter().any(|of| !of.is_empty());
     has_filters || sort.is_some()
 }
 
-fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
+pub(crate) fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
     let text = path.to_string();
-    let facts = paths.get(&text)?;
-    let texts = facts.has_string?;
-    let mut held = Comparable {
-        numbers: facts.has_number?,
-        texts,
-        booleans: facts.has_text? && !texts,
-        numerals: facts.has_numerals.unwrap_or_default(),
-        nested: facts.has_array? || facts.has_object?,
-        below: None,
-    };
+    let mut held = Comparable::from_facts(paths.get(&text)?)?;
     if held.is_nested_alone() {
         let holds = |path: &&str| {
             paths.get(path).is_some_and(|facts| facts.has_text == Some(true) || facts.has_number == Some(true))

@@ -2,19 +2,18 @@
 //!
 //! Steps: select entities on the query engine; encode the selected documents ([`crate::service::read::body`]).
 
-pub(in crate::service) mod ahead;
-pub(in crate::service) mod body;
-pub(in crate::service) mod column_types;
-pub(in crate::service) mod edited;
-pub(in crate::service) mod fields;
-pub(in crate::service) mod hints;
-pub(in crate::service) mod observer;
-pub(in crate::service) mod parquet;
-pub(in crate::service) mod responses;
-pub(in crate::service) mod single_flight;
-pub(in crate::service) mod source;
-mod spread;
-pub(in crate::service) mod stream;
+pub(crate) mod ahead;
+pub(crate) mod body;
+pub(crate) mod column_types;
+pub(crate) mod edited;
+pub(crate) mod fields;
+pub(crate) mod hints;
+pub(crate) mod observer;
+pub(crate) mod parquet;
+pub(crate) mod responses;
+pub(crate) mod single_flight;
+pub(crate) mod source;
+pub(crate) mod stream;
 
 use std::io;
 use std::sync::Arc;
@@ -24,17 +23,19 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
-use crate::model::request::{Format, ReadRequest};
+use crate::model::path::Path;
+use crate::model::request::{Format, PathValue, RangeBound, ReadRequest};
 use crate::model::version::VersionFile;
 use crate::query::{Outcome, cost};
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{Content, Export, Exports, MadeAhead, Make, SharedExports, Taker, Totals};
+use crate::service::export_cache::{Content, Export, Exports, Make, SharedExports, Taker, Totals};
 use crate::service::read::body::{BodyMaker, within_time};
 use crate::service::read::observer::{Observer, StageName};
 use crate::service::read::responses::{Responses, coded};
-use crate::service::{Admitted, CacheKey, ReadError, Weight};
+use crate::service::{Admitted, CacheKey, Lookups, ManageError, ReadError, Weight};
 use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
 use crate::storage::store::Store;
@@ -69,14 +70,25 @@ impl AnswerBody {
     }
 }
 
+/// Why what an owner asks of a version has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    #[error(transparent)]
+    Manage(#[from] ManageError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
 pub struct Reads {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) store: Store,
-    pub(in crate::service) cache: PartCache,
-    pub(in crate::service) capacity: Capacity,
-    pub(in crate::service) responses: Responses,
-    pub(in crate::service) exports: Exports,
-    pub(in crate::service) shared: Option<Arc<SharedExports>>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) store: Store,
+    pub(crate) cache: PartCache,
+    pub(crate) capacity: Capacity,
+    pub(crate) responses: Responses,
+    pub(crate) exports: Exports,
+    pub(crate) shared: Option<Arc<SharedExports>>,
 }
 
 impl Reads {
@@ -161,12 +173,32 @@ impl Reads {
         let (reader, work_bytes) = self.weighed(&admitted.file, &request, &self.cache).await?;
         let weight = Weight::of(work_bytes, &self.config.query);
         let capacity = self.capacity.of(admitted.holder);
-        let _permit = capacity.admission().query(weight).await?;
-        let outcome = capacity.engine().at(weight.priority()).select(reader, request).await?;
+        let _permit = capacity.admission.query(weight).await?;
+        let outcome = capacity.engine.at(weight.priority()).select(reader, request).await?;
         Ok(match outcome {
             Outcome::Count(_) => Vec::new(),
             Outcome::Selection(selection) => selection.positions().to_vec(),
         })
+    }
+
+    /// How the numbers of a path are spread: for each end of a range, how many entities have a number at the path that
+    /// is not below it, as a count with `filter_gte` gives it; `None` where the path has no shredded column, or an end
+    /// is no number.
+    pub async fn numbers_not_below(
+        &self,
+        admitted: &Admitted,
+        path: &Path,
+        ends: Vec<String>,
+    ) -> Result<Option<Vec<u64>>, ReadError> {
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
+        // As much work as a read with all of these conditions.
+        let mut alike = ReadRequest { count: true, ..ReadRequest::default() };
+        let conditions = ends.iter().map(|end| PathValue { path: path.clone(), value: end.clone() });
+        alike.ranges[RangeBound::GreaterOrEqual as usize].extend(conditions);
+        let weight = Weight::of(cost::work_bytes(&reader, &alike).await, &self.config.query);
+        let capacity = self.capacity.of(admitted.holder);
+        let _permit = capacity.admission.query(weight).await?;
+        Ok(capacity.engine_for(weight).numbers_not_below(reader, path.clone(), ends).await?)
     }
 
     /// The length of an export that is whole in the cache or in the shared store: parts of it need no making.
@@ -177,7 +209,7 @@ impl Reads {
         }
     }
 
-    fn export_source(
+    pub(super) fn export_source(
         self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
@@ -201,19 +233,6 @@ impl Reads {
         }
     }
 
-    pub(in crate::service) async fn make_ahead(
-        self: &Arc<Self>,
-        capacity: &Capacity,
-        key: CacheKey,
-        admitted: &Admitted,
-        request: &Arc<ReadRequest>,
-        give_way: impl Future<Output = ()>,
-    ) -> MadeAhead {
-        let make = self.export_source(capacity, key, admitted, request);
-        self.exports.make_ahead(capacity, key, make, give_way).await
-    }
-
-    /// An answer in Parquet: from the cache if it fits in there.
     async fn export(
         self: &Arc<Self>,
         capacity: Capacity,
@@ -225,7 +244,7 @@ impl Reads {
         let (content_type, coding) = (request.format.content_type(), ContentCoding::Identity);
         match self.exports.get(&capacity, key, make.clone()).await? {
             Some(export) => {
-                let Totals { total, matches } = export.totals();
+                let Totals { total, matches } = export.totals;
                 Ok(Answer { total, matches, content_type, coding, body: AnswerBody::Export(export) })
             }
             // The store may have room for what this server has none for.
@@ -249,12 +268,12 @@ impl Reads {
             let work_bytes = cost::work_bytes(&reader, request).await;
             Ok((reader, work_bytes))
         };
-        within_time(self.capacity.engine(), opening).await
+        within_time(&self.capacity.engine, opening).await
     }
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`Reads::answer`]). The observer sees what that
     /// takes; `positions` gets those of the selected entities. Dropping the future, or a streamed body, stops its work.
-    pub(in crate::service) async fn make_answer(
+    pub(crate) async fn make_answer(
         &self,
         capacity: &Capacity,
         admitted: &Admitted,
@@ -279,7 +298,7 @@ impl Reads {
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);
         }
-        let permit = capacity.admission().query(weight).await?;
+        let permit = capacity.admission.query(weight).await?;
         let engine = capacity.engine_for(weight);
         let selecting = engine.after(opening);
         let outcome = match &mut observer {

@@ -48,7 +48,7 @@ impl StageName {
     }
 }
 
-pub(in crate::service) struct Observer {
+pub(crate) struct Observer {
     /// What opening the file and selecting ask for.
     pub selecting: Arc<ReaderMetrics>,
     pub answering: Arc<ReaderMetrics>,
@@ -64,7 +64,7 @@ pub(in crate::service) struct Observer {
 }
 
 impl Observer {
-    pub(in crate::service) fn start() -> Observer {
+    pub(crate) fn start() -> Observer {
         Observer {
             selecting: Arc::default(),
             answering: Arc::default(),
@@ -83,28 +83,28 @@ impl Observer {
     }
 
     /// A stage is over that began when the one before was.
-    pub(in crate::service) fn over(&mut self, stage: StageName) {
+    pub(crate) fn over(&mut self, stage: StageName) {
         self.took(stage, self.lap.elapsed());
     }
 
-    pub(in crate::service) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
+    pub(crate) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
         self.over(StageName::Open);
         self.opened = Some((reader.clone(), work_bytes));
     }
 
-    pub(in crate::service) fn selected(&mut self, explained: Explained) {
+    pub(crate) fn selected(&mut self, explained: Explained) {
         self.took(StageName::Plan, explained.planning);
         self.took(StageName::Select, explained.selecting);
         self.explained = Some(explained);
     }
 
     /// Documents have been put in order by way of the disk, so many bytes of them.
-    pub(in crate::service) fn ordered(&mut self, spilled_bytes: u64) {
+    pub(crate) fn ordered(&mut self, spilled_bytes: u64) {
         self.over(StageName::Order);
         self.spilled_bytes = Some(spilled_bytes);
     }
 
-    pub(in crate::service) fn columns_found(&mut self, columns: usize) {
+    pub(crate) fn columns_found(&mut self, columns: usize) {
         self.over(StageName::Columns);
         self.columns = Some(columns);
     }

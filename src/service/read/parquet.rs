@@ -85,7 +85,7 @@ impl Memory {
     /// Refuses what would not fit beside a footer of so many bytes if nobody else had any memory.
     fn check(&self, footer_bytes: usize) -> Result<(), ReadError> {
         let needed_bytes = (self.size_bytes + footer_bytes) as u64;
-        let limit_bytes = self.capacity.engine().most_memory_bytes();
+        let limit_bytes = self.capacity.engine.most_memory_bytes();
         match needed_bytes > limit_bytes {
             true => Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes }),
             false => Ok(()),
@@ -97,7 +97,7 @@ impl Memory {
     /// None begins while one that has begun waits for memory.
     async fn first(&self) -> Result<(Held, MemoryReservation), ReadError> {
         self.check(self.footer_bytes)?;
-        let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
+        let (engine, admission) = (&self.capacity.engine, &self.capacity.admission);
         let mut patience = admission.parquet_wait();
         loop {
             let permit = admission.parquet(self.size_bytes as u64).await?;
@@ -120,14 +120,14 @@ impl Memory {
 
     /// For another one, if there is memory and nobody has to wait for it.
     fn at_once(&self) -> Option<Held> {
-        let permit = self.capacity.admission().try_parquet(self.size_bytes as u64)?;
-        let memory = self.capacity.engine().reserve("parquet body", self.size_bytes).ok()?;
+        let permit = self.capacity.admission.try_parquet(self.size_bytes as u64)?;
+        let memory = self.capacity.engine.reserve("parquet body", self.size_bytes).ok()?;
         Some(Held { _memory: memory, _permit: permit })
     }
 
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Held {
-        let (engine, admission) = (self.capacity.engine(), self.capacity.admission());
+        let (engine, admission) = (&self.capacity.engine, &self.capacity.admission);
         let (mut patience, mut waits) = (GRACE, None);
         loop {
             let permit = admission.parquet_again(self.size_bytes as u64).await;
@@ -175,7 +175,7 @@ impl Piece {
 }
 
 /// A Parquet body, with typed columns if there are types. Several batches are built at a time, and one task writes.
-pub(in crate::service) async fn body(
+pub(crate) async fn body(
     capacity: &Capacity,
     source: Arc<Source>,
     (columns, types): (Arc<Columns>, Option<Arc<[ColumnType]>>),
@@ -183,7 +183,7 @@ pub(in crate::service) async fn body(
 ) -> Result<AnswerBody, ReadError> {
     let long = source.document_bytes() > SHORT_BYTES;
     let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
-    let engine = capacity.engine().clone();
+    let engine = capacity.engine.clone();
     // Whatever memory there is: the same bytes are made everywhere, for everybody.
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
     // One part waits to be taken.
@@ -196,7 +196,7 @@ pub(in crate::service) async fn body(
     let encoders =
         (2..=most_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
     let size_bytes = needed_bytes(encoders);
-    let place = capacity.admission().stream().await?;
+    let place = capacity.admission.stream().await?;
     let (writer, batches) = match types {
         None => (ParquetStream::try_new(&columns, row_group_bytes), Batches::new(columns.clone())),
         Some(types) => {
@@ -216,9 +216,18 @@ pub(in crate::service) async fn body(
     let mut held = Some(held);
     let mut footer_taken = 0;
     let mut workspace = Workspace { batches: batches.clone(), encoders: Vec::new() };
-    let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
-    let waiting = Waiting { capacity: memory.capacity.clone() };
-    let mut placing: Option<Placing> = None;
+    let mut parts = Parts {
+        engine: engine.clone(),
+        units: source.documents.units(),
+        source,
+        batches,
+        making: VecDeque::new(),
+        most: encoders + 1,
+        batch_bytes: PART_BYTES,
+    };
+    let capacity = memory.capacity.clone();
+    // Encoded bytes on their way to where they wait for their reader, which no others do.
+    let mut placing: Option<AbortOnDropHandle<Result<Bytes, ReadError>>> = None;
     let work = engine.clone();
     let room = match taker {
         Taker::Client => 1,
@@ -230,7 +239,7 @@ pub(in crate::service) async fn body(
                 Some(held) => held,
                 None => {
                     if let Some(placing) = placing.take() {
-                        placing.done().await?;
+                        placing.await.map_err(QueryError::from)??;
                     }
                     workspace.free();
                     memory.again().await
@@ -256,7 +265,7 @@ pub(in crate::service) async fn body(
             }
             // Encoded as well, it would be a copy more than memory was taken for.
             if let Some(placing) = placing.take() {
-                writer.reuse(placing.done().await?);
+                writer.reuse(placing.await.map_err(QueryError::from)??);
             }
             if let Some(row_group) = writer.row_group() {
                 let encoded = encoded(&work, row_group, encoders, &mut workspace.encoders).await?;
@@ -272,7 +281,7 @@ pub(in crate::service) async fn body(
                 let piece = match taker {
                     Taker::Service => Piece::Memory(bytes),
                     Taker::Client => {
-                        let piece = waiting.place(&bytes).await?;
+                        let piece = placed(&capacity, &bytes).await?;
                         drop(bytes);
                         piece
                     }
@@ -288,15 +297,15 @@ pub(in crate::service) async fn body(
                 && !bytes.is_empty()
                 && let Ok(place) = pieces.clone().try_reserve_owned()
             {
-                let waiting = waiting.clone();
-                placing = Some(Placing(work.spawn(async move {
-                    place.send(waiting.place(&bytes).await?);
+                let capacity = capacity.clone();
+                placing = Some(work.spawn(async move {
+                    place.send(placed(&capacity, &bytes).await?);
                     Ok(bytes)
-                })));
+                }));
                 continue;
             }
             // The reader is gone: so is the reason to write.
-            if !give(&waiting, bytes, taker, held, &mut workspace, &pieces).await? {
+            if !give(&capacity, bytes, taker, held, &mut workspace, &pieces).await? {
                 return Ok(());
             }
         }
@@ -311,7 +320,7 @@ pub(in crate::service) async fn body(
 /// Rows of a row group of typed columns: all have as many, whole units, as far as the mean of documents tells how many
 /// fit. A reader that looks for values leaves out whole row groups.
 fn typed_rows(source: &Source, row_group_bytes: usize) -> usize {
-    let unit_rows = source.units().next().map_or(1, |unit| unit.places.end - unit.places.start).max(1);
+    let unit_rows = source.documents.units().next().map_or(1, |unit| unit.places.end - unit.places.start).max(1);
     let fitting = row_group_bytes as u64 / source.mean_bytes().max(1);
     let units = (TYPED_ROWS.min(fitting) / unit_rows).max(1);
     usize::try_from(units * unit_rows).unwrap_or(usize::MAX)
@@ -332,18 +341,6 @@ struct Parts<U> {
 struct Part {
     places: Range<u64>,
     task: AbortOnDropHandle<Result<(Batch, u64), ReadError>>,
-}
-
-impl Parts<()> {
-    fn new(
-        engine: Engine,
-        source: Arc<Source>,
-        batches: Batches,
-        most: usize,
-    ) -> Parts<impl Iterator<Item = Unit> + Send + 'static> {
-        let units = source.units();
-        Parts { engine, source, batches, units, making: VecDeque::new(), most, batch_bytes: PART_BYTES }
-    }
 }
 
 impl<U: Iterator<Item = Unit>> Parts<U> {
@@ -422,7 +419,7 @@ async fn encoded(
 
 /// Gives bytes to their taker, and releases what was held for them. Returns whether anybody is there.
 async fn give(
-    waiting: &Waiting,
+    capacity: &Capacity,
     mut bytes: Bytes,
     taker: Taker,
     held: Held,
@@ -441,7 +438,7 @@ async fn give(
         }
         return Ok(true);
     }
-    let piece = waiting.place(&bytes).await?;
+    let piece = placed(capacity, &bytes).await?;
     drop((bytes, held));
     if pieces.capacity() == 0 {
         workspace.free();
@@ -449,49 +446,33 @@ async fn give(
     Ok(pieces.send(piece).await.is_ok())
 }
 
-/// Encoded bytes on their way to where they wait for their reader, which no others do.
-struct Placing(AbortOnDropHandle<Result<Bytes, ReadError>>);
-
-impl Placing {
-    async fn done(self) -> Result<Bytes, ReadError> {
-        self.0.await.map_err(QueryError::from)?
+/// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
+/// there is neither, readers give some back before long.
+async fn placed(capacity: &Capacity, bytes: &Bytes) -> Result<Piece, ReadError> {
+    let engine = &capacity.engine;
+    let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
+    if needed_bytes <= WHOLE_BYTES {
+        return Ok(Piece::Memory(bytes.clone()));
     }
-}
-
-#[derive(Clone)]
-struct Waiting {
-    capacity: Capacity,
-}
-
-impl Waiting {
-    /// Bytes that may wait for their reader for long: on disk, or in memory while the disk is short of room. Where
-    /// there is neither, readers give some back before long.
-    async fn place(&self, bytes: &Bytes) -> Result<Piece, ReadError> {
-        let engine = self.capacity.engine();
-        let (needed_bytes, limit_bytes) = (bytes.len() as u64, engine.most_spilled_bytes());
-        if needed_bytes <= WHOLE_BYTES {
-            return Ok(Piece::Memory(bytes.clone()));
+    if needed_bytes > limit_bytes {
+        return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
+    }
+    let (mut patience, mut pause) = (engine.timeout(), PAUSE);
+    loop {
+        let short = match engine.spill("parquet body", bytes).await {
+            Ok(spilled) => return Ok(Piece::Disk(spilled)),
+            Err(error) if is_short(&error) => error,
+            Err(error) => return Err(error.into()),
+        };
+        match capacity.account(needed_bytes) {
+            Ok(account) => return Ok(Piece::Memory(accounted(bytes.clone(), account))),
+            Err(_) if patience.is_zero() => return Err(short.into()),
+            Err(_) => {}
         }
-        if needed_bytes > limit_bytes {
-            return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
-        }
-        let (mut patience, mut pause) = (engine.timeout(), PAUSE);
-        loop {
-            let short = match engine.spill("parquet body", bytes).await {
-                Ok(spilled) => return Ok(Piece::Disk(spilled)),
-                Err(error) if is_short(&error) => error,
-                Err(error) => return Err(error.into()),
-            };
-            match self.capacity.account(needed_bytes) {
-                Ok(account) => return Ok(Piece::Memory(accounted(bytes.clone(), account))),
-                Err(_) if patience.is_zero() => return Err(short.into()),
-                Err(_) => {}
-            }
-            tokio::time::sleep(pause).await;
-            patience = patience.saturating_sub(pause);
-            // Each attempt may write the bytes before it finds the disk full.
-            pause = (2 * pause).min(LONGEST_PAUSE);
-        }
+        tokio::time::sleep(pause).await;
+        patience = patience.saturating_sub(pause);
+        // Each attempt may write the bytes before it finds the disk full.
+        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 
@@ -540,7 +521,7 @@ mod tests {
     #[tokio::test]
     async fn none_begins_while_one_that_has_begun_waits_for_memory() {
         let memory = memory(600);
-        let waits = memory.capacity.admission().waits_for_memory();
+        let waits = memory.capacity.admission.waits_for_memory();
         let mut begins = Box::pin(memory.first());
         assert!(tokio::time::timeout(4 * PAUSE, &mut begins).await.is_err());
         drop(waits);
@@ -552,7 +533,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_has_begun_goes_on_whatever_others_hold() {
         let memory = memory(600);
-        let engine = memory.capacity.engine();
+        let engine = &memory.capacity.engine;
         let others = engine.reserve("others", MEMORY_BYTES - 1).expect("room");
         let held = memory.again().await;
         assert!(engine.reserve("one more", 1).is_err());

@@ -11,7 +11,7 @@
 //!
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -28,7 +28,7 @@ use crate::service::read::body::encoded;
 use crate::service::read::single_flight::{SingleFlight, Work};
 use crate::service::read::source::sent_by_task;
 use crate::service::read::{Answer, AnswerBody};
-use crate::service::{CacheKey, ReadError};
+use crate::service::{CacheKey, ReadError, locked};
 
 const COMPRESSED_PARTS: usize = 2;
 
@@ -48,7 +48,7 @@ type Own = Arc<Mutex<Option<Answer>>>;
 
 /// The cache of small answers. What was used least goes when it is full. Clones share everything.
 #[derive(Clone)]
-pub(in crate::service) struct Responses {
+pub(crate) struct Responses {
     kept: Cache<Key, Kept, foldhash::fast::RandomState>,
     single_flight: Arc<SingleFlight<Key, Result<Kept, ReadError>>>,
     capacity_bytes: u64,
@@ -61,14 +61,6 @@ enum Kept {
     Streamed,
     /// That it is a plain page, and was made once.
     Once,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Keep {
-    Now,
-    /// Keep it if it is asked for again.
-    Later,
-    Never,
 }
 
 #[derive(Clone)]
@@ -89,7 +81,7 @@ impl Small {
         if size_bytes <= WHOLE_BYTES {
             return Ok(self.into());
         }
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = locked(&self.sent);
         let account = match sent.upgrade() {
             Some(account) => account,
             None => account(size_bytes)?,
@@ -98,6 +90,15 @@ impl Small {
         drop(sent);
         let bytes = accounted(self.bytes.clone(), account);
         Ok(Small { bytes, ..self }.into())
+    }
+
+    /// Whether making it costs much more than sending it.
+    fn is_worth_it(&self) -> bool {
+        self.coding != ContentCoding::Identity || self.bytes.len() < LEAST_COMPRESSED_BYTES
+    }
+
+    fn is_page(&self) -> bool {
+        self.bytes.len() <= PAGE_BYTES
     }
 
     /// For the cache, which accounts for its bytes itself.
@@ -109,30 +110,21 @@ impl Small {
 }
 
 impl Kept {
-    fn to_keep(&self) -> Kept {
+    fn memory_bytes(&self) -> usize {
         match self {
-            Kept::Small(small) => Kept::Small(small.to_keep()),
-            Kept::Streamed => Kept::Streamed,
-            Kept::Once => Kept::Once,
+            Kept::Small(small) => OVERHEAD_BYTES + small.bytes.len(),
+            Kept::Streamed | Kept::Once => OVERHEAD_BYTES,
         }
     }
 
-    fn memory_bytes(&self) -> usize {
-        OVERHEAD_BYTES
-            + match self {
-                Kept::Small(small) => small.bytes.len(),
-                Kept::Streamed | Kept::Once => 0,
-            }
-    }
-
-    /// Whether another request is cheaper with it than without.
-    fn keep(&self) -> Keep {
+    /// What another request is cheaper with than without, if anything is.
+    fn to_keep(&self, was_made: bool) -> Option<Kept> {
         match self {
-            Kept::Small(small) if small.coding != ContentCoding::Identity => Keep::Now,
-            Kept::Small(small) if small.bytes.len() < LEAST_COMPRESSED_BYTES => Keep::Now,
-            Kept::Small(small) if small.bytes.len() <= PAGE_BYTES => Keep::Later,
-            Kept::Small(_) => Keep::Never,
-            Kept::Streamed | Kept::Once => Keep::Now,
+            Kept::Small(small) if small.is_worth_it() || (was_made && small.is_page()) => {
+                Some(Kept::Small(small.to_keep()))
+            }
+            Kept::Small(small) => small.is_page().then_some(Kept::Once),
+            Kept::Streamed | Kept::Once => Some(self.clone()),
         }
     }
 }
@@ -146,7 +138,7 @@ impl From<Small> for Answer {
 
 impl Responses {
     /// A cache of at most `capacity_bytes`; none keeps nothing.
-    pub(in crate::service) fn new(capacity_bytes: u64) -> Responses {
+    pub(crate) fn new(capacity_bytes: u64) -> Responses {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
@@ -155,7 +147,7 @@ impl Responses {
     }
 
     /// The answer of this key in this coding, made by `make` unless it is there or being made.
-    pub(in crate::service) async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
+    pub(crate) async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
         key: CacheKey,
         coding: ContentCoding,
@@ -193,14 +185,12 @@ impl Responses {
         };
         let made = made?;
         self.single_flight.ended(&entry);
-        if self.capacity_bytes > 0 {
-            match made.keep() {
-                Keep::Later if !was_made => self.kept.insert(entry, Kept::Once).await,
-                Keep::Now | Keep::Later => self.kept.insert(entry, made.to_keep()).await,
-                Keep::Never => {}
-            }
+        if self.capacity_bytes > 0
+            && let Some(kept) = made.to_keep(was_made)
+        {
+            self.kept.insert(entry, kept).await;
         }
-        let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let own = locked(&own).take();
         match (made, own) {
             (_, Some(own)) => Ok(own),
             (Kept::Small(small), None) => Ok(small.into()),
@@ -209,14 +199,14 @@ impl Responses {
     }
 
     /// The count that the answer of this key is, if it is kept.
-    pub(in crate::service) async fn kept_count(&self, key: Option<CacheKey>) -> Option<u64> {
+    pub(crate) async fn kept_count(&self, key: Option<CacheKey>) -> Option<u64> {
         match self.kept.get(&(key?, ContentCoding::Identity)).await {
             Some(Kept::Small(small)) => Some(small.total),
             Some(Kept::Streamed | Kept::Once) | None => None,
         }
     }
 
-    pub(in crate::service) async fn keep_count(&self, key: Option<CacheKey>, answer: Answer) {
+    pub(crate) async fn keep_count(&self, key: Option<CacheKey>, answer: Answer) {
         let Answer { total, matches, content_type, coding, body } = answer;
         if let (Some(key), AnswerBody::Whole(bytes), true) = (key, body, self.capacity_bytes > 0) {
             let small = Small { total, matches, content_type, coding, bytes, sent: Arc::default() };
@@ -224,7 +214,7 @@ impl Responses {
         }
     }
 
-    pub(in crate::service) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
+    pub(crate) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
             // Asked first, since it does not count as a use.
@@ -256,7 +246,7 @@ impl Responses {
                         Kept::Small(Small { total, matches, content_type, coding, bytes, sent: Arc::default() })
                     }
                     AnswerBody::Stream(_) | AnswerBody::Export(_) => {
-                        *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                        *locked(&streamed) = Some(answer);
                         Kept::Streamed
                     }
                 })
@@ -269,11 +259,7 @@ impl Responses {
 }
 
 /// An answer in a coding, unless it is too small for that, or streamed while there is no memory for another compressor.
-pub(in crate::service) async fn coded(
-    capacity: &Capacity,
-    answer: Answer,
-    coding: ContentCoding,
-) -> Result<Answer, ReadError> {
+pub(crate) async fn coded(capacity: &Capacity, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
     if coding == ContentCoding::Identity {
         return Ok(answer);
     }
@@ -287,7 +273,7 @@ pub(in crate::service) async fn coded(
             let bytes = encoded(capacity, size_bytes, compressing).await?.map_err(failed)?;
             AnswerBody::Whole(capacity.whole_body(bytes, None)?)
         }
-        AnswerBody::Stream(parts) => match capacity.engine().reserve("compressor", coding.memory_bytes()) {
+        AnswerBody::Stream(parts) => match capacity.engine.reserve("compressor", coding.memory_bytes()) {
             Ok(memory) => AnswerBody::Stream(compressed(capacity, parts, coding, memory)?),
             Err(_) => return Ok(Answer { body: AnswerBody::Stream(parts), ..answer }),
         },
@@ -308,7 +294,7 @@ fn compressed(
         let capacity = capacity.clone();
         move |bytes| capacity.part(bytes)
     };
-    Ok(sent_by_task(capacity.engine(), COMPRESSED_PARTS, async move |compressed| {
+    Ok(sent_by_task(&capacity.engine, COMPRESSED_PARTS, async move |compressed| {
         let _memory = memory;
         while let Some(part) = parts.try_next().await? {
             let mut bytes = BytesMut::new();
@@ -356,7 +342,6 @@ mod tests {
         Answer { total: 3, matches: Some(9), content_type: "text/plain", coding: ContentCoding::Zstd, body }
     }
 
-    /// Counts how often it makes its answer.
     struct Maker {
         made: Arc<AtomicUsize>,
         answer: Arc<dyn Fn() -> Result<Answer, ReadError> + Send + Sync>,

@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+
+use crate::service::locked;
 
 /// Entries beyond which those that nobody waits for are removed.
 const MOST_ENTRIES: usize = 1_024;
 
 /// Work that is under way. All who wait for it drive it; it stops when they have all left.
-pub(in crate::service) type Work<T> = Shared<BoxFuture<'static, T>>;
+pub(crate) type Work<T> = Shared<BoxFuture<'static, T>>;
 
-pub(in crate::service) struct SingleFlight<K, T: Clone> {
+pub(crate) struct SingleFlight<K, T: Clone> {
     works: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
 }
 
@@ -25,8 +27,8 @@ impl<K, T: Clone> Default for SingleFlight<K, T> {
 
 impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
     /// The work for `key`, and whether `begin` has just begun it, because there was none.
-    pub(in crate::service) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
-        let mut works = self.works();
+    pub(crate) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
+        let mut works = locked(&self.works);
         if let Some(work) = works.get(&key).and_then(WeakShared::upgrade) {
             return (work, false);
         }
@@ -40,17 +42,12 @@ impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
     }
 
     /// Forgets the work for `key`: to be called by who has begun it, when it has ended.
-    pub(in crate::service) fn ended(&self, key: &K) {
-        self.works().remove(key);
-    }
-
-    fn works(&self) -> MutexGuard<'_, HashMap<K, WeakShared<BoxFuture<'static, T>>>> {
-        // Nothing panics between two changes that belong together.
-        self.works.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn ended(&self, key: &K) {
+        locked(&self.works).remove(key);
     }
 
     #[cfg(test)]
-    pub(in crate::service) fn is_idle(&self) -> bool {
-        self.works().values().all(|work| work.upgrade().is_none())
+    pub(crate) fn is_idle(&self) -> bool {
+        locked(&self.works).values().all(|work| work.upgrade().is_none())
     }
 }

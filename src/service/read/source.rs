@@ -13,26 +13,22 @@ use crate::query::fetch::selection::Positions;
 use crate::query::{Engine, QueryError};
 use crate::service::lookup::error::ReadError;
 
-pub(in crate::service) struct Source {
+pub(crate) struct Source {
     pub documents: SelectedDocuments,
     pub reshape: Reshape,
 }
 
 impl Source {
-    pub(in crate::service) fn mean_bytes(&self) -> u64 {
+    pub(crate) fn mean_bytes(&self) -> u64 {
         let layout = self.documents.reader().layout();
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
     }
 
-    pub(in crate::service) fn document_bytes(&self) -> u64 {
+    pub(crate) fn document_bytes(&self) -> u64 {
         self.mean_bytes().saturating_mul(self.documents.len())
     }
 
-    pub(in crate::service) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
-        self.documents.units()
-    }
-
-    pub(in crate::service) async fn known_columns(&self) -> Option<Columns> {
+    pub(crate) async fn known_columns(&self) -> Option<Columns> {
         if !self.documents.is_empty() && !self.documents.are_all() {
             return None;
         }
@@ -42,7 +38,7 @@ impl Source {
     }
 
     /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.
-    pub(in crate::service) async fn for_each(
+    pub(crate) async fn for_each(
         &self,
         unit: &Unit,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
@@ -54,7 +50,7 @@ impl Source {
 
     /// As [`Source::for_each`], with all entities, whose documents are in memory. Those that come indented stay as they
     /// are: they are wanted so only where nothing is reshaped.
-    pub(in crate::service) fn for_each_at_hand(
+    pub(crate) fn for_each_at_hand(
         &self,
         documents: &AtHand,
         mut each: impl FnMut(Held<'_>) -> ControlFlow<()>,
@@ -67,7 +63,7 @@ impl Source {
     }
 
     /// As [`Source::for_each`], with a unit of all the version's entities.
-    pub(in crate::service) async fn for_each_of_all(
+    pub(crate) async fn for_each_of_all(
         &self,
         unit: &Unit,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
@@ -82,10 +78,7 @@ impl Source {
 
 /// Runs work for every unit on the engine's threads, as many at once, and gives what it gives in order. Work that says
 /// that it ended before its unit, by the place where it did, is run again for the rest of it, before what comes after.
-pub(in crate::service) fn in_order<
-    T: Send + 'static,
-    W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
->(
+pub(crate) fn in_order<T: Send + 'static, W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static>(
     engine: &Engine,
     units: impl Iterator<Item = Unit> + Send + 'static,
     work: impl Fn(Unit) -> W + Send + 'static,
@@ -111,10 +104,7 @@ pub(in crate::service) fn in_order<
 
 /// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it
 /// fails or panics. The task lives no longer than the stream.
-pub(in crate::service) fn sent_by_task<
-    T: Send + 'static,
-    W: Future<Output = Result<(), ReadError>> + Send + 'static,
->(
+pub(crate) fn sent_by_task<T: Send + 'static, W: Future<Output = Result<(), ReadError>> + Send + 'static>(
     engine: &Engine,
     room: usize,
     work: impl FnOnce(mpsc::Sender<T>) -> W,

@@ -33,7 +33,7 @@ use crate::service::lookup::error::ReadError;
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
-pub(in crate::service) const EXPANSION: u64 = 2;
+pub(crate) const EXPANSION: u64 = 2;
 
 /// Most entities of a unit, however small.
 const MOST_ENTITIES: u64 = 8_192;
@@ -41,7 +41,7 @@ const MOST_ENTITIES: u64 = 8_192;
 /// A unit that lay for longer was made for a slow reader.
 const LEFT_LYING: Duration = Duration::from_secs(1);
 
-pub(in crate::service) struct Paced<F> {
+pub(crate) struct Paced<F> {
     pub capacity: Capacity,
     /// The body's place among all, until it ends.
     pub place: StreamPermit,
@@ -67,7 +67,7 @@ struct Made {
 }
 
 /// The bytes of the first entities of a unit, and the place after the last one.
-pub(in crate::service) type Encoded = (Vec<u8>, u64);
+pub(crate) type Encoded = (Vec<u8>, u64);
 
 struct State<F> {
     paced: Paced<F>,
@@ -85,7 +85,7 @@ where
     F: FnMut(Unit, u64) -> W + Send + 'static,
     W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
 {
-    pub(in crate::service) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    pub(crate) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         let state = State {
             next: 0,
             making: VecDeque::new(),
@@ -120,7 +120,7 @@ where
         }
         self.entity_bytes = self.paced.mean_bytes.max(bytes.len() as u64 / rows.max(1)).max(1);
         metrics().sent_rows.increment(rows);
-        Ok(Some(self.paced.capacity.admission().held(bytes, room, memory)))
+        Ok(Some(self.paced.capacity.admission.held(bytes, room, memory)))
     }
 
     fn begin(&mut self) {
@@ -140,7 +140,7 @@ where
         let bytes = |end: u64| (end - places.start).saturating_mul(self.entity_bytes * EXPANSION);
         let mut until = end(self.unit_bytes);
         let mut most_bytes = bytes(until).clamp(SMALL_BYTES, UNIT_BYTES * EXPANSION);
-        let room = self.paced.capacity.admission().ahead(most_bytes);
+        let room = self.paced.capacity.admission.ahead(most_bytes);
         if room.is_none() {
             if !self.making.is_empty() && !first {
                 return None;
@@ -158,17 +158,17 @@ where
         // The place covers one unit.
         let of_place = if self.making.is_empty() { self.paced.place.unit_bytes() } else { 0 };
         let charged_bytes = most_bytes.max(of_place);
-        let task = capacity.engine().clone().spawn(async move {
+        let task = capacity.engine.clone().spawn(async move {
             let permit = match is_first {
-                true => capacity.admission().unit().await?,
-                false => capacity.admission().unit_again(long).await,
+                true => capacity.admission.unit().await?,
+                false => capacity.admission.unit_again(long).await,
             };
             // Abandoned work keeps its permit until it has stopped.
             let work = async move {
                 let _permit = permit;
                 work.await
             };
-            let mut encoded = capacity.engine().spawn_apart(work).await??;
+            let mut encoded = capacity.engine.spawn_apart(work).await??;
             // It grew by doubling. What is held until a reader takes it should be what is accounted.
             if encoded.0.capacity() - encoded.0.len() > encoded.0.len() / 8 {
                 encoded.0.shrink_to_fit();
@@ -196,7 +196,7 @@ where
         if self.unit_bytes < UNIT_BYTES {
             self.unit_bytes *= 2;
         } else {
-            self.window = (self.window + 1).min(self.paced.capacity.engine().threads() + 1);
+            self.window = (self.window + 1).min(self.paced.capacity.engine.threads() + 1);
         }
     }
 }

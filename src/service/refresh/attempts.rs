@@ -4,7 +4,7 @@
 //! held, and the next attempt of this process records it first.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use crate::service::refresh::former::FormerProcesses;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::WrittenFile;
 use crate::service::version_path::new_path;
-use crate::service::{Deliveries, Lookups};
+use crate::service::{Deliveries, Lookups, locked};
 
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);
@@ -33,14 +33,14 @@ const UNRECORDED: usize = 1_000;
 /// How many attempts of a dataset are looked through for one that has just ended.
 const ATTEMPTS: u32 = 50;
 
-pub(in crate::service) struct Attempts {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) former: Arc<FormerProcesses>,
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) deliveries: Arc<Deliveries>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
+pub(crate) struct Attempts {
+    pub(crate) catalog: Catalog,
+    pub(crate) former: FormerProcesses,
+    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) deliveries: Arc<Deliveries>,
+    pub(crate) tasks: Arc<RefreshTasks>,
     /// Attempts that have ended, with the reason, and hold their datasets all the same: the catalog did not take it.
-    pub(in crate::service) unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
+    pub(crate) unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
 }
 
 impl Attempts {
@@ -50,13 +50,8 @@ impl Attempts {
         self.deliveries.wake();
     }
 
-    fn unrecorded(&self) -> MutexGuard<'_, HashMap<DatasetId, (AttemptId, String)>> {
-        // Nothing panics between two changes that belong together.
-        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn forget(&self, dataset: DatasetId, attempt: AttemptId) {
-        let mut unrecorded = self.unrecorded();
+        let mut unrecorded = locked(&self.unrecorded);
         if unrecorded.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
             unrecorded.remove(&dataset);
         }
@@ -68,7 +63,7 @@ impl Attempts {
         dataset: DatasetId,
         trigger: RefreshTrigger,
     ) -> Result<RefreshLease, RefreshError> {
-        let unrecorded = self.unrecorded().get(&dataset).map(|(attempt, _)| *attempt);
+        let unrecorded = locked(&self.unrecorded).get(&dataset).map(|(attempt, _)| *attempt);
         if let Some(attempt) = unrecorded {
             self.record_end(dataset, attempt).await?;
         }
@@ -82,7 +77,7 @@ impl Attempts {
     /// Tries to record the end of an attempt until the catalog takes it, or the lease has expired.
     fn record_end_later(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
         let (dataset, attempt) = (lease.dataset.id, lease.attempt);
-        let mut unrecorded = self.unrecorded();
+        let mut unrecorded = locked(&self.unrecorded);
         if unrecorded.len() >= UNRECORDED {
             return;
         }
@@ -104,7 +99,7 @@ impl Attempts {
 
     /// Records the end of an attempt that is remembered, and gives its dataset back.
     async fn record_end(&self, dataset: DatasetId, attempt: AttemptId) -> Result<(), CatalogError> {
-        let reason = match self.unrecorded().get(&dataset) {
+        let reason = match locked(&self.unrecorded).get(&dataset) {
             Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
             // Recorded meanwhile.
             _ => return Ok(()),

@@ -4,10 +4,12 @@
 //! jumps from 2026 to 2030, a nightly run is claimed and its next run is stored as tomorrow of 2030, and the clock
 //! returns to 2026.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
+
+use crate::service::locked;
 
 /// How far the clock can be set back without notice. A run that is late by less does not matter.
 const TOLERANCE: TimeDelta = TimeDelta::seconds(2);
@@ -16,7 +18,7 @@ const TOLERANCE: TimeDelta = TimeDelta::seconds(2);
 ///
 /// - Holds the use for which the clock was furthest ahead.
 #[derive(Debug, Default)]
-pub(super) struct ClockWatch(Mutex<Option<ClockReading>>);
+pub(crate) struct ClockWatch(Mutex<Option<ClockReading>>);
 
 #[derive(Clone, Copy, Debug)]
 struct ClockReading {
@@ -36,7 +38,7 @@ impl ClockReading {
 impl ClockWatch {
     /// Notes that the process computes a time by the clock, which shows `time` at `instant`.
     pub(super) fn note(&self, time: DateTime<Utc>, instant: Instant) {
-        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = locked(&self.0);
         if reading.is_none_or(|earlier| time >= earlier.time_at(instant)) {
             *reading = Some(ClockReading { time, instant });
         }
@@ -44,7 +46,7 @@ impl ClockWatch {
 
     /// Whether the clock, which shows `time` at `instant`, was set back since a noted use. Reports each case once.
     pub(super) fn was_set_back(&self, time: DateTime<Utc>, instant: Instant) -> bool {
-        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = locked(&self.0);
         reading.take_if(|earlier| earlier.time_at(instant).checked_sub_signed(TOLERANCE) > Some(time)).is_some()
     }
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,21 +15,45 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::priority::Work;
+use crate::service::locked;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
-use crate::service::refresh::stage::{RefreshStage, Stage};
-use crate::service::refresh::threads::on_thread;
+use crate::service::refresh::tasks::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::{Spool, Spooled};
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshStage {
+    /// It asks the source, or waits for its turn.
+    #[default]
+    Waiting,
+    /// The source, or the body, comes.
+    Receiving,
+    Decoding,
+    Writing,
+    Publishing,
+}
+
+impl RefreshStage {
+    pub fn name(self) -> &'static str {
+        match self {
+            RefreshStage::Waiting => "waiting",
+            RefreshStage::Receiving => "receiving",
+            RefreshStage::Decoding => "decoding",
+            RefreshStage::Writing => "writing",
+            RefreshStage::Publishing => "publishing",
+        }
+    }
+}
+
 /// How far the making of a version is. Two phases: decoding the source, then writing the file.
 #[derive(Debug, Default)]
 pub struct ImportProgress {
-    pub(in crate::service) stage: Stage,
+    pub(crate) stage: Mutex<RefreshStage>,
     /// Counts the bytes that have come, where the source has to be received first.
-    pub(in crate::service) received: OnceLock<Progress>,
+    pub(crate) received: OnceLock<Progress>,
     pub bytes_read: AtomicU64,
     /// Bytes of the source; 0 while unknown.
     pub bytes_total: AtomicU64,
@@ -38,42 +62,37 @@ pub struct ImportProgress {
 }
 
 impl ImportProgress {
+    pub(crate) fn enter(&self, stage: RefreshStage) {
+        *locked(&self.stage) = stage;
+    }
+
     /// The source begins to come, and this counts it.
-    pub(in crate::service) fn receives(&self, received: Progress) {
-        self.stage.set(RefreshStage::Receiving);
+    pub(crate) fn receives(&self, received: Progress) {
+        self.enter(RefreshStage::Receiving);
         // A refresh receives one source.
         let _ = self.received.set(received);
     }
 }
 
-pub(in crate::service) struct Decoded {
+pub(crate) struct Decoded {
     pub spooled: Spooled,
     pub warnings: Vec<String>,
 }
 
-pub(in crate::service) struct Decoding {
+pub(crate) struct Decoding {
     work: BoxFuture<'static, Result<Result<Decoded, RefreshError>, RefreshError>>,
-    done: Option<Decoded>,
     begun: oneshot::Receiver<EnvelopeFields>,
     _end: DropGuard,
 }
 
 impl Decoding {
     /// The members of the envelope before the entities, once known; `None` if there is no envelope, or none was begun.
-    pub(in crate::service) async fn fields(&mut self) -> Option<EnvelopeFields> {
+    pub(crate) async fn fields(&mut self) -> Option<EnvelopeFields> {
         (&mut self.begun).await.ok()
     }
 
-    pub(in crate::service) async fn wait(&mut self) -> Result<(), RefreshError> {
-        if self.done.is_none() {
-            self.done = Some((&mut self.work).await??);
-        }
-        Ok(())
-    }
-
-    pub(in crate::service) async fn finish(mut self) -> Result<Decoded, RefreshError> {
-        self.wait().await?;
-        self.done.ok_or(RefreshError::Worker)
+    pub(crate) async fn finish(self) -> Result<Decoded, RefreshError> {
+        self.work.await?
     }
 }
 
@@ -82,7 +101,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 impl Ingest {
     /// Starts decoding a document into a spool, which holds the permit until it ends.
-    pub(in crate::service) fn decode(
+    pub(crate) fn decode(
         &self,
         document: Document,
         permit: &RefreshPermit,
@@ -120,7 +139,7 @@ impl Ingest {
             };
             decode(input, open, &directory, charge, &progress, &ended)
         };
-        Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
+        Decoding { work: on_thread("decode", work).boxed(), begun, _end: end.drop_guard() }
     }
 }
 
@@ -253,13 +272,8 @@ mod tests {
         let permit = ingest.permit(UserId::new(1)).await.expect("a permit");
         let (reads, read) = mpsc::sync_channel(0);
         let document = Document {
-            input: SourceInput::stream(Blanks { reads, begun: false }),
             format: Some(SourceFormat::Json),
-            records_path: None,
-            infer_types: source::InferTypes::No,
-            fetched_from: None,
-            charge: SpoolCharge::unbounded(),
-            envelope: None,
+            ..Document::new(SourceInput::stream(Blanks { reads, begun: false }))
         };
         let decoding = ingest.decode(document, &permit, &Arc::default());
         for _ in 0..3 {

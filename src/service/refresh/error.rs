@@ -85,7 +85,7 @@ impl From<CatalogError> for RefreshError {
 
 impl RefreshError {
     /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
-    pub(in crate::service) fn for_the_owner(&self) -> String {
+    pub(crate) fn for_the_owner(&self) -> String {
         if let Some(shortage) = Shortage::of(self) {
             tracing::error!(cause = %Causes(self), "a refresh failed");
             return format!("the service could not make the version: {shortage}");

@@ -12,11 +12,11 @@ use crate::catalog::{Catalog, CatalogError, HeldRefresh};
 use crate::model::ids::DatasetId;
 use crate::service::maintenance::scratch::Scratch;
 
-pub(in crate::service) struct FormerProcesses {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) scratch: Arc<Scratch>,
-    pub(in crate::service) node: Option<String>,
-    pub(in crate::service) own_catalog: bool,
+pub(crate) struct FormerProcesses {
+    pub(crate) catalog: Catalog,
+    pub(crate) scratch: Arc<Scratch>,
+    pub(crate) node: Option<String>,
+    pub(crate) own_catalog: bool,
 }
 
 impl FormerProcesses {

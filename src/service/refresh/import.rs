@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::catalog::{Catalog, CatalogError, FirstAttempt};
-use crate::config::Config;
+use crate::catalog::{CatalogError, FirstAttempt};
 use crate::model::dataset::{
     About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName, NewDataset,
     RefreshTrigger,
@@ -22,12 +21,10 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
-use crate::service::lookup::Lookups;
 use crate::service::refresh::decoding::{Decoded, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{Document, Ingest};
-use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
+use crate::service::refresh::version_file::WrittenFile;
 use crate::service::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
 use crate::source::{InferTypes, Opened, SourceError, SourceInput};
 
@@ -95,17 +92,7 @@ impl From<SourceError> for ImportError {
     }
 }
 
-pub struct Imports {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) lookups: Arc<Lookups>,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
-    pub(in crate::service) refreshes: Arc<Refreshes>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
-}
-
-impl Imports {
+impl Refreshes {
     /// Makes a new version of the owner's dataset of that name from a source, creating the dataset when needed.
     /// Dropping it cancels nothing; [`Refreshes::finish`] does.
     /// A failed refresh of an existing dataset is recorded with its reason.
@@ -114,8 +101,8 @@ impl Imports {
         request: ImportRequest,
         progress: Arc<ImportProgress>,
     ) -> Result<Imported, ImportError> {
-        let imports = self.clone();
-        self.tasks.run(async move { Ok(imports.import_now(&request, &progress).await) }).await?
+        let refreshes = self.clone();
+        self.tasks.run(async move { Ok(refreshes.import_now(&request, &progress).await) }).await?
     }
 
     async fn import_now(
@@ -138,7 +125,7 @@ impl Imports {
                 }
                 () = self.tasks.stopped() => Err(RefreshError::Stopping.into()),
             };
-            self.lookups.catalog_changed();
+            self.attempts.lookups.catalog_changed();
             return created;
         };
         if request.private && !dataset.is_private() {
@@ -149,7 +136,7 @@ impl Imports {
         }
         let entities = Entities::Imported(Box::new(request.clone()));
         let Refreshed { record, mut warnings } =
-            self.refreshes.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
+            self.make_version(dataset.id, RefreshTrigger::Import, entities, progress).await?;
         let About { description, licence, listed } = &request.about;
         let change = DatasetChange {
             description: description.clone().map(Some),
@@ -159,7 +146,7 @@ impl Imports {
         };
         if request.about != About::default() {
             self.catalog.update_dataset(dataset.id, &change).await?;
-            self.lookups.catalog_changed();
+            self.attempts.lookups.catalog_changed();
         }
         warnings.extend(source_kept(&dataset.source, &request.source));
         Ok(imported(dataset, &record.version, warnings))
@@ -202,7 +189,7 @@ impl Imports {
             index: IndexSettings::default(),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let limit = self.config.plans.active_datasets(owner.plan);
+        let limit = self.ingest.config.plans.active_datasets(owner.plan);
         let new_file = file.new.clone();
         let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at, warnings: &warnings };
         let creating = self.catalog.create_dataset_with_version(&new, limit, attempt, &new_file);
@@ -214,7 +201,7 @@ impl Imports {
 
 impl Ingest {
     /// Opens what is to be imported. Where the request does not say what cells of tables become, the dataset does.
-    pub(in crate::service) async fn open_import(
+    pub(crate) async fn open_import(
         &self,
         owner: UserId,
         request: &ImportRequest,
@@ -230,11 +217,14 @@ impl Ingest {
                 Opened::NotModified(_) => return Err(not_asked().into()),
             },
         };
-        let records_path = request.records_path.clone();
-        let charge = self.budget.charge(owner.get());
-        let infer_types = if request.infer_types { InferTypes::TablesOnly } else { of_dataset };
-        let format = request.format;
-        Ok(Document { input, format, records_path, infer_types, fetched_from, charge, envelope: None })
+        Ok(Document {
+            format: request.format,
+            records_path: request.records_path.clone(),
+            infer_types: if request.infer_types { InferTypes::TablesOnly } else { of_dataset },
+            fetched_from,
+            charge: self.budget.charge(owner.get()),
+            ..Document::new(input)
+        })
     }
 }
 

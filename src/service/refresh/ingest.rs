@@ -17,12 +17,15 @@ use crate::config::Config;
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::path::Path as FieldPath;
 use crate::model::source::SourceFormat;
-use crate::net::Outgoing;
+use crate::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
 use crate::service::admission::holder::Holder;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Permit, Refused};
 use crate::service::maintenance::scratch::Scratch;
 use crate::service::refresh::error::RefreshError;
-use crate::source::{EnvelopeFields, InferTypes, LeastRate, Progress, Receiver, SourceInput, envelope_of_head};
+use crate::source::{
+    EnvelopeFields, FetchLimits, InferTypes, LeastRate, ObjectSources, Progress, Receiver, SourceClient, SourceInput,
+    envelope_of_head,
+};
 use crate::storage::StorageError;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
 use crate::storage::free_space::DiskReserve;
@@ -30,12 +33,12 @@ use crate::storage::spool::{Spool, Spooled};
 use crate::storage::store::Store;
 
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
-pub(in crate::service) const HEAD_BYTES: usize = 64 << 10;
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
 /// The member of a pushed body that names its dataset.
-pub(in crate::service) const DATASET_ID: &str = "dataset_id";
+pub(crate) const DATASET_ID: &str = "dataset_id";
 
-pub(in crate::service) struct Document {
+pub(crate) struct Document {
     pub input: SourceInput,
     /// The format; `None` detects it.
     pub format: Option<SourceFormat>,
@@ -51,9 +54,23 @@ pub(in crate::service) struct Document {
     pub envelope: Option<&'static [&'static str]>,
 }
 
+impl Document {
+    pub(crate) fn new(input: SourceInput) -> Document {
+        Document {
+            input,
+            format: None,
+            records_path: None,
+            infer_types: InferTypes::No,
+            fetched_from: None,
+            charge: SpoolCharge::unbounded(),
+            envelope: None,
+        }
+    }
+}
+
 /// The way in: sources, gates and the disk.
 pub struct Ingest {
-    pub(in crate::service) config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     pub(super) catalog: Catalog,
     pub(super) store: Store,
     pub(super) outgoing: Outgoing,
@@ -65,13 +82,10 @@ pub struct Ingest {
 
 /// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when
 /// the last of them is gone, so that a thread whose client has left still counts.
-#[derive(Clone)]
-pub(in crate::service) struct RefreshPermit {
-    _permit: Arc<Permit>,
-}
+pub(crate) type RefreshPermit = Arc<Permit>;
 
 impl Ingest {
-    pub(in crate::service) fn new(
+    pub(crate) fn new(
         config: Arc<Config>,
         catalog: Catalog,
         store: Store,
@@ -83,8 +97,8 @@ impl Ingest {
         let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
         let receiving = Gate { name: "receive", what: "sources and bodies being received (sources.receiving)" };
         let permits = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
-        let receiving = FairSemaphore::new(receiving, &bounds(sources.receiving));
-        let permits = FairSemaphore::new(permits, &bounds(sources.concurrent));
+        let receiving = FairSemaphore::new(receiving, bounds(sources.receiving));
+        let permits = FairSemaphore::new(permits, bounds(sources.concurrent));
         let budget = SpoolBudget::new(SpoolLimits {
             bytes: sources.spool_bytes,
             user_bytes: sources.user_spool_bytes,
@@ -94,28 +108,28 @@ impl Ingest {
         Ingest { config, catalog, store, outgoing, scratch, receiving, permits, budget }
     }
 
-    pub(in crate::service) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
-        Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
+    pub(crate) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
+        Ok(Arc::new(self.permits.acquire(Holder::User(user), 1).await?))
     }
 
     #[cfg(test)]
-    pub(in crate::service) fn permits_held(&self) -> u64 {
+    pub(crate) fn permits_held(&self) -> u64 {
         self.permits.held()
     }
 
-    pub(in crate::service) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
+    pub(crate) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
         Ok(self.receiving.acquire(Holder::User(user), 1).await?)
     }
 
-    pub(in crate::service) fn try_place(&self, user: UserId) -> Option<Permit> {
+    pub(crate) fn try_place(&self, user: UserId) -> Option<Permit> {
         self.receiving.try_acquire(Holder::User(user), 1)
     }
 
-    pub(in crate::service) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
+    pub(crate) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
         Spool::create(self.scratch.restored_path(), self.budget.charge(user.get()))
     }
 
-    pub(in crate::service) fn update_metrics(&self) {
+    pub(crate) fn update_metrics(&self) {
         self.receiving.update_metrics();
         self.permits.update_metrics();
         crate::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
@@ -123,8 +137,8 @@ impl Ingest {
 }
 
 pub struct PushedEntities {
-    pub(in crate::service) spooled: Spooled,
-    pub(in crate::service) permit: RefreshPermit,
+    pub(crate) spooled: Spooled,
+    pub(crate) permit: RefreshPermit,
 }
 
 pub struct Pushed {
@@ -132,25 +146,25 @@ pub struct Pushed {
     pub entities: PushedEntities,
 }
 
-pub(in crate::service) struct Receiving {
+pub(crate) struct Receiving {
     receiver: Receiver,
     document: Document,
     place: Option<Permit>,
 }
 
 impl Receiving {
-    pub(in crate::service) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> Progress {
         self.receiver.progress()
     }
 
-    pub(in crate::service) async fn receive(self) -> Result<Document, RefreshError> {
+    pub(crate) async fn receive(self) -> Result<Document, RefreshError> {
         let received = self.receiver.receive().await?;
         drop(self.place);
         Ok(Document { input: received.input, charge: received.charge, ..self.document })
     }
 
     /// The members of a pushed body that stand in its beginning, and whether all of it has come. Cancel safe.
-    pub(in crate::service) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
+    pub(crate) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
         let ended = self.receiver.receive_head(HEAD_BYTES).await?;
         let members = self.document.envelope.unwrap_or_default();
         Ok((envelope_of_head(self.receiver.head(), members), ended))
@@ -158,15 +172,27 @@ impl Receiving {
 }
 
 impl Ingest {
-    pub(in crate::service) fn pushed_input<S, E>(&self, body: S) -> SourceInput
+    pub(crate) fn source_client(&self, user: UserId) -> SourceClient {
+        let sources = &self.config.sources;
+        let objects = ObjectSources {
+            store: self.store.objects().clone(),
+            store_url: self.config.store_url(),
+            prefix: sources.prefix.as_ref().map(|prefix| prefix.as_str().to_owned()),
+        };
+        SourceClient::new(self.outgoing.for_user(user.get()), FetchLimits::from(sources), Some(objects))
+    }
+
+    pub(crate) fn pushed_input<S, E>(&self, body: S) -> SourceInput
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let sources = &self.config.sources;
+        let Config { sources, limits, .. } = &*self.config;
+        let window = Duration::from_secs(limits.body_rate_window_s);
+        let least_rate = LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window };
         SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s))
             .with_total_timeout(Duration::from_secs(sources.timeout_s))
-            .with_least_rate(self.least_rate())
+            .with_least_rate(least_rate)
     }
 
     /// Receives a JSON object with the member `entities` and these others, `dataset_id` among them, of any size within
@@ -182,12 +208,7 @@ impl Ingest {
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let input = self.pushed_input(body);
-        let envelope = Some(members);
-        let charge = SpoolCharge::unbounded();
-        let (infer_types, fetched_from) = (InferTypes::No, None);
-        let document =
-            Document { input, format: None, records_path: None, infer_types, fetched_from, charge, envelope };
+        let document = Document { envelope: Some(members), ..Document::new(self.pushed_input(body)) };
         let mut receiving = self.begin_receiving(owner, document, None).await?;
         let (head, ended) = receiving.head().await?;
         // One that is no number is told when the body is decoded.
@@ -203,7 +224,7 @@ impl Ingest {
     }
 
     /// Begins to receive a document for a user, in a place that the caller has or that is waited for.
-    pub(in crate::service) async fn begin_receiving(
+    pub(crate) async fn begin_receiving(
         &self,
         user: UserId,
         document: Document,
@@ -225,19 +246,12 @@ impl Ingest {
         self.budget.used_bytes()
     }
 
-    /// The least rate at which bodies of entities come.
-    pub(in crate::service) fn least_rate(&self) -> LeastRate {
-        let limits = &self.config.limits;
-        let window = Duration::from_secs(limits.body_rate_window_s);
-        LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window }
-    }
-
     pub async fn check_owned(&self, user: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
         Ok(self.catalog.owned_dataset(user, dataset).await.map(drop)?)
     }
 
     /// Refuses a body that names a dataset of another user, or any body of a user without datasets.
-    pub(in crate::service) async fn check_head(
+    pub(crate) async fn check_head(
         &self,
         user: UserId,
         named: Option<DatasetId>,
@@ -251,4 +265,17 @@ impl Ingest {
         }
         Ok(())
     }
+}
+
+/// The way out, by the operator's `net.*`.
+pub(crate) fn outgoing(config: &Config) -> Outgoing {
+    let net = &config.net;
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let limits = LookUpLimits {
+        at_once: number(net.look_ups),
+        at_once_for_one: number(net.user_look_ups),
+        timeout: Duration::from_secs(net.look_up_timeout_s),
+    };
+    let policy = AddressPolicy::new(net.allow.as_slice().iter().copied());
+    Outgoing::with_look_up(policy, Resolver::new(net.name_servers.as_slice())).with_limits(limits)
 }

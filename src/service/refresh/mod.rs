@@ -9,37 +9,19 @@
 //!
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole,
 //! and [`Refreshes::finish`] can wait for what is under way when the process is to end.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `push` | what owners send |
-//! | `import` | what the operator imports |
-//! | `scheduler` | refreshes by schedule |
-//! | `clock_watch` | whether the clock by which they are scheduled was set back |
-//! | `ingest`, `outgoing` | what entities pass on their way in; sources |
-//! | `decoding` | a document to a spool |
-//! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
-//! | `attempts` | who holds a dataset, and how that ended |
-//! | `former` | refreshes of processes that are gone |
-//! | `running`, `stage` | how far the refreshes of this process are, for those who watch |
-//! | `tasks`, `threads` | what it all runs in |
-//! | `error` | why no version was made |
 
-pub(in crate::service) mod attempts;
-mod clock_watch;
-pub(in crate::service) mod decoding;
-pub(in crate::service) mod error;
-pub(in crate::service) mod former;
-pub(in crate::service) mod import;
-pub(in crate::service) mod ingest;
-pub(in crate::service) mod outgoing;
-pub(in crate::service) mod push;
-pub(in crate::service) mod running;
-pub(in crate::service) mod scheduler;
-pub(in crate::service) mod stage;
-pub(in crate::service) mod tasks;
-pub(in crate::service) mod threads;
-pub(in crate::service) mod version_file;
+pub(crate) mod attempts;
+pub(crate) mod clock_watch;
+pub(crate) mod decoding;
+pub(crate) mod error;
+pub(crate) mod former;
+pub(crate) mod import;
+pub(crate) mod ingest;
+pub(crate) mod push;
+pub(crate) mod running;
+pub(crate) mod scheduler;
+pub(crate) mod tasks;
+pub(crate) mod version_file;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,18 +40,16 @@ use crate::model::source::Validators;
 use crate::model::version::VersionFile;
 use crate::service::admission::semaphore::Permit;
 use crate::service::refresh::attempts::Attempts;
-use crate::service::refresh::decoding::{Decoded, Decoding, ImportProgress};
+use crate::service::refresh::decoding::{Decoded, ImportProgress, RefreshStage};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
 use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
 use crate::service::refresh::running::Running;
-use crate::service::refresh::stage::RefreshStage;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{InferTypes, Opened, SourceError};
-use crate::storage::budget::SpoolCharge;
 
-pub(in crate::service) enum Entities {
+pub(crate) enum Entities {
     /// From the dataset's URL, in this place among what is received, or in one that is waited for.
     Fetched(Option<Permit>),
     Imported(Box<ImportRequest>),
@@ -81,7 +61,7 @@ pub(in crate::service) enum Entities {
         as_dataset: bool,
     },
     /// From a document that has been decoded; the permit is held.
-    Decoded(Box<Decoding>, RefreshPermit),
+    Decoded(Box<Decoded>, RefreshPermit),
 }
 
 #[derive(Debug)]
@@ -103,14 +83,14 @@ struct Made {
 }
 
 pub struct Refreshes {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) ingest: Arc<Ingest>,
-    pub(in crate::service) files: Arc<VersionFiles>,
-    pub(in crate::service) attempts: Arc<Attempts>,
-    pub(in crate::service) tasks: Arc<RefreshTasks>,
-    pub(in crate::service) running: Arc<Running>,
+    pub(crate) catalog: Catalog,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) files: Arc<VersionFiles>,
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) tasks: Arc<RefreshTasks>,
+    pub(crate) running: Arc<Running>,
     /// Whether owners and pings may ask this process for versions.
-    pub(in crate::service) has_role: bool,
+    pub(crate) has_role: bool,
 }
 
 impl Refreshes {
@@ -147,19 +127,10 @@ impl Refreshes {
         }
         let (refreshes, id) = (self.clone(), dataset.id);
         let entities = Entities::Fetched(None);
-        self.tasks.run(async move { refreshes.make_version(id, trigger, entities).await }).await
+        self.tasks.run(async move { refreshes.make_version(id, trigger, entities, &Arc::default()).await }).await
     }
 
-    pub(in crate::service) async fn make_version(
-        &self,
-        dataset: DatasetId,
-        trigger: RefreshTrigger,
-        entities: Entities,
-    ) -> Result<Refreshed, RefreshError> {
-        self.make_version_reporting(dataset, trigger, entities, &Arc::default()).await
-    }
-
-    pub(in crate::service) async fn make_version_reporting(
+    pub(crate) async fn make_version(
         &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
@@ -184,7 +155,7 @@ impl Refreshes {
                 published.map(|record| Refreshed { record, warnings: Vec::new() })
             }
             Ok(Made { content, validators, warnings }) => {
-                progress.stage.set(RefreshStage::Publishing);
+                progress.enter(RefreshStage::Publishing);
                 let published = self.publish(&lease, content, validators.as_ref(), &warnings).await;
                 published.map(|record| Refreshed { record, warnings })
             }
@@ -228,15 +199,15 @@ impl Refreshes {
         let owner = lease.dataset.owner;
         let before = self.files.reusable(&lease.dataset).await?;
         let (document, validators) = match entities {
-            Entities::Decoded(decoding, permit) => {
-                return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
+            Entities::Decoded(decoded, permit) => {
+                return self.write_version(lease, *decoded, before, None, permit, progress).await;
             }
             Entities::Imported(request) => {
                 // A command has the process to itself, and reads while it decodes.
                 let permit = self.ingest.permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let request = ImportRequest { publish_query, ..*request };
-                progress.stage.set(RefreshStage::Decoding);
+                progress.enter(RefreshStage::Decoding);
                 let document = self.ingest.open_import(owner, &request, infer_types(&lease.dataset)).await?;
                 let decoding = self.ingest.decode(document, &permit, progress);
                 return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
@@ -284,22 +255,20 @@ impl Refreshes {
                 let Opened::Document(fetched) = opened else { return Err(not_asked().into()) };
                 let url = fetched.published_url(lease.dataset.publish_query);
                 let document = Document {
-                    input: fetched.input,
                     format: lease.dataset.format,
                     records_path: records_path(&lease.dataset)?,
                     infer_types: infer_types(&lease.dataset),
                     fetched_from: Some(url),
-                    charge: SpoolCharge::unbounded(),
-                    envelope: None,
+                    ..Document::new(fetched.input)
                 };
                 let receiving = self.ingest.begin_receiving(owner, document, Some(place)).await?;
                 progress.receives(receiving.progress());
                 (receiving.receive().await?, Some(fetched.validators))
             }
         };
-        progress.stage.set(RefreshStage::Waiting);
+        progress.enter(RefreshStage::Waiting);
         let permit = self.ingest.permit(owner).await?;
-        progress.stage.set(RefreshStage::Decoding);
+        progress.enter(RefreshStage::Decoding);
         let mut decoding = self.ingest.decode(document, &permit, progress);
         let fields = decoding.fields().await;
         let decoded = decoding.finish().await?;
@@ -323,7 +292,7 @@ impl Refreshes {
         progress: &Arc<ImportProgress>,
     ) -> Result<Made, RefreshError> {
         crash::point("refresh.spooled");
-        progress.stage.set(RefreshStage::Writing);
+        progress.enter(RefreshStage::Writing);
         let alike = before.filter(|file| file.content_hash == spooled.content_sha256);
         if let Some(file) = alike
             && self.files.is_sound(&file).await?
@@ -378,7 +347,7 @@ impl Refreshes {
 }
 
 /// Tells the operator what the owner should know.
-pub(in crate::service) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
+pub(crate) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
     for warning in warnings {
         tracing::warn!(dataset_id = dataset.get(), "{warning}");
     }
@@ -392,6 +361,6 @@ fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>, RefreshError> {
     Ok(dataset.records_path.as_deref().map(FieldPath::parse).transpose()?)
 }
 
-pub(in crate::service) fn not_asked() -> SourceError {
+pub(crate) fn not_asked() -> SourceError {
     SourceError::Unreachable { reason: "it says that it has not changed, which it was not asked".to_owned() }
 }

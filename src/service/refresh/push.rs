@@ -13,7 +13,6 @@ use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{DATASET_ID, Document};
 use crate::service::refresh::{Entities, Refreshed, Refreshes};
 use crate::source::{InferTypes, SourceError};
-use crate::storage::budget::SpoolCharge;
 
 pub struct Push<S> {
     /// The dataset, where the request names it; otherwise the body does.
@@ -51,10 +50,8 @@ impl Refreshes {
             input = input.with_name(name);
         }
         let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
-        let charge = SpoolCharge::unbounded();
         let (format, infer_types) = (push.format, push.infer_types.unwrap_or_default());
-        let document =
-            Document { input, format, records_path: None, infer_types, fetched_from: None, charge, envelope };
+        let document = Document { format, infer_types, envelope, ..Document::new(input) };
         let mut receiving = self.ingest.begin_receiving(owner, document, None).await?;
         let mut dataset = push.dataset;
         if dataset.is_none() && push.enveloped {
@@ -74,7 +71,7 @@ impl Refreshes {
                 let entities =
                     Entities::Pushed { receiving: Box::new(receiving), left, as_dataset: push.infer_types.is_none() };
                 let trigger = RefreshTrigger::Manual;
-                let made = async move { refreshes.make_version(dataset, trigger, entities).await };
+                let made = async move { refreshes.make_version(dataset, trigger, entities, &Arc::default()).await };
                 let made = self.tasks.run(made).await;
                 leaving.disarm();
                 made
@@ -96,14 +93,15 @@ impl Refreshes {
         if let Some(fields) = &fields {
             fields.integer(DATASET_ID)?;
         }
-        decoding.wait().await?;
+        let decoded = decoding.finish().await?;
         let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
         let dataset = found.map(DatasetId::new).ok_or_else(|| {
             let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
             SourceError::BadBody { reason }
         })?;
         self.pushed_to(owner, dataset).await?;
-        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), permit)).await
+        let entities = Entities::Decoded(Box::new(decoded), permit);
+        self.make_version(dataset, RefreshTrigger::Manual, entities, &Arc::default()).await
     }
 
     async fn pushed_to(&self, owner: UserId, dataset: DatasetId) -> Result<(), RefreshError> {

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::limits::REFRESH_STREAMS;
+use crate::service::locked;
 use crate::service::refresh::Refreshes;
-use crate::service::refresh::decoding::ImportProgress;
-use crate::service::refresh::stage::RefreshStage;
+use crate::service::refresh::decoding::{ImportProgress, RefreshStage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshProgress {
@@ -25,7 +25,7 @@ impl From<&ImportProgress> for RefreshProgress {
     fn from(progress: &ImportProgress) -> RefreshProgress {
         let received = progress.received.get().map_or(0, |received| received.read_bytes());
         RefreshProgress {
-            stage: progress.stage.get(),
+            stage: *locked(&progress.stage),
             bytes: received.max(progress.bytes_read.load(Ordering::Relaxed)),
             entities: progress.entities_decoded.load(Ordering::Relaxed),
             written: progress.entities_written.load(Ordering::Relaxed),
@@ -33,20 +33,15 @@ impl From<&ImportProgress> for RefreshProgress {
     }
 }
 
-pub(in crate::service) struct Running {
+pub(crate) struct Running {
     refreshes: Mutex<HashMap<DatasetId, Arc<ImportProgress>>>,
     watches: Mutex<HashMap<UserId, usize>>,
     /// Requests of all users together that may watch at the same time: `limits.refresh_streams`.
     most_watches: usize,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics between two changes that belong together.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Running {
-    pub(in crate::service) fn new(most_watches: usize) -> Running {
+    pub(crate) fn new(most_watches: usize) -> Running {
         Running { refreshes: Mutex::default(), watches: Mutex::default(), most_watches }
     }
 

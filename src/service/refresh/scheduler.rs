@@ -16,16 +16,12 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, CatalogError, DueSchedule};
-use crate::config::Config;
+use crate::catalog::{CatalogError, DueSchedule};
 use crate::model::dataset::RefreshTrigger;
 use crate::model::ids::DatasetId;
 use crate::model::schedule::Schedule;
 use crate::service::refresh::clock_watch::ClockWatch;
 use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::former::FormerProcesses;
-use crate::service::refresh::ingest::Ingest;
-use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::{Entities, Refreshes};
 
 /// How often due schedules are looked for: a fraction of the minute in which schedules count.
@@ -48,34 +44,18 @@ enum Due {
 }
 
 pub struct Schedules {
-    config: Arc<Config>,
-    catalog: Catalog,
-    former: Arc<FormerProcesses>,
-    ingest: Arc<Ingest>,
-    refreshes: Arc<Refreshes>,
-    tasks: Arc<RefreshTasks>,
+    pub(crate) refreshes: Arc<Refreshes>,
     /// The clock by which next runs were computed.
-    clock_watch: ClockWatch,
+    pub(crate) clock_watch: ClockWatch,
 }
 
 impl Schedules {
-    pub(in crate::service) fn new(
-        config: Arc<Config>,
-        catalog: Catalog,
-        former: Arc<FormerProcesses>,
-        ingest: Arc<Ingest>,
-        refreshes: Arc<Refreshes>,
-        tasks: Arc<RefreshTasks>,
-    ) -> Schedules {
-        Schedules { config, catalog, former, ingest, refreshes, tasks, clock_watch: ClockWatch::default() }
-    }
-
     /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet: those
     /// that the data directory shows to be gone. The leases of others expire.
-    pub(in crate::service) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
-        let began = self.catalog.now();
+    pub(crate) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
+        let began = self.refreshes.catalog.now();
         async move {
-            match self.former.end_refreshes(began).await {
+            match self.refreshes.attempts.former.end_refreshes(began).await {
                 Ok(0) => {}
                 Ok(ended) => tracing::info!(ended, "refreshes of a process that is no more were ended"),
                 Err(error) => {
@@ -89,20 +69,20 @@ impl Schedules {
     /// Call it only in a process that creates no versions. If strata cannot tell whether a process lives, its refreshes
     /// and reservations expire within minutes.
     pub async fn end_writes_of_the_dead(&self) -> Result<(), CatalogError> {
-        let refreshes = self.former.end_refreshes(self.catalog.now()).await?;
-        let reservations = self.former.end_reservations().await?;
+        let refreshes = self.refreshes.attempts.former.end_refreshes(self.refreshes.catalog.now()).await?;
+        let reservations = self.refreshes.attempts.former.end_reservations().await?;
         if refreshes > 0 || reservations > 0 {
             tracing::info!(refreshes, reservations, "ended the writes of killed processes");
         }
         Ok(())
     }
 
-    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut cleaned_up: Option<Instant> = None;
         // Times that other processes stored, perhaps with another clock.
         let mut may_be_late = true;
         loop {
-            may_be_late |= self.clock_watch.was_set_back(self.catalog.now(), Instant::now());
+            may_be_late |= self.clock_watch.was_set_back(self.refreshes.catalog.now(), Instant::now());
             if may_be_late {
                 match self.advance_late_runs(&stop).await {
                     Ok(0) => may_be_late = false,
@@ -114,7 +94,7 @@ impl Schedules {
                 }
             }
             if cleaned_up.is_none_or(|at| at.elapsed() >= CLEAN_UP) {
-                match self.catalog.end_expired_refreshes().await {
+                match self.refreshes.catalog.end_expired_refreshes().await {
                     Ok(0) => {}
                     Ok(ended) => tracing::warn!(ended, "refreshes of ended processes were recorded as failed"),
                     Err(error) => tracing::warn!(%error, "refreshes of ended processes cannot be looked for"),
@@ -126,10 +106,8 @@ impl Schedules {
                 tracing::warn!(%error, "due schedules cannot be looked for");
             }
             let pause = POLL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
             }
         }
     }
@@ -138,7 +116,7 @@ impl Schedules {
     pub async fn run_due(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut claimed = 0;
         loop {
-            let due = self.catalog.due_schedules(AT_ONCE).await?;
+            let due = self.refreshes.catalog.due_schedules(AT_ONCE).await?;
             let is_last_round = u32::try_from(due.len()).is_ok_and(|count| count < AT_ONCE);
             let mut has_progressed = false;
             for due in due {
@@ -164,15 +142,15 @@ impl Schedules {
         let mut advanced = 0;
         let mut last = DatasetId::new(0);
         while !stop.is_cancelled() {
-            let schedules = self.catalog.future_schedules(last, AT_ONCE).await?;
+            let schedules = self.refreshes.catalog.future_schedules(last, AT_ONCE).await?;
             let Some(end) = schedules.last() else { break };
             last = end.dataset;
             for stored in schedules {
                 // A schedule that is not understood has no next run: `run_schedule` logs it.
                 let Ok(schedule) = stored.schedule.parse::<Schedule>() else { continue };
-                let next = self.due_after(&schedule, self.catalog.now(), stored.dataset);
+                let next = self.due_after(&schedule, self.refreshes.catalog.now(), stored.dataset);
                 if next.is_some_and(|next| Some(next) < stored.due_at)
-                    && self.catalog.claim_schedule(&stored, next).await?
+                    && self.refreshes.catalog.claim_schedule(&stored, next).await?
                 {
                     advanced += 1;
                 }
@@ -182,18 +160,18 @@ impl Schedules {
     }
 
     fn due_after(&self, schedule: &Schedule, after: DateTime<Utc>, dataset: DatasetId) -> Option<DateTime<Utc>> {
-        schedule.due_after(after, dataset, Duration::from_secs(self.config.sources.schedule_spread_s))
+        schedule.due_after(after, dataset, Duration::from_secs(self.refreshes.ingest.config.sources.schedule_spread_s))
     }
 
     /// The next times at which a dataset of this schedule is due, so many, as they are scheduled.
     pub fn due_times(&self, schedule: &Schedule, dataset: DatasetId, count: usize) -> Vec<DateTime<Utc>> {
-        let first = self.due_after(schedule, self.catalog.now(), dataset);
+        let first = self.due_after(schedule, self.refreshes.catalog.now(), dataset);
         std::iter::successors(first, |due| self.due_after(schedule, *due, dataset)).take(count).collect()
     }
 
     /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
     async fn run_schedule(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
-        let now = self.catalog.now();
+        let now = self.refreshes.catalog.now();
         let next = match due.schedule.parse::<Schedule>() {
             Ok(schedule) => self.due_after(&schedule, now, due.dataset),
             Err(error) => {
@@ -203,18 +181,18 @@ impl Schedules {
         };
         self.clock_watch.note(now, Instant::now());
         if due.due_at.is_none() {
-            self.catalog.claim_schedule(due, next).await?;
+            self.refreshes.catalog.claim_schedule(due, next).await?;
             return Ok(Due::Computed);
         }
         // Where its owner has as many as there may be, the next round tries again; others do not wait for that.
-        let Some(place) = self.ingest.try_place(due.owner) else { return Ok(Due::Left) };
-        if !self.catalog.claim_schedule(due, next).await? {
+        let Some(place) = self.refreshes.ingest.try_place(due.owner) else { return Ok(Due::Left) };
+        if !self.refreshes.catalog.claim_schedule(due, next).await? {
             return Ok(Due::Computed);
         }
         let (refreshes, dataset) = (self.refreshes.clone(), due.dataset);
-        self.tasks.begin(async move {
-            let made = refreshes.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
-            match made {
+        self.refreshes.tasks.begin(async move {
+            let entities = Entities::Fetched(Some(place));
+            match refreshes.make_version(dataset, RefreshTrigger::Schedule, entities, &Arc::default()).await {
                 // The running refresh makes the version of this moment.
                 Err(RefreshError::Busy) => {
                     tracing::info!(dataset_id = dataset.get(), "a scheduled refresh found another under way");

@@ -26,11 +26,11 @@ use crate::model::index::IndexSettings;
 use crate::model::version::{NewFile, VersionFile};
 use crate::priority::{Work, processors};
 use crate::service::maintenance::binding::StoreBinding;
-use crate::service::maintenance::scrub::is_sound;
+use crate::service::maintenance::scrub::{BytesPerSecond, verify_apart};
 use crate::service::refresh::decoding::ImportProgress;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::RefreshPermit;
-use crate::service::refresh::threads::on_thread;
+use crate::service::refresh::tasks::on_thread;
 use crate::service::version_path::new_path;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
@@ -45,26 +45,30 @@ const RESERVED: Duration = Duration::from_secs(300);
 /// How often a writer gives one.
 const RENEWED: Duration = Duration::from_secs(75);
 
-pub(in crate::service) struct VersionFiles {
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) store: Store,
-    pub(in crate::service) cache: PartCache,
-    pub(in crate::service) binding: Arc<StoreBinding>,
+pub(crate) struct VersionFiles {
+    pub(crate) catalog: Catalog,
+    pub(crate) store: Store,
+    pub(crate) cache: PartCache,
+    pub(crate) binding: Arc<StoreBinding>,
 }
 
 impl VersionFiles {
     /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
     /// An error says nothing of the file: the store, or this process, cannot read at the moment.
-    pub(in crate::service) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
-        is_sound(&self.store, file).await
+    pub(crate) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
+        let damage = verify_apart(&self.store, file, &mut BytesPerSecond::new(0)).await?.err();
+        if let Some(damage) = &damage {
+            tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
+        }
+        Ok(damage.is_none())
     }
 
-    pub(in crate::service) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
+    pub(crate) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
     }
 
     /// The newest version's file, if the same entities would be written as they are in it.
-    pub(in crate::service) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
+    pub(crate) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
         let file = match self.catalog.version(dataset.id, latest).await {
             Ok(record) => record.version.file,
@@ -85,13 +89,13 @@ impl VersionFiles {
     }
 
     /// Reserves a path for a file that no refresh holds: of an alternate, or of a dataset that is not there yet.
-    pub(in crate::service) async fn reserve(self: &Arc<Self>) -> Result<ReservedFile, RefreshError> {
+    pub(crate) async fn reserve(self: &Arc<Self>) -> Result<ReservedFile, RefreshError> {
         let path = new_path();
         self.catalog.reserve_file(path.as_ref(), RESERVED).await?;
         Ok(ReservedFile::new(self.clone(), path, ReservedBy::Itself))
     }
 
-    pub(in crate::service) fn reserved_with(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
+    pub(crate) fn reserved_with(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
         ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservedBy::Lease)
     }
 
@@ -148,7 +152,7 @@ enum Stage {
 type WriteFile = Box<dyn FnOnce(&ReservedFile) -> Result<Written, StorageError> + Send>;
 
 /// A path that is reserved for a version file. It is abandoned when dropped.
-pub(in crate::service) struct ReservedFile {
+pub(crate) struct ReservedFile {
     files: Arc<VersionFiles>,
     path: ObjectPath,
     by: ReservedBy,
@@ -157,7 +161,7 @@ pub(in crate::service) struct ReservedFile {
 }
 
 /// A version file that is written and that no record names yet. It is abandoned when dropped.
-pub(in crate::service) struct WrittenFile {
+pub(crate) struct WrittenFile {
     pub new: NewFile,
     reserved: ReservedFile,
 }
@@ -169,7 +173,7 @@ impl ReservedFile {
 
     /// Writes a spool to the path, holding the permit, with the shredded columns that its profile and the index choose.
     /// On an error the file is abandoned.
-    pub(in crate::service) async fn write(
+    pub(crate) async fn write(
         self,
         spooled: Spooled,
         index: IndexSettings,
@@ -191,7 +195,7 @@ impl ReservedFile {
 
     /// Writes the file of an edited list to the path, holding the permit: its own entities, which are spooled, and what
     /// is told of the list. On an error the file is abandoned.
-    pub(in crate::service) async fn write_edited(
+    pub(crate) async fn write_edited(
         self,
         spooled: Spooled,
         list: EditedList,
@@ -255,7 +259,7 @@ impl ReservedFile {
     }
 
     /// Gives the file up, if there is one, and the path. What cannot be removed now is left for the sweep.
-    pub(in crate::service) async fn abandon(mut self) {
+    pub(crate) async fn abandon(mut self) {
         let (by, stage) = (self.by, std::mem::replace(&mut self.stage, Stage::Left));
         abandon(&self.files, &self.path, by, stage).await;
     }
@@ -285,7 +289,7 @@ impl Drop for ReservedFile {
 impl WrittenFile {
     /// Records the file. From here on a record may name it, whatever becomes of this future.
     /// On an error the file is abandoned, unless it is recorded after all.
-    pub(in crate::service) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    pub(crate) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.reserved.stage = Stage::Left;
         let recorded = record.await;
         if recorded.is_err() {
@@ -295,11 +299,11 @@ impl WrittenFile {
     }
 
     /// Leaves it where it is: a record names it now, or may do so, and the sweep will find out.
-    pub(in crate::service) fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.reserved.stage = Stage::Left;
     }
 
-    pub(in crate::service) async fn abandon(self) {
+    pub(crate) async fn abandon(self) {
         self.reserved.abandon().await;
     }
 }

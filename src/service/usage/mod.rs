@@ -86,7 +86,7 @@ pub struct UsageMeter {
 
 impl Usage {
     /// Counts by this clock, whose days they are; `writer` is a text that no other process has.
-    pub(in crate::service) fn new(catalog: Catalog, clock: Clock, writer: String) -> Usage {
+    pub(crate) fn new(catalog: Catalog, clock: Clock, writer: String) -> Usage {
         let unwritten = Mutex::new(Unwritten::new(UNWRITTEN));
         Usage { catalog, clock, tables: ArcSwap::new(Tables::new()), full: Notify::new(), unwritten, writer }
     }
@@ -203,7 +203,7 @@ impl Usage {
 
     /// Adds what was counted, every few seconds until `stop`, and forgets days that are too old. Whoever stops it
     /// calls [`Usage::flush`] when nothing is counted any more.
-    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let (mut swept, mut failing) = (None::<tokio::time::Instant>, false);
         let rounds = async {
             loop {

@@ -48,7 +48,7 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    pub(in crate::service) fn new(config: Arc<Config>, catalog: Catalog, outgoing: Outgoing) -> Deliveries {
+    pub(crate) fn new(config: Arc<Config>, catalog: Catalog, outgoing: Outgoing) -> Deliveries {
         let tasks = TaskTracker::new();
         // It is only ever waited for; a closed one takes tasks all the same.
         tasks.close();
@@ -56,25 +56,21 @@ impl Deliveries {
         Deliveries { config, catalog, outgoing, due, slots, tasks, sender: OnceLock::new() }
     }
 
-    pub(in crate::service) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.due.notify_one();
     }
 
-    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        loop {
-            let round = async {
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let rounds = async {
+            loop {
                 if let Err(error) = self.claim_and_send().await {
                     tracing::warn!(cause = ?error, "webhooks that are due cannot be looked for");
                 }
                 // A version that is published meanwhile leaves its mark, so it is not missed.
                 let _ = tokio::time::timeout(POLL, self.due.notified()).await;
-            };
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = round => {}
             }
-        }
+        };
+        stop.run_until_cancelled(rounds).await;
     }
 
     /// Sends all that is due at the moment, and waits until every receiver has answered or its time is over.
@@ -85,7 +81,7 @@ impl Deliveries {
         sent
     }
 
-    pub(in crate::service) async fn sent(&self) {
+    pub(crate) async fn sent(&self) {
         self.tasks.wait().await;
     }
 

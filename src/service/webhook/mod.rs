@@ -1,6 +1,6 @@
 //! An owner's webhooks: registering, looking at and deleting them.
 
-pub(in crate::service) mod deliveries;
+pub(crate) mod deliveries;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ const LOST: &str = "its process ended, or could not reach the catalog, before th
 const LATE: TimeDelta = TimeDelta::seconds(60);
 
 pub struct Webhooks {
-    pub(in crate::service) config: Arc<Config>,
-    pub(in crate::service) catalog: Catalog,
-    pub(in crate::service) outgoing: Outgoing,
-    pub(in crate::service) writes: Arc<OwnerWrites>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) catalog: Catalog,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) writes: Arc<OwnerWrites>,
 }
 
 impl Webhooks {
@@ -90,11 +90,8 @@ impl Webhooks {
             return Err(invalid("secret", format!("it must have 1 to {WEBHOOK_SECRET_BYTES} bytes")));
         }
         let parsed = parse_http_url(url).map_err(|error| invalid("url", error.to_string()))?;
-        self.outgoing
-            .for_user(owner.id.get())
-            .check(&parsed)
-            .await
-            .map_err(|error| invalid("url", error.to_string()))?;
+        let may_reach = self.outgoing.for_user(owner.id.get()).check(&parsed).await;
+        may_reach.map_err(|error| invalid("url", error.to_string()))?;
         self.catalog.owned_dataset(owner.id, id).await?;
         if !owner.plan.has_webhooks() {
             return Err(ManageError::PlanWebhooks);

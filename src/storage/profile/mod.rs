@@ -39,7 +39,6 @@ pub use bins::{NumberRange, StoredBins};
 pub use builder::ProfileBuilder;
 pub use edited::{bytes_of, edited};
 pub use lengths::lengths_at;
-pub(crate) use paths::are_numerals;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 pub use stored::{

@@ -121,7 +121,7 @@ fn facts(path: &SlimPath) -> PathFacts {
 }
 
 /// Whether strings look like numbers, as far as the first and the last of them by code point tell.
-pub(crate) fn are_numerals(first: Option<&ValueRecord>, last: Option<&ValueRecord>) -> bool {
+fn are_numerals(first: Option<&ValueRecord>, last: Option<&ValueRecord>) -> bool {
     let text = |record: Option<&ValueRecord>| record.filter(|record| !record.cut)?.value.as_str().map(str::to_owned);
     let is_number = |text: &str| NumericValue::parse(text).is_some();
     match (text(first), text(last)) {

@@ -71,7 +71,10 @@ impl Lab {
                     publish_query: false,
                     infer_types: false,
                 };
-                app.imports().import(request, std::sync::Arc::new(ImportProgress::default())).await.expect("imported");
+                app.refreshes()
+                    .import(request, std::sync::Arc::new(ImportProgress::default()))
+                    .await
+                    .expect("imported");
             }
             app
         });

@@ -226,7 +226,7 @@ impl TestServiceOf<'_> {
             publish_query: false,
             infer_types: false,
         };
-        self.1.imports().import(request, std::sync::Arc::default()).await.expect("imported");
+        self.1.refreshes().import(request, std::sync::Arc::default()).await.expect("imported");
     }
 
     /// Waits until the first one answers so.

@@ -117,7 +117,7 @@ async fn import(app: &App, name: &str, source: &Path, records_path: Option<&str>
         publish_query: false,
         infer_types: false,
     };
-    app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("imported")
+    app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("imported")
 }
 
 /// The datasets of the demo that the programs read, under their ids; the others are empty. Gives the key of the private

@@ -52,7 +52,7 @@ impl Owned {
             .add_user("b@strata.test", "battery staple", Plan::Pro, Some("ci"))
             .await
             .expect("added");
-        let token = format!("Bearer {}", added.token.expect("a token").expose());
+        let token = format!("Bearer {}", added.expect("a token").expose());
         let cookie = log_in(&service, OWNER).await;
         Owned { service, token, cookie }
     }

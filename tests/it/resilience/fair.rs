@@ -58,7 +58,7 @@ fn explain<'a>(service: &'a TestService, user: &'a User, dataset: u64) -> Asking
     Box::pin(async move {
         let (request, _) = params::parse(Some(&format!("keywords={}", keywords()))).expect("a query");
         let dataset = DatasetId::new(dataset);
-        let explained = service.app.explains().explain(user, dataset, VersionSelector::Active, request, Vec::new());
+        let explained = service.app.reads().explain(Some(user), dataset, VersionSelector::Active, request, Vec::new());
         explained.await.expect("an explanation");
         service.get("/healthz").await
     })

@@ -17,13 +17,11 @@ use object_store::{
 };
 use rand::{RngExt, SeedableRng};
 use strata::config::Config;
-use strata::model::dataset::DatasetName;
+use strata::model::dataset::{DatasetChange, DatasetName};
 use strata::model::ids::DatasetId;
 use strata::model::user::{Plan, User};
 use strata::model::version::VersionNumber;
-use strata::service::{
-    App, CheckDepth, DatasetSettings, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock,
-};
+use strata::service::{App, CheckDepth, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock};
 use strata::storage::store::Store;
 
 use crate::support::PASSWORD;
@@ -227,7 +225,7 @@ impl Doomed {
         let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
         let app = App::open_on(&config, Arc::new(limiter), || Ok(Store::from(faulty))).await.expect("it opens");
         let added = app.accounts().add_user("ada@strata.test", PASSWORD, Plan::Scale, Some("t")).await;
-        let token = added.expect("added").token.expect("a token");
+        let token = added.expect("added").expect("a token");
         let user = app
             .sessions()
             .user_of_token(strata::service::Client::Unspecified, token.expose())
@@ -236,8 +234,7 @@ impl Doomed {
             .expect("the user")
             .user;
         let name: DatasetName = "Things".parse().expect("a name");
-        let created =
-            app.datasets().create(&user, name, DatasetSettings::default(), "0 2 * * *").await.expect("created");
+        let created = app.datasets().create(&user, name, DatasetChange::default()).await.expect("created");
         let doomed = Doomed { app, user, objects, fate, dataset: created.dataset.id, _directory: directory };
         doomed.refresh(r#"[{"first":1}]"#).await.expect("a version");
         doomed.save(r#"[{"alt":1}]"#).await.expect("an alternate");
@@ -264,7 +261,8 @@ impl Doomed {
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
         let pushed =
             self.app.ingest().receive(self.user.id, body, &["dataset_id"]).await.map_err(|error| error.to_string())?;
-        let saved = self.app.alternates().save(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
+        let saved =
+            self.app.datasets().save_alternate(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
         saved.await.map(drop).map_err(|error| error.to_string())
     }
 
@@ -376,8 +374,8 @@ async fn a_clone_is_made_of_files_that_can_be_read_and_a_delete_asks_nothing_of_
     let cloned = clone().await.expect("cloned");
     doomed.fate.arm(1, Fault::Before);
     let version = VersionNumber::new(1);
-    doomed.app.alternates().delete(&doomed.user, doomed.dataset, version).await.expect("deleted");
-    doomed.app.alternates().delete(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
+    doomed.app.datasets().delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
+    doomed.app.datasets().delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
     assert!(!doomed.fate.disarm());
     doomed.is_sound("a clone and deletes").await;
     assert_eq!(doomed.stored().await.len(), 1);

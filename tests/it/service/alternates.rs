@@ -103,7 +103,7 @@ async fn of_two_saves_with_one_etag_one_wins(owned: Owned) {
     let (id, version) = (DatasetId::new(id), VersionNumber::new(1));
     let (app, user) = (&owned.service.app, &owned.user);
     let save = async |entities: &str, etag: Option<&str>| {
-        app.alternates().save(user, id, version, owned.receive(entities).await.entities, etag).await
+        app.datasets().save_alternate(user, id, version, owned.receive(entities).await.entities, etag).await
     };
     let saved = save("[]", None).await.expect("saved");
     let first = alternate_etag(&saved.version);
@@ -123,7 +123,7 @@ async fn of_two_saves_with_one_etag_one_wins(owned: Owned) {
     assert_eq!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await, format!("{{\"a\":{winner}}}\n"));
 
     let current = alternate_etag(&one.or(other).expect("the winner's").version);
-    app.alternates().delete(user, id, version).await.expect("deleted");
+    app.datasets().delete_alternate(user, id, version).await.expect("deleted");
     let stale = save("[]", Some(&current)).await;
     assert!(matches!(stale, Err(AlternateError::Manage(ManageError::Stale))), "{stale:?}");
     // What lost left no file.

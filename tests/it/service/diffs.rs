@@ -142,11 +142,11 @@ async fn an_alternate_is_compared_in_place_of_its_version() {
     let two = VersionSelector::Number(VersionNumber::new(2));
     let compare = async |alt| {
         let sides = DiffSides { v1: two, v2: VersionSelector::Latest, alt };
-        owned.service.app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff")
+        owned.service.app.diffs().compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff")
     };
     let (with, without) = (compare(true).await, compare(false).await);
-    assert_eq!((with.alt(), with.versions().map(VersionNumber::get), with.count(None)), (true, [2, 2], 3));
-    assert_eq!((without.alt(), without.count(None)), (false, 0));
+    assert_eq!((with.alt, with.versions.map(VersionNumber::get), with.count(None)), (true, [2, 2], 3));
+    assert_eq!((without.alt, without.count(None)), (false, 0));
 
     // What is kept of the alternate that was there says nothing of the next one.
     assert_eq!(owned.save(id, 2, "[]").await.status, 200);
@@ -411,9 +411,9 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
     let (app, [v1, v2]) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
     let sides = DiffSides { v1, v2, alt: false };
-    let diff = app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff");
+    let diff = app.diffs().compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff");
     assert_eq!((diff.summary().modified, diff.count(None)), (3_000, 3_000));
-    for form in [DiffForm::Result, DiffForm::Records, DiffForm::Lines] {
+    for form in [DiffForm::Result, DiffForm::Lines] {
         let mut parts = diff.stream(&DiffPage::default(), form);
         let mut bytes = 0;
         while let Some(part) = parts.next().await {
@@ -423,7 +423,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
         }
         assert!(bytes > 12_000_000, "{bytes} bytes");
     }
-    let mut parts = diff.stream(&DiffPage::default(), DiffForm::Records);
+    let mut parts = diff.stream(&DiffPage::default(), DiffForm::Lines);
     parts.next().await.expect("a part").expect("bytes");
     for file in owned.service.version_files() {
         std::fs::remove_file(file).expect("removed");

@@ -96,7 +96,7 @@ async fn records_of_a_diff_that_are_large_are_streamed_however_small_the_mean() 
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
     let (app, [v1, v2]) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
     let sides = DiffSides { v1, v2, alt: false };
-    let diff = app.diffs().compare(&owned.user, DatasetId::new(id), sides).await.expect("a diff");
+    let diff = app.diffs().compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff");
     assert_eq!(diff.count(None), 10);
     let page = DiffPage::default();
     let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.expect("an answer");

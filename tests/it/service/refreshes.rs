@@ -66,7 +66,7 @@ impl Owner {
         })
         .await;
         let added = service.app.accounts().add_user(EMAIL, PASSWORD, Plan::Pro, Some("ci")).await;
-        let token = added.expect("a user").token.expect("a token").expose().to_owned();
+        let token = added.expect("a user").expect("a token").expose().to_owned();
         Owner { service, token, database }
     }
 

@@ -201,7 +201,7 @@ async fn every_version_and_alternate_written_from_then_on_has_the_shredded_colum
         infer_types: false,
     };
     let imported =
-        owned.service.app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("imported");
+        owned.service.app.refreshes().import(request, Arc::new(ImportProgress::default())).await.expect("imported");
     assert_eq!((imported.dataset_id.get(), imported.version.get()), (id, 5));
     assert_eq!(shredded_columns(&owned, id, "").await, ["a"]);
 

@@ -120,7 +120,7 @@ impl Owned {
 /// Another user, and an API token.
 pub async fn add_user(service: &TestService, email: &str, plan: Plan) -> (User, String) {
     let added = service.app.accounts().add_user(email, PASSWORD, plan, Some("test")).await.expect("added");
-    let token = added.token.expect("a token").expose().to_owned();
+    let token = added.expect("a token").expose().to_owned();
     let user = service
         .app
         .sessions()

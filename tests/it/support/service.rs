@@ -112,7 +112,7 @@ impl TestService {
             publish_query: false,
             infer_types: false,
         };
-        self.app.imports().import(request, Arc::new(ImportProgress::default())).await
+        self.app.refreshes().import(request, Arc::new(ImportProgress::default())).await
     }
 
     /// Imports entities, given as the text of a JSON array or as lines.

@@ -26,7 +26,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::service::admission::holder::{Holder, HolderKind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::service) struct Shares {
+pub(crate) struct Shares {
     /// Units, at least 1.
     pub units: u64,
     /// What one holder may have of the units that no other has, in percent, from 1 to 100.
@@ -37,7 +37,7 @@ pub(in crate::service) struct Shares {
 }
 
 impl Shares {
-    pub(in crate::service) fn anonymous_units(&self) -> u64 {
+    pub(crate) fn anonymous_units(&self) -> u64 {
         let kept = percent(self.units, self.user_percent).div_ceil(100);
         self.units.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX)).max(1)
     }
@@ -48,7 +48,7 @@ fn percent(units: u64, percent: u64) -> u128 {
     u128::from(units) * u128::from(percent)
 }
 
-pub(in crate::service) type Ticket = u64;
+pub(crate) type Ticket = u64;
 
 /// One that waits, and what tells it that it waits no longer.
 struct Waiter<W> {
@@ -63,7 +63,7 @@ struct Account<W> {
     queue: VecDeque<Waiter<W>>,
 }
 
-pub(in crate::service) struct FairQueue<W> {
+pub(crate) struct FairQueue<W> {
     shares: Shares,
     accounts: HashMap<Holder, Account<W>, foldhash::fast::RandomState>,
     /// Of each kind: units held, waiters, and the holders with waiters in the order of their turns.
@@ -74,7 +74,7 @@ pub(in crate::service) struct FairQueue<W> {
     tickets: Ticket,
 }
 
-pub(in crate::service) struct Grant<W> {
+pub(crate) struct Grant<W> {
     pub holder: Holder,
     pub units: u64,
     pub tell: W,
@@ -94,9 +94,9 @@ enum Obstacle {
 }
 
 impl<W> FairQueue<W> {
-    pub(in crate::service) fn new(shares: Shares) -> FairQueue<W> {
+    pub(crate) fn new(shares: Shares) -> FairQueue<W> {
         FairQueue {
-            shares: Shares { units: shares.units.max(1), ..shares },
+            shares,
             accounts: HashMap::default(),
             held: [0; 2],
             waiting: [0; 2],
@@ -106,16 +106,16 @@ impl<W> FairQueue<W> {
         }
     }
 
-    pub(in crate::service) fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         self.held.iter().sum()
     }
 
-    pub(in crate::service) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.iter().sum()
     }
 
     /// As many of these units as the holder can ever have: more would be waited for in vain.
-    pub(in crate::service) fn at_most(&self, holder: Holder, units: u64) -> u64 {
+    pub(crate) fn at_most(&self, holder: Holder, units: u64) -> u64 {
         match holder.kind() {
             HolderKind::User => units.min(self.shares.units),
             HolderKind::Anonymous => units.min(self.shares.anonymous_units()),
@@ -123,7 +123,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes units at once. Whether that passes nobody and keeps to the rules.
-    pub(in crate::service) fn try_enter(&mut self, holder: Holder, units: u64) -> bool {
+    pub(crate) fn try_enter(&mut self, holder: Holder, units: u64) -> bool {
         let free = self.waiting() == 0 && self.obstacle(holder, units).is_none();
         if free {
             self.take(holder, units);
@@ -132,7 +132,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Puts one in the queue. [`FairQueue::grant`] is to be called until it gives nothing, then [`FairQueue::cut`].
-    pub(in crate::service) fn join(&mut self, holder: Holder, units: u64, tell: W) -> Ticket {
+    pub(crate) fn join(&mut self, holder: Holder, units: u64, tell: W) -> Ticket {
         self.tickets += 1;
         let waiter = Waiter { ticket: self.tickets, units, tell };
         let account = self.accounts.entry(holder).or_insert_with(|| Account { held: 0, queue: VecDeque::new() });
@@ -145,7 +145,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Joins the queue, and leaves it unless its turn is now. Returns the grants, perhaps its own among them.
-    pub(in crate::service) fn try_join(&mut self, holder: Holder, units: u64, tell: W) -> Vec<Grant<W>> {
+    pub(crate) fn try_join(&mut self, holder: Holder, units: u64, tell: W) -> Vec<Grant<W>> {
         let ticket = self.join(holder, units, tell);
         let mut grants: Vec<Grant<W>> = std::iter::from_fn(|| self.grant()).collect();
         let next = self.next;
@@ -158,7 +158,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes one out that has just come, or the one whose place it takes, if too many wait.
-    pub(in crate::service) fn cut(&mut self, newcomer: Holder) -> Option<W> {
+    pub(crate) fn cut(&mut self, newcomer: Holder) -> Option<W> {
         if self.waiting() <= self.shares.queue {
             return None;
         }
@@ -176,7 +176,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes one out of the queue, if it still is in there. Grants may follow.
-    pub(in crate::service) fn leave(&mut self, holder: Holder, ticket: Ticket) -> Option<W> {
+    pub(crate) fn leave(&mut self, holder: Holder, ticket: Ticket) -> Option<W> {
         let was_waited_for = self.waited_for() == Some((holder, ticket));
         let account = self.accounts.get_mut(&holder)?;
         let at = account.queue.iter().position(|waiter| waiter.ticket == ticket)?;
@@ -197,7 +197,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes units back. Grants may follow.
-    pub(in crate::service) fn give_back(&mut self, holder: Holder, units: u64) {
+    pub(crate) fn give_back(&mut self, holder: Holder, units: u64) {
         if let Some(account) = self.accounts.get_mut(&holder) {
             account.held -= units;
             self.held[holder.kind() as usize] -= units;
@@ -206,7 +206,7 @@ impl<W> FairQueue<W> {
     }
 
     /// The next one that waits no longer, because it has its units.
-    pub(in crate::service) fn grant(&mut self) -> Option<Grant<W>> {
+    pub(crate) fn grant(&mut self) -> Option<Grant<W>> {
         match self.next_in_line()? {
             NextInLine::Granted(holder, at) => self.grant_to(holder, at),
             NextInLine::Waits(..) => None,

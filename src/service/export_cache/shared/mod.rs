@@ -11,11 +11,6 @@
 //!
 //! What lies in the store is bounded ([`ExportRoom`]): what was fetched least recently goes, in a sweep or when another
 //! one needs its room. A server that is fetching it then makes the rest.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `claim` | who makes an export |
-//! | `object` | an export as an object of the store |
 
 mod claim;
 mod object;
@@ -60,7 +55,7 @@ const TRANSFERS: usize = 4;
 /// How long a place among them is waited for. A store that stalls holds all of them until its requests fail.
 const TURN: Duration = Duration::from_secs(5);
 
-pub(in crate::service) struct SharedExports {
+pub(crate) struct SharedExports {
     catalog: Catalog,
     store: Store,
     room: ExportRoom,
@@ -77,7 +72,7 @@ enum Found {
 
 impl SharedExports {
     /// Those of this configuration; `None` where servers share no store.
-    pub(in crate::service) fn new(config: &Config, catalog: Catalog, store: Store) -> Option<Arc<SharedExports>> {
+    pub(crate) fn new(config: &Config, catalog: Catalog, store: Store) -> Option<Arc<SharedExports>> {
         let room = ExportRoom::of_bytes(config.cache.shared_export_bytes);
         let is_shared = config.has_nodes() && !store.is_local() && room.bytes > 0;
         let transfers = Arc::new(Semaphore::new(TRANSFERS));
@@ -85,7 +80,7 @@ impl SharedExports {
     }
 
     /// The length of an export that lies in the store; `None` also where the catalog does not answer.
-    pub(in crate::service) async fn bytes(&self, key: CacheKey) -> Option<u64> {
+    pub(crate) async fn bytes(&self, key: CacheKey) -> Option<u64> {
         self.catalog.shared_export(&key.whole()).await.ok().flatten().map(|export| export.size_bytes)
     }
 
@@ -94,7 +89,7 @@ impl SharedExports {
     }
 
     /// Fetches an export that is in the store; otherwise makes it and puts it there.
-    pub(in crate::service) fn maker(
+    pub(crate) fn maker(
         self: &Arc<Self>,
         capacity: &Capacity,
         key: CacheKey,
@@ -183,18 +178,14 @@ impl Asked {
         taker: Taker,
     ) -> Result<Result<Blocks, ObjectError>, ReadError> {
         // A client may be slow: it holds one of the places for streamed answers, and little memory.
-        let (place, transfer) = match taker {
-            Taker::Client => (Some(capacity.admission().stream().await?), None),
+        let held = match taker {
+            Taker::Client => (Some(capacity.admission.stream().await?), None),
             Taker::Service => match self.shared.transfer().await {
                 None => return Ok(Err(ObjectError::Busy)),
                 transfer => (None, transfer),
             },
         };
-        let blocks = Blocks::open(&self.shared.store, export, taker).await;
-        Ok(blocks.map(|mut blocks| {
-            blocks._held = Some(Box::new((place, transfer)));
-            blocks
-        }))
+        Ok(Blocks::open(&self.shared.store, export, taker, held).await)
     }
 
     /// It as it comes from the store. Where that ends early, the rest is made: the same bytes.

@@ -1,7 +1,6 @@
 //! An export as an object of the store: its bytes, and behind them the checksum of each of its blocks, four bytes each,
 //! the lowest first. The catalog has the checksum of these.
 
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -70,7 +69,6 @@ pub(super) fn new_path() -> String {
     format!("{SHARED_EXPORTS_FOLDER}/{}/{name}.parquet", &name[..2])
 }
 
-/// What lies behind the bytes of an export.
 fn trailer(sums: &[u32]) -> Vec<u8> {
     sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
 }
@@ -124,12 +122,16 @@ pub(super) async fn remove(store: &Store, path: &str) {
 pub(super) struct Blocks {
     pub(super) sums: Arc<[u32]>,
     pieces: BoxStream<'static, Result<Bytes, ObjectError>>,
-    pub(super) _held: Option<Box<dyn Any + Send>>,
 }
 
 impl Blocks {
-    /// Fetches the checksums. The bytes are fetched as they are taken.
-    pub(super) async fn open(store: &Store, export: &SharedExport, taker: Taker) -> Result<Blocks, ObjectError> {
+    /// Fetches the checksums. The bytes are fetched as they are taken, which keeps what is `held` for it.
+    pub(super) async fn open(
+        store: &Store,
+        export: &SharedExport,
+        taker: Taker,
+        held: impl Send + 'static,
+    ) -> Result<Blocks, ObjectError> {
         let path = ObjectPath::from(&*export.path);
         let bytes = export.size_bytes;
         let blocks = bytes.div_ceil(BLOCK_BYTES);
@@ -154,7 +156,10 @@ impl Blocks {
                 }
             }
         }));
-        Ok(Blocks { sums, pieces: pieces.buffered(at_once).boxed(), _held: None })
+        let pieces = pieces.buffered(at_once).inspect(move |_| {
+            let _ = &held;
+        });
+        Ok(Blocks { sums, pieces: pieces.boxed() })
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {

@@ -7,8 +7,6 @@
 //! Every key expires. Their number is not bounded here: Redis needs room for the clients of a minute, and a bound of
 //! its own (`maxmemory`).
 
-pub(in crate::service) mod logins;
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -35,8 +33,8 @@ static WINDOW_SCRIPT: LazyLock<Script> = script!("window.lua");
 static BEGIN_DOWNLOAD: LazyLock<Script> = script!("begin_download.lua");
 static CONTINUE_DOWNLOAD: LazyLock<Script> = script!("continue_download.lua");
 static HAS_DOWNLOADS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('EXISTS', KEYS[1])"));
-static BEGIN_LOGIN: LazyLock<Script> = script!("begin_login.lua");
-static END_LOGIN: LazyLock<Script> = script!("end_login.lua");
+pub(crate) static BEGIN_LOGIN: LazyLock<Script> = script!("begin_login.lua");
+pub(crate) static END_LOGIN: LazyLock<Script> = script!("end_login.lua");
 
 /// Connects to a Redis, and waits a moment for the first attempt. The service is told from others that use the same
 /// Redis by the identity of its catalog. Fails if the URL is none of Redis's. That nothing answers there is no error.
@@ -53,7 +51,7 @@ pub async fn connect(url: &RedisUrl, timeout_ms: u64, identity: &str) -> Result<
 }
 
 /// A limiter of this process, or of all that share the Redis. `what` is counted, in the names of keys.
-pub(in crate::service) fn limiter(
+pub(crate) fn limiter(
     redis: Option<&Arc<Redis>>,
     what: &'static str,
     limits: RateLimits,
@@ -105,29 +103,6 @@ impl SharedRateLimiter {
         let (within, counted, ends_ms, now_ms) = self.redis.call(&call).await?;
         Ok(Window { within, counted, ends_ms, now_ms })
     }
-
-    async fn begin_shared(
-        &self,
-        client: Client,
-        bucket: Bucket,
-        export: ExportId,
-        sent_bytes: Option<u64>,
-    ) -> Result<(), NoAnswer> {
-        let mut call = BEGIN_DOWNLOAD.prepare_invoke();
-        call.key(self.key("downloads", client)).arg(field_of(bucket, export));
-        call.arg(sent_bytes.unwrap_or(0).min(EXACT_BYTES)).arg(u8::from(sent_bytes.is_none()));
-        call.arg(LASTING.as_millis() as u64).arg(DownloadCapacity::default().of_client).arg(self.now());
-        self.redis.call(&call).await
-    }
-
-    async fn continue_shared(&self, client: Client, bucket: Bucket, part: &ExportPart) -> Result<bool, NoAnswer> {
-        let (most_bytes, most_parts) = most_of(part.export_bytes);
-        let mut call = CONTINUE_DOWNLOAD.prepare_invoke();
-        call.key(self.key("downloads", client)).arg(field_of(bucket, part.export));
-        call.arg(part.bytes.min(EXACT_BYTES)).arg(part.export_bytes.min(EXACT_BYTES));
-        call.arg(most_bytes.min(EXACT_BYTES)).arg(most_parts).arg(self.now());
-        self.redis.call(&call).await
-    }
 }
 
 /// Beyond this, the numbers of a script are not exact. No export is as long.
@@ -161,13 +136,22 @@ impl RateLimiter for SharedRateLimiter {
     }
 
     async fn begin_download(&self, client: Client, bucket: Bucket, export: ExportId, sent_bytes: Option<u64>) {
-        if self.begin_shared(client, bucket, export, sent_bytes).await.is_err() {
+        let mut call = BEGIN_DOWNLOAD.prepare_invoke();
+        call.key(self.key("downloads", client)).arg(field_of(bucket, export));
+        call.arg(sent_bytes.unwrap_or(0).min(EXACT_BYTES)).arg(u8::from(sent_bytes.is_none()));
+        call.arg(LASTING.as_millis() as u64).arg(DownloadCapacity::default().of_client).arg(self.now());
+        if self.redis.call::<()>(&call).await.is_err() {
             self.alone.begin_download(client, bucket, export, sent_bytes).await;
         }
     }
 
     async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool {
-        match self.continue_shared(client, bucket, &part).await {
+        let (most_bytes, most_parts) = most_of(part.export_bytes);
+        let mut call = CONTINUE_DOWNLOAD.prepare_invoke();
+        call.key(self.key("downloads", client)).arg(field_of(bucket, part.export));
+        call.arg(part.bytes.min(EXACT_BYTES)).arg(part.export_bytes.min(EXACT_BYTES));
+        call.arg(most_bytes.min(EXACT_BYTES)).arg(most_parts).arg(self.now());
+        match self.redis.call(&call).await {
             Ok(free) => free,
             Err(NoAnswer) => self.alone.continue_download(client, bucket, part).await,
         }
@@ -207,7 +191,7 @@ fn name_of_bucket(bucket: Bucket) -> &'static str {
     }
 }
 
-fn name_of(client: Client) -> String {
+pub(crate) fn name_of(client: Client) -> String {
     match client {
         Client::V4(octets) => Ipv4Addr::from(octets).to_string(),
         Client::V6(network) => {

@@ -40,12 +40,12 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
             let (app, eve) = (app.clone(), eve.clone());
             tokio::spawn(async move {
                 let url = format!("http://silent{number}.test/x.json");
-                let settings = strata::service::DatasetSettings {
+                let settings = strata::model::dataset::DatasetChange {
                     source: Some(strata::model::dataset::DatasetSource::Url(url)),
                     ..Default::default()
                 };
                 let name = format!("Silent {number}").parse().expect("a name");
-                app.datasets().create(&eve, name, settings, "0 2 * * *").await
+                app.datasets().create(&eve, name, settings).await
             })
         })
         .collect();

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::rooms::Rooms;
 use crate::cluster::nodes::Nodes;
 use crate::metrics::metrics;
-use crate::model::node::{Role, Roles};
-use crate::service::{Deliveries, ExportsAhead, Lookups, Maintenance, Refreshes, Schedules, Usage};
+use crate::model::node::Role;
+use crate::service::{Deliveries, ExportsAhead, Lookups, Maintenance, Schedules, Usage};
 
 /// Before a loop that panicked is begun again.
 #[cfg(not(test))]
@@ -21,66 +22,48 @@ const RESTART: Duration = Duration::from_secs(10);
 #[cfg(test)]
 const RESTART: Duration = Duration::from_millis(10);
 
-pub(in crate::service) struct Loops {
-    pub refreshes: Arc<Refreshes>,
-    pub schedules: Arc<Schedules>,
-    pub deliveries: Arc<Deliveries>,
-    pub maintenance: Arc<Maintenance>,
-    pub exports_ahead: Arc<ExportsAhead>,
-    /// Which hear of changes in any case: reads see them.
-    pub lookups: Arc<Lookups>,
-    /// Which runs in any case: it records what this process answers.
-    pub usage: Arc<Usage>,
-    pub receiver: Duration,
-    /// Which registers in any case, if servers do.
-    pub nodes: Arc<Nodes>,
-    /// Whether the others run at all (`server.background`).
-    pub run: bool,
-    pub roles: Roles,
-}
-
 /// The loops of a process. Dropping it leaves them running.
 pub struct Background {
-    loops: Loops,
+    rooms: Arc<Rooms>,
     tasks: TaskTracker,
     stop_schedules: CancellationToken,
     stop_deliveries: CancellationToken,
     stop_nodes: CancellationToken,
 }
 
-impl Loops {
-    fn makes_versions(&self) -> bool {
-        self.run && self.roles.include(Role::Refresh)
+impl Background {
+    /// Starts the loops; needs a runtime. If `server.background` is false, this process only records what it answers,
+    /// hears of changes, and registers if servers do.
+    pub(super) fn start(rooms: Arc<Rooms>) -> Background {
+        let tasks = TaskTracker::new();
+        let [stop_schedules, stop_deliveries, stop_nodes] = std::array::from_fn(|_| CancellationToken::new());
+        spawn_loop(&tasks, "usage", &stop_schedules, &rooms.usage, Usage::run);
+        spawn_cut(&tasks, "changes", &stop_nodes, &rooms.lookups, Lookups::follow_changes);
+        spawn_loop(&tasks, "nodes", &stop_nodes, &rooms.nodes, Nodes::run);
+        let server = &rooms.parts.config.server;
+        if server.background {
+            if server.roles.include(Role::Http) {
+                spawn_loop(&tasks, "exports", &stop_schedules, &rooms.exports_ahead, ExportsAhead::run);
+            }
+            // Those that hold a dataset now and began before are another process's.
+            let ending = rooms.schedules.clone().end_refreshes_of_the_dead();
+            tasks.spawn(stopped_by(stop_schedules.clone(), ending));
+        }
+        if makes_versions(&rooms) {
+            spawn_loop(&tasks, "scheduler", &stop_schedules, &rooms.schedules, Schedules::run);
+            spawn_loop(&tasks, "deliveries", &stop_deliveries, &rooms.deliveries, Deliveries::run);
+            // What a sweep leaves undone, the next one does; the next process continues with the file that was
+            // scrubbed.
+            spawn_cut(&tasks, "sweep", &stop_schedules, &rooms.maintenance, Maintenance::sweep_periodically);
+            spawn_cut(&tasks, "scrub", &stop_schedules, &rooms.maintenance, Maintenance::scrub_periodically);
+        }
+        tasks.close();
+        Background { rooms, tasks, stop_schedules, stop_deliveries, stop_nodes }
     }
 }
 
-impl Background {
-    /// Starts the loops, if they are to run; needs a runtime.
-    pub(in crate::service) fn start(loops: Loops) -> Background {
-        let tasks = TaskTracker::new();
-        let [stop_schedules, stop_deliveries, stop_nodes] = std::array::from_fn(|_| CancellationToken::new());
-        spawn_loop(&tasks, "usage", &stop_schedules, &loops.usage, Usage::run);
-        spawn_cut(&tasks, "changes", &stop_nodes, &loops.lookups, Lookups::follow_changes);
-        spawn_loop(&tasks, "nodes", &stop_nodes, &loops.nodes, Nodes::run);
-        if loops.run {
-            if loops.roles.include(Role::Http) {
-                spawn_loop(&tasks, "exports", &stop_schedules, &loops.exports_ahead, ExportsAhead::run);
-            }
-            // Those that hold a dataset now and began before are another process's.
-            let ending = loops.schedules.clone().end_refreshes_of_the_dead();
-            tasks.spawn(stopped_by(stop_schedules.clone(), ending));
-        }
-        if loops.makes_versions() {
-            spawn_loop(&tasks, "scheduler", &stop_schedules, &loops.schedules, Schedules::run);
-            spawn_loop(&tasks, "deliveries", &stop_deliveries, &loops.deliveries, Deliveries::run);
-            // What a sweep leaves undone, the next one does; the next process continues with the file that was
-            // scrubbed.
-            spawn_cut(&tasks, "sweep", &stop_schedules, &loops.maintenance, Maintenance::sweep_periodically);
-            spawn_cut(&tasks, "scrub", &stop_schedules, &loops.maintenance, Maintenance::scrub_periodically);
-        }
-        tasks.close();
-        Background { loops, tasks, stop_schedules, stop_deliveries, stop_nodes }
-    }
+fn makes_versions(rooms: &Rooms) -> bool {
+    rooms.parts.config.server.background && rooms.parts.config.server.roles.include(Role::Refresh)
 }
 
 /// A loop that ends by itself soon after `stop`.
@@ -112,7 +95,7 @@ async fn stopped_by(stop: CancellationToken, work: impl Future<Output = ()>) {
 }
 
 /// Runs a loop until it ends, and begins it again after a panic: without it the service would do less unseen.
-pub(in crate::service) async fn kept_up<F: Future<Output = ()>>(
+pub(super) async fn kept_up<F: Future<Output = ()>>(
     name: &'static str,
     stop: CancellationToken,
     begin: impl Fn() -> F,
@@ -132,20 +115,21 @@ impl Background {
     /// long, and sends what they have made due while a receiver can have its full time.
     pub async fn finish(self, limit: Duration) {
         let until = Instant::now() + limit;
+        let receiver = Duration::from_secs(self.rooms.parts.config.webhook.timeout_s);
         self.stop_schedules.cancel();
-        self.loops.refreshes.finish(limit).await;
+        self.rooms.refreshes.finish(limit).await;
         self.stop_deliveries.cancel();
         // It holds no dataset any more.
         self.stop_nodes.cancel();
         let rest = async {
             self.tasks.wait().await;
-            if self.loops.makes_versions()
-                && until.saturating_duration_since(Instant::now()) > self.loops.receiver
-                && let Err(error) = self.loops.deliveries.send_due().await
+            if makes_versions(&self.rooms)
+                && until.saturating_duration_since(Instant::now()) > receiver
+                && let Err(error) = self.rooms.deliveries.send_due().await
             {
                 tracing::warn!(cause = ?error, "webhooks that are due are left to the next process");
             }
-            self.loops.deliveries.sent().await;
+            self.rooms.deliveries.sent().await;
         };
         if tokio::time::timeout_at(until, rest).await.is_err() {
             tracing::warn!("webhooks were cut whose receivers did not answer within the drain limit");

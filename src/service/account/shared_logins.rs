@@ -1,4 +1,4 @@
-//! Wrong passwords, counted in Redis: see `account::login_limits`, which says what is counted and decides the same.
+//! Wrong passwords, counted in Redis: see `login_limits`, which says what is counted and decides the same.
 //!
 //! Neither addresses nor passwords are in Redis, but a hash of client and address.
 
@@ -7,57 +7,45 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::{BEGIN_LOGIN, END_LOGIN, name_of};
 use crate::cluster::redis::{NoAnswer, Redis};
+use crate::service::account::login_limits::{FORGOTTEN, PAUSE_MAX, WINDOW};
 use crate::service::rate_limit::Client;
+use crate::service::rate_limit::shared::{BEGIN_LOGIN, END_LOGIN, name_of};
 
 /// For how long a client is known for an e-mail address from its last log-in.
 const KNOWN: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-#[derive(Clone, Copy, Debug)]
-pub(in crate::service) struct LoginBounds {
+pub(crate) struct SharedLogins {
+    pub(crate) redis: Arc<Redis>,
     /// Wrong passwords in a row that are free. 0 switches the bound off.
-    pub free: u64,
+    pub(crate) free: u64,
     /// Wrong passwords for an address in a window. 0 switches the bound off.
-    pub per_window: u64,
-    pub longest_pause: Duration,
-    pub forgotten: Duration,
-    pub window: Duration,
-}
-
-pub(in crate::service) struct SharedLogins {
-    redis: Arc<Redis>,
-    bounds: LoginBounds,
+    pub(crate) per_window: u64,
 }
 
 /// A log-in under way, which counts as wrong in Redis.
 #[derive(Clone, Debug)]
-pub(in crate::service) struct SharedAttempt {
+pub(crate) struct SharedAttempt {
     keys: [String; 3],
 }
 
 impl SharedLogins {
-    pub(in crate::service) fn new(redis: Arc<Redis>, bounds: LoginBounds) -> SharedLogins {
-        SharedLogins { redis, bounds }
-    }
-
     /// Begins an attempt, or says how long to wait for the next one.
-    pub(in crate::service) async fn begin(
+    pub(crate) async fn begin(
         &self,
         client: Client,
         email_key: &str,
     ) -> Result<Result<SharedAttempt, Duration>, NoAnswer> {
-        let LoginBounds { free, per_window, longest_pause, forgotten, window } = self.bounds;
         let attempt = self.attempt(client, email_key);
         let mut call = BEGIN_LOGIN.prepare_invoke();
-        call.key(&attempt.keys).arg(free).arg(per_window);
-        call.arg(milliseconds(longest_pause)).arg(milliseconds(forgotten)).arg(milliseconds(window)).arg("");
+        call.key(&attempt.keys).arg(self.free).arg(self.per_window);
+        call.arg(milliseconds(PAUSE_MAX)).arg(milliseconds(FORGOTTEN)).arg(milliseconds(WINDOW)).arg("");
         let (may, wait_ms): (bool, u64) = self.redis.call(&call).await?;
         Ok(if may { Ok(attempt) } else { Err(Duration::from_millis(wait_ms)) })
     }
 
     /// The password was right, or was not looked at. Without an answer it stays counted until it is forgotten.
-    pub(in crate::service) async fn end(&self, attempt: &SharedAttempt, was_right: bool) {
+    pub(crate) async fn end(&self, attempt: &SharedAttempt, was_right: bool) {
         let mut call = END_LOGIN.prepare_invoke();
         call.key(&attempt.keys).arg(u8::from(was_right)).arg(milliseconds(KNOWN)).arg("");
         let _ = self.redis.call::<()>(&call).await;
