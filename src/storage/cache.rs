@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use moka::future::Cache;
 use tokio::sync::mpsc;
 
-use super::StorageError;
 use super::disk_cache::DiskCache;
 use super::parts::{Part, PartKey};
 use super::reader_metrics::ReaderMetrics;
+use super::{Result, StorageError};
 use crate::metrics::metrics;
 
 /// A part is large that takes more than one in so many bytes of the cache.
@@ -204,22 +204,18 @@ impl PartCache {
     ///
     /// # Errors
     /// What `load` failed with; nothing is kept then.
-    pub async fn get_or_load<F: Future<Output = Result<Part, StorageError>>>(
+    pub async fn get_or_load<F: Future<Output = Result<Part>>>(
         &self,
         key: PartKey,
         load: impl FnOnce() -> F,
-    ) -> Result<Part, StorageError> {
+    ) -> Result<Part> {
         if let Some(part) = self.get(&key).await {
             return Ok(part);
         }
         Box::pin(self.loaded(key, load())).await
     }
 
-    async fn loaded(
-        &self,
-        key: PartKey,
-        load: impl Future<Output = Result<Part, StorageError>>,
-    ) -> Result<Part, StorageError> {
+    async fn loaded(&self, key: PartKey, load: impl Future<Output = Result<Part>>) -> Result<Part> {
         self.looked_up(&key, false);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
         count(&part);

@@ -13,7 +13,6 @@ use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, ParquetMetaData
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 
-use super::StorageError;
 use super::checksums::{CHECKSUMS_KEY, parse_checksums};
 use super::edit::Source;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
@@ -23,6 +22,7 @@ use super::outline::{Outline, Texts};
 use super::page_slots::{PageSlots, SLOT_BYTES};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
+use super::{Result, StorageError};
 
 /// The number of the next file that this process opens.
 pub(super) static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -85,10 +85,10 @@ impl Footer {
     /// What the metadata of a file says, which has these pages of documents and whose end is sealed from an offset on.
     pub(super) fn parse(
         metadata: &ParquetMetaData,
-        pages: Result<DocumentPages, StorageError>,
+        pages: Result<DocumentPages>,
         sealed_from: Option<u64>,
         size_bytes: u64,
-    ) -> Result<Footer, StorageError> {
+    ) -> Result<Footer> {
         let text = metadata_of(metadata, METADATA_KEY)
             .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
         let layout = Layout::parse(text)?;
@@ -114,11 +114,7 @@ impl Footer {
     }
 
     /// What the outline of a file says, whose end is sealed from an offset on. `None` when it has another format.
-    pub(super) fn from_outline(
-        bytes: Bytes,
-        sealed_from: u64,
-        size_bytes: u64,
-    ) -> Result<Option<Footer>, StorageError> {
+    pub(super) fn from_outline(bytes: Bytes, sealed_from: u64, size_bytes: u64) -> Result<Option<Footer>> {
         let Some(outline) = Outline::read(bytes, size_bytes)? else { return Ok(None) };
         let texts = outline.texts()?;
         let text = texts.get(METADATA_KEY);
@@ -135,7 +131,7 @@ impl Footer {
         stored_schema: Arc<SchemaDescriptor>,
         sealed_from: u64,
         size_bytes: u64,
-    ) -> Result<Footer, StorageError> {
+    ) -> Result<Footer> {
         let profile = texts.get(PROFILE_KEY).and_then(|text| serde_json::from_str::<ProfileLocation>(text).ok());
         let profile = profile
             .filter(|location| location.is_within(size_bytes))
@@ -205,7 +201,7 @@ impl Footer {
 
     /// A column of a row group as Parquet's decoders want it: the one column of a file of this row group alone, and the
     /// types that readers want.
-    pub(super) fn column_metadata(&self, row_group: usize, column: usize) -> Result<ArrowReaderMetadata, StorageError> {
+    pub(super) fn column_metadata(&self, row_group: usize, column: usize) -> Result<ArrowReaderMetadata> {
         let rows = self.outline.rows(row_group).into();
         let field = self.stored_schema.root_schema().get_fields()[column].clone();
         let stored = Type::group_type_builder("column").with_fields(vec![field]).build()?;
@@ -218,7 +214,7 @@ impl Footer {
         Ok(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?)
     }
 
-    pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData, StorageError> {
+    pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData> {
         self.chunk_metadata_of(row_group, column, self.stored_schema.column(column))
     }
 
@@ -227,7 +223,7 @@ impl Footer {
         row_group: usize,
         column: usize,
         descriptor: ColumnDescPtr,
-    ) -> Result<ColumnChunkMetaData, StorageError> {
+    ) -> Result<ColumnChunkMetaData> {
         let chunk = self.outline.chunk(row_group, column);
         // They lie in the file, whose size is such a number.
         let (start, dictionary) = (chunk.start.cast_signed(), i64::from(chunk.dictionary_bytes));

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use super::StorageError;
 use super::edit::Edit;
+use super::{Result, StorageError};
 use crate::model::index::IndexSettings;
 
 pub const METADATA_KEY: &str = "strata";
@@ -174,7 +174,7 @@ impl Layout {
         self.edit.as_ref().map_or(self.entity_count, Edit::own_entities)
     }
 
-    pub fn parse(text: &str) -> Result<Layout, StorageError> {
+    pub fn parse(text: &str) -> Result<Layout> {
         let layout: Layout =
             serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("its metadata: {error}")))?;
         if layout.format_version != FORMAT_VERSION {

@@ -77,4 +77,4 @@ pub mod verify;
 pub mod writer;
 mod zstd_frame;
 
-pub use error::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilent};
+pub use error::{DirectoryGone, NoTemporaryFiles, Result, StorageError, StoreGone, StoreSilent};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::StorageError;
 use super::edit::{Edit, Piece, Source};
 use super::footer::{Footer, NEXT_ID, RowGroup};
 use super::keywords::stored::KeywordIndex;
 use super::layout::ShreddedColumn;
 use super::shapes::stored::ShapeIndex;
+use super::{Result, StorageError};
 
 /// The pieces of an edited list. All readers of the list share it.
 pub struct PieceList {
@@ -29,7 +29,7 @@ impl PieceList {
             + size_of::<PieceList>()
     }
 
-    pub(super) fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList, StorageError> {
+    pub(super) fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList> {
         let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
         if base.layout.edit.is_some() {
             return damaged("its base is an edited file itself");

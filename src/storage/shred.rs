@@ -13,7 +13,7 @@ use arrow::array::{
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 
-use super::StorageError;
+use super::Result;
 use super::layout::{Layout, SEARCH, SEPARATOR, ShreddedKind, ShreddedPart};
 use super::shapes::ScalarKind;
 use super::shapes::builder::{ShapeBuilder, ShapeLimits};
@@ -85,8 +85,8 @@ impl Shredder {
     /// The columns of these entities.
     ///
     /// # Errors
-    /// [`StorageError::Arrow`] when a column passes 2 GiB; callers keep batches far below.
-    pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch, StorageError> {
+    /// [`super::StorageError::Arrow`] when a column passes 2 GiB; callers keep batches far below.
+    pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch> {
         let mut search = std::mem::take(&mut self.search);
         search.clear();
         let mut search_offsets: Vec<i32> = Vec::with_capacity(documents.len() + 1);
@@ -189,7 +189,7 @@ fn kind(scalar: Scalar<'_>) -> ScalarKind {
     }
 }
 
-fn offset(length: usize) -> Result<i32, StorageError> {
+fn offset(length: usize) -> Result<i32> {
     i32::try_from(length).map_err(|_| arrow::error::ArrowError::OffsetOverflowError(length).into())
 }
 
@@ -245,7 +245,7 @@ impl ShreddedBuilders {
     }
 
     /// Ends a row: a row of a scalar shredded column that got no value gets `Nothing`.
-    fn end_row(&mut self) -> Result<(), StorageError> {
+    fn end_row(&mut self) -> Result<()> {
         let values = self.kind.len();
         if self.fans_out {
             self.offsets.push(offset(values)?);
@@ -267,11 +267,11 @@ impl ShreddedBuilders {
         Ok(())
     }
 
-    fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<(), StorageError> {
+    fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<()> {
         let mut offsets = vec![0];
         offsets.append(&mut self.offsets);
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        let mut push = |column: ShreddedPart, values: ArrayRef| -> Result<(), StorageError> {
+        let mut push = |column: ShreddedPart, values: ArrayRef| -> Result<()> {
             if self.fans_out {
                 let nullable = column != ShreddedPart::Kind;
                 let element = Arc::new(Field::new("element", column.data_type(), nullable));

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::index::Index;
 use self::writing::Job;
-use super::StorageError;
+use super::Result;
 use super::checksums::checksum;
 use super::free_space::DiskReserve;
 use crate::blocking::blocking;
@@ -170,8 +170,8 @@ impl DiskCache {
         file: FileId,
         range: Range<u64>,
         place: impl Future<Output = P>,
-        fetch: impl Future<Output = Result<Bytes, StorageError>>,
-    ) -> Result<Bytes, StorageError> {
+        fetch: impl Future<Output = Result<Bytes>>,
+    ) -> Result<Bytes> {
         let flight = Flight::join(&self.shared, (file, range));
         let load = async {
             if let Some(bytes) = self.look(&flight.key, place).await {

@@ -20,12 +20,12 @@ use bytes::Bytes;
 
 use self::pieces::{Item, PieceBuilder};
 use self::profile::Changed;
-use super::StorageError;
 use super::edit::{BaseFile, Edit, Source};
 use super::profile::{StoredProfile, bytes_of};
 use super::reader::VersionReader;
 use super::shred::conflicts;
 use super::writer::EditedList;
+use super::{Result, StorageError};
 use crate::document::Columns;
 use crate::model::index::IndexSettings;
 
@@ -86,7 +86,7 @@ pub async fn plan(
     slots: &Slots,
     index: &IndexSettings,
     (limits, row_group_rows): (&EditLimits, usize),
-) -> Result<Option<EditPlan>, StorageError> {
+) -> Result<Option<EditPlan>> {
     let before = list.layout();
     if before.document_bytes < limits.list_bytes || before.index != *index {
         return Ok(None);
@@ -143,7 +143,7 @@ pub async fn plan(
     Ok(Some(EditPlan { own, list, profile }))
 }
 
-async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>, StorageError> {
+async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>> {
     let mut documents = Vec::with_capacity(rows as usize);
     let mut next = position;
     let end = position + u64::from(rows);
@@ -163,7 +163,7 @@ async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Byte
 }
 
 /// The entities that go, and those that come; `None` where those that go have more bytes than `most_bytes`.
-async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result<Option<Changed>, StorageError> {
+async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result<Option<Changed>> {
     let (mut changed, mut bytes) = (Changed::default(), 0);
     for (position, Slot { inserts, change }) in slots {
         changed.added.extend(inserts.iter().cloned());

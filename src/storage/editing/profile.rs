@@ -6,7 +6,7 @@ use super::Slots;
 use super::walk::{BLOCK_BYTES, Walk};
 use crate::blocking::blocking;
 use crate::document::{Columns, ColumnsBuilder};
-use crate::storage::StorageError;
+use crate::storage::Result;
 use crate::storage::layout::Layout;
 use crate::storage::profile::{ProfileBuilder, StoredProfile, edited};
 use crate::storage::reader::VersionReader;
@@ -31,7 +31,7 @@ pub(super) async fn of_edited(
     layout: &mut Layout,
     changed: &Changed,
     slots: &Slots,
-) -> Result<Option<(StoredProfile, Option<Columns>)>, StorageError> {
+) -> Result<Option<(StoredProfile, Option<Columns>)>> {
     let before = list.profile().await?;
     let paths = list.paths().await?;
     let Some(profile) = edited(&before, &changed.removed, &changed.added, layout) else { return Ok(None) };
@@ -48,7 +48,7 @@ async fn columns_of(
     before: &Columns,
     changed: &Changed,
     slots: &Slots,
-) -> Result<Option<Columns>, StorageError> {
+) -> Result<Option<Columns>> {
     let alone = |document: &[u8]| {
         let mut columns = ColumnsBuilder::new(before.len() + 1_000);
         columns.add(document).ok().map(|()| columns)
@@ -96,7 +96,7 @@ pub async fn read_anew(
     list: &VersionReader,
     slots: &Slots,
     layout: &mut Layout,
-) -> Result<(StoredProfile, Option<Columns>), StorageError> {
+) -> Result<(StoredProfile, Option<Columns>)> {
     let mut profile = ProfileBuilder::new();
     let mut walk = Walk::of(list, slots);
     while let Some(block) = walk.next(BLOCK_BYTES).await? {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Slot, Slots};
-use crate::storage::StorageError;
+use crate::storage::Result;
 use crate::storage::reader::VersionReader;
 
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
@@ -22,7 +22,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The next documents, of about so many bytes; `None` at the end.
-    pub(super) async fn next(&mut self, bytes: usize) -> Result<Option<Vec<Bytes>>, StorageError> {
+    pub(super) async fn next(&mut self, bytes: usize) -> Result<Option<Vec<Bytes>>> {
         let (mut block, mut taken) = (Vec::new(), 0);
         while taken < bytes {
             let Some(row_group) = self.list.row_groups().get(self.row_group) else {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::storage::StorageError;
 use crate::storage::keywords::cut::Class;
 use crate::storage::keywords::segment::{Header, Lengths, Segment};
 use crate::storage::section_format;
+use crate::storage::{Result, StorageError};
 
 pub const KEYWORDS_KEY: &str = "strata.keywords";
 
@@ -67,7 +67,7 @@ impl KeywordIndex {
         self.segments.is_empty()
     }
 
-    pub fn encode(&self) -> Result<String, StorageError> {
+    pub fn encode(&self) -> Result<String> {
         let record = |segment: &StoredSegment| SegmentRecord {
             offset: segment.offset,
             row_group: segment.row_groups.start,
@@ -81,7 +81,7 @@ impl KeywordIndex {
 
     /// Reads what [`KeywordIndex::encode`] wrote, of a file of this size whose row groups have so many rows. An index
     /// of another format is none.
-    pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex, StorageError> {
+    pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex> {
         let damaged = || StorageError::Layout("its footer is damaged: its keyword index has no place".to_owned());
         let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(KeywordIndex::default()) };
@@ -115,7 +115,7 @@ impl KeywordIndex {
     /// The index of a list that is made of pieces: those of two files, and for each piece its segment, if one holds it,
     /// which of the segment's rows is its first one, and its rows. The segments of the second file come after those of
     /// the first.
-    pub(in crate::storage) fn of_pieces(
+    pub(crate) fn of_pieces(
         files: [&KeywordIndex; 2],
         pieces: impl Iterator<Item = (Option<(usize, usize)>, usize)>,
     ) -> KeywordIndex {

@@ -24,7 +24,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 use self::details::Details;
 pub(super) use self::place::OutlinePlace;
-use super::StorageError;
+use super::{Result, StorageError};
 
 /// The format of outlines. A reader passes over any other, and decodes the Parquet footer.
 const FORMAT: u32 = 1;
@@ -86,7 +86,7 @@ impl Outline {
     /// # Errors
     /// [`StorageError::Layout`] when it is damaged, or something lies outside of the file: what comes after may trust
     /// it.
-    pub(super) fn read(bytes: Bytes, size_bytes: u64) -> Result<Option<Outline>, StorageError> {
+    pub(super) fn read(bytes: Bytes, size_bytes: u64) -> Result<Option<Outline>> {
         let header: Vec<usize> =
             bytes.chunks_exact(4).take(HEADER_BYTES / 4).map(|word| number(word) as usize).collect();
         let [format, row_groups, columns, page_count, detail_bytes, text_bytes] = header[..] else {
@@ -112,7 +112,7 @@ impl Outline {
     }
 
     /// Checks that everything lies in the file, and that pages of documents cut their row group.
-    fn check(&self, page_count: usize, size_bytes: u64) -> Result<(), StorageError> {
+    fn check(&self, page_count: usize, size_bytes: u64) -> Result<()> {
         let mut details_end = 0;
         for row_group in 0..self.row_groups {
             for column in 0..self.columns {
@@ -158,7 +158,7 @@ impl Outline {
     }
 
     /// The keys of the footer's metadata with their values.
-    pub(super) fn texts(&self) -> Result<Texts, StorageError> {
+    pub(super) fn texts(&self) -> Result<Texts> {
         serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("its outline: {error}")))
     }
 

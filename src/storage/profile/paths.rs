@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::stored::{Distinct, STORED_BYTES, ValueRecord};
 use super::values::TypeCounts;
 use crate::document::{Columns, NumericValue};
-use crate::storage::StorageError;
+use crate::storage::{Result, StorageError};
 
 /// Which paths the entities of a version have. Made from the stored profile, and some tens of times smaller.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct SlimPath {
 
 impl PathIndex {
     /// Reads what [`super::StoredProfile::encode`] wrote.
-    pub fn decode(bytes: &[u8]) -> Result<PathIndex, StorageError> {
+    pub fn decode(bytes: &[u8]) -> Result<PathIndex> {
         let damaged = || StorageError::Layout("its profile is damaged".to_owned());
         let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
         let Slim { entities, paths_left_out, paths, columns } = serde_json::from_slice(&json).map_err(|_| damaged())?;

@@ -15,8 +15,8 @@ use super::values::{ScalarType, Shown, TypeCounts};
 use crate::document::Columns;
 use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use crate::model::path::Path;
-use crate::storage::StorageError;
 use crate::storage::tree::Node;
+use crate::storage::{Result, StorageError};
 
 /// Where the [`ProfileLocation`] lies in the key-value metadata of the Parquet footer.
 pub const PROFILE_KEY: &str = "strata.profile";
@@ -164,7 +164,7 @@ const SUMMARY_NAMES: usize = 300;
 
 impl ProfileSummary {
     /// Decodes a whole profile ([`StoredProfile::decode`]): tens of milliseconds for one of thousands of paths.
-    pub fn decode(bytes: &[u8]) -> Result<ProfileSummary, StorageError> {
+    pub fn decode(bytes: &[u8]) -> Result<ProfileSummary> {
         let StoredProfile { entities, mut paths, .. } = StoredProfile::decode(bytes)?.without_spreads();
         let is_name = |path: &str| !path.is_empty() && !path.contains(char::is_control);
         let names = paths.iter().map(|record| &record.path).filter(|path| is_name(path));
@@ -262,7 +262,7 @@ impl StoredProfile {
 
     /// Its form in the file, beside the columns of the version as a table. Leaves the rarest paths out, and says so,
     /// where it would be too large; and the columns where they are.
-    pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>, StorageError> {
+    pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>> {
         let invalid = |error: serde_json::Error| StorageError::Layout(format!("its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
         let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().map_err(invalid)?;
@@ -294,7 +294,7 @@ impl StoredProfile {
     }
 
     /// Reads what [`StoredProfile::encode`] wrote.
-    pub fn decode(bytes: &[u8]) -> Result<StoredProfile, StorageError> {
+    pub fn decode(bytes: &[u8]) -> Result<StoredProfile> {
         let damaged = || StorageError::Layout("its profile is damaged".to_owned());
         let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
         serde_json::from_slice(&json).map_err(|_| damaged())

@@ -10,21 +10,16 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::bloom_filter::Sbbf;
 
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::footer::Footer;
 use crate::storage::layout::ShreddedPart;
 use crate::storage::outline::TextStatistics;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 impl FileReader {
-    pub(in crate::storage) async fn may_hold_text(
-        &self,
-        row_group: usize,
-        shredded: usize,
-        text: &[u8],
-    ) -> Result<bool, StorageError> {
+    pub(crate) async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool> {
         let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
         let key = self.bloom_key(row_group, index);
         let load = async {
@@ -55,12 +50,12 @@ impl FileReader {
         }
     }
 
-    pub(in crate::storage) fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
+    pub(crate) fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
         self.footer.outline.doubles(row_group, index)
     }
 
-    pub(in crate::storage) fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let layout = &self.footer.layout;
         let statistics = |part| {
             let TextStatistics { values, bounds } =
@@ -81,12 +76,12 @@ impl FileReader {
         }
     }
 
-    pub(in crate::storage) fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
+    pub(crate) fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Kind)?;
         self.footer.outline.integers(row_group, index)
     }
 
-    pub(in crate::storage) fn shredded_bytes(&self, shredded: usize) -> u64 {
+    pub(crate) fn shredded_bytes(&self, shredded: usize) -> u64 {
         let layout = &self.footer.layout;
         let parts = ShreddedPart::ALL.iter().filter_map(|part| layout.column_index(shredded, *part));
         let parts: Vec<usize> = parts.collect();
@@ -107,7 +102,7 @@ impl FileReader {
         self.footer.outline.bloom(row_group, column).map(|(range, _)| range)
     }
 
-    pub(in crate::storage) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
+    pub(crate) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef> {
         let key = self.column_key(row_group, index);
         let load = async {
             self.columns_missed(row_group, index);
@@ -130,7 +125,7 @@ impl FileReader {
     }
 }
 
-fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef, StorageError> {
+fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef> {
     let rows = footer.row_groups[row_group].rows;
     let metadata = footer.column_metadata(row_group, index)?;
     let mut batches =

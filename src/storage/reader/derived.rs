@@ -3,9 +3,9 @@
 use futures::future::BoxFuture;
 
 use super::VersionReader;
-use crate::storage::StorageError;
 use crate::storage::derived::{Derivation, Derived};
 use crate::storage::parts::{Part, PartKey};
+use crate::storage::{Result, StorageError};
 
 /// What is derived takes at most one of so many bytes of the cache.
 const CACHE_SHARE: u64 = 4;
@@ -31,11 +31,7 @@ impl VersionReader {
     ///
     /// # Errors
     /// What `derive` failed with; nothing is kept then.
-    pub async fn derive(
-        &self,
-        what: Derivation,
-        derive: BoxFuture<'_, Result<Derived, StorageError>>,
-    ) -> Result<Derived, StorageError> {
+    pub async fn derive(&self, what: Derivation, derive: BoxFuture<'_, Result<Derived>>) -> Result<Derived> {
         let key = PartKey::Derived { file: self.own.footer.id, what };
         let loaded = self.own.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await?;
         let Part::Derived(derived) = loaded else { return Err(StorageError::wrong_part()) };

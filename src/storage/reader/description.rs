@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::VersionReader;
 use crate::model::version::VersionFile;
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 /// A version file as another process of the same service opens it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,11 +54,7 @@ impl VersionReader {
         }
     }
 
-    pub async fn open_described(
-        store: &Store,
-        file: &FileDescription,
-        cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    pub async fn open_described(store: &Store, file: &FileDescription, cache: &PartCache) -> Result<VersionReader> {
         VersionReader::open_expected(store, file, "another node", cache).await
     }
 
@@ -67,13 +63,13 @@ impl VersionReader {
         file: &FileDescription,
         source: &str,
         cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    ) -> Result<VersionReader> {
         let reader = VersionReader::open(store, &ObjectPath::from(&*file.path), file.size_bytes, cache).await?;
         reader.expect(file, source)?;
         Ok(reader)
     }
 
-    fn expect(&self, expected: &FileDescription, source: &str) -> Result<(), StorageError> {
+    fn expect(&self, expected: &FileDescription, source: &str) -> Result<()> {
         let (layout, FileDescription { entity_count, content_hash, .. }) = (self.layout(), expected);
         let other = |what: String| Err(self.own().file.blame("the footer", StorageError::Layout(what)));
         if layout.entity_count != *entity_count {

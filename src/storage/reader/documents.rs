@@ -7,21 +7,21 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 use super::READ_AHEAD_BYTES;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::document_page::DocumentPage;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 /// Most bytes of documents that are decoded ahead, besides the last page.
 const DECODED_AHEAD_BYTES: u64 = 16 << 20;
 
 impl FileReader {
-    pub(in crate::storage) fn page_count(&self, row_group: usize) -> usize {
+    pub(crate) fn page_count(&self, row_group: usize) -> usize {
         self.footer.outline.page_count(row_group)
     }
 
-    pub(in crate::storage) fn page_of(&self, row_group: usize, row: usize) -> usize {
+    pub(crate) fn page_of(&self, row_group: usize, row: usize) -> usize {
         self.footer.outline.page_of(row_group, row)
     }
 
@@ -41,7 +41,7 @@ impl FileReader {
         range_of(&self.footer.outline.page(row_group, page))
     }
 
-    pub(in crate::storage) fn caches_page(&self, row_group: usize, page: usize) -> bool {
+    pub(crate) fn caches_page(&self, row_group: usize, page: usize) -> bool {
         self.file.cache.contains(&self.page_key(row_group, page))
     }
 
@@ -85,7 +85,7 @@ impl FileReader {
         Some(made)
     }
 
-    pub(in crate::storage) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+    pub(crate) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let key = self.page_key(row_group, page);
         if let Some(held) = self.footer.page_slots.page(row_group, page) {
             self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
@@ -100,11 +100,7 @@ impl FileReader {
         }
     }
 
-    pub(in crate::storage) async fn documents(
-        &self,
-        row_group: usize,
-        page: usize,
-    ) -> Result<DocumentPage, StorageError> {
+    pub(crate) async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage> {
         let key = self.page_key(row_group, page);
         if let Some(held) = self.footer.page_slots.page(row_group, page) {
             self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
@@ -126,11 +122,7 @@ impl FileReader {
         }
     }
 
-    pub(in crate::storage) async fn documents_ahead(
-        &self,
-        row_group: usize,
-        pages: Range<usize>,
-    ) -> Result<Vec<DocumentPage>, StorageError> {
+    pub(crate) async fn documents_ahead(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
         let (mut found, mut decoded_bytes) = (Vec::new(), 0);
         for page in pages.clone() {
             match self.file.cache.get(&self.page_key(row_group, page)).await {
@@ -171,7 +163,7 @@ impl FileReader {
         Ok(found)
     }
 
-    fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage, StorageError> {
+    fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage> {
         let location = self.footer.outline.page(row_group, page);
         let rows = self.page_rows(row_group, page);
         let decode = || {

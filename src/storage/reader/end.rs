@@ -12,11 +12,11 @@ use parquet::file::metadata::{
 use parquet::schema::types::{SchemaDescriptor, Type};
 
 use super::object_file::ObjectFile;
-use crate::storage::StorageError;
 use crate::storage::checksums::Seal;
 use crate::storage::footer::{DocumentPages, Footer};
 use crate::storage::outline::OutlinePlace;
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 /// How much of a file's end is fetched first, in the hope that it holds all that is needed: one of so many bytes of the
 /// file,
@@ -32,7 +32,7 @@ const MAGIC: &[u8] = b"PAR1";
 
 /// Fetches the footer of a file of this size, by its outline, if it has one. Costs one request, and another one where
 /// the outline or the footer lies farther from the end than was fetched.
-pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
+pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer> {
     let tail = fetch_tail(file, size_bytes).await?;
     let misplaced = match load_outline(file, &tail, size_bytes).await? {
         Ok(Some(footer)) => return Ok(footer),
@@ -46,12 +46,12 @@ pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Fo
 
 /// Fetches and decodes the footer of a file of this size without its outline: every byte of its end is compared with
 /// the seal.
-pub(super) async fn load_parquet_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
+pub(super) async fn load_parquet_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer> {
     let tail = fetch_tail(file, size_bytes).await?;
     decode_footer(file, tail, size_bytes).await
 }
 
-async fn decode_footer(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<Footer, StorageError> {
+async fn decode_footer(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<Footer> {
     let end = fetch_end(file, tail, size_bytes).await?;
     let metadata = parse_metadata(&end, size_bytes)?;
     let pages = document_pages(&metadata, &end.run);
@@ -74,7 +74,7 @@ struct Tail {
     footer: u64,
 }
 
-async fn fetch_tail(file: &ObjectFile, size_bytes: u64) -> Result<Tail, StorageError> {
+async fn fetch_tail(file: &ObjectFile, size_bytes: u64) -> Result<Tail> {
     const TRAILER_BYTES: u64 = 8;
     if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
         return Err(damaged("the file is too short for one"));
@@ -97,11 +97,7 @@ async fn fetch_tail(file: &ObjectFile, size_bytes: u64) -> Result<Tail, StorageE
 
 /// What the outline says of a file. `None` when the file has none that this build reads, and the inner error when it
 /// is damaged: the Parquet footer says the same.
-async fn load_outline(
-    file: &ObjectFile,
-    tail: &Tail,
-    size_bytes: u64,
-) -> Result<Result<Option<Footer>, StorageError>, StorageError> {
+async fn load_outline(file: &ObjectFile, tail: &Tail, size_bytes: u64) -> Result<Result<Option<Footer>>> {
     let bytes = tail.run.slice(tail.footer.max(tail.run.start)..size_bytes)?;
     let found = Seal::find(&bytes).and_then(|seal| Some((seal.start, OutlinePlace::find(seal.behind(&bytes))?)));
     let Some((sealed_from, place)) = found else { return Ok(Ok(None)) };
@@ -129,7 +125,7 @@ struct FileEnd {
 }
 
 /// Fetches the rest of a file's end, as far as the footer and, where it is sealed, the seal reach.
-async fn fetch_end(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<FileEnd, StorageError> {
+async fn fetch_end(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<FileEnd> {
     let Tail { mut run, footer } = tail;
     let start = run.start;
     // The seal stands at the footer's end, and says where all begins that has to be there.
@@ -156,7 +152,7 @@ fn damaged(what: &str) -> StorageError {
     StorageError::Layout(format!("its end is damaged: {what}"))
 }
 
-async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<(), StorageError> {
+async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<()> {
     if start < run.start {
         let before = file.fetch(start..run.start).await?;
         *run = Run { start, bytes: [before, run.bytes.clone()].concat().into() };
@@ -164,7 +160,7 @@ async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<(), S
     Ok(())
 }
 
-fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData, StorageError> {
+fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData> {
     let footer = end.run.slice(end.footer..size_bytes - 8)?;
     // What nobody asks for.
     let options = ParquetMetaDataOptions::new()
@@ -177,7 +173,7 @@ fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData, Sto
 
 /// The pages of documents of each row group, by the page indexes. Those of other columns, which are most, are not
 /// decoded: their columns are read whole.
-fn document_pages(metadata: &ParquetMetaData, end: &Run) -> Result<DocumentPages, StorageError> {
+fn document_pages(metadata: &ParquetMetaData, end: &Run) -> Result<DocumentPages> {
     let file = metadata.file_metadata();
     // The same file, as if it had no other columns.
     let documents = file.schema_descr().root_schema().get_fields().iter().take(1).cloned().collect();

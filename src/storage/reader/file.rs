@@ -8,27 +8,27 @@ use super::end;
 use super::object_file::ObjectFile;
 use crate::blocking::blocking;
 use crate::priority::Priority;
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::footer::Footer;
 use crate::storage::layout::Layout;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 #[derive(Clone)]
-pub(in crate::storage) struct FileReader {
+pub(crate) struct FileReader {
     pub(super) file: ObjectFile,
-    pub(in crate::storage) footer: Arc<Footer>,
+    pub(crate) footer: Arc<Footer>,
 }
 
 impl FileReader {
-    pub(in crate::storage) async fn open(
+    pub(crate) async fn open(
         store: &Store,
         path: &ObjectPath,
         size_bytes: u64,
         cache: &PartCache,
-    ) -> Result<FileReader, StorageError> {
+    ) -> Result<FileReader> {
         let file =
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
         let load = || async {
@@ -44,12 +44,12 @@ impl FileReader {
         Ok(FileReader { file, footer })
     }
 
-    pub(in crate::storage) fn observed(&self, metrics: Arc<ReaderMetrics>) -> FileReader {
+    pub(crate) fn observed(&self, metrics: Arc<ReaderMetrics>) -> FileReader {
         let file = ObjectFile { cache: self.file.cache.observed(metrics), ..self.file.clone() };
         FileReader { file, footer: self.footer.clone() }
     }
 
-    pub(in crate::storage) fn for_later(&self) -> FileReader {
+    pub(crate) fn for_later(&self) -> FileReader {
         let file = ObjectFile { cache: self.file.cache.unobserved(), ahead: None, ..self.file.clone() };
         FileReader { file, footer: self.footer.clone() }
     }
@@ -59,11 +59,11 @@ impl FileReader {
         FileReader { file: ObjectFile { store, path, size_bytes, cache, ahead: None }, footer }
     }
 
-    pub(in crate::storage) fn layout(&self) -> &Layout {
+    pub(crate) fn layout(&self) -> &Layout {
         &self.footer.layout
     }
 
-    pub(in crate::storage) async fn verify_end(&self) -> Result<(), StorageError> {
+    pub(crate) async fn verify_end(&self) -> Result<()> {
         if let Some(cause) = &self.footer.misplaced {
             return Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone())));
         }
@@ -80,10 +80,7 @@ impl FileReader {
         same.await.map_err(|error| self.file.blame_accelerator("the footer", error))
     }
 
-    pub(super) async fn load_profile<T: Send + 'static>(
-        &self,
-        decode: fn(&[u8]) -> Result<T, StorageError>,
-    ) -> Result<T, StorageError> {
+    pub(super) async fn load_profile<T: Send + 'static>(&self, decode: fn(&[u8]) -> Result<T>) -> Result<T> {
         let location = self.footer.profile.clone();
         let load = async {
             let bytes = match &self.footer.profile_bytes {
@@ -103,7 +100,7 @@ impl FileReader {
         load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
     }
 
-    pub(in crate::storage) fn stored_bytes(&self, row_group: usize) -> u64 {
+    pub(crate) fn stored_bytes(&self, row_group: usize) -> u64 {
         let outline = &self.footer.outline;
         (0..outline.columns).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()
     }

@@ -10,7 +10,6 @@ use futures::future::try_join_all;
 
 use super::READ_AHEAD_BYTES;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::keywords::Damaged;
 use crate::storage::keywords::cut::{Class, Plan};
@@ -20,6 +19,7 @@ use crate::storage::keywords::segment::{
 use crate::storage::keywords::stored::StoredSegment;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 /// So few rows of a segment need no further piece of their needle: verifying them costs less than more lists.
 const ENOUGH: usize = 64;
@@ -31,16 +31,12 @@ const FEW_BYTES: u64 = 8 * BLOCK_BYTES as u64;
 type Block = (u32, Bytes);
 
 impl FileReader {
-    pub(in crate::storage) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
+    pub(crate) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);
         (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
     }
 
-    pub(in crate::storage) async fn keyword_candidates(
-        &self,
-        segment: usize,
-        plan: &Plan,
-    ) -> Result<Candidates, StorageError> {
+    pub(crate) async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates> {
         let Some(stored) = self.footer.keywords.segments().get(segment) else { return Ok(Candidates::Scan) };
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();
@@ -138,12 +134,7 @@ impl FileReader {
         self.file.blame_accelerator(&format!("the keyword index of row groups {start} to {end}"), error)
     }
 
-    async fn keyword_entries(
-        &self,
-        segment: usize,
-        stored: &StoredSegment,
-        class: Class,
-    ) -> Result<Arc<Entries>, StorageError> {
+    async fn keyword_entries(&self, segment: usize, stored: &StoredSegment, class: Class) -> Result<Arc<Entries>> {
         let load = async {
             let bytes = self.file.fetch(stored.entries_range(class)).await?;
             verify(&bytes, stored.checksums[class as usize])?;
@@ -165,7 +156,7 @@ impl FileReader {
         class: Class,
         checksums: &[u32],
         blocks: &[u32],
-    ) -> Result<Vec<Block>, StorageError> {
+    ) -> Result<Vec<Block>> {
         let lists = stored.header.range(Section { class, part: SectionPart::Lists });
         let place = |block: u32| {
             let start = lists.start + u64::from(block) * u64::from(BLOCK_BYTES);
@@ -195,7 +186,7 @@ impl FileReader {
 
     /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,
     /// then, by what they say, the blocks of lists.
-    pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<(), StorageError> {
+    pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<()> {
         for stored in self.footer.keywords.segments() {
             for class in Class::ALL {
                 self.verify_class(stored, class, pace).await.map_err(|error| self.blame_keywords(stored, error))?;
@@ -204,12 +195,7 @@ impl FileReader {
         Ok(())
     }
 
-    async fn verify_class(
-        &self,
-        stored: &StoredSegment,
-        class: Class,
-        pace: &mut dyn super::Pace,
-    ) -> Result<(), StorageError> {
+    async fn verify_class(&self, stored: &StoredSegment, class: Class, pace: &mut dyn super::Pace) -> Result<()> {
         let entries = stored.entries_range(class);
         if entries.is_empty() {
             return Ok(());

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use object_store::path::Path as ObjectPath;
 
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::edit::Edit;
 use crate::storage::error::BASE;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::piece_list::PieceList;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 pub(super) async fn open(
     own: &FileReader,
     edit: &Edit,
     store: &Store,
     cache: &PartCache,
-) -> Result<(FileReader, Arc<PieceList>), StorageError> {
+) -> Result<(FileReader, Arc<PieceList>)> {
     let path = ObjectPath::from(edit.base.path.as_str());
     let load = || async {
         let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await.map_err(|error| {

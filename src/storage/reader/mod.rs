@@ -44,7 +44,6 @@ use object_store::path::Path as ObjectPath;
 
 pub(super) use self::file::FileReader;
 use crate::model::version::VersionFile;
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::edit::{Piece, Source};
 use crate::storage::footer::RowGroup;
@@ -54,6 +53,7 @@ use crate::storage::piece_list::PieceList;
 use crate::storage::profile::{PathIndex, ProfileSummary, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 /// Most bytes of documents that one request fetches ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
@@ -81,12 +81,7 @@ impl std::fmt::Debug for VersionReader {
 impl VersionReader {
     /// Opens the file at `path`, `size_bytes` long. Costs one or two requests, as many for the base of an edited file,
     /// and none when footers are cached.
-    pub async fn open(
-        store: &Store,
-        path: &ObjectPath,
-        size_bytes: u64,
-        cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    pub async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<VersionReader> {
         let own = FileReader::open(store, path, size_bytes, cache).await?;
         let edited = match &own.layout().edit {
             None => None,
@@ -102,11 +97,7 @@ impl VersionReader {
     ///
     /// # Errors
     /// As [`VersionReader::open`]; [`StorageError::Damaged`] when it is another file than the recorded one.
-    pub async fn open_recorded(
-        store: &Store,
-        file: &VersionFile,
-        cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    pub async fn open_recorded(store: &Store, file: &VersionFile, cache: &PartCache) -> Result<VersionReader> {
         VersionReader::open_expected(store, &file.into(), "the catalog", cache).await
     }
 
@@ -164,19 +155,19 @@ impl VersionReader {
     /// Checks that what the footer says of the outline, the keyword index and the shapes can be followed. Reads do
     /// without it. Where the file was opened by its outline, it is compared with the Parquet footer, which is fetched,
     /// verified and decoded for that. Of an edited file it checks its own footer alone: its base is a file of its own.
-    pub async fn verify_end(&self) -> Result<(), StorageError> {
+    pub async fn verify_end(&self) -> Result<()> {
         self.own.verify_end().await
     }
 
     /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
     /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. The base of an edited
     /// file is not read: it is a file of its own.
-    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<()> {
         self.own.verify_checksums(pace).await
     }
 
     /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
-    pub async fn profile(&self) -> Result<StoredProfile, StorageError> {
+    pub async fn profile(&self) -> Result<StoredProfile> {
         self.own.load_profile(StoredProfile::decode).await
     }
 
@@ -188,7 +179,7 @@ impl VersionReader {
     }
 
     /// The paths of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
-    pub async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
+    pub async fn paths(&self) -> Result<Arc<PathIndex>> {
         let load = async { self.own.load_profile(PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
         let key = PartKey::Paths { file: self.own.footer.id };
         let loaded = self.own.file.cache.get_or_load(key, || load).await?;
@@ -197,7 +188,7 @@ impl VersionReader {
     }
 
     /// The beginning of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
-    pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
+    pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>> {
         let load = async {
             let summary = self.own.load_profile(ProfileSummary::decode).await?;
             Ok(Part::ProfileSummary(Arc::new(summary)))

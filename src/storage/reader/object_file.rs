@@ -11,12 +11,12 @@ use object_store::path::Path as ObjectPath;
 use super::ahead::ReadAhead;
 use crate::blocking::with_blocking_calls;
 use crate::metrics::metrics;
-use crate::storage::StorageError;
 use crate::storage::cache::{Loss, PartCache};
 use crate::storage::directory;
 use crate::storage::disk_cache::{DiskCache, FileId};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 /// How long a store that has just failed is asked for an object's size.
 const SIZE_WAIT: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub(super) struct ObjectFile {
 
 impl ObjectFile {
     /// These bytes, all of them: as they were fetched ahead, or with one request.
-    pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+    pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         let Some(ahead) = &self.ahead else { return self.request(range).await };
         let _waiting = ahead.waits();
         match ahead.take(&range).await {
@@ -52,7 +52,7 @@ impl ObjectFile {
     }
 
     /// These bytes: from the disk, where a cache there has them, or from the store.
-    async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+    async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         match self.disk() {
             Some((disk, id)) => {
                 let asked = self.ask(range.clone());
@@ -67,7 +67,7 @@ impl ObjectFile {
         Some((disk, FileId::new(self.path.as_ref(), self.size_bytes)))
     }
 
-    async fn ask(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+    async fn ask(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         count_fetch(&range, self.cache.reader_metrics());
         let expected = range.end - range.start;
         let (objects, path) = (self.store.objects().clone(), self.path.clone());

@@ -13,7 +13,6 @@ use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use super::VersionReader;
 use super::ahead::Wanted;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::document_page::{DocumentPage, HeldDocuments};
 use crate::storage::edit::{Piece, Source};
 use crate::storage::keywords::cut::Plan;
@@ -24,6 +23,7 @@ use crate::storage::page_slots;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::ShapeIndex;
+use crate::storage::{Result, StorageError};
 
 struct Place<'a> {
     reader: &'a FileReader,
@@ -84,30 +84,25 @@ impl VersionReader {
     }
 
     /// The search text of a row group: a binary array, one value per row.
-    pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+    pub async fn search(&self, row_group: usize) -> Result<ArrayRef> {
         self.column(row_group, self.own.footer.schema_columns.search).await
     }
 
     /// The canonical hashes of a row group: a binary array of 32 bytes a row.
-    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef> {
         self.column(row_group, self.own.footer.schema_columns.hash).await
     }
 
     /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
     /// fans out; texts are dictionary arrays where it says so.
-    pub async fn shredded(
-        &self,
-        row_group: usize,
-        shredded: usize,
-        column: ShreddedPart,
-    ) -> Result<Option<ArrayRef>, StorageError> {
+    pub async fn shredded(&self, row_group: usize, shredded: usize, column: ShreddedPart) -> Result<Option<ArrayRef>> {
         match self.layout().column_index(shredded, column) {
             Some(index) => self.column(row_group, index).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn column(&self, row_group: usize, column: usize) -> Result<ArrayRef, StorageError> {
+    async fn column(&self, row_group: usize, column: usize) -> Result<ArrayRef> {
         let place = self.place(row_group);
         let Some((rows, list)) = place.part.clone() else { return place.reader.column(place.row_group, column).await };
         let load = || async {
@@ -131,7 +126,7 @@ impl VersionReader {
 
     /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
     /// A damaged filter is reported, and tells nothing.
-    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
+    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool> {
         let place = self.place(row_group);
         place.reader.may_hold_text(place.row_group, shredded, text).await
     }
@@ -286,7 +281,7 @@ impl VersionReader {
         found.map(|page| place.within(page))
     }
 
-    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
+    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage> {
         let place = self.place(row_group);
         let page = place.reader.documents(place.row_group, place.pages().start + page).await?;
         Ok(place.within(page))
@@ -294,11 +289,7 @@ impl VersionReader {
 
     /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
     /// At least one, when `pages` is not empty.
-    pub async fn documents_ahead(
-        &self,
-        row_group: usize,
-        pages: Range<usize>,
-    ) -> Result<Vec<DocumentPage>, StorageError> {
+    pub async fn documents_ahead(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
         let place = self.place(row_group);
         let before = place.pages().start;
         let pages = before + pages.start..before + pages.end;
@@ -334,7 +325,7 @@ impl VersionReader {
 
     /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
     /// does not tell, and where what is not in the cache of it is more than the search text.
-    pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates, StorageError> {
+    pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates> {
         let Some(edited) = &self.edited else { return self.own.keyword_candidates(segment, plan).await };
         match segment.checked_sub(edited.base.footer.keywords.segments().len()) {
             None => edited.base.keyword_candidates(segment, plan).await,
@@ -351,7 +342,7 @@ impl VersionReader {
     }
 
     /// The shapes of a row group, if it has any. One request, and a few milliseconds at most; kept in the cache.
-    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>> {
         let place = self.place(row_group);
         let Some((rows, list)) = place.part.clone() else { return place.reader.shapes(place.row_group).await };
         if self.shape_index().get(row_group).is_none() {
@@ -427,7 +418,7 @@ fn column_key(list: u64, row_group: usize, column: usize) -> PartKey {
 }
 
 /// Rows of an array as one of its own, which keeps nothing else in memory.
-fn copied(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef, StorageError> {
+fn copied(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef> {
     let data = whole.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, rows.len());
     copy.try_extend(0, rows.start, rows.end)?;

@@ -21,25 +21,25 @@ const LOCAL_REQUESTS: usize = 8;
 const PLANNED_BYTES: u64 = READER_BYTES / 4;
 
 impl FileReader {
-    pub(in crate::storage) fn reading_ahead(&self, wanted: Wanted) -> FileReader {
+    pub(crate) fn reading_ahead(&self, wanted: Wanted) -> FileReader {
         let requests = if self.file.store.is_local() { LOCAL_REQUESTS } else { REMOTE_REQUESTS };
         let ahead = Some(Arc::new(ReadAhead::new(wanted, requests)));
         let file = ObjectFile { ahead, ..self.file.clone() };
         FileReader { file, footer: self.footer.clone() }
     }
 
-    pub(in crate::storage) fn waits_for_store(&self) -> bool {
+    pub(crate) fn waits_for_store(&self) -> bool {
         self.file.ahead.as_ref().is_some_and(|ahead| ahead.is_waited_for())
     }
 
-    pub(in crate::storage) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
+    pub(crate) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
         let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
         chunks.fold((0, 0), |(stored, decompressed), chunk| {
             (stored + u64::from(chunk.stored_bytes), decompressed + u64::from(chunk.decompressed_bytes))
         })
     }
 
-    pub(in crate::storage) fn pages_ahead(&self, pages: &[(usize, usize)]) {
+    pub(crate) fn pages_ahead(&self, pages: &[(usize, usize)]) {
         let missing = pages.iter().filter(|(row_group, page)| !self.caches_page(*row_group, *page));
         let ranges: Vec<Range<u64>> = missing.map(|(row_group, page)| self.page_range(*row_group, *page)).collect();
         self.file.fetch_ahead(ranges);

@@ -6,14 +6,14 @@ use futures::FutureExt;
 
 use super::Pace;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::StoredShapes;
+use crate::storage::{Result, StorageError};
 
 impl FileReader {
-    pub(in crate::storage) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+    pub(crate) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>> {
         let Some(stored) = self.footer.shapes.get(row_group) else { return Ok(None) };
         let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
         let load = async {
@@ -29,7 +29,7 @@ impl FileReader {
         Ok(Some(shapes))
     }
 
-    pub(in crate::storage) fn report_foreign_shapes(&self, row_group: usize) {
+    pub(crate) fn report_foreign_shapes(&self, row_group: usize) {
         self.blame_shapes(row_group, StorageError::Layout("they are not those of the search text".to_owned()));
     }
 
@@ -37,7 +37,7 @@ impl FileReader {
         self.file.blame_accelerator(&format!("the shapes of row group {row_group}"), error)
     }
 
-    pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+    pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<()> {
         for row_group in self.footer.shapes.row_groups() {
             let Some(StoredShapes { range, checksum }) = self.footer.shapes.get(row_group) else { continue };
             let verified = async { verify(&self.file.fetch(range.clone()).await?, *checksum) }.await;

@@ -5,13 +5,13 @@ use std::ops::Range;
 use super::READ_AHEAD_BYTES;
 use super::end::load_footer;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::profile::StoredProfile;
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 impl FileReader {
-    pub(in crate::storage) async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+    pub(crate) async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<()> {
         // The end has been verified when the file was opened, perhaps long ago.
         let size_bytes = self.footer.size_bytes;
         let opened = load_footer(&self.file, size_bytes).await;

@@ -108,7 +108,7 @@ impl Shapes {
         Some(Shapes { paths, places, shapes, codes: codes.into(), raw })
     }
 
-    pub(in crate::storage) fn of_rows(&self, rows: Range<usize>) -> Shapes {
+    pub(crate) fn of_rows(&self, rows: Range<usize>) -> Shapes {
         let paths = self.paths.iter().map(|path| PathRecord { parent: path.parent, key: path.key.clone() });
         Shapes {
             raw: self.raw.clone(),

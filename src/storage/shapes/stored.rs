@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{StorageError, section_format};
+use crate::storage::{Result, StorageError, section_format};
 
 pub const SHAPES_KEY: &str = "strata.shapes";
 
@@ -38,7 +38,7 @@ impl ShapeIndex {
         self.row_groups.iter().all(Option::is_none)
     }
 
-    pub fn encode(&self) -> Result<String, StorageError> {
+    pub fn encode(&self) -> Result<String> {
         let record = |shapes: &StoredShapes| {
             let length = u32::try_from(shapes.range.end - shapes.range.start).unwrap_or(u32::MAX);
             (shapes.range.start, length, shapes.checksum)
@@ -50,7 +50,7 @@ impl ShapeIndex {
 
     /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another
     /// format are none.
-    pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex, StorageError> {
+    pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex> {
         let damaged = || StorageError::Layout("its footer is damaged: its shapes have no place".to_owned());
         let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(ShapeIndex::default()) };
@@ -66,7 +66,7 @@ impl ShapeIndex {
     }
 
     /// The shapes of the pieces of a list, each where it lies in its file.
-    pub(in crate::storage) fn of_pieces(pieces: impl Iterator<Item = Option<StoredShapes>>) -> ShapeIndex {
+    pub(crate) fn of_pieces(pieces: impl Iterator<Item = Option<StoredShapes>>) -> ShapeIndex {
         ShapeIndex { row_groups: pieces.collect() }
     }
 

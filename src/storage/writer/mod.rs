@@ -25,7 +25,6 @@ use self::properties::{metadata_text, properties};
 pub(super) use self::row_group::is_full_row_group;
 use self::row_group::{Collects, RowGroup, encode_row_group, encode_row_groups, next_row_group};
 use self::sink::{Passing, Sink, lock};
-use super::StorageError;
 use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
 use super::edit::{BaseFile, Edit, Piece};
 use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
@@ -40,6 +39,7 @@ use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
 use super::shred::Shredder;
 use super::spool::{Lines, Spooled};
 use super::store::Store;
+use super::{Result, StorageError};
 use crate::model::index::IndexSettings;
 
 /// Most entities of a row group: what one unit of work of a query covers.
@@ -110,7 +110,7 @@ pub fn write_version(
     options: &WriteOptions,
     runtime: &Handle,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written, StorageError> {
+) -> Result<Written> {
     let profile = &spooled.profile;
     let choice = profile.choose_shredded(&options.shredding, &options.index);
     let told = profile.describe(&choice, &options.index).encode(profile.columns().as_ref())?;
@@ -145,7 +145,7 @@ pub fn write_edited(
     told: &[u8],
     options: &WriteOptions,
     runtime: &Handle,
-) -> Result<Written, StorageError> {
+) -> Result<Written> {
     let own_sha256 = spooled.content_sha256.clone();
     let edit = Edit { base: list.base.clone(), own_sha256, pieces: list.pieces.clone() };
     let layout = Arc::new(Layout {
@@ -168,7 +168,7 @@ fn write_file(
     options: &WriteOptions,
     runtime: &Handle,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written, StorageError> {
+) -> Result<Written> {
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
     let encoded = encode(layout, content, options, sink, progress).and_then(Sink::finish);
     // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
@@ -194,7 +194,7 @@ fn encode(
     options: &WriteOptions,
     sink: Sink,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Sink, StorageError> {
+) -> Result<Sink> {
     let schema = layout.schema();
     let parquet_schema = ArrowSchemaConverter::new().convert(&schema)?;
     let properties = Arc::new(properties(layout)?);
@@ -210,7 +210,7 @@ fn encode(
     let mut shapes = ShapeIndex::default();
     let mut outline = Some(OutlineBuilder::new(file.schema_descr().num_columns()));
     let mut entities = 0;
-    let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
+    let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<()> {
         let (pages, blooms) = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;
         let mut writer = file.next_row_group()?;
         for chunk in row_group.columns {
@@ -273,7 +273,7 @@ fn encode(
         let count = workers.len();
         let mut sent = 0;
         let mut received = 0;
-        let mut receive = |number: usize, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
+        let mut receive = |number: usize, file: &mut SerializedFileWriter<Sink>| -> Result<()> {
             let mut row_group = workers[number % count].1.recv().map_err(|_| StorageError::Worker)??;
             let texts = row_group.texts.take();
             append(row_group, file)?;
@@ -339,14 +339,14 @@ fn append_segment(
     segment: Option<IndexedRowGroups>,
     file: &mut SerializedFileWriter<Sink>,
     index: &mut KeywordIndex,
-) -> Result<(), StorageError> {
+) -> Result<()> {
     let Some(IndexedRowGroups { row_groups, segment }) = segment else { return Ok(()) };
     index.add(append_bytes(&segment.bytes, file)?, row_groups, segment);
     Ok(())
 }
 
 /// Writes bytes that no column points to, so that other readers pass over them. Gives their offset.
-fn append_bytes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<u64, StorageError> {
+fn append_bytes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<u64> {
     let offset = file.bytes_written() as u64;
     file.write_all(bytes)?;
     Ok(offset)
@@ -361,7 +361,7 @@ fn finish(
     shapes: &ShapeIndex,
     outline: Option<OutlineBuilder>,
     passing: &Mutex<Passing>,
-) -> Result<Sink, StorageError> {
+) -> Result<Sink> {
     let location = ProfileLocation::of(append_bytes(told, &mut file)?, told);
     let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
     let mut texts = Texts::from([(PROFILE_KEY.to_owned(), location)]);
@@ -395,11 +395,7 @@ fn finish(
 
 /// Announces the parts of a row group that begins at an offset. Gives its pages of documents, and the checksums of its
 /// bloom filters, which come after its chunks.
-fn expect_parts(
-    tally: &mut Tally,
-    start: u64,
-    columns: &[ArrowColumnChunk],
-) -> Result<(Vec<PageLocation>, Vec<u32>), StorageError> {
+fn expect_parts(tally: &mut Tally, start: u64, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
     let mut at = start;
     let mut expect = |length: i64| {
         let start = at;

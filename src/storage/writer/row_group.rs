@@ -7,12 +7,12 @@ use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 
 use super::{DOCUMENT_PAGE_BYTES, ROW_GROUP_BYTES};
-use crate::storage::StorageError;
 use crate::storage::keywords::indexing::SearchTexts;
 use crate::storage::layout::{Layout, SEARCH};
 use crate::storage::shapes::builder::ShapeLimits;
 use crate::storage::shred::Shredder;
 use crate::storage::spool::Lines;
+use crate::storage::{Result, StorageError};
 
 const BATCH_ROWS: usize = 2_048;
 
@@ -23,11 +23,11 @@ pub(super) struct Collects {
 }
 
 /// Whether a row group of so many entities, and bytes of them, takes no more.
-pub(in crate::storage) fn is_full_row_group(rows: usize, bytes: usize, most_rows: usize) -> bool {
+pub(crate) fn is_full_row_group(rows: usize, bytes: usize, most_rows: usize) -> bool {
     rows >= most_rows || bytes >= ROW_GROUP_BYTES
 }
 
-pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>, StorageError> {
+pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>> {
     let mut text = Vec::with_capacity(ROW_GROUP_BYTES + (ROW_GROUP_BYTES >> 4));
     let mut offsets = vec![0];
     while !is_full_row_group(offsets.len() - 1, text.len(), rows) {
@@ -56,7 +56,7 @@ pub(super) fn encode_row_groups(
     layout: &Layout,
     factory: &ArrowRowGroupWriterFactory,
     jobs: &Receiver<StringArray>,
-    to_file: &SyncSender<Result<RowGroup, StorageError>>,
+    to_file: &SyncSender<Result<RowGroup>>,
     collects: Collects,
 ) {
     let mut shredder = Shredder::new(layout, collects.shapes);
@@ -74,7 +74,7 @@ pub(super) fn encode_row_group(
     number: usize,
     documents: &StringArray,
     indexes: bool,
-) -> Result<RowGroup, StorageError> {
+) -> Result<RowGroup> {
     let offsets = documents.value_offsets();
     // The texts of a document take little more than it at most, and mostly less.
     let text_bytes = offsets.last().zip(offsets.first()).map_or(0, |(end, start)| (end - start) as usize);

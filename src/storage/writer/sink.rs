@@ -10,9 +10,9 @@ use object_store::{MultipartUpload, ObjectStoreExt};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use crate::storage::StorageError;
 use crate::storage::checksums::{Seal, Tally};
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
@@ -50,7 +50,7 @@ impl Sink {
         store: Store,
         path: ObjectPath,
         runtime: &Handle,
-    ) -> (Sink, tokio::task::JoinHandle<Result<(), StorageError>>) {
+    ) -> (Sink, tokio::task::JoinHandle<Result<()>>) {
         let (parts, receiver) = mpsc::channel(1);
         let upload = runtime.spawn(upload(store, path, receiver));
         (Sink { parts, pending: Vec::new(), size_bytes: 0, passing: Arc::default() }, upload)
@@ -61,7 +61,7 @@ impl Sink {
         self.parts.blocking_send(part).map_err(|_| std::io::Error::other("the upload ended early"))
     }
 
-    pub(super) fn finish(mut self) -> Result<u64, StorageError> {
+    pub(super) fn finish(mut self) -> Result<u64> {
         let mut end = std::mem::take(&mut lock(&self.passing).end);
         if !Seal::set(&mut end) {
             return Err(StorageError::Layout("its seal has no place".to_owned()));
@@ -97,7 +97,7 @@ impl Write for Sink {
     }
 }
 
-async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>) -> Result<(), StorageError> {
+async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>) -> Result<()> {
     // A directory that is not there is not made anew.
     store.verify().await?;
     let first = match parts.recv().await {
@@ -127,7 +127,7 @@ async fn upload_parts(
     multipart: &mut dyn MultipartUpload,
     first: Bytes,
     mut parts: mpsc::Receiver<Part>,
-) -> Result<(), StorageError> {
+) -> Result<()> {
     let mut sending = FuturesUnordered::new();
     sending.push(multipart.put_part(first.into()));
     loop {
