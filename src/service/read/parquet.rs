@@ -242,7 +242,7 @@ pub(in crate::service) async fn body(
                     over = true;
                     break;
                 };
-                metrics().sent_rows.increment(batch.rows() as u64);
+                metrics().sent_rows.increment(batch.rows as u64);
                 writer.push(batch);
             }
             footer_taken += footer_bytes + writer.index_bytes(&columns);
