@@ -25,7 +25,6 @@
 //! | [`shred`] | entities to the Arrow arrays of a row group |
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`footer`] | what the end of a version file says |
-//! | [`held_bytes`] | memory that is taken to be faster, bounded for the process |
 //! | [`reader`] | an opened version file: its parts by row group and page |
 //! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets, hash indexes |
 //! | [`hash_index`] | which entities may hold a value of a column, in memory alone |
@@ -53,7 +52,6 @@ mod error;
 pub mod footer;
 pub mod free_space;
 pub mod hash_index;
-pub mod held_bytes;
 pub mod keywords;
 pub mod layout;
 mod outline;
