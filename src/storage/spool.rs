@@ -42,7 +42,7 @@ impl Spool {
         Ok(Spool {
             charge,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
-            profile: ProfileBuilder::new(),
+            profile: ProfileBuilder::default(),
             content: Sha256::new(),
             checksum: Hasher::new(),
         })
@@ -68,7 +68,7 @@ impl Spool {
     }
 
     pub fn entities(&self) -> u64 {
-        self.profile.entities()
+        self.profile.entities
     }
 
     /// Ends the first pass.

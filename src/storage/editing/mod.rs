@@ -12,7 +12,6 @@
 
 pub mod pieces;
 pub mod profile;
-mod walk;
 
 use std::collections::BTreeMap;
 
@@ -104,7 +103,7 @@ pub async fn plan(
             return Ok(None);
         }
     }
-    let mut builder = PieceBuilder::new(row_group_rows);
+    let mut builder = PieceBuilder { most_rows: row_group_rows, ..PieceBuilder::default() };
     let (mut own, mut own_bytes) = (Vec::new(), 0_u64);
     let most_bytes = limits.own_bytes.min(before.document_bytes.saturating_mul(limits.own_percent) / 100);
     for item in items {
@@ -125,7 +124,7 @@ pub async fn plan(
             own.push(document);
         }
     }
-    let pieces = builder.finish();
+    let pieces = builder.pieces;
     let of_base = pieces.iter().filter(|piece| piece.source == Source::Base).count();
     if of_base == 0 || pieces.len() > list.base_row_groups() + limits.pieces {
         return Ok(None);

@@ -116,8 +116,8 @@ pub fn write_version(
     let told = profile.describe(&choice, &options.index).encode(profile.columns().as_ref())?;
     let layout = Arc::new(Layout {
         format_version: FORMAT_VERSION,
-        entity_count: profile.entities(),
-        document_bytes: profile.document_bytes(),
+        entity_count: profile.entities,
+        document_bytes: profile.document_bytes,
         content_sha256: spooled.content_sha256.clone(),
         index: options.index.clone(),
         shredded_columns: choice.shredded_columns,
@@ -156,7 +156,7 @@ pub fn write_edited(
         edit: Some(edit),
         ..list.layout.clone()
     });
-    let own_bytes = spooled.profile.document_bytes();
+    let own_bytes = spooled.profile.document_bytes;
     write_file(store, path, &layout, (told, spooled.into_lines(), own_bytes), options, runtime, &|_| {})
 }
 
