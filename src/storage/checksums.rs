@@ -45,10 +45,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
 }
 
 pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<()> {
-    match expected == checksum(bytes) {
-        true => Ok(()),
-        false => Err(StorageError::unverified()),
-    }
+    if expected == checksum(bytes) { Ok(()) } else { Err(StorageError::unverified()) }
 }
 
 pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>> {

@@ -75,12 +75,7 @@ impl Documents {
 }
 
 impl DocumentPage {
-    pub fn decode(
-        column: &ColumnChunkMetaData,
-        location: &PageLocation,
-        rows: usize,
-        run: &Run,
-    ) -> Result<DocumentPage> {
+    pub fn decode(column: &ColumnChunkMetaData, location: &PageLocation, rows: usize, run: &Run) -> Result<Self> {
         // Parquet's page reader reads a chunk from its start; a chunk of this one page makes it read just that. It
         // would make a compressor and a decompressor for each page.
         let compression = column.compression();

@@ -1,10 +1,9 @@
 //! The footer of a version file, decoded once for all its readers.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Schema};
 use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
@@ -16,11 +15,12 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 use super::checksums::{CHECKSUMS_KEY, parse_checksums};
 use super::edit::Source;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
-use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::layout::{Layout, METADATA_KEY, ShreddedPart};
 use super::outline::builder::{OutlineBuilder, wrong_checksums};
 use super::outline::{Outline, Texts};
 use super::page_slots::{PageSlots, SLOT_BYTES};
 use super::profile::{PROFILE_KEY, ProfileLocation};
+use super::run::Run;
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 use super::{Result, StorageError};
 
@@ -52,7 +52,6 @@ pub struct Footer {
     /// What is wrong with the outline, or the places of the keyword index or the shapes. They are passed over then.
     pub(super) misplaced: Option<String>,
     pub(super) row_groups: Vec<RowGroup>,
-    pub(super) schema_columns: SchemaColumns,
     pub(super) page_slots: PageSlots,
     pub(super) indented_slots: PageSlots,
     /// The profile, where it came with the end of the file and is small.
@@ -62,12 +61,6 @@ pub struct Footer {
 
 /// Bytes of a profile that is kept with its footer: reads that name fields ask for it, and would wait for it.
 const SMALL_PROFILE_BYTES: u64 = 64 << 10;
-
-pub(super) struct SchemaColumns {
-    pub(super) document: usize,
-    pub(super) search: usize,
-    pub(super) hash: usize,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowGroup {
@@ -162,11 +155,6 @@ impl Footer {
                 "its footer is damaged: its columns are not those of its layout".to_owned(),
             ));
         }
-        let schema_columns = SchemaColumns {
-            document: schema.index_of(DOCUMENT)?,
-            search: schema.index_of(SEARCH)?,
-            hash: schema.index_of(HASH)?,
-        };
         // The types of the file are those that readers want, as far as both can say it.
         let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());
         let pages: usize = (0..rows.len()).map(|row_group| outline.page_count(row_group)).sum();
@@ -191,7 +179,6 @@ impl Footer {
             shapes,
             misplaced,
             row_groups,
-            schema_columns,
             page_slots: PageSlots::new(rows.len()),
             indented_slots: PageSlots::new(rows.len()),
             profile_bytes: None,
@@ -250,16 +237,15 @@ impl Footer {
         self.schema.field(column).data_type()
     }
 
-    pub(super) fn small_profile(&self) -> Option<Range<u64>> {
+    /// Keeps the profile, if it is small and among these bytes. Others are read again, and the reader is told.
+    pub(super) fn keep_profile(&mut self, run: &Run) {
         let ProfileLocation { offset, length, .. } = self.profile;
-        (length <= SMALL_PROFILE_BYTES).then(|| offset..offset + length)
-    }
-
-    /// Keeps these bytes if they are the profile. Others are read again, and the reader is told.
-    pub(super) fn keep_profile(&mut self, bytes: &[u8]) {
-        if self.profile.is_of(bytes) {
+        if length <= SMALL_PROFILE_BYTES
+            && let Ok(bytes) = run.slice(offset..offset + length)
+            && self.profile.is_of(&bytes)
+        {
             self.memory_bytes += bytes.len();
-            self.profile_bytes = Some(Bytes::copy_from_slice(bytes));
+            self.profile_bytes = Some(Bytes::copy_from_slice(&bytes));
         }
     }
 }
@@ -275,24 +261,10 @@ fn file_metadata(schema: Arc<SchemaDescriptor>, rows: i64) -> FileMetaData {
 
 /// The file's schema with the types that readers want: texts of few distinct values as dictionaries.
 fn reading_schema(layout: &Layout) -> Arc<Schema> {
-    let schema = layout.schema();
-    let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
-    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary));
-    for (number, shredded) in layout.shredded_columns.iter().enumerate() {
-        if !shredded.dictionary {
-            continue;
+    layout.schema_with(|shredded, part| match part {
+        ShreddedPart::Text | ShreddedPart::Exact if shredded.dictionary => {
+            DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary))
         }
-        for column in [ShreddedPart::Text, ShreddedPart::Exact] {
-            let Some(index) = layout.column_index(number, column) else { continue };
-            let field = fields[index].as_ref().clone();
-            let data_type = match field.data_type() {
-                DataType::List(element) => {
-                    DataType::List(Arc::new(element.as_ref().clone().with_data_type(dictionary.clone())))
-                }
-                _ => dictionary.clone(),
-            };
-            fields[index] = Arc::new(field.with_data_type(data_type));
-        }
-    }
-    Arc::new(Schema::new(fields))
+        part => part.data_type(),
+    })
 }

@@ -16,7 +16,6 @@
 //! | [`editing`] | an edited list: what stays in its base, what lies in a file of its own, and its profile |
 //! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
-//! | `section_format` | what the footer says of a section that readers can do without |
 //! | [`shapes`] | which path each text of the search text belongs to |
 //! | [`profile`] | what a version contains, found in one pass; decides which paths get a shredded column |
 //! | [`budget`] | how much disk spools may take, in all and for one user |
@@ -62,7 +61,6 @@ pub mod profile;
 pub mod reader;
 pub mod reader_metrics;
 pub mod run;
-mod section_format;
 pub mod shapes;
 pub mod shortage;
 pub mod shred;

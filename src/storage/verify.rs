@@ -25,11 +25,11 @@ const BATCH_ROWS: usize = 2_048;
 /// edited file its own entities are read: its base is a file of its own.
 pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String> {
     reader.verify_checksums(pace).await?;
-    let (list, reader) = (reader, reader.own());
+    let (list, reader) = (reader, &reader.own);
     let mut content = Sha256::new();
     // Whatever bounds they were written within.
     let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
-    let mut shredder = Shredder::new(reader.layout(), (!reader.footer.shapes.is_empty()).then_some(any));
+    let mut shredder = Shredder::new(&reader.footer.layout, (!reader.footer.shapes.is_empty()).then_some(any));
     let mut entities = 0;
     for row_group in 0..reader.footer.row_groups.len() {
         let mut documents = Documents { texts: Vec::new(), first: 0, columns: columns(reader, row_group).await? };
@@ -62,7 +62,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
         }
         pace.spent(reader.stored_bytes(row_group)).await;
     }
-    let layout = reader.layout();
+    let layout = &reader.footer.layout;
     if entities != layout.own_entities() {
         return Err(damaged(&format!("it holds {entities} of {} entities", layout.own_entities())));
     }
@@ -81,7 +81,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
 /// The columns of a row group but the documents, in the order of the layout's schema.
 async fn columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>> {
     let mut columns = Vec::new();
-    for column in 1..reader.layout().schema().fields().len() {
+    for column in 1..reader.footer.layout.schema().fields().len() {
         columns.push(reader.column(row_group, column).await?);
     }
     Ok(columns)

@@ -65,7 +65,8 @@ pub(super) struct Chunk {
     pub(super) values: u32,
     /// Bytes of its dictionary page, 0 if it has none.
     pub(super) dictionary_bytes: u32,
-    checksum: u32,
+    /// Except for the column of documents, whose pages have their own.
+    pub(super) checksum: u32,
 }
 
 impl Chunk {
@@ -179,7 +180,7 @@ impl Outline {
     }
 
     pub(super) fn is_compressed(&self, row_group: usize, column: usize) -> bool {
-        self.details(row_group, column).has(details::COMPRESSED)
+        self.details(row_group, column).is_compressed
     }
 
     pub(super) fn bloom(&self, row_group: usize, column: usize) -> Option<(Range<u64>, u32)> {
@@ -187,28 +188,23 @@ impl Outline {
     }
 
     fn bloom_of(&self, row_group: usize, details: &Details<'_>) -> Option<(Range<u64>, u32)> {
-        let (start, length, checksum) = details.bloom;
+        let (start, length, checksum) = details.bloom?;
         let start = self.base(row_group).saturating_add(u64::from(start));
-        let range = start..start.saturating_add(u64::from(length));
-        details.has(details::BLOOM).then_some((range, checksum))
+        Some((start..start.saturating_add(u64::from(length)), checksum))
     }
 
     pub(super) fn integers(&self, row_group: usize, column: usize) -> Option<(i32, i32)> {
-        let details = self.details(row_group, column);
-        details.has(details::INTEGERS).then_some(details.integers)
+        self.details(row_group, column).integers
     }
 
     pub(super) fn doubles(&self, row_group: usize, column: usize) -> Option<(f64, f64)> {
-        let details = self.details(row_group, column);
-        details.has(details::DOUBLES).then_some(details.doubles)
+        self.details(row_group, column).doubles
     }
 
     pub(super) fn text_statistics(&self, row_group: usize, column: usize) -> Option<TextStatistics<'_>> {
-        let details = self.details(row_group, column);
-        let values =
-            details.has(details::NULLS).then(|| self.chunk(row_group, column).values.saturating_sub(details.nulls));
-        let bounds = details.has(details::BOUNDS).then_some(details.bounds);
-        details.has(details::TEXTS).then_some(TextStatistics { values, bounds })
+        let Details { has_texts, nulls, bounds, .. } = self.details(row_group, column);
+        let values = nulls.map(|nulls| self.chunk(row_group, column).values.saturating_sub(nulls));
+        has_texts.then_some(TextStatistics { values, bounds })
     }
 
     pub(super) fn page_count(&self, row_group: usize) -> usize {
@@ -251,11 +247,6 @@ impl Outline {
 
     pub(super) fn page_checksum(&self, row_group: usize, page: usize) -> u32 {
         number(&self.page_record(self.page_numbers(row_group).start + page)[8..])
-    }
-
-    /// The checksum of a column of a row group, except for the column of documents, whose pages have their own.
-    pub(super) fn column_checksum(&self, row_group: usize, column: usize) -> u32 {
-        self.chunk(row_group, column).checksum
     }
 
     pub(super) fn parts(&self) -> Vec<(Range<u64>, u32)> {

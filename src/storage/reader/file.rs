@@ -10,9 +10,7 @@ use crate::blocking::blocking;
 use crate::priority::Priority;
 use crate::storage::cache::PartCache;
 use crate::storage::footer::Footer;
-use crate::storage::layout::Layout;
 use crate::storage::parts::{Part, PartKey};
-use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
 use crate::storage::{Result, StorageError};
 
@@ -23,17 +21,12 @@ pub(crate) struct FileReader {
 }
 
 impl FileReader {
-    pub(crate) async fn open(
-        store: &Store,
-        path: &ObjectPath,
-        size_bytes: u64,
-        cache: &PartCache,
-    ) -> Result<FileReader> {
+    pub(crate) async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<Self> {
         let file =
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
         let load = || async {
             store.check_regular(path).await.map_err(|error| file.blame("the file", error))?;
-            let footer = end::load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error))?;
+            let footer = end::load_footer(&file).await.map_err(|error| file.blame("the footer", error))?;
             if let Some(cause) = &footer.misplaced {
                 file.blame_accelerator("the footer", StorageError::Layout(cause.clone()));
             }
@@ -44,25 +37,6 @@ impl FileReader {
         Ok(FileReader { file, footer })
     }
 
-    pub(crate) fn observed(&self, metrics: Arc<ReaderMetrics>) -> FileReader {
-        let file = ObjectFile { cache: self.file.cache.observed(metrics), ..self.file.clone() };
-        FileReader { file, footer: self.footer.clone() }
-    }
-
-    pub(crate) fn for_later(&self) -> FileReader {
-        let file = ObjectFile { cache: self.file.cache.unobserved(), ahead: None, ..self.file.clone() };
-        FileReader { file, footer: self.footer.clone() }
-    }
-
-    pub(super) fn of_footer(store: &Store, path: &ObjectPath, footer: Arc<Footer>, cache: &PartCache) -> FileReader {
-        let (store, path, size_bytes, cache) = (store.clone(), path.clone(), footer.size_bytes, cache.clone());
-        FileReader { file: ObjectFile { store, path, size_bytes, cache, ahead: None }, footer }
-    }
-
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.footer.layout
-    }
-
     pub(crate) async fn verify_end(&self) -> Result<()> {
         if let Some(cause) = &self.footer.misplaced {
             return Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone())));
@@ -71,7 +45,7 @@ impl FileReader {
             return Ok(());
         }
         let same = async {
-            let decoded = end::load_parquet_footer(&self.file, self.footer.size_bytes).await?;
+            let decoded = end::load_parquet_footer(&self.file).await?;
             match decoded.outline.bytes == self.footer.outline.bytes {
                 true => Ok(()),
                 false => Err(StorageError::Layout("its outline is not that of its footer".to_owned())),
@@ -87,10 +61,7 @@ impl FileReader {
                 Some(bytes) => bytes.clone(),
                 None => self.file.fetch(location.offset..location.offset + location.length).await?,
             };
-            let decode = move || match location.is_of(&bytes) {
-                true => decode(&bytes),
-                false => Err(StorageError::unverified()),
-            };
+            let decode = move || if location.is_of(&bytes) { decode(&bytes) } else { Err(StorageError::unverified()) };
             // A thread of lower priority is no thread that serves connections.
             match Priority::current() {
                 Priority::Short => blocking(decode).await?,

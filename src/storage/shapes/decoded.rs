@@ -17,7 +17,7 @@ pub struct Shapes {
     codes: Box<[u16]>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct PathRecord {
     /// The number of the path above it, from 1; 0 for the entity.
     parent: u32,
@@ -109,10 +109,9 @@ impl Shapes {
     }
 
     pub(crate) fn of_rows(&self, rows: Range<usize>) -> Shapes {
-        let paths = self.paths.iter().map(|path| PathRecord { parent: path.parent, key: path.key.clone() });
         Shapes {
             raw: self.raw.clone(),
-            paths: paths.collect(),
+            paths: self.paths.clone(),
             places: self.places.clone(),
             shapes: self.shapes.clone(),
             codes: self.codes[rows].into(),
