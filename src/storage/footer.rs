@@ -40,7 +40,7 @@ pub struct Footer {
     pub(super) outline: Outline,
     /// Whether that came from the file, and the Parquet footer has not been looked at.
     pub(super) has_outline: bool,
-    schema: Arc<Schema>,
+    pub(super) schema: Arc<Schema>,
     stored_schema: Arc<SchemaDescriptor>,
     pub(super) layout: Layout,
     pub(super) profile: ProfileLocation,
@@ -214,7 +214,7 @@ impl Footer {
         let chunk = self.outline.chunk(row_group, column);
         // They lie in the file, whose size is such a number.
         let (start, dictionary) = (chunk.start.cast_signed(), i64::from(chunk.dictionary_bytes));
-        let compression = match self.outline.is_compressed(row_group, column) {
+        let compression = match self.outline.details(row_group, column).is_compressed {
             true => Compression::ZSTD(ZstdLevel::default()),
             false => Compression::UNCOMPRESSED,
         };
@@ -231,10 +231,6 @@ impl Footer {
             builder = builder.set_bloom_filter_length(Some(length));
         }
         Ok(builder.build()?)
-    }
-
-    pub(super) fn data_type(&self, column: usize) -> &DataType {
-        self.schema.field(column).data_type()
     }
 
     /// Keeps the profile, if it is small and among these bytes. Others are read again, and the reader is told.

@@ -248,10 +248,8 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store> {
                 (AmazonS3ConfigKey::AccessKeyId, &s3.access_key_id),
                 (AmazonS3ConfigKey::SecretAccessKey, &s3.secret_access_key),
             ];
-            for (key, value) in options {
-                if let Some(value) = value {
-                    builder = builder.with_config(key, value);
-                }
+            for (key, value) in options.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+                builder = builder.with_config(key, value);
             }
             if let Some(retry_timeout) = s3.retry_within {
                 builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });

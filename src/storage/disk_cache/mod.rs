@@ -64,12 +64,6 @@ pub struct DiskCache {
     ended: CancellationToken,
 }
 
-impl std::fmt::Debug for DiskCache {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("DiskCache").field("parent", &self.shared.parent).finish_non_exhaustive()
-    }
-}
-
 struct Shared {
     parent: PathBuf,
     capacity_bytes: u64,

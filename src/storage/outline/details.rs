@@ -12,15 +12,15 @@ pub(super) const NULLS: u8 = 32;
 pub(super) const BOUNDS: u8 = 64;
 
 #[derive(Default)]
-pub(super) struct Details<'a> {
-    pub(super) is_compressed: bool,
+pub(crate) struct Details<'a> {
+    pub(crate) is_compressed: bool,
     /// Its first byte, counted from that of the row group; its bytes, its checksum.
-    pub(super) bloom: Option<(u32, u32, u32)>,
-    pub(super) integers: Option<(i32, i32)>,
-    pub(super) doubles: Option<(f64, f64)>,
-    pub(super) has_texts: bool,
-    pub(super) nulls: Option<u32>,
-    pub(super) bounds: Option<(&'a [u8], &'a [u8])>,
+    pub(crate) bloom: Option<(u32, u32, u32)>,
+    pub(crate) integers: Option<(i32, i32)>,
+    pub(crate) doubles: Option<(f64, f64)>,
+    pub(crate) has_texts: bool,
+    pub(crate) nulls: Option<u32>,
+    pub(crate) bounds: Option<(&'a [u8], &'a [u8])>,
 }
 
 impl<'a> Details<'a> {

@@ -179,10 +179,6 @@ impl Outline {
         }
     }
 
-    pub(super) fn is_compressed(&self, row_group: usize, column: usize) -> bool {
-        self.details(row_group, column).is_compressed
-    }
-
     pub(super) fn bloom(&self, row_group: usize, column: usize) -> Option<(Range<u64>, u32)> {
         self.bloom_of(row_group, &self.details(row_group, column))
     }
@@ -191,14 +187,6 @@ impl Outline {
         let (start, length, checksum) = details.bloom?;
         let start = self.base(row_group).saturating_add(u64::from(start));
         Some((start..start.saturating_add(u64::from(length)), checksum))
-    }
-
-    pub(super) fn integers(&self, row_group: usize, column: usize) -> Option<(i32, i32)> {
-        self.details(row_group, column).integers
-    }
-
-    pub(super) fn doubles(&self, row_group: usize, column: usize) -> Option<(f64, f64)> {
-        self.details(row_group, column).doubles
     }
 
     pub(super) fn text_statistics(&self, row_group: usize, column: usize) -> Option<TextStatistics<'_>> {
@@ -291,7 +279,7 @@ impl Outline {
         &self.bytes[self.pages + page * PAGE_BYTES..][..PAGE_BYTES]
     }
 
-    fn details(&self, row_group: usize, column: usize) -> Details<'_> {
+    pub(super) fn details(&self, row_group: usize, column: usize) -> Details<'_> {
         let chunk = row_group * self.columns + column;
         let end = |chunk: usize| number(&self.bytes[self.chunks + chunk * CHUNK_BYTES + 24..]) as usize;
         let start = chunk.checked_sub(1).map_or(0, end);

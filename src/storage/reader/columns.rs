@@ -52,7 +52,7 @@ impl VersionReader {
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Number)?;
         let Place { reader, row_group, .. } = self.place(row_group);
-        reader.footer.outline.doubles(row_group, index)
+        reader.footer.outline.details(row_group, index).doubles
     }
 
     /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
@@ -89,7 +89,7 @@ impl VersionReader {
     pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Kind)?;
         let Place { reader, row_group, .. } = self.place(row_group);
-        reader.footer.outline.integers(row_group, index)
+        reader.footer.outline.details(row_group, index).integers
     }
 
     /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
@@ -144,6 +144,6 @@ fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> R
             }
             Ok(array)
         }
-        None => Ok(new_empty_array(footer.data_type(index))),
+        None => Ok(new_empty_array(footer.schema.field(index).data_type())),
     }
 }
