@@ -86,8 +86,8 @@ pub(super) const NONE: u64 = u64::MAX;
 /// ([`Diff::unaccounted`]).
 #[derive(Debug)]
 pub struct Diff {
-    pub(super) total_v1: u64,
-    pub(super) total_v2: u64,
+    pub total_v1: u64,
+    pub total_v2: u64,
     pub(super) modified: u64,
     /// Positions in v1, ascending, each with its position in v2 or [`NONE`].
     pub(super) ones: Vec<(u64, u64)>,
@@ -123,14 +123,6 @@ impl Diff {
 
     pub fn modified(&self) -> u64 {
         self.modified
-    }
-
-    pub fn total_v1(&self) -> u64 {
-        self.total_v1
-    }
-
-    pub fn total_v2(&self) -> u64 {
-        self.total_v2
     }
 
     pub fn count(&self, change_type: Option<ChangeType>) -> u64 {

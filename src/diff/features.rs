@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 
-use super::session::Session;
+use super::Session;
 use super::weights::Weights;
 use crate::query::QueryError;
 use crate::query::account::Accounted;
@@ -104,7 +104,7 @@ impl Features {
                 }
             })
         };
-        let mut parts = tasks::in_order(works, session.threads);
+        let mut parts = tasks::in_order(works, session.engine.threads());
         for (_, places) in jobs {
             let Some(RowFeatures { features, lengths }) = parts.try_next().await? else { break };
             let mut start = all.features.len() as u64;

@@ -27,7 +27,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
 
-use super::session::Session;
+use super::Session;
 use super::shared::{self, HASH_BYTES, Rest};
 use crate::document::{self, CanonicalForm};
 use crate::query::QueryError;
@@ -62,18 +62,15 @@ pub(super) struct Unmatched {
 }
 
 /// A source that leaves entities in both versions: where they are in [`Unmatched::positions`].
-#[derive(Clone, Debug)]
-pub(super) struct Contested {
-    pub(super) places: [Range<usize>; 2],
-}
+pub(super) type Contested = [Range<usize>; 2];
 
 pub(super) async fn unmatched(session: &Session) -> Result<Unmatched, QueryError> {
     if let Some(rest) = Box::pin(shared::rest(session)).await? {
         return Box::pin(unmatched_of(session, &rest)).await;
     }
-    let plan = sorted_keys(&session.readers, session.threads)?;
+    let plan = sorted_keys(&session.readers, session.engine.threads())?;
     let _spilled = Spilled(plan.clone());
-    let mut keys = execute_stream(plan, session.context.clone())?;
+    let mut keys = execute_stream(plan, session.engine.context().clone())?;
     let mut grouping = Grouping::new(&session.readers, &session.reservation)?;
     while let Some(batch) = keys.next().await {
         for key in batch?.column(0).as_binary::<i32>().iter().flatten() {
@@ -103,7 +100,7 @@ async fn unmatched_of(session: &Session, rest: &Rest) -> Result<Unmatched, Query
         }
     }
     let mut keys: Accounted<[u8; KEY_BYTES]> = Accounted::new(&session.reservation);
-    let mut parts = tasks::in_order(jobs.into_iter(), session.threads);
+    let mut parts = tasks::in_order(jobs.into_iter(), session.engine.threads());
     while let Some(part) = parts.next().await {
         keys.extend(part?.as_chunks::<KEY_BYTES>().0.iter().copied())?;
     }
@@ -316,7 +313,7 @@ impl Grouping {
             places[version] = start..to.len();
             left.clear();
         }
-        if contested { self.found.contested.push(Contested { places }) } else { Ok(()) }
+        if contested { self.found.contested.push(places) } else { Ok(()) }
     }
 
     fn finish(mut self) -> Result<Unmatched, QueryError> {
@@ -326,7 +323,7 @@ impl Grouping {
         }
         // By the first position in v1, so that the versions are read from front to back.
         let positions = &self.found.positions[0];
-        self.found.contested.items_mut().sort_unstable_by_key(|source| positions[source.places[0].start]);
+        self.found.contested.items_mut().sort_unstable_by_key(|source| positions[source[0].start]);
         Ok(self.found)
     }
 }

@@ -15,8 +15,8 @@
 
 use hashbrown::HashMap;
 
+use super::Session;
 use super::features::Features;
-use super::session::Session;
 use crate::query::QueryError;
 use crate::query::account::Accounted;
 use crate::query::fields::values::{Feature, rank};

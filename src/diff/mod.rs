@@ -32,7 +32,6 @@ mod features;
 mod identity;
 mod matching;
 pub mod records;
-mod session;
 mod shared;
 mod weights;
 
@@ -42,17 +41,20 @@ pub use matching::DiffBounds;
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_plan::execute_stream;
 
 use self::changes::NONE;
 use self::features::Features;
 use self::identity::{Contested, Unmatched};
 use self::matching::Side;
-use self::session::Session;
 use self::weights::Weights;
 use crate::query::account::Accounted;
+use crate::query::fields::chosen::Chosen;
+use crate::query::fields::scan::{FieldScan, Wanted};
 use crate::query::fields::values::Seeds;
-use crate::query::{Engine, QueryError};
+use crate::query::{Engine, QueryError, distribute};
 use crate::storage::reader::VersionReader;
 
 /// About how many bytes of documents have their fields in memory at once.
@@ -60,6 +62,37 @@ const CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
 
 /// Most entities that have their fields in memory at once, but for those of one source.
 const CHUNK_ENTITIES: u64 = 1 << 19;
+
+/// The state that all parts of one diff share.
+#[derive(Clone)]
+struct Session {
+    readers: [VersionReader; 2],
+    engine: Engine,
+    seeds: Seeds,
+    reservation: Arc<MemoryReservation>,
+    deadline: Instant,
+}
+
+impl Session {
+    /// What is made of the fields of entities that other nodes help to read; `None` where all of them should be read
+    /// here, because they are few, or because that failed.
+    async fn helped<T, F>(
+        &self,
+        chosen: Chosen,
+        wanted: Wanted,
+        collect: impl FnOnce(SendableRecordBatchStream) -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = Result<T, QueryError>>,
+    {
+        let distribution = self.engine.distribution()?;
+        let scan = FieldScan::new(&self.readers, chosen, wanted, self.seeds, self.engine.threads());
+        let plan = distribution.distribute(&(Arc::new(scan) as _), self.engine.context(), self.engine.tenant()).await?;
+        let collected = async { collect(execute_stream(plan.plan.clone(), plan.context.clone())?).await };
+        let limit = distribute::most_time(self.deadline.saturating_duration_since(Instant::now()));
+        distribute::finish(&**distribution, &plan, limit, collected).await.ok()
+    }
+}
 
 /// Finds what two versions differ in. Dropping the future stops the work.
 ///
@@ -78,13 +111,10 @@ pub async fn compare(
 }
 
 async fn run(readers: [VersionReader; 2], bounds: &DiffBounds, engine: Engine) -> Result<Diff, QueryError> {
-    let context = engine.context().clone();
     let session = Session {
         readers,
         seeds: Seeds::random(),
-        reservation: Arc::new(MemoryConsumer::new("diff").register(context.memory_pool())),
-        context,
-        threads: engine.threads(),
+        reservation: Arc::new(MemoryConsumer::new("diff").register(engine.context().memory_pool())),
         deadline: Instant::now() + engine.diff_timeout(),
         engine,
     };
@@ -121,7 +151,7 @@ fn chunk_length(readers: &[VersionReader; 2], contested: &[Contested]) -> usize 
     let mean = [mean(0), mean(1)];
     let (mut bytes, mut entities) = (0, 0);
     let fits = |source: &&Contested| {
-        for (places, mean) in source.places.iter().zip(mean) {
+        for (places, mean) in source.iter().zip(mean) {
             bytes += places.len() as u64 * mean;
             entities += places.len() as u64;
         }
@@ -143,7 +173,7 @@ async fn match_chunk(
     let mut wanted = [Accounted::new(&session.reservation), Accounted::new(&session.reservation)];
     for source in chunk {
         for version in [0, 1] {
-            wanted[version].extend(positions[version][source.places[version].clone()].iter().copied())?;
+            wanted[version].extend(positions[version][source[version].clone()].iter().copied())?;
         }
     }
     let first = Features::read(session, 0, &wanted[0], weights).await?;
@@ -152,7 +182,7 @@ async fn match_chunk(
     let mut partners: Accounted<u64> = Accounted::new(&session.reservation);
     let mut starts = [0, 0];
     for source in chunk {
-        let [count, other_count] = [0, 1].map(|version: usize| source.places[version].len());
+        let [count, other_count] = [0, 1].map(|version: usize| source[version].len());
         let sides = [
             Side { features: &first, first: starts[0], count },
             Side { features: &second, first: starts[1], count: other_count },

@@ -10,7 +10,7 @@ use std::ops::{ControlFlow, Range};
 use arrow::array::AsArray;
 use hashbrown::HashSet;
 
-use super::session::Session;
+use super::Session;
 use crate::query::QueryError;
 use crate::query::account::Accounted;
 use crate::storage::StorageError;

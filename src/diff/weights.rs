@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::TryStreamExt;
 
+use super::Session;
 use super::distinct::Distinct;
-use super::session::Session;
 use crate::document::Text;
 use crate::query::QueryError;
 use crate::query::account::Accounted;
@@ -39,7 +39,7 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
         while let Some(batch) = batches.try_next().await? {
             for row in rows::value_rows(&batch) {
                 let row = row?;
-                let number = found.fields.add(row.name, row.entities)?;
+                let number = found.add_field(row.name, row.entities)?;
                 found.values.add(row.hashes().map(|hash| value(hash, number)))?;
             }
         }
@@ -50,13 +50,7 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
         None => counted_here(session, &multiplicities).await?,
     };
     drop(multiplicities);
-    let Counting { fields, values } = found;
-    if values.has_spilled() {
-        tracing::debug!("the values of fields did not fit into memory");
-    }
-    let mut counts = vec![0_u64; fields.entities.len()];
-    values.finish(|field| counts[field as usize] += 1).await?;
-    Ok(fields.weights(&counts))
+    found.weights().await
 }
 
 async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2]>) -> Result<Counting, QueryError> {
@@ -71,12 +65,12 @@ async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2
             FieldValues::read(reader, row_group, counts, session.seeds, &session.reservation).await
         }
     });
-    let mut parts = tasks::in_order(jobs, session.threads);
+    let mut parts = tasks::in_order(jobs, session.engine.threads());
     let mut found = Counting::new(session);
     while let Some(part) = parts.try_next().await? {
         let mut numbers = vec![0; part.entities.len()];
         for (name, local) in part.numbers {
-            numbers[local as usize] = found.fields.add(&name, part.entities[local as usize])?;
+            numbers[local as usize] = found.add_field(&name, part.entities[local as usize])?;
         }
         let renumbered = |of_part: &u128| value(hash(*of_part), numbers[field(*of_part) as usize]);
         for block in part.values.chunks(BLOCK) {
@@ -89,30 +83,28 @@ async fn counted_here(session: &Session, multiplicities: &Arc<[Accounted<u32>; 2
 const BLOCK: usize = 1 << 16;
 
 struct Counting {
-    fields: Fields,
+    numbers: FieldNumbers,
+    /// How many entities have each field, by its number.
+    entities: Vec<u64>,
+    reservation: MemoryReservation,
     values: Distinct,
 }
 
 impl Counting {
     fn new(session: &Session) -> Counting {
-        let reservation = session.reservation.new_empty();
-        let disk = session.context.runtime_env().disk_manager.clone();
+        let spilling = MemoryConsumer::new("values of fields").with_can_spill(true);
+        let spilling = spilling.register(session.engine.context().memory_pool());
+        let disk = session.engine.context().runtime_env().disk_manager.clone();
         Counting {
-            fields: Fields { numbers: FieldNumbers::default(), entities: Vec::new(), reservation },
-            values: Distinct::new(session.spilling("values of fields"), disk),
+            numbers: FieldNumbers::default(),
+            entities: Vec::new(),
+            reservation: session.reservation.new_empty(),
+            values: Distinct::new(spilling, disk),
         }
     }
-}
 
-struct Fields {
-    numbers: FieldNumbers,
-    entities: Vec<u64>,
-    reservation: MemoryReservation,
-}
-
-impl Fields {
     /// Adds entities that have a field; its number.
-    fn add(&mut self, name: &[u8], entities: u64) -> Result<u32, QueryError> {
+    fn add_field(&mut self, name: &[u8], entities: u64) -> Result<u32, QueryError> {
         if let Some(number) = self.numbers.get(name) {
             self.entities[*number as usize] += entities;
             return Ok(*number);
@@ -124,10 +116,15 @@ impl Fields {
         Ok(number)
     }
 
-    /// The weights, given how many distinct values each field has.
-    fn weights(self, distinct: &[u64]) -> Weights {
-        let mut order: Vec<(Vec<u8>, u32)> = Vec::with_capacity(self.numbers.len());
-        for (name, number) in &self.numbers {
+    async fn weights(self) -> Result<Weights, QueryError> {
+        let Counting { mut numbers, entities, reservation, values } = self;
+        if values.has_spilled() {
+            tracing::debug!("the values of fields did not fit into memory");
+        }
+        let mut distinct = vec![0_u64; entities.len()];
+        values.finish(|field| distinct[field as usize] += 1).await?;
+        let mut order: Vec<(Vec<u8>, u32)> = Vec::with_capacity(numbers.len());
+        for (name, number) in &numbers {
             let mut unescaped = Vec::with_capacity(name.len());
             Text::new(name).unescape_into(&mut unescaped);
             order.push((unescaped, *number));
@@ -138,10 +135,9 @@ impl Fields {
         let mut weights = Vec::with_capacity(order.len());
         for (rank, (_, number)) in order.iter().enumerate() {
             ranks[*number as usize] = rank as u32;
-            weights.push(distinct[*number as usize] as f64 / self.entities[*number as usize] as f64);
+            weights.push(distinct[*number as usize] as f64 / entities[*number as usize] as f64);
         }
-        let mut numbers = self.numbers;
         numbers.values_mut().for_each(|number| *number = ranks[*number as usize]);
-        Weights { ranks: Arc::new(Ranks(numbers)), by_rank: weights, _reservation: self.reservation }
+        Ok(Weights { ranks: Arc::new(Ranks(numbers)), by_rank: weights, _reservation: reservation })
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! Entities repeat their keys: a [`Shape`] knows the names, which are spelled out once.
 
-use std::ops::Range;
-
 use super::pool::Pool;
+use super::row::Cells;
 use super::{Encode, EntityBound, EntityTooLarge};
 use crate::document::{Name, Names, Place, Shape};
 
@@ -47,34 +46,25 @@ impl<E: Encode> Encode for Flattened<E> {
 #[derive(Debug, Default)]
 struct Memory {
     shape: Shape,
-    members: Members,
-    flat: Vec<u8>,
-}
-
-/// The members of the current entity, each with a number that its name keeps.
-#[derive(Debug, Default)]
-struct Members {
     /// The names with what surrounds them in JSON: `"name":`.
     keys: Names,
-    /// For each name, where its value is in the document; empty where it has none.
-    values: Vec<Range<usize>>,
-    /// The names with a value, in order of first appearance.
-    order: Vec<u32>,
+    /// The members of the current entity, by the number of their name.
+    cells: Cells,
+    flat: Vec<u8>,
 }
 
 impl Memory {
     /// Frees the memory that one large entity, or many small ones, have left.
     fn forget_much(&mut self) {
-        let names = &self.members.keys;
-        if names.bytes() > MOST_NAME_BYTES || names.list().len() > MOST_NAMES || self.flat.capacity() > MOST_NAME_BYTES
-        {
+        let Memory { keys, flat, .. } = &*self;
+        if keys.bytes() > MOST_NAME_BYTES || keys.list().len() > MOST_NAMES || flat.capacity() > MOST_NAME_BYTES {
             *self = Memory::default();
         }
     }
 
     fn flatten(&mut self, document: &[u8], bound: EntityBound) -> Result<(), EntityTooLarge> {
-        let Memory { shape, members, flat } = self;
-        let mut placing = Placing { members, name_bytes: 0, document_bytes: document.len(), bound };
+        let Memory { shape, keys, cells, flat } = self;
+        let mut placing = Placing { keys, cells, name_bytes: 0, document_bytes: document.len(), bound };
         if let Err(error) = shape.walk(document, &mut placing) {
             // Otherwise places without a name would be taken for those of the next entity.
             *self = Memory::default();
@@ -82,12 +72,12 @@ impl Memory {
         }
         flat.clear();
         flat.push(b'{');
-        for (number, name) in members.order.drain(..).enumerate() {
+        for (number, name) in cells.filled.drain(..).enumerate() {
             if number > 0 {
                 flat.push(b',');
             }
-            flat.extend_from_slice(members.keys.list()[name as usize].as_bytes());
-            let value = std::mem::take(&mut members.values[name as usize]);
+            flat.extend_from_slice(keys.list()[name as usize].as_bytes());
+            let value = std::mem::take(&mut cells.by_column[name as usize]);
             write_value(&document[value], flat);
         }
         flat.push(b'}');
@@ -95,9 +85,10 @@ impl Memory {
     }
 }
 
-/// The members, and the bytes of the names that one entity has added to them.
 struct Placing<'m> {
-    members: &'m mut Members,
+    keys: &'m mut Names,
+    cells: &'m mut Cells,
+    /// Bytes of the names that this entity has added.
     name_bytes: usize,
     document_bytes: usize,
     bound: EntityBound,
@@ -111,18 +102,14 @@ impl Place for Placing<'_> {
         self.name_bytes += name.escaped_bytes();
         self.bound.check(self.document_bytes, self.name_bytes)?;
         let key = format!("\"{}\":", String::from_utf8_lossy(&name.spell_escaped()));
-        let number = self.members.keys.find_or_insert(key);
-        self.members.values.resize(self.members.keys.list().len(), 0..0);
+        let number = self.keys.find_or_insert(key);
+        self.cells.by_column.resize(self.keys.list().len(), 0..0);
         Ok(number)
     }
 
     #[inline]
     fn cell(&mut self, column: u32, start: usize, value: &[u8]) {
-        let cell = &mut self.members.values[column as usize];
-        if cell.start == cell.end {
-            self.members.order.push(column);
-        }
-        *cell = start..start + value.len();
+        self.cells.set(column, start, value);
     }
 }
 

@@ -11,7 +11,6 @@
 //! canonical documents, not flattened. The columns of a table come from a
 //! [`ColumnsBuilder`](crate::document::ColumnsBuilder).
 
-mod bound;
 mod compress;
 mod delimited;
 mod flattened;
@@ -23,7 +22,6 @@ mod tag;
 mod xml;
 mod xml_names;
 
-pub use bound::{EntityBound, EntityTooLarge};
 pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 pub use json::{count, indented_entity};
 pub use parquet::{
@@ -33,6 +31,7 @@ pub use parquet::{
 use std::sync::Arc;
 
 use crate::document::Columns;
+use crate::model::limits::ENCODED_EXPANSION;
 use crate::model::request::{Format, ReadRequest};
 
 /// Writes the entities of an answer.
@@ -48,6 +47,37 @@ pub trait Encode: Send + Sync {
 
     /// Writes what comes after the last entity; `empty` when there is none.
     fn end(&self, _empty: bool, _out: &mut Vec<u8>) {}
+}
+
+/// Bounds the size of an entity as it is written, for it is written as a whole. Some forms of an answer repeat parts of
+/// an entity: indentation repeats blanks for every value, flattened names repeat the keys above them, and XML repeats the
+/// tag of an array for each of its elements. So a small entity can have a form that fits into no memory.
+#[derive(Clone, Copy, Debug)]
+pub struct EntityBound {
+    most_bytes: usize,
+}
+
+/// An entity would take more bytes than it may (`limits.encoded_entity_bytes`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an entity would take more than {limit_bytes} bytes")]
+pub struct EntityTooLarge {
+    pub limit_bytes: usize,
+}
+
+impl EntityBound {
+    /// A bound of this many bytes, or four times the entity's JSON if that is more.
+    pub fn new(most_bytes: u64) -> EntityBound {
+        EntityBound { most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX) }
+    }
+
+    fn bytes(self, document_bytes: usize) -> usize {
+        self.most_bytes.max(document_bytes.saturating_mul(ENCODED_EXPANSION))
+    }
+
+    fn check(self, document_bytes: usize, bytes: usize) -> Result<(), EntityTooLarge> {
+        let limit_bytes = self.bytes(document_bytes);
+        if bytes <= limit_bytes { Ok(()) } else { Err(EntityTooLarge { limit_bytes }) }
+    }
 }
 
 /// An answer could not be encoded. The text formats cannot fail.

@@ -9,36 +9,47 @@ use crate::document::{Columns, Name, Place, Shape};
 #[derive(Debug, Default)]
 pub(super) struct Row {
     shape: Shape,
-    cells: Vec<Range<usize>>,
-    filled: Vec<u32>,
+    cells: Cells,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cells<'r> {
+#[derive(Debug, Default)]
+pub(super) struct Cells {
     /// For each column, which bytes of the document its value is; empty where the entity has none.
-    pub by_column: &'r [Range<usize>],
-    /// The columns with a value, each once, in no order.
-    pub filled: &'r [u32],
+    pub by_column: Vec<Range<usize>>,
+    /// The columns with a value, each once, in the order in which they got one.
+    pub filled: Vec<u32>,
+}
+
+impl Cells {
+    /// Places a value that begins there in the document. What has no column is left out.
+    #[inline]
+    pub(super) fn set(&mut self, column: u32, start: usize, value: &[u8]) {
+        if let Some(cell) = self.by_column.get_mut(column as usize) {
+            if cell.start == cell.end {
+                self.filled.push(column);
+            }
+            *cell = start..start + value.len();
+        }
+    }
 }
 
 impl Row {
     /// Places the cells of a canonical document. Of two values of one name the last counts. Names outside of the
     /// columns are left out.
-    pub(super) fn place(&mut self, document: &[u8], columns: &Columns) -> Cells<'_> {
-        self.cells.resize(columns.len(), 0..0);
-        for column in self.filled.drain(..) {
-            self.cells[column as usize] = 0..0;
+    pub(super) fn place(&mut self, document: &[u8], columns: &Columns) -> &Cells {
+        let Row { shape, cells } = self;
+        cells.by_column.resize(columns.len(), 0..0);
+        for column in cells.filled.drain(..) {
+            cells.by_column[column as usize] = 0..0;
         }
-        let mut placing = Placing { columns, cells: &mut self.cells, filled: &mut self.filled };
-        let Ok(()) = self.shape.walk(document, &mut placing);
-        Cells { by_column: &self.cells, filled: &self.filled }
+        let Ok(()) = shape.walk(document, &mut Placing { columns, cells });
+        cells
     }
 }
 
 struct Placing<'r> {
     columns: &'r Columns,
-    cells: &'r mut [Range<usize>],
-    filled: &'r mut Vec<u32>,
+    cells: &'r mut Cells,
 }
 
 impl Place for Placing<'_> {
@@ -51,11 +62,6 @@ impl Place for Placing<'_> {
 
     #[inline]
     fn cell(&mut self, column: u32, start: usize, value: &[u8]) {
-        if let Some(cell) = self.cells.get_mut(column as usize) {
-            if cell.start == cell.end {
-                self.filled.push(column);
-            }
-            *cell = start..start + value.len();
-        }
+        self.cells.set(column, start, value);
     }
 }

@@ -144,7 +144,7 @@ async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
 fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
     let documents = reader.layout().document_bytes;
     let scan = documents / SEARCH_DIVISOR;
-    let indexed = reader.keyword_index().rows();
+    let indexed = reader.keyword_index().rows;
     if indexed == 0 {
         return scan;
     }

@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use moka::future::Cache;
 use tokio::sync::mpsc;
 
-use super::StorageError;
 use super::disk_cache::DiskCache;
 use super::parts::{Part, PartKey};
 use super::reader_metrics::ReaderMetrics;
+use super::{Result, StorageError};
 use crate::metrics::metrics;
 
 /// A part is large that takes more than one in so many bytes of the cache.
@@ -45,11 +45,9 @@ impl Lookups {
 }
 
 fn count(part: &Part) {
-    match part {
-        // Others are neither rows nor large, and the size of a footer is dear to find.
-        Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
-        Part::Footer(_) | Part::Pieces(_) | Part::Bloom(_) | Part::Paths(_) | Part::ProfileSummary(_) => {}
-        Part::Keywords(_) | Part::KeywordLists(_) | Part::Shapes(_) | Part::Derived(_) => {}
+    // Others are neither rows nor large, and the size of a footer is dear to find.
+    if matches!(part, Part::Documents(_) | Part::Column(_)) {
+        metrics().scanned_bytes.increment(part.memory_bytes() as u64);
     }
 }
 
@@ -73,7 +71,7 @@ pub enum Loss {
 #[derive(Clone)]
 pub struct PartCache {
     parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
-    reader_metrics: Option<Arc<ReaderMetrics>>,
+    pub(super) reader_metrics: Option<Arc<ReaderMetrics>>,
     /// Who is told of files that cannot be read, until [`PartCache::end_reports`].
     damage: Arc<Mutex<Option<mpsc::Sender<DamageReport>>>>,
     disk: Option<DiskCache>,
@@ -114,21 +112,12 @@ impl PartCache {
         PartCache { reader_metrics: Some(metrics), ..self.clone() }
     }
 
-    /// The same cache; look-ups through this clone of it are counted nowhere else.
-    pub(super) fn unobserved(&self) -> PartCache {
-        PartCache { reader_metrics: None, ..self.clone() }
-    }
-
     /// Reports a file that cannot be read. A report that nobody has time for is dropped: the read ends all the same.
     pub(super) fn report(&self, path: &str, cause: String, loss: Loss) {
         metrics().damaged_parts.increment(1);
         if let Some(damage) = &*self.damage.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = damage.try_send(DamageReport { path: path.to_owned(), cause, loss });
         }
-    }
-
-    pub(super) fn reader_metrics(&self) -> Option<&Arc<ReaderMetrics>> {
-        self.reader_metrics.as_ref()
     }
 
     fn looked_up(&self, key: &PartKey, found: bool) {
@@ -167,11 +156,6 @@ impl PartCache {
         }
     }
 
-    /// Bytes in memory of a part that is there already. The metrics do not count the look-up.
-    pub async fn bytes_of(&self, key: &PartKey) -> Option<u64> {
-        Some(self.parts.get(key).await?.memory_bytes() as u64)
-    }
-
     pub(super) fn contains(&self, key: &PartKey) -> bool {
         self.parts.contains_key(key)
     }
@@ -179,9 +163,7 @@ impl PartCache {
     pub async fn insert(&self, key: PartKey, part: Part) {
         self.looked_up(&key, false);
         count(&part);
-        let bytes = part.memory_bytes();
-        self.parts.insert(key, part).await;
-        self.keep_to_capacity(bytes).await;
+        self.keep(key, part).await;
     }
 
     /// Keeps a part that is made of another one. No look-up is counted.
@@ -204,22 +186,18 @@ impl PartCache {
     ///
     /// # Errors
     /// What `load` failed with; nothing is kept then.
-    pub async fn get_or_load<F: Future<Output = Result<Part, StorageError>>>(
+    pub async fn get_or_load<F: Future<Output = Result<Part>>>(
         &self,
         key: PartKey,
         load: impl FnOnce() -> F,
-    ) -> Result<Part, StorageError> {
+    ) -> Result<Part> {
         if let Some(part) = self.get(&key).await {
             return Ok(part);
         }
         Box::pin(self.loaded(key, load())).await
     }
 
-    async fn loaded(
-        &self,
-        key: PartKey,
-        load: impl Future<Output = Result<Part, StorageError>>,
-    ) -> Result<Part, StorageError> {
+    async fn loaded(&self, key: PartKey, load: impl Future<Output = Result<Part>>) -> Result<Part> {
         self.looked_up(&key, false);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
         count(&part);

@@ -26,7 +26,7 @@ use std::ops::Range;
 use crc32fast::Hasher;
 use memchr::memmem;
 
-use super::StorageError;
+use super::{Result, StorageError};
 
 pub const CHECKSUMS_KEY: &str = "strata.checksums";
 
@@ -44,14 +44,11 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<(), StorageError> {
-    match expected == checksum(bytes) {
-        true => Ok(()),
-        false => Err(StorageError::unverified()),
-    }
+pub(super) fn verify(bytes: &[u8], expected: u32) -> Result<()> {
+    if expected == checksum(bytes) { Ok(()) } else { Err(StorageError::unverified()) }
 }
 
-pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>, StorageError> {
+pub(super) fn parse_checksums(text: &str) -> Result<Vec<u32>> {
     let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
     let digits = text.as_bytes().chunks(CHECKSUM_DIGITS);
     let checksum = |digits: &[u8]| u32::try_from(parse_hexadecimal(digits, CHECKSUM_DIGITS)?).ok();

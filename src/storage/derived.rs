@@ -145,25 +145,17 @@ impl Firsts {
 #[derive(Debug)]
 pub struct ColumnOrder {
     /// The positions: ascending by value, then by position. Those without a value to sort by come last.
-    positions: Vec<u32>,
-    /// A bit for each place in `positions` that has a value: set where another value begins.
-    starts: Vec<u64>,
-    sortable: usize,
-    holds_empty: bool,
+    pub positions: Vec<u32>,
+    /// A bit for each place in `positions` that has a value: set where another value begins, as the first one does.
+    pub starts: Vec<u64>,
+    /// How many have a value.
+    pub sortable: usize,
+    pub holds_empty: bool,
 }
 
 impl ColumnOrder {
-    /// An order whose first value begins at once.
-    pub fn new(positions: Vec<u32>, starts: Vec<u64>, sortable: usize, holds_empty: bool) -> ColumnOrder {
-        ColumnOrder { positions, starts, sortable, holds_empty }
-    }
-
     pub fn count(&self) -> usize {
         self.positions.len()
-    }
-
-    pub fn holds_empty(&self) -> bool {
-        self.holds_empty
     }
 
     fn start(&self, place: usize) -> usize {
@@ -243,12 +235,12 @@ mod tests {
                 starts[place / 64] |= 1 << (place % 64);
             }
         }
-        let order = Arc::new(ColumnOrder::new(positions.clone(), starts, sortable, false));
+        let order = Arc::new(ColumnOrder { positions: positions.clone(), starts, sortable, holds_empty: false });
         assert_eq!(OrderCursor::new(order.clone(), false).collect::<Vec<_>>(), positions);
         let mut reversed: Vec<u32> = (0..200).collect();
         reversed.sort_by_key(|position| (value(*position).is_none(), std::cmp::Reverse(value(*position))));
         assert_eq!(OrderCursor::new(order, true).collect::<Vec<_>>(), reversed);
-        let none = Arc::new(ColumnOrder::new(vec![0, 1], vec![0], 0, false));
+        let none = Arc::new(ColumnOrder { positions: vec![0, 1], starts: vec![0], sortable: 0, holds_empty: false });
         assert_eq!(OrderCursor::new(none, true).collect::<Vec<_>>(), [0, 1]);
     }
 

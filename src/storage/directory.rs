@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::priority::{Priority, processors};
-use crate::storage::{StorageError, StoreSilent};
+use crate::storage::{Result, StorageError, StoreSilent};
 
 /// How long a file is waited for: less than a query may take (`query.timeout_s`), so that the cause is told.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,16 +40,12 @@ pub(super) async fn place() -> Option<SemaphorePermit<'static>> {
 ///
 /// # Errors
 /// [`StorageError::Silent`] after 20 s, or at once while the file is not asked, since it did not answer.
-pub(crate) async fn ask<T: Send + 'static>(file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T, StorageError> {
+pub(crate) async fn ask<T: Send + 'static>(file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T> {
     ask_within(PATIENCE, file, asked).await
 }
 
 /// As [`ask`], with another patience.
-async fn ask_within<T: Send + 'static>(
-    patience: Duration,
-    file: PathBuf,
-    asked: BoxFuture<'static, T>,
-) -> Result<T, StorageError> {
+async fn ask_within<T: Send + 'static>(patience: Duration, file: PathBuf, asked: BoxFuture<'static, T>) -> Result<T> {
     let silent = || Err(StorageError::Silent(StoreSilent));
     if SilentFiles::locked().is_left_alone(&file) {
         return silent();

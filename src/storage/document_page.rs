@@ -12,9 +12,9 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::StorageError;
 use super::run::Run;
 use super::zstd_frame;
+use super::{Result, StorageError};
 use crate::document::pretty_within;
 use crate::model::limits::ENCODED_EXPANSION;
 
@@ -75,12 +75,7 @@ impl Documents {
 }
 
 impl DocumentPage {
-    pub fn decode(
-        column: &ColumnChunkMetaData,
-        location: &PageLocation,
-        rows: usize,
-        run: &Run,
-    ) -> Result<DocumentPage, StorageError> {
+    pub fn decode(column: &ColumnChunkMetaData, location: &PageLocation, rows: usize, run: &Run) -> Result<Self> {
         // Parquet's page reader reads a chunk from its start; a chunk of this one page makes it read just that. It
         // would make a compressor and a decompressor for each page.
         let compression = column.compression();

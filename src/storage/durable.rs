@@ -35,21 +35,18 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
 /// # Errors
 /// When the disk refuses; one of [`DirectoryGone`] where more is missing.
 pub fn restore_directory(path: &Path, above: usize) -> io::Result<()> {
-    match fs::create_dir(path) {
-        Err(_) if path.is_dir() => Ok(()),
+    let made = match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
             Some(parent) if above > 0 => {
                 restore_directory(parent, above - 1)?;
-                match fs::create_dir(path) {
-                    // Another one has made it meanwhile.
-                    Err(_) if path.is_dir() => Ok(()),
-                    outcome => outcome,
-                }
+                fs::create_dir(path)
             }
             _ => Err(DirectoryGone.into()),
         },
-        outcome => outcome,
-    }
+        made => made,
+    };
+    // It may have been there, or another one has made it meanwhile.
+    if path.is_dir() { Ok(()) } else { made }
 }
 
 /// Waits until what was made, renamed or removed in a directory is on the disk.

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::StorageError;
+use super::{Result, StorageError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
@@ -85,7 +85,7 @@ impl Edit {
 
     /// Whether the pieces of a source, whose row groups have so many rows, lie in them, and none before the one that
     /// comes before it in the list.
-    pub(super) fn check(&self, source: Source, rows: &[usize]) -> Result<(), StorageError> {
+    pub(super) fn check(&self, source: Source, rows: &[usize]) -> Result<()> {
         let mut next = (0, 0);
         for piece in self.pieces.iter().filter(|piece| piece.source == source) {
             let end = u64::from(piece.start) + u64::from(piece.rows);

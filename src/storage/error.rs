@@ -10,6 +10,8 @@ use crate::blocking::refusal;
 
 pub(super) const BASE: &str = "its base";
 
+pub type Result<T, E = StorageError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// `store.url` is not one that the service can open.

@@ -1,10 +1,9 @@
 //! The footer of a version file, decoded once for all its readers.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Schema};
 use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
@@ -13,16 +12,17 @@ use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, ParquetMetaData
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 
-use super::StorageError;
 use super::checksums::{CHECKSUMS_KEY, parse_checksums};
 use super::edit::Source;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
-use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::layout::{Layout, METADATA_KEY, ShreddedPart};
 use super::outline::builder::{OutlineBuilder, wrong_checksums};
 use super::outline::{Outline, Texts};
 use super::page_slots::{PageSlots, SLOT_BYTES};
 use super::profile::{PROFILE_KEY, ProfileLocation};
+use super::run::Run;
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
+use super::{Result, StorageError};
 
 /// The number of the next file that this process opens.
 pub(super) static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +40,7 @@ pub struct Footer {
     pub(super) outline: Outline,
     /// Whether that came from the file, and the Parquet footer has not been looked at.
     pub(super) has_outline: bool,
-    schema: Arc<Schema>,
+    pub(super) schema: Arc<Schema>,
     stored_schema: Arc<SchemaDescriptor>,
     pub(super) layout: Layout,
     pub(super) profile: ProfileLocation,
@@ -52,7 +52,6 @@ pub struct Footer {
     /// What is wrong with the outline, or the places of the keyword index or the shapes. They are passed over then.
     pub(super) misplaced: Option<String>,
     pub(super) row_groups: Vec<RowGroup>,
-    pub(super) schema_columns: SchemaColumns,
     pub(super) page_slots: PageSlots,
     pub(super) indented_slots: PageSlots,
     /// The profile, where it came with the end of the file and is small.
@@ -62,12 +61,6 @@ pub struct Footer {
 
 /// Bytes of a profile that is kept with its footer: reads that name fields ask for it, and would wait for it.
 const SMALL_PROFILE_BYTES: u64 = 64 << 10;
-
-pub(super) struct SchemaColumns {
-    pub(super) document: usize,
-    pub(super) search: usize,
-    pub(super) hash: usize,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowGroup {
@@ -85,10 +78,10 @@ impl Footer {
     /// What the metadata of a file says, which has these pages of documents and whose end is sealed from an offset on.
     pub(super) fn parse(
         metadata: &ParquetMetaData,
-        pages: Result<DocumentPages, StorageError>,
+        pages: Result<DocumentPages>,
         sealed_from: Option<u64>,
         size_bytes: u64,
-    ) -> Result<Footer, StorageError> {
+    ) -> Result<Footer> {
         let text = metadata_of(metadata, METADATA_KEY)
             .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
         let layout = Layout::parse(text)?;
@@ -114,11 +107,7 @@ impl Footer {
     }
 
     /// What the outline of a file says, whose end is sealed from an offset on. `None` when it has another format.
-    pub(super) fn from_outline(
-        bytes: Bytes,
-        sealed_from: u64,
-        size_bytes: u64,
-    ) -> Result<Option<Footer>, StorageError> {
+    pub(super) fn from_outline(bytes: Bytes, sealed_from: u64, size_bytes: u64) -> Result<Option<Footer>> {
         let Some(outline) = Outline::read(bytes, size_bytes)? else { return Ok(None) };
         let texts = outline.texts()?;
         let text = texts.get(METADATA_KEY);
@@ -135,7 +124,7 @@ impl Footer {
         stored_schema: Arc<SchemaDescriptor>,
         sealed_from: u64,
         size_bytes: u64,
-    ) -> Result<Footer, StorageError> {
+    ) -> Result<Footer> {
         let profile = texts.get(PROFILE_KEY).and_then(|text| serde_json::from_str::<ProfileLocation>(text).ok());
         let profile = profile
             .filter(|location| location.is_within(size_bytes))
@@ -166,11 +155,6 @@ impl Footer {
                 "its footer is damaged: its columns are not those of its layout".to_owned(),
             ));
         }
-        let schema_columns = SchemaColumns {
-            document: schema.index_of(DOCUMENT)?,
-            search: schema.index_of(SEARCH)?,
-            hash: schema.index_of(HASH)?,
-        };
         // The types of the file are those that readers want, as far as both can say it.
         let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());
         let pages: usize = (0..rows.len()).map(|row_group| outline.page_count(row_group)).sum();
@@ -195,7 +179,6 @@ impl Footer {
             shapes,
             misplaced,
             row_groups,
-            schema_columns,
             page_slots: PageSlots::new(rows.len()),
             indented_slots: PageSlots::new(rows.len()),
             profile_bytes: None,
@@ -205,7 +188,7 @@ impl Footer {
 
     /// A column of a row group as Parquet's decoders want it: the one column of a file of this row group alone, and the
     /// types that readers want.
-    pub(super) fn column_metadata(&self, row_group: usize, column: usize) -> Result<ArrowReaderMetadata, StorageError> {
+    pub(super) fn column_metadata(&self, row_group: usize, column: usize) -> Result<ArrowReaderMetadata> {
         let rows = self.outline.rows(row_group).into();
         let field = self.stored_schema.root_schema().get_fields()[column].clone();
         let stored = Type::group_type_builder("column").with_fields(vec![field]).build()?;
@@ -218,7 +201,7 @@ impl Footer {
         Ok(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?)
     }
 
-    pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData, StorageError> {
+    pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData> {
         self.chunk_metadata_of(row_group, column, self.stored_schema.column(column))
     }
 
@@ -227,11 +210,11 @@ impl Footer {
         row_group: usize,
         column: usize,
         descriptor: ColumnDescPtr,
-    ) -> Result<ColumnChunkMetaData, StorageError> {
+    ) -> Result<ColumnChunkMetaData> {
         let chunk = self.outline.chunk(row_group, column);
         // They lie in the file, whose size is such a number.
         let (start, dictionary) = (chunk.start.cast_signed(), i64::from(chunk.dictionary_bytes));
-        let compression = match self.outline.is_compressed(row_group, column) {
+        let compression = match self.outline.details(row_group, column).is_compressed {
             true => Compression::ZSTD(ZstdLevel::default()),
             false => Compression::UNCOMPRESSED,
         };
@@ -250,20 +233,15 @@ impl Footer {
         Ok(builder.build()?)
     }
 
-    pub(super) fn data_type(&self, column: usize) -> &DataType {
-        self.schema.field(column).data_type()
-    }
-
-    pub(super) fn small_profile(&self) -> Option<Range<u64>> {
+    /// Keeps the profile, if it is small and among these bytes. Others are read again, and the reader is told.
+    pub(super) fn keep_profile(&mut self, run: &Run) {
         let ProfileLocation { offset, length, .. } = self.profile;
-        (length <= SMALL_PROFILE_BYTES).then(|| offset..offset + length)
-    }
-
-    /// Keeps these bytes if they are the profile. Others are read again, and the reader is told.
-    pub(super) fn keep_profile(&mut self, bytes: &[u8]) {
-        if self.profile.is_of(bytes) {
+        if length <= SMALL_PROFILE_BYTES
+            && let Ok(bytes) = run.slice(offset..offset + length)
+            && self.profile.is_of(&bytes)
+        {
             self.memory_bytes += bytes.len();
-            self.profile_bytes = Some(Bytes::copy_from_slice(bytes));
+            self.profile_bytes = Some(Bytes::copy_from_slice(&bytes));
         }
     }
 }
@@ -279,24 +257,10 @@ fn file_metadata(schema: Arc<SchemaDescriptor>, rows: i64) -> FileMetaData {
 
 /// The file's schema with the types that readers want: texts of few distinct values as dictionaries.
 fn reading_schema(layout: &Layout) -> Arc<Schema> {
-    let schema = layout.schema();
-    let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
-    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary));
-    for (number, shredded) in layout.shredded_columns.iter().enumerate() {
-        if !shredded.dictionary {
-            continue;
+    layout.schema_with(|shredded, part| match part {
+        ShreddedPart::Text | ShreddedPart::Exact if shredded.dictionary => {
+            DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary))
         }
-        for column in [ShreddedPart::Text, ShreddedPart::Exact] {
-            let Some(index) = layout.column_index(number, column) else { continue };
-            let field = fields[index].as_ref().clone();
-            let data_type = match field.data_type() {
-                DataType::List(element) => {
-                    DataType::List(Arc::new(element.as_ref().clone().with_data_type(dictionary.clone())))
-                }
-                _ => dictionary.clone(),
-            };
-            fields[index] = Arc::new(field.with_data_type(data_type));
-        }
-    }
-    Arc::new(Schema::new(fields))
+        part => part.data_type(),
+    })
 }

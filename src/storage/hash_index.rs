@@ -5,7 +5,6 @@
 //! hold the value, and may name others: who asks compares their values. Most buckets are of one value alone, which the
 //! index knows: there one of them tells of all.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState as SipState};
 
 use foldhash::quality::RandomState;
@@ -38,7 +37,7 @@ pub struct Entry {
 }
 
 /// Hashes values, with seeds of its own: nobody outside can choose values that share a bucket.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ValueHasher {
     buckets: RandomState,
     fingerprints: SipState,
@@ -79,6 +78,7 @@ pub struct Listed<'i> {
 }
 
 /// The index. Bounded by [`ELEMENT_BYTES`] an element.
+#[derive(Debug)]
 pub struct HashIndex {
     hasher: ValueHasher,
     shift: u32,
@@ -143,12 +143,6 @@ impl HashIndex {
 
     pub(super) fn memory_bytes(&self) -> usize {
         (self.starts.capacity() + self.positions.capacity()) * size_of::<u32>() + size_of_val(&self.mixed[..])
-    }
-}
-
-impl fmt::Debug for HashIndex {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("HashIndex").field("positions", &self.positions.len()).finish_non_exhaustive()
     }
 }
 

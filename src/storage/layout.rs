@@ -21,10 +21,11 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::StorageError;
 use super::edit::Edit;
+use super::{Result, StorageError};
 use crate::model::index::IndexSettings;
 
 pub const METADATA_KEY: &str = "strata";
@@ -38,6 +39,14 @@ pub const SEPARATOR: u8 = 0xFF;
 pub const DOCUMENT: &str = "document";
 pub const SEARCH: &str = "search";
 pub const HASH: &str = "hash";
+
+/// The places of these columns in every file.
+pub const DOCUMENT_COLUMN: usize = 0;
+pub const SEARCH_COLUMN: usize = 1;
+pub const HASH_COLUMN: usize = 2;
+
+/// Shredded columns come after these.
+const FIXED_COLUMNS: usize = 3;
 
 /// What stands at a shredded column's path in one entity, or is one element of a fanned-out shredded column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,18 +77,15 @@ impl ShreddedPart {
     pub const ALL: [ShreddedPart; 5] =
         [ShreddedPart::Text, ShreddedPart::Exact, ShreddedPart::Kind, ShreddedPart::Number, ShreddedPart::Remainder];
 
-    fn suffix(self) -> &'static str {
-        match self {
+    pub fn name(self, shredded: usize) -> String {
+        let suffix = match self {
             ShreddedPart::Text => "text",
             ShreddedPart::Exact => "exact",
             ShreddedPart::Kind => "kind",
             ShreddedPart::Number => "number",
             ShreddedPart::Remainder => "remainder",
-        }
-    }
-
-    pub fn name(self, shredded: usize) -> String {
-        format!("leaf.{shredded}.{}", self.suffix())
+        };
+        format!("leaf.{shredded}.{suffix}")
     }
 
     pub fn data_type(self) -> DataType {
@@ -140,30 +146,41 @@ pub struct Layout {
 impl Layout {
     /// The Arrow schema of the file: see the module's table.
     pub fn schema(&self) -> SchemaRef {
-        let mut fields = vec![
+        self.schema_with(|_, part| part.data_type())
+    }
+
+    /// The same with other types of the parts of shredded columns, or of their elements.
+    pub(super) fn schema_with(&self, data_type: impl Fn(&ShreddedColumn, ShreddedPart) -> DataType) -> SchemaRef {
+        let shredded_field = |(number, part): (usize, ShreddedPart)| {
+            let shredded = &self.shredded_columns[number];
+            // `kind` says `Nothing` where a scalar shredded column has no value, so it is never null itself.
+            let nullable = part != ShreddedPart::Kind;
+            match shredded.fans_out {
+                true => {
+                    let element = Field::new("element", data_type(shredded, part), nullable);
+                    Field::new_list(part.name(number), element, false)
+                }
+                false => Field::new(part.name(number), data_type(shredded, part), nullable),
+            }
+        };
+        let fields = [
             Field::new(DOCUMENT, DataType::Utf8, false),
             Field::new(SEARCH, DataType::Binary, false),
             Field::new(HASH, DataType::FixedSizeBinary(32), false),
         ];
-        for (number, shredded) in self.shredded_columns.iter().enumerate() {
-            for column in ShreddedPart::ALL {
-                if shredded.has(column) {
-                    fields.push(shredded_field(shredded, number, column));
-                }
-            }
-        }
-        Arc::new(Schema::new(fields))
+        Arc::new(Schema::new(fields.into_iter().chain(self.parts().map(shredded_field)).collect::<Vec<_>>()))
+    }
+
+    /// The parts of shredded columns, each with its column's number, in the order of the file's columns.
+    fn parts(&self) -> impl Iterator<Item = (usize, ShreddedPart)> {
+        self.shredded_columns.iter().enumerate().flat_map(|(number, shredded)| {
+            ShreddedPart::ALL.into_iter().filter(move |part| shredded.has(*part)).map(move |part| (number, part))
+        })
     }
 
     /// The column's place among the fields of [`Layout::schema`], and so its root in the Parquet schema.
     pub fn column_index(&self, shredded: usize, column: ShreddedPart) -> Option<usize> {
-        let before: usize = self.shredded_columns.get(..shredded)?.iter().map(columns_of).sum();
-        let wanted = self.shredded_columns.get(shredded)?;
-        if !wanted.has(column) {
-            return None;
-        }
-        let within = ShreddedPart::ALL.iter().take_while(|other| **other != column).filter(|other| wanted.has(**other));
-        Some(3 + before + within.count())
+        self.parts().position(|part| part == (shredded, column)).map(|place| FIXED_COLUMNS + place)
     }
 
     pub fn shredded(&self, keys: &[String]) -> Option<usize> {
@@ -174,7 +191,7 @@ impl Layout {
         self.edit.as_ref().map_or(self.entity_count, Edit::own_entities)
     }
 
-    pub fn parse(text: &str) -> Result<Layout, StorageError> {
+    pub fn parse(text: &str) -> Result<Layout> {
         let layout: Layout =
             serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("its metadata: {error}")))?;
         if layout.format_version != FORMAT_VERSION {
@@ -186,24 +203,17 @@ impl Layout {
         let is_consistent = layout.edit.as_ref().is_none_or(|edit| {
             layout.entity_count == edit.entity_count() && layout.content_sha256 == edit.content_sha256()
         });
-        match is_consistent {
-            true => Ok(layout),
-            false => Err(StorageError::Layout("its metadata contradicts itself".to_owned())),
-        }
+        if is_consistent { Ok(layout) } else { Err(StorageError::Layout("its metadata contradicts itself".to_owned())) }
     }
 }
 
-fn columns_of(shredded: &ShreddedColumn) -> usize {
-    ShreddedPart::ALL.iter().filter(|column| shredded.has(**column)).count()
-}
-
-pub fn shredded_field(shredded: &ShreddedColumn, number: usize, column: ShreddedPart) -> Field {
-    // `kind` says `Nothing` where a scalar shredded column has no value, so it is never null itself.
-    let nullable = column != ShreddedPart::Kind;
-    if shredded.fans_out {
-        let element = Field::new("element", column.data_type(), nullable);
-        Field::new(column.name(number), DataType::List(Arc::new(element)), false)
-    } else {
-        Field::new(column.name(number), column.data_type(), nullable)
+/// What the footer says of a section that readers can do without, if it is of this format; a reader passes over any
+/// other. It is JSON that begins with the number of its format.
+pub(super) fn section_record<R: DeserializeOwned>(text: &str, format: u32) -> Result<Option<R>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct FormatRecord {
+        format: u32,
     }
+    let found: FormatRecord = serde_json::from_str(text)?;
+    if found.format == format { serde_json::from_str(text).map(Some) } else { Ok(None) }
 }

@@ -16,7 +16,6 @@
 //! | [`editing`] | an edited list: what stays in its base, what lies in a file of its own, and its profile |
 //! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
-//! | `section_format` | what the footer says of a section that readers can do without |
 //! | [`shapes`] | which path each text of the search text belongs to |
 //! | [`profile`] | what a version contains, found in one pass; decides which paths get a shredded column |
 //! | [`budget`] | how much disk spools may take, in all and for one user |
@@ -25,7 +24,6 @@
 //! | [`shred`] | entities to the Arrow arrays of a row group |
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`footer`] | what the end of a version file says |
-//! | [`held_bytes`] | memory that is taken to be faster, bounded for the process |
 //! | [`reader`] | an opened version file: its parts by row group and page |
 //! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets, hash indexes |
 //! | [`hash_index`] | which entities may hold a value of a column, in memory alone |
@@ -53,7 +51,6 @@ mod error;
 pub mod footer;
 pub mod free_space;
 pub mod hash_index;
-pub mod held_bytes;
 pub mod keywords;
 pub mod layout;
 mod outline;
@@ -64,7 +61,6 @@ pub mod profile;
 pub mod reader;
 pub mod reader_metrics;
 pub mod run;
-mod section_format;
 pub mod shapes;
 pub mod shortage;
 pub mod shred;
@@ -77,4 +73,4 @@ pub mod verify;
 pub mod writer;
 mod zstd_frame;
 
-pub use error::{DirectoryGone, NoTemporaryFiles, StorageError, StoreGone, StoreSilent};
+pub use error::{DirectoryGone, NoTemporaryFiles, Result, StorageError, StoreGone, StoreSilent};

@@ -15,60 +15,29 @@ use super::piece_list::PieceList;
 use super::profile::{PathIndex, ProfileSummary};
 use super::shapes::decoded::Shapes;
 
+/// What the cache keeps a part under. `file` is the number of a file ([`Footer::id`]) or of an edited list, `page` that of
+/// a page of documents in its row group, `segment` that of a segment of the keyword index, `block` that of a block of
+/// the lists of a class in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartKey {
     Footer(Arc<str>),
-    /// Page `page` of the documents of a row group. The number is the file's ([`Footer::id`]).
-    Documents {
-        file: u64,
-        row_group: u32,
-        page: u32,
-    },
-    Indented {
-        file: u64,
-        row_group: u32,
-        page: u32,
-    },
-    Column {
-        file: u64,
-        row_group: u32,
-        column: u32,
-    },
-    Bloom {
-        file: u64,
-        row_group: u32,
-        column: u32,
-    },
-    Paths {
-        file: u64,
-    },
-    ProfileSummary {
-        file: u64,
-    },
-    /// The entries of a class in a segment of the keyword index.
-    Keywords {
-        file: u64,
-        segment: u32,
-        class: Class,
-    },
-    /// A block of the lists of a class in a segment of the keyword index.
-    KeywordLists {
-        file: u64,
-        segment: u32,
-        class: Class,
-        block: u32,
-    },
-    Shapes {
-        file: u64,
-        row_group: u32,
-    },
-    Pieces {
-        file: u64,
-    },
-    Derived {
-        file: u64,
-        what: Derivation,
-    },
+    Documents { file: u64, row_group: u32, page: u32 },
+    Indented { file: u64, row_group: u32, page: u32 },
+    Column { file: u64, row_group: u32, column: u32 },
+    Bloom { file: u64, row_group: u32, column: u32 },
+    Paths { file: u64 },
+    ProfileSummary { file: u64 },
+    Keywords { file: u64, segment: u32, class: Class },
+    KeywordLists { file: u64, segment: u32, class: Class, block: u32 },
+    Shapes { file: u64, row_group: u32 },
+    Pieces { file: u64 },
+    Derived { file: u64, what: Derivation },
+}
+
+impl PartKey {
+    pub(super) fn column(file: u64, row_group: usize, column: usize) -> PartKey {
+        PartKey::Column { file, row_group: row_group as u32, column: column as u32 }
+    }
 }
 
 /// One decoded part, as the cache keeps it. Clones share memory.
@@ -96,7 +65,7 @@ impl Part {
             Part::Documents(page) => page.memory_bytes(),
             Part::Column(array) => array.get_array_memory_size(),
             Part::Paths(paths) => 64 + paths.memory_bytes(),
-            Part::ProfileSummary(summary) => 64 + summary.memory_bytes(),
+            Part::ProfileSummary(summary) => 64 + summary.memory_bytes,
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
             Part::Shapes(shapes) => 64 + shapes.memory_bytes(),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::StorageError;
 use super::edit::{Edit, Piece, Source};
 use super::footer::{Footer, NEXT_ID, RowGroup};
 use super::keywords::stored::KeywordIndex;
 use super::layout::ShreddedColumn;
 use super::shapes::stored::ShapeIndex;
+use super::{Result, StorageError};
 
 /// The pieces of an edited list. All readers of the list share it.
 pub struct PieceList {
@@ -29,7 +29,7 @@ impl PieceList {
             + size_of::<PieceList>()
     }
 
-    pub(super) fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList, StorageError> {
+    pub(super) fn of(own: &Footer, base: Arc<Footer>, edit: &Edit) -> Result<PieceList> {
         let damaged = |what: &str| Err(StorageError::Layout(what.to_owned()));
         if base.layout.edit.is_some() {
             return damaged("its base is an edited file itself");
@@ -38,12 +38,8 @@ impl PieceList {
             return damaged("its base is another file than that it was made of");
         }
         // They may have been retired since.
-        let columns = own.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
-        let are_equal = columns.into_iter().all(|(own, base)| {
-            let flags =
-                |column: &ShreddedColumn| (column.fans_out, column.dictionary, column.has_exact, column.has_numbers);
-            own.keys == base.keys && flags(own) == flags(base)
-        });
+        let mut columns = own.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
+        let are_equal = columns.all(|(own, base)| *own == ShreddedColumn { retired: own.retired, ..base.clone() });
         if !are_equal || own.layout.shredded_columns.len() != base.layout.shredded_columns.len() {
             return damaged("its base has other columns");
         }
@@ -53,22 +49,20 @@ impl PieceList {
             Source::Base => &*base,
             Source::Own => own,
         };
-        let mut first = 0;
-        let row_groups = edit.pieces.iter().map(|piece| {
-            let row_group = RowGroup { first, rows: piece.rows as usize };
+        let segments = [&base.keywords, &own.keywords].map(|index| &index.segments[..]).concat();
+        let mut keywords = KeywordIndex { segments, ..KeywordIndex::default() };
+        let (mut row_groups, mut first) = (Vec::with_capacity(edit.pieces.len()), 0);
+        for piece in &edit.pieces {
+            row_groups.push(RowGroup { first, rows: piece.rows as usize });
             first += u64::from(piece.rows);
-            row_group
-        });
-        let row_groups = row_groups.collect();
-        let places = edit.pieces.iter().map(|piece| {
-            let before = if piece.source == Source::Own { base.keywords.segments().len() } else { 0 };
+            // The segments of the file itself come after those of its base.
+            let before = if piece.source == Source::Own { base.keywords.segments.len() } else { 0 };
             let place = footer(piece).keywords.place_of(piece.row_group as usize);
-            let place = place.map(|(segment, start)| (before + segment, start + piece.start as usize));
-            (place, piece.rows as usize)
-        });
-        let keywords = KeywordIndex::of_pieces([&base.keywords, &own.keywords], places);
+            keywords.rows += place.map_or(0, |_| u64::from(piece.rows));
+            keywords.places.push(place.map(|(segment, start)| (before + segment, start + piece.start as usize)));
+        }
         let shapes = edit.pieces.iter().map(|piece| footer(piece).shapes.get(piece.row_group as usize).cloned());
-        let shapes = ShapeIndex::of_pieces(shapes);
+        let shapes = ShapeIndex { row_groups: shapes.collect() };
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let pieces = edit.pieces.clone();
         Ok(PieceList { id, base, pieces, row_groups, keywords, shapes })

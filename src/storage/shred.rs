@@ -11,10 +11,10 @@ use arrow::array::{
     Int64Builder, ListArray, RecordBatch, StringArray, UInt8Builder,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 
-use super::StorageError;
-use super::layout::{Layout, SEARCH, SEPARATOR, ShreddedKind, ShreddedPart};
+use super::Result;
+use super::layout::{Layout, SEARCH_COLUMN, SEPARATOR, ShreddedKind};
 use super::shapes::ScalarKind;
 use super::shapes::builder::{ShapeBuilder, ShapeLimits};
 use super::tree::{Found, Node, PathTree, UNKNOWN};
@@ -34,6 +34,7 @@ pub struct Shredder {
     search: Vec<u8>,
 }
 
+#[derive(Default)]
 struct ShreddedBuilders {
     fans_out: bool,
     has_exact: bool,
@@ -63,12 +64,7 @@ impl Shredder {
             fans_out: shredded.fans_out,
             has_exact: shredded.has_exact,
             has_numbers: shredded.has_numbers,
-            text: BinaryBuilder::new(),
-            exact: BinaryBuilder::new(),
-            kind: UInt8Builder::new(),
-            number: Float64Builder::new(),
-            remainder: Int64Builder::new(),
-            offsets: Vec::new(),
+            ..ShreddedBuilders::default()
         });
         Shredder {
             schema: layout.schema(),
@@ -85,8 +81,8 @@ impl Shredder {
     /// The columns of these entities.
     ///
     /// # Errors
-    /// [`StorageError::Arrow`] when a column passes 2 GiB; callers keep batches far below.
-    pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch, StorageError> {
+    /// [`super::StorageError::Arrow`] when a column passes 2 GiB; callers keep batches far below.
+    pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch> {
         let mut search = std::mem::take(&mut self.search);
         search.clear();
         let mut search_offsets: Vec<i32> = Vec::with_capacity(documents.len() + 1);
@@ -130,13 +126,11 @@ impl Shredder {
             Arc::new(hashes.finish()),
         ];
         for shredded in &mut self.shredded_columns {
-            shredded.finish(&mut columns)?;
+            shredded.finish(&self.schema, &mut columns)?;
         }
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
-}
 
-impl Shredder {
     /// The shapes of the documents since the last call, which are a row group, as they are stored; `None` where none
     /// are collected, or where they are left out.
     pub fn take_shapes(&mut self) -> Option<Vec<u8>> {
@@ -149,8 +143,7 @@ impl Shredder {
 
     /// Takes back the largest buffer of a batch that has been written.
     pub fn recycle(&mut self, batch: RecordBatch) {
-        let Ok(index) = self.schema.index_of(SEARCH) else { return };
-        let bytes = batch.column(index).as_binary::<i32>().values().clone();
+        let bytes = batch.column(SEARCH_COLUMN).as_binary::<i32>().values().clone();
         drop(batch);
         if let Ok(bytes) = bytes.into_vec() {
             self.search = bytes;
@@ -189,7 +182,7 @@ fn kind(scalar: Scalar<'_>) -> ScalarKind {
     }
 }
 
-fn offset(length: usize) -> Result<i32, StorageError> {
+fn offset(length: usize) -> Result<i32> {
     i32::try_from(length).map_err(|_| arrow::error::ArrowError::OffsetOverflowError(length).into())
 }
 
@@ -245,7 +238,7 @@ impl ShreddedBuilders {
     }
 
     /// Ends a row: a row of a scalar shredded column that got no value gets `Nothing`.
-    fn end_row(&mut self) -> Result<(), StorageError> {
+    fn end_row(&mut self) -> Result<()> {
         let values = self.kind.len();
         if self.fans_out {
             self.offsets.push(offset(values)?);
@@ -267,29 +260,28 @@ impl ShreddedBuilders {
         Ok(())
     }
 
-    fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<(), StorageError> {
+    /// Appends the columns, whose fields come next in the schema.
+    fn finish(&mut self, schema: &Schema, columns: &mut Vec<ArrayRef>) -> Result<()> {
         let mut offsets = vec![0];
         offsets.append(&mut self.offsets);
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        let mut push = |column: ShreddedPart, values: ArrayRef| -> Result<(), StorageError> {
-            if self.fans_out {
-                let nullable = column != ShreddedPart::Kind;
-                let element = Arc::new(Field::new("element", column.data_type(), nullable));
-                debug_assert!(!matches!(values.data_type(), DataType::List(_)));
-                columns.push(Arc::new(ListArray::try_new(element, offsets.clone(), values, None)?));
-            } else {
-                columns.push(values);
-            }
+        let mut push = |values: ArrayRef| -> Result<()> {
+            columns.push(match schema.field(columns.len()).data_type() {
+                DataType::List(element) => {
+                    Arc::new(ListArray::try_new(element.clone(), offsets.clone(), values, None)?)
+                }
+                _ => values,
+            });
             Ok(())
         };
-        push(ShreddedPart::Text, Arc::new(self.text.finish()))?;
+        push(Arc::new(self.text.finish()))?;
         if self.has_exact {
-            push(ShreddedPart::Exact, Arc::new(self.exact.finish()))?;
+            push(Arc::new(self.exact.finish()))?;
         }
-        push(ShreddedPart::Kind, Arc::new(self.kind.finish()))?;
+        push(Arc::new(self.kind.finish()))?;
         if self.has_numbers {
-            push(ShreddedPart::Number, Arc::new(self.number.finish()))?;
-            push(ShreddedPart::Remainder, Arc::new(self.remainder.finish()))?;
+            push(Arc::new(self.number.finish()))?;
+            push(Arc::new(self.remainder.finish()))?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::budget::SpoolCharge;
 use super::profile::ProfileBuilder;
-use super::{StorageError, temporary};
+use super::{Result, temporary};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -37,25 +37,25 @@ pub struct Spooled {
 
 impl Spool {
     /// An empty spool in `directory`, which is made when missing ([`temporary`]). Its bytes are added to `charge`.
-    pub fn create(directory: &Path, charge: SpoolCharge) -> Result<Spool, StorageError> {
+    pub fn create(directory: &Path, charge: SpoolCharge) -> Result<Spool> {
         let file = temporary::file_in(directory)?;
         Ok(Spool {
             charge,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
-            profile: ProfileBuilder::new(),
+            profile: ProfileBuilder::default(),
             content: Sha256::new(),
             checksum: Hasher::new(),
         })
     }
 
     /// Adds a block of canonical documents, each followed by a line feed.
-    pub fn add_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
+    pub fn add_lines(&mut self, lines: &[u8]) -> Result<()> {
         self.content.update(lines);
         self.add_hashed_lines(lines)
     }
 
     /// As [`Spool::add_lines`], where another thread hashes the lines: [`Spool::finish_with`] takes the hash.
-    pub fn add_hashed_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
+    pub fn add_hashed_lines(&mut self, lines: &[u8]) -> Result<()> {
         self.charge.add(lines.len() as u64)?;
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', lines) {
@@ -68,17 +68,17 @@ impl Spool {
     }
 
     pub fn entities(&self) -> u64 {
-        self.profile.entities()
+        self.profile.entities
     }
 
     /// Ends the first pass.
-    pub fn finish(mut self) -> Result<Spooled, StorageError> {
+    pub fn finish(mut self) -> Result<Spooled> {
         let content = std::mem::take(&mut self.content);
         self.finish_with(content)
     }
 
     /// As [`Spool::finish`], with the hash of all lines.
-    pub fn finish_with(self, content: Sha256) -> Result<Spooled, StorageError> {
+    pub fn finish_with(self, content: Sha256) -> Result<Spooled> {
         let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
         file.seek(SeekFrom::Start(0))?;
         Ok(Spooled {
@@ -111,7 +111,7 @@ impl Lines {
     ///
     /// # Errors
     /// When the disk fails; at the end, when it gave other bytes than it was given.
-    pub fn next_into(&mut self, out: &mut Vec<u8>) -> Result<Option<usize>, StorageError> {
+    pub fn next_into(&mut self, out: &mut Vec<u8>) -> Result<Option<usize>> {
         let start = out.len();
         let read = self.file.read_until(b'\n', out)?;
         if read == 0 {

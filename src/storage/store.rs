@@ -13,7 +13,7 @@ use url::Url;
 
 use super::shortage::Shortage;
 use super::unfinished::{self, UnfinishedFile};
-use super::{StorageError, durable};
+use super::{Result, StorageError, durable};
 use crate::blocking::blocking;
 use crate::model::causes::chain;
 
@@ -75,7 +75,7 @@ impl Store {
 
     /// Which catalog the store says it belongs to; `None` if it does not say, or a power failure has cut what it was
     /// about to say.
-    pub async fn identity(&self) -> Result<Option<String>, StorageError> {
+    pub async fn identity(&self) -> Result<Option<String>> {
         let path = object_store::path::Path::from(IDENTITY);
         match self.check_regular(&path).await {
             Err(StorageError::Layout(_)) => return Err(StorageError::gone("its strata.id is no regular file")),
@@ -96,7 +96,7 @@ impl Store {
     }
 
     /// Gives the store an identity, unless it has one; returns what it has, which outlives a power failure.
-    pub async fn give_identity(&self, identity: &str) -> Result<String, StorageError> {
+    pub async fn give_identity(&self, identity: &str) -> Result<String> {
         let (path, content) = (object_store::path::Path::from(IDENTITY), bytes::Bytes::from(format!("{identity}\n")));
         match self.objects.put_opts(&path, content.clone().into(), PutMode::Create.into()).await {
             Ok(_) => {}
@@ -122,7 +122,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StorageError::Gone`], or what the store answered.
-    pub async fn verify(&self) -> Result<(), StorageError> {
+    pub async fn verify(&self) -> Result<()> {
         let Some(expected) = self.identity.get() else { return Ok(()) };
         match self.identity().await {
             Ok(Some(found)) if found == *expected => Ok(()),
@@ -155,7 +155,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StorageError::Layout`]; where the system starts no thread to look.
-    pub async fn check_regular(&self, path: &object_store::path::Path) -> Result<(), StorageError> {
+    pub async fn check_regular(&self, path: &object_store::path::Path) -> Result<()> {
         let Some(file) = self.file_of(path) else { return Ok(()) };
         match blocking(move || std::fs::metadata(file)).await? {
             Ok(found) if !found.is_file() => Err(StorageError::Layout("it is no regular file".to_owned())),
@@ -165,7 +165,7 @@ impl Store {
 
     /// Makes a written object outlive a power failure. Object stores promise that by themselves; in a directory the
     /// file is synchronised, its entry, and that of each folder on the way, which may be new.
-    pub async fn persist(&self, path: &object_store::path::Path) -> Result<(), StorageError> {
+    pub async fn persist(&self, path: &object_store::path::Path) -> Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let (file, root) = (directory.join(path.as_ref()), directory.clone());
         let synchronise = move || durable::synchronise_file(&file, &root);
@@ -176,14 +176,14 @@ impl Store {
     /// What writers that were killed have left below a folder, and those at work are writing: no object, so that no
     /// listing has it. Only directories have such files here. Parts of uploads that an S3 store keeps are its own to
     /// remove, by a lifecycle rule (docs/operate.md, Sweep).
-    pub async fn unfinished(&self, folder: &'static str) -> Result<Vec<UnfinishedFile>, StorageError> {
+    pub async fn unfinished(&self, folder: &'static str) -> Result<Vec<UnfinishedFile>> {
         let Some(directory) = self.directory.clone() else { return Ok(Vec::new()) };
         let list = move || unfinished::list(&directory, folder);
         Ok(blocking(list).await??)
     }
 
     /// Removes one of them; one that is gone already is passed over.
-    pub async fn remove_unfinished(&self, file: &UnfinishedFile) -> Result<(), StorageError> {
+    pub async fn remove_unfinished(&self, file: &UnfinishedFile) -> Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let file = directory.join(&file.path);
         match blocking(move || std::fs::remove_file(file)).await? {
@@ -194,7 +194,7 @@ impl Store {
 
     /// Whether the store can be written: writes a small object, makes it outlive a power failure, and removes it. Its
     /// name is always the same, so that a process that dies meanwhile leaves one behind at most.
-    pub async fn probe(&self) -> Result<(), StorageError> {
+    pub async fn probe(&self) -> Result<()> {
         // A directory that is not there is not made anew.
         self.verify().await?;
         let path = object_store::path::Path::from(PROBE);
@@ -223,7 +223,7 @@ impl From<Arc<dyn ObjectStore>> for Store {
 ///
 /// # Errors
 /// [`StorageError::Url`] names the URL and what is wrong with it. Nothing is contacted here; [`Store::probe`] does.
-pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
+pub fn open(url: &str, s3: &S3Options) -> Result<Store> {
     let wrong = |reason: String| StorageError::Url { url: url.to_owned(), reason };
     match url.split_once("://") {
         None => directory(PathBuf::from(url)),
@@ -248,10 +248,8 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
                 (AmazonS3ConfigKey::AccessKeyId, &s3.access_key_id),
                 (AmazonS3ConfigKey::SecretAccessKey, &s3.secret_access_key),
             ];
-            for (key, value) in options {
-                if let Some(value) = value {
-                    builder = builder.with_config(key, value);
-                }
+            for (key, value) in options.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+                builder = builder.with_config(key, value);
             }
             if let Some(retry_timeout) = s3.retry_within {
                 builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });
@@ -278,7 +276,7 @@ fn objects(store: impl ObjectStore) -> Store {
     Store::from(Arc::new(store) as Arc<dyn ObjectStore>)
 }
 
-fn directory(path: PathBuf) -> Result<Store, StorageError> {
+fn directory(path: PathBuf) -> Result<Store> {
     if std::fs::metadata(&path).is_ok_and(|found| !found.is_dir()) {
         let reason = "it is there, and is no directory".to_owned();
         return Err(StorageError::Url { url: path.display().to_string(), reason });

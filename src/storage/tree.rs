@@ -141,11 +141,8 @@ impl PathTree {
         if parent == UNKNOWN {
             return UNKNOWN;
         }
-        let equal = |node: &Node| {
-            let entry = &self.entries[*node as usize];
-            entry.parent == parent && *entry.key == *key
-        };
-        self.table.find(hash(&self.hasher, parent, key), equal).copied().unwrap_or(UNKNOWN)
+        let found = self.table.find(hash(&self.hasher, parent, key), |node| self.is(*node, parent, key));
+        found.copied().unwrap_or(UNKNOWN)
     }
 
     fn is(&self, node: Node, parent: Node, key: &[u8]) -> bool {
@@ -160,7 +157,7 @@ impl PathTree {
         let mut node = ROOT;
         let mut fanned = false;
         for token in Cursor::new(document) {
-            let scalar = match token {
+            match token {
                 Token::Key(text) => {
                     let Some((parent, last, _)) = open.last_mut() else { continue };
                     let (parent, key) = (*parent, text.raw());
@@ -187,29 +184,23 @@ impl PathTree {
                     if node != UNKNOWN {
                         *last = node;
                     }
-                    continue;
                 }
                 Token::ObjectStart => {
                     visit(node, fanned, Found::Object);
                     open.push((node, UNKNOWN, fanned));
-                    continue;
                 }
                 Token::ArrayStart => {
                     visit(node, fanned, Found::Array);
                     open.push((node, UNKNOWN, fanned));
                     fanned = true;
-                    continue;
                 }
                 Token::ObjectEnd | Token::ArrayEnd => {
                     if let Some((above, _, was_fanned)) = open.pop() {
-                        node = above;
-                        fanned = was_fanned;
+                        (node, fanned) = (above, was_fanned);
                     }
-                    continue;
                 }
-                Token::Scalar(scalar) => scalar,
-            };
-            visit(node, fanned, Found::Scalar(scalar));
+                Token::Scalar(scalar) => visit(node, fanned, Found::Scalar(scalar)),
+            }
         }
     }
 }

@@ -11,11 +11,11 @@ use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::cast;
 use sha2::{Digest, Sha256};
 
-use super::StorageError;
 use super::reader::{FileReader, Pace, VersionReader};
 use super::shapes::builder::ShapeLimits;
 use super::shapes::decoded::Shapes;
 use super::shred::Shredder;
+use super::{Result, StorageError};
 use crate::blocking::blocking;
 
 const BATCH_ROWS: usize = 2_048;
@@ -23,13 +23,13 @@ const BATCH_ROWS: usize = 2_048;
 /// Reads a whole file and returns the hash of its entities ([`super::layout::Layout::content_sha256`]). Holds a decoded
 /// row group; costs about as much as writing the file. `pace` is told of the bytes that are read, and may wait. Of an
 /// edited file its own entities are read: its base is a file of its own.
-pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String, StorageError> {
+pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String> {
     reader.verify_checksums(pace).await?;
-    let (list, reader) = (reader, reader.own());
+    let (list, reader) = (reader, &reader.own);
     let mut content = Sha256::new();
     // Whatever bounds they were written within.
     let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
-    let mut shredder = Shredder::new(reader.layout(), (!reader.footer.shapes.is_empty()).then_some(any));
+    let mut shredder = Shredder::new(&reader.footer.layout, (!reader.footer.shapes.is_empty()).then_some(any));
     let mut entities = 0;
     for row_group in 0..reader.footer.row_groups.len() {
         let mut documents = Documents { texts: Vec::new(), first: 0, columns: columns(reader, row_group).await? };
@@ -62,7 +62,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
         }
         pace.spent(reader.stored_bytes(row_group)).await;
     }
-    let layout = reader.layout();
+    let layout = &reader.footer.layout;
     if entities != layout.own_entities() {
         return Err(damaged(&format!("it holds {entities} of {} entities", layout.own_entities())));
     }
@@ -79,9 +79,9 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
 }
 
 /// The columns of a row group but the documents, in the order of the layout's schema.
-async fn columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>, StorageError> {
+async fn columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>> {
     let mut columns = Vec::new();
-    for column in 1..reader.layout().schema().fields().len() {
+    for column in 1..reader.footer.layout.schema().fields().len() {
         columns.push(reader.column(row_group, column).await?);
     }
     Ok(columns)
@@ -96,12 +96,12 @@ struct Documents {
 impl Documents {
     /// Computes the columns of the documents that wait, and compares them with those of the file: on a thread for what
     /// takes long, as a batch of large documents does.
-    async fn compare(mut self, mut shredder: Shredder) -> Result<(Documents, Shredder), StorageError> {
+    async fn compare(mut self, mut shredder: Shredder) -> Result<(Documents, Shredder)> {
         let compare = move || self.compare_now(&mut shredder).map(|()| (self, shredder));
         blocking(compare).await?
     }
 
-    fn compare_now(&mut self, shredder: &mut Shredder) -> Result<(), StorageError> {
+    fn compare_now(&mut self, shredder: &mut Shredder) -> Result<()> {
         let documents = StringArray::from_iter_values(self.texts.drain(..));
         let rows = documents.len();
         let batch = shredder.shred(&documents)?;

@@ -49,7 +49,7 @@ impl Spare {
 #[derive(Debug)]
 pub struct BatchBuilder {
     batches: Batches,
-    rows: usize,
+    pub rows: usize,
     growing: Growing,
     /// Bytes of all values with their lengths, of the numbers of rows, and of columns with cells. It does not depend on
     /// memory that is used again: where batches end makes a difference.
@@ -77,7 +77,7 @@ struct Filled {
 /// The cells of one part. Missing ones take no memory.
 #[derive(Debug)]
 pub struct Batch {
-    rows: usize,
+    pub rows: usize,
     /// The columns with cells, ascending.
     columns: Vec<BatchColumn>,
     cells: Finished,
@@ -171,7 +171,7 @@ impl BatchBuilder {
         let number = *rows as u32;
         batches.rows.with(|row| {
             let placed = row.place(document, &batches.columns);
-            for &column in placed.filled {
+            for &column in &placed.filled {
                 let cell = placed.by_column[column as usize].clone();
                 // Only null begins so.
                 if document.get(cell.start) == Some(&b'n') {
@@ -192,10 +192,6 @@ impl BatchBuilder {
             }
         });
         *rows += 1;
-    }
-
-    pub fn rows(&self) -> usize {
-        self.rows
     }
 
     /// Bytes of the cells so far. They may take twice as many until [`BatchBuilder::finish`].
@@ -292,10 +288,6 @@ impl Filled {
 }
 
 impl Batch {
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     pub fn size_bytes(&self) -> usize {
         self.cells.values.len() + size_of_val(&self.cells.rows[..]) + size_of_val(&self.columns[..])
     }
@@ -332,14 +324,8 @@ impl<'b> Cells<'b> {
 /// Values that stand one after another: all of one width, or each after its length.
 #[derive(Clone, Debug)]
 pub(super) struct Values<'b> {
-    bytes: &'b [u8],
-    width: Option<usize>,
-}
-
-impl<'b> Values<'b> {
-    pub(super) fn new(bytes: &'b [u8], width: Option<usize>) -> Values<'b> {
-        Values { bytes, width }
-    }
+    pub bytes: &'b [u8],
+    pub width: Option<usize>,
 }
 
 impl<'b> Iterator for Values<'b> {

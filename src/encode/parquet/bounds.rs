@@ -44,30 +44,26 @@ impl<'c> Bounds<'c> {
 
     /// As readers are told: a long one is cut to one that is as small, or as large.
     pub(super) fn statistics(&self, nulls: u64) -> Statistics {
-        let bytes = |bytes: &[u8]| ByteArray::from(bytes.to_vec());
-        let nulls = Some(nulls);
-        match (self.column_type, self.extremes) {
-            (ColumnType::Text, Some((min, max))) => {
-                let below = cut(min);
-                let (above, exact) =
-                    if max.len() <= BOUND_BYTES { (Some(max.to_vec()), true) } else { (after(cut(max)), false) };
-                let statistics =
-                    ValueStatistics::new(Some(bytes(below)), above.as_deref().map(bytes), None, nulls, false);
-                Statistics::ByteArray(statistics.with_min_is_exact(below.len() == min.len()).with_max_is_exact(exact))
+        fn exact<T>(extremes: Option<(T, T)>, nulls: u64) -> ValueStatistics<T> {
+            let (min, max) = extremes.unzip();
+            ValueStatistics::new(min, max, None, Some(nulls), false)
+        }
+        let extremes = self.extremes;
+        match self.column_type {
+            ColumnType::Text => {
+                let Some((min, max)) = extremes else { return Statistics::ByteArray(exact(None, nulls)) };
+                let bytes = |bytes: &[u8]| ByteArray::from(bytes.to_vec());
+                let (below, is_exact) = (cut(min), max.len() <= BOUND_BYTES);
+                let above = if is_exact { Some(bytes(max)) } else { after(cut(max)).as_deref().map(bytes) };
+                let statistics = ValueStatistics::new(Some(bytes(below)), above, None, Some(nulls), false);
+                let statistics = statistics.with_min_is_exact(below.len() == min.len());
+                Statistics::ByteArray(statistics.with_max_is_exact(is_exact))
             }
-            (ColumnType::Text, None) => Statistics::ByteArray(ValueStatistics::new(None, None, None, nulls, false)),
-            (ColumnType::Boolean, extremes) => {
-                let (min, max) = extremes.map(|(min, max)| (boolean(min), boolean(max))).unzip();
-                Statistics::Boolean(ValueStatistics::new(min, max, None, nulls, false))
+            ColumnType::Boolean => {
+                Statistics::Boolean(exact(extremes.map(|(min, max)| (boolean(min), boolean(max))), nulls))
             }
-            (ColumnType::Int64, extremes) => {
-                let (min, max) = extremes.map(|(min, max)| (int64(min), int64(max))).unzip();
-                Statistics::Int64(ValueStatistics::new(min, max, None, nulls, false))
-            }
-            (ColumnType::Double, extremes) => {
-                let (min, max) = extremes.map(doubles).unzip();
-                Statistics::Double(ValueStatistics::new(min, max, None, nulls, false))
-            }
+            ColumnType::Int64 => Statistics::Int64(exact(extremes.map(|(min, max)| (int64(min), int64(max))), nulls)),
+            ColumnType::Double => Statistics::Double(exact(extremes.map(doubles), nulls)),
         }
     }
 

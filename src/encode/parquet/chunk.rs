@@ -22,14 +22,12 @@ use hashbrown::hash_table::Entry;
 use parquet::basic::{Compression, Encoding, PageType, ZstdLevel};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::{ColumnChunkMetaData, ColumnIndexBuilder, OffsetIndexBuilder, PageEncodingStats};
-use parquet::file::writer::SerializedRowGroupWriter;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
 use zstd::bulk::Compressor;
 
-use super::Sink;
 use super::batch::{Batch, Cells, Values};
 use super::bounds::Bounds;
-use super::page::{Levels, PageKind, PageSize, code_bits, write_bits, write_codes, write_header, write_levels};
+use super::page::{PageKind, PageSize, code_bits, write_bits, write_codes, write_header, write_levels};
 use super::types::ColumnType;
 use crate::encode::EncodeError;
 
@@ -68,31 +66,14 @@ pub struct ColumnEncoder {
     chunk: Vec<u8>,
 }
 
-impl std::fmt::Debug for ColumnEncoder {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("ColumnEncoder").finish_non_exhaustive()
-    }
-}
-
 pub struct ColumnChunk {
-    bytes: Bytes,
-    close: ColumnCloseResult,
-}
-
-impl std::fmt::Debug for ColumnChunk {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("ColumnChunk").field("bytes", &self.bytes.len()).finish_non_exhaustive()
-    }
+    pub(super) bytes: Bytes,
+    pub(super) close: ColumnCloseResult,
 }
 
 impl ColumnChunk {
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
-    }
-
-    /// Puts it into a row group, behind the columns before it.
-    pub(super) fn append_to(self, row_group: &mut SerializedRowGroupWriter<'_, Sink>) -> Result<(), EncodeError> {
-        Ok(row_group.append_column(&self.bytes, self.close)?)
     }
 }
 
@@ -121,7 +102,7 @@ impl RowGroup {
                 column_cells.count += cells.count;
                 column_cells.parts.push((first_row, cells));
             }
-            first_row += batch.rows() as u32;
+            first_row += batch.rows as u32;
         }
         encoder.encode(&column_cells, self.schema.column(column))
     }
@@ -159,7 +140,7 @@ impl<'c> ColumnCells<'c> {
 
 /// The values of cells, without their lengths.
 fn values<'c>(column_type: ColumnType, cells: &Cells<'c>) -> Values<'c> {
-    Values::new(cells.values, column_type.width())
+    Values { bytes: cells.values, width: column_type.width() }
 }
 
 struct Chunk {
@@ -175,10 +156,6 @@ struct Index {
 }
 
 impl Index {
-    fn new(descriptor: &ColumnDescPtr) -> Index {
-        Index { bounds: ColumnIndexBuilder::new(descriptor.physical_type()), places: OffsetIndexBuilder::new() }
-    }
-
     /// A page of so many rows, some of them without a value, between these bytes of the chunk.
     fn page(&mut self, bounds: &Bounds<'_>, rows: usize, nulls: usize, (start, end): (usize, usize)) {
         match bounds.indexed() {
@@ -217,7 +194,10 @@ impl ColumnEncoder {
 
     fn encode(&mut self, cells: &ColumnCells<'_>, descriptor: ColumnDescPtr) -> Result<ColumnChunk, EncodeError> {
         let rows = cells.rows;
-        let index = cells.is_indexed().then(|| Index::new(&descriptor));
+        let index = cells.is_indexed().then(|| Index {
+            bounds: ColumnIndexBuilder::new(descriptor.physical_type()),
+            places: OffsetIndexBuilder::new(),
+        });
         let mut chunk = Chunk { bytes: mem::take(&mut self.chunk), uncompressed_bytes: 0, pages: 0, index };
         let mut bounds = Bounds::new(cells.column_type);
         // The format has none for booleans.
@@ -238,18 +218,14 @@ impl ColumnEncoder {
         let bytes = Bytes::copy_from_slice(&encoded);
         self.chunk = encoded;
         self.forget_much();
-        let (encodings, page_stats) = match dictionary {
-            Some(_) => (
-                vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY],
-                vec![
-                    stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1),
-                    stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, pages as i32 - 1),
-                ],
-            ),
-            None => {
-                (vec![Encoding::PLAIN, Encoding::RLE], vec![stats(PageType::DATA_PAGE, Encoding::PLAIN, pages as i32)])
-            }
-        };
+        let (mut encodings, mut page_stats) = (vec![Encoding::PLAIN, Encoding::RLE], Vec::new());
+        let mut data_encoding = Encoding::PLAIN;
+        if dictionary.is_some() {
+            data_encoding = Encoding::RLE_DICTIONARY;
+            encodings.push(data_encoding);
+            page_stats.push(stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
+        }
+        page_stats.push(stats(PageType::DATA_PAGE, data_encoding, (pages - page_stats.len()) as i32));
         let metadata = ColumnChunkMetaData::builder(descriptor)
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
             .set_encodings(encodings)
@@ -408,8 +384,7 @@ impl ColumnEncoder {
 
     /// Begins a page of so many rows, of which all or those in `present` have a cell.
     fn write_levels(&mut self, rows: usize, cells: &ColumnCells<'_>) {
-        let levels = if cells.are_all() { Levels::All } else { Levels::Of(&self.present) };
-        write_levels(rows, levels, &mut self.page);
+        write_levels(rows, (!cells.are_all()).then_some(&self.present[..]), &mut self.page);
     }
 
     fn end_page(&mut self, kind: PageKind, values: usize, chunk: &mut Chunk) -> Result<(), EncodeError> {

@@ -72,19 +72,6 @@ impl Sink {
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn take(&self) -> Bytes {
-        mem::take(&mut *self.bytes()).into()
-    }
-
-    /// Writes to the memory of these bytes from now on, if nobody else has them.
-    fn reuse(&self, taken: Bytes) {
-        let mut bytes = self.bytes();
-        if bytes.capacity() == 0 && taken.is_unique() {
-            *bytes = taken.into();
-            bytes.clear();
-        }
-    }
 }
 
 impl Write for Sink {
@@ -171,20 +158,17 @@ impl ParquetStream {
 
     /// Bytes that the index of the current row group's pages holds until the end.
     pub fn index_bytes(&self, columns: &Columns) -> usize {
-        if self.types.is_none() {
-            return 0;
-        }
-        let pages = self.rows.div_ceil(chunk::INDEXED_ROWS) * columns.len() + self.cell_bytes / chunk::PAGE_BYTES;
-        pages * INDEXED_PAGE_BYTES
+        self.index_bytes_of(self.rows, self.cell_bytes / chunk::PAGE_BYTES, columns)
     }
 
     /// As [`ParquetStream::index_bytes`], of a row group that is full, about.
     pub fn most_index_bytes(&self, columns: &Columns) -> usize {
-        if self.types.is_none() {
-            return 0;
-        }
-        let pages = self.row_group_rows.div_ceil(chunk::INDEXED_ROWS) * columns.len();
-        (pages + self.row_group_bytes / chunk::PAGE_BYTES + 1) * INDEXED_PAGE_BYTES
+        self.index_bytes_of(self.row_group_rows, self.row_group_bytes / chunk::PAGE_BYTES + 1, columns)
+    }
+
+    fn index_bytes_of(&self, rows: usize, full_pages: usize, columns: &Columns) -> usize {
+        let pages = rows.div_ceil(chunk::INDEXED_ROWS) * columns.len() + full_pages;
+        if self.types.is_some() { pages * INDEXED_PAGE_BYTES } else { 0 }
     }
 
     /// How many row groups so many rows of so many bytes become, about.
@@ -196,7 +180,7 @@ impl ParquetStream {
 
     /// Adds the rows of a batch of the same columns to the row group.
     pub fn push(&mut self, batch: Batch) {
-        self.rows += batch.rows();
+        self.rows += batch.rows;
         self.cell_bytes += batch.size_bytes();
         self.batches.push(batch);
     }
@@ -230,7 +214,7 @@ impl ParquetStream {
         self.sink.bytes().reserve(columns.iter().map(ColumnChunk::size_bytes).sum());
         let mut row_group = self.writer.next_row_group()?;
         for column in columns {
-            column.append_to(&mut row_group)?;
+            row_group.append_column(&column.bytes, column.close)?;
         }
         row_group.close()?;
         Ok(())
@@ -239,12 +223,16 @@ impl ParquetStream {
     /// The bytes of the file that have been written since the last time.
     pub fn take(&mut self) -> Result<Bytes, EncodeError> {
         self.writer.flush().map_err(ParquetError::from)?;
-        Ok(self.sink.take())
+        Ok(mem::take(&mut *self.sink.bytes()).into())
     }
 
-    /// Takes back bytes that are needed no more: their memory is used again.
+    /// Takes back bytes that are needed no more: their memory is used again, if nobody else has them.
     pub fn reuse(&self, taken: Bytes) {
-        self.sink.reuse(taken);
+        let mut bytes = self.sink.bytes();
+        if bytes.capacity() == 0 && taken.is_unique() {
+            *bytes = taken.into();
+            bytes.clear();
+        }
     }
 
     /// The rest of the file. All pushed rows must be written before.

@@ -52,45 +52,37 @@ pub(super) fn write_header(kind: PageKind, values: usize, size: PageSize, out: &
     out.extend_from_slice(&[STOP, STOP]);
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Levels<'r> {
-    All,
-    /// These, ascending.
-    Of(&'r [u32]),
-}
-
-/// Appends the definition levels of so many rows.
-pub(super) fn write_levels(rows: usize, levels: Levels<'_>, out: &mut Vec<u8>) {
+/// Appends the definition levels of so many rows: these have a value, ascending, or all of them.
+pub(super) fn write_levels(rows: usize, present: Option<&[u32]>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    let present = match levels {
-        Levels::All => &[],
-        Levels::Of(present) => present,
-    };
-    if matches!(levels, Levels::All) || present.len() == rows {
-        write_run(rows, 1, out);
-    } else if present.len() < rows / 16 {
-        let (mut row, mut at) = (0, 0);
-        while let Some(&first) = present.get(at) {
-            let first = first as usize;
-            if first > row {
-                write_run(first - row, 0, out);
+    match present.filter(|present| present.len() < rows) {
+        None => write_run(rows, 1, out),
+        Some(present) if present.len() < rows / 16 => {
+            let (mut row, mut at) = (0, 0);
+            while let Some(&first) = present.get(at) {
+                let first = first as usize;
+                if first > row {
+                    write_run(first - row, 0, out);
+                }
+                let values =
+                    (at..present.len()).take_while(|&next| present[next] as usize == first + next - at).count();
+                write_run(values, 1, out);
+                row = first + values;
+                at += values;
             }
-            let values = (at..present.len()).take_while(|&next| present[next] as usize == first + next - at).count();
-            write_run(values, 1, out);
-            row = first + values;
-            at += values;
+            if rows > row {
+                write_run(rows - row, 0, out);
+            }
         }
-        if rows > row {
-            write_run(rows - row, 0, out);
-        }
-    } else {
-        let groups = rows.div_ceil(8);
-        leb128::write((groups as u64) << 1 | 1, out);
-        let bits = out.len();
-        out.resize(bits + groups, 0);
-        for &row in present {
-            out[bits + row as usize / 8] |= 1 << (row % 8);
+        Some(present) => {
+            let groups = rows.div_ceil(8);
+            leb128::write((groups as u64) << 1 | 1, out);
+            let bits = out.len();
+            out.resize(bits + groups, 0);
+            for &row in present {
+                out[bits + row as usize / 8] |= 1 << (row % 8);
+            }
         }
     }
     let length = (out.len() - start - 4) as u32;
@@ -190,10 +182,10 @@ mod tests {
             let levels: Vec<u32> = seeds[..rows].iter().map(|seed| u32::from(seed % 40 <= share)).collect();
             let present: Vec<u32> = (0..rows as u32).filter(|&row| levels[row as usize] == 1).collect();
             let mut out = Vec::new();
-            write_levels(rows, Levels::Of(&present), &mut out);
+            write_levels(rows, Some(&present), &mut out);
             if present.len() == rows {
                 let mut all = Vec::new();
-                write_levels(rows, Levels::All, &mut all);
+                write_levels(rows, None, &mut all);
                 prop_assert_eq!(&all, &out);
             }
             let (length, hybrid) = out.split_at(4);

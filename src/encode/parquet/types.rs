@@ -128,7 +128,7 @@ impl TypesBuilder {
         let TypesBuilder { typing: Typing { columns, known, rows }, seen } = self;
         rows.with(|row| {
             let placed = row.place(document, columns);
-            for &column in placed.filled {
+            for &column in &placed.filled {
                 let column = column as usize;
                 // Text stays text.
                 if known[column].is_some() || seen[column] == Seen::TEXT {

@@ -14,10 +14,8 @@ use std::task::{Context, Poll, ready};
 use futures::Stream;
 use futures::stream::{FuturesOrdered, StreamExt};
 use futures::task::AtomicWaker;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::PollSemaphore;
-
-use crate::storage::held_bytes::{Held, HeldBytes};
 
 /// Row groups that are worked on at once, where most of them wait for the store.
 const ROW_GROUPS: usize = 256;
@@ -26,7 +24,7 @@ const ROW_GROUPS: usize = 256;
 const BYTES: u64 = 16 << 20;
 
 /// The same bytes of all scans of the process.
-static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
+static ALL_BYTES: Semaphore = Semaphore::const_new(256 << 20);
 
 /// Where the scan may end early, so many times as many are begun as are done.
 const GROWTH: usize = 4;
@@ -155,12 +153,12 @@ struct Begun {
     progress: Arc<Progress>,
     bytes: u64,
     /// Of [`ALL_BYTES`], where it is more than there are threads for.
-    _held: Option<Held>,
+    _held: Option<SemaphorePermit<'static>>,
 }
 
 impl<I, R, W, F: Future> InOrder<I, R, W, F> {
     /// Whether work that takes so many bytes is begun now, and what it holds of the bytes of all scans.
-    fn room(&self, bytes: u64) -> Option<Option<Held>> {
+    fn room(&self, bytes: u64) -> Option<Option<SemaphorePermit<'static>>> {
         let threads = self.shared.bounds.threads;
         if self.begun.len() < threads {
             return Some(None);
@@ -170,7 +168,7 @@ impl<I, R, W, F: Future> InOrder<I, R, W, F> {
             && self.begun.len() < self.shared.most()
             && self.bytes.saturating_add(bytes) <= BYTES
             && self.begun.iter().filter(|begun| begun.progress.is_busy()).count() < threads;
-        if has_room { ALL_BYTES.take(bytes).map(Some) } else { None }
+        ALL_BYTES.try_acquire_many(u32::try_from(bytes).ok().filter(|_| has_room)?).ok().map(Some)
     }
 }
 

@@ -66,7 +66,7 @@ impl Kept {
     fn of(order: Option<Arc<ColumnOrder>>, spec: &OrderSpec) -> Kept {
         match order {
             // Where empty strings are as good as missing, their order is another one.
-            Some(order) if !(spec.denull && order.holds_empty()) => Kept::Order(order),
+            Some(order) if !(spec.denull && order.holds_empty) => Kept::Order(order),
             _ => Kept::Never,
         }
     }
@@ -185,7 +185,7 @@ impl Ranked {
             // Those without a value have no start.
             starts[sortable / 64] &= !(1 << (sortable % 64));
         }
-        Some(ColumnOrder::new(positions, starts, sortable, holds_empty))
+        Some(ColumnOrder { positions, starts, sortable, holds_empty })
     }
 
     fn compare(&self, one: u32, other: u32) -> Ordering {

@@ -79,7 +79,7 @@ impl KeywordQuestions {
         }
         let questions: Vec<Option<Question>> =
             predicates.iter().map(|(access, predicate)| Question::of(*access, predicate)).collect();
-        let rows = reader.keyword_index().segments().iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
+        let rows = reader.keyword_index().segments.iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
         let bytes = questions.iter().flatten().count() * answer_bytes(rows);
         let segments = (ANSWER_BYTES / bytes.max(1)).clamp(SEGMENTS.start, SEGMENTS.end);
         let keywords = || KeywordQuestions { questions, segments, answers: Mutex::default() };
@@ -89,7 +89,7 @@ impl KeywordQuestions {
     /// About the bytes that asking for a row group takes in memory.
     pub(super) fn row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
         let index = reader.keyword_index();
-        let segment = index.place_of(row_group).and_then(|(segment, _)| index.segments().get(segment));
+        let segment = index.place_of(row_group).and_then(|(segment, _)| index.segments.get(segment));
         let Some(segment) = segment else { return reader.search_bytes(row_group) };
         let ranges = Class::ALL.map(|class| segment.header.entries_range(class));
         let entries: u64 = ranges.into_iter().map(|range| range.end - range.start).sum();

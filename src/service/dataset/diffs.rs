@@ -122,8 +122,8 @@ impl VersionDiff {
             added: self.diff.added(),
             subtracted: self.diff.subtracted(),
             modified: self.diff.modified(),
-            total_v1: self.diff.total_v1(),
-            total_v2: self.diff.total_v2(),
+            total_v1: self.diff.total_v1,
+            total_v2: self.diff.total_v2,
         }
     }
 
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(with_room, (0..30).map(|number| number < 20).collect::<Vec<_>>());
         for number in 0..30 {
             let kept = diffs.kept.get(&key(number)).await;
-            assert_eq!(kept.is_some_and(|held| held.total_v1() == number), (10..20).contains(&number), "{number}");
+            assert_eq!(kept.is_some_and(|held| held.total_v1 == number), (10..20).contains(&number), "{number}");
         }
         drop(used);
         for _ in 0..10_000 {
@@ -426,14 +426,14 @@ mod tests {
             diffs.kept.get(&key(100)).await;
         }
         diffs.keep(key(100), Diff::none(100)).await;
-        assert!(diffs.kept.get(&key(100)).await.is_some_and(|held| held.total_v1() == 100 && held.0.1.is_some()));
+        assert!(diffs.kept.get(&key(100)).await.is_some_and(|held| held.total_v1 == 100 && held.0.1.is_some()));
     }
 
     #[tokio::test]
     async fn nothing_is_kept_where_nothing_may_be() {
         let diffs = DiffCache::new(0);
         let held = diffs.keep(key(1), Diff::none(7)).await;
-        assert_eq!((held.total_v1(), held.0.1.is_some()), (7, false));
+        assert_eq!((held.total_v1, held.0.1.is_some()), (7, false));
         assert!(diffs.kept.get(&key(1)).await.is_none());
     }
 }

@@ -394,7 +394,7 @@ mod tests {
         use crate::model::index::IndexSettings;
         use crate::storage::profile::{ProfileBuilder, ShreddingBounds};
 
-        let mut profile = ProfileBuilder::new();
+        let mut profile = ProfileBuilder::default();
         ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let settings = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &settings), &settings);

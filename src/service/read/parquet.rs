@@ -251,7 +251,7 @@ pub(crate) async fn body(
                     over = true;
                     break;
                 };
-                metrics().sent_rows.increment(batch.rows() as u64);
+                metrics().sent_rows.increment(batch.rows as u64);
                 writer.push(batch);
             }
             footer_taken += footer_bytes + writer.index_bytes(&columns);

@@ -182,7 +182,7 @@ impl ReservedFile {
     ) -> Result<WrittenFile, RefreshError> {
         let progress = progress.clone();
         let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
-            Work::default().add(spooled.profile.document_bytes());
+            Work::default().add(spooled.profile.document_bytes);
             let options = WriteOptions { threads: processors(), index, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);

@@ -37,24 +37,21 @@ impl Folder {
         self.path.join(LOCK).exists()
     }
 
-    pub(super) fn entries(&self) -> Vec<PathBuf> {
-        fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
-    }
-
     /// Removes what ended processes left in folders beside this one, which nobody has taken over.
     pub(super) fn clear_others(&self) {
-        let Some(Ok(beside)) = self.path.parent().map(fs::read_dir) else { return };
-        for path in beside.flatten().map(|entry| entry.path()).filter(|path| *path != self.path) {
+        for path in self.path.parent().map(entries).unwrap_or_default() {
             let Ok(lock) = File::options().write(true).open(path.join(LOCK)) else { continue };
-            if lock.try_lock().is_err() {
+            if path == self.path || lock.try_lock().is_err() {
                 continue;
             }
-            for file in fs::read_dir(&path).into_iter().flatten().flatten() {
-                if file.file_name() != LOCK {
-                    // The next process tries again.
-                    let _ = fs::remove_file(file.path());
-                }
+            for file in entries(&path).iter().filter(|file| !file.ends_with(LOCK)) {
+                // The next process tries again.
+                let _ = fs::remove_file(file);
             }
         }
     }
+}
+
+pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }

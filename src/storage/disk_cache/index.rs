@@ -46,7 +46,7 @@ pub(super) struct Index {
     segments: BTreeMap<u64, Held>,
     pub(super) bytes: u64,
     /// The greatest number that a file has had.
-    last_number: u64,
+    pub(super) last_number: u64,
     /// Counts the times that something was forgotten. [`Index::add`] wants to know that of before the bytes were
     /// fetched.
     pub(super) forgotten: u64,
@@ -59,10 +59,6 @@ impl Index {
         self.bytes.saturating_add(bytes) > capacity_bytes
             || ranges >= MOST_RANGES
             || self.segments.len() >= MOST_SEGMENTS
-    }
-
-    pub(super) fn next_number(&self) -> u64 {
-        self.last_number + 1
     }
 
     /// Bytes of a file that is held; `None` of one that is not any more.

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::index::Index;
 use self::writing::Job;
-use super::StorageError;
+use super::Result;
 use super::checksums::checksum;
 use super::free_space::DiskReserve;
 use crate::blocking::blocking;
@@ -64,22 +64,13 @@ pub struct DiskCache {
     ended: CancellationToken,
 }
 
-impl std::fmt::Debug for DiskCache {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("DiskCache").field("parent", &self.shared.parent).finish_non_exhaustive()
-    }
-}
-
-/// What is being fetched, and how many wait for it.
-type Fetching = (Arc<OnceCell<Bytes>>, usize);
-
 struct Shared {
     parent: PathBuf,
     capacity_bytes: u64,
     disk: DiskReserve,
     index: Mutex<Index>,
-    /// What is fetched or waits to be written, and for how many.
-    flights: Mutex<HashMap<Key, Fetching>>,
+    /// What is fetched or waits to be written.
+    flights: Mutex<HashMap<Key, Weak<Flight>>>,
     waiting_bytes: AtomicUsize,
 }
 
@@ -90,42 +81,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
-    fn segment_bytes(&self) -> u64 {
-        self.capacity_bytes / SEGMENTS
-    }
-
-    fn written(&self, bytes: usize) {
-        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
 /// A range that is being fetched, once for all who want it now.
 struct Flight {
     shared: Arc<Shared>,
     key: Key,
-    cell: Arc<OnceCell<Bytes>>,
+    bytes: OnceCell<Bytes>,
 }
 
 impl Flight {
-    fn join(shared: &Arc<Shared>, key: Key) -> Flight {
+    fn join(shared: &Arc<Shared>, key: Key) -> Arc<Flight> {
         let mut flights = lock(&shared.flights);
-        let (cell, users) = flights.entry(key.clone()).or_default();
-        *users += 1;
-        Flight { shared: shared.clone(), key, cell: cell.clone() }
+        let others = flights.entry(key.clone()).or_default();
+        others.upgrade().unwrap_or_else(|| {
+            let flight = Arc::new(Flight { shared: shared.clone(), key, bytes: OnceCell::new() });
+            *others = Arc::downgrade(&flight);
+            flight
+        })
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         let mut flights = lock(&self.shared.flights);
-        if let Some((cell, users)) = flights.get_mut(&self.key)
-            && Arc::ptr_eq(cell, &self.cell)
-        {
-            *users -= 1;
-            if *users == 0 {
-                flights.remove(&self.key);
-            }
+        // Another one for the same may have begun.
+        if flights.get(&self.key).is_some_and(|flight| flight.strong_count() == 0) {
+            flights.remove(&self.key);
         }
     }
 }
@@ -170,8 +150,8 @@ impl DiskCache {
         file: FileId,
         range: Range<u64>,
         place: impl Future<Output = P>,
-        fetch: impl Future<Output = Result<Bytes, StorageError>>,
-    ) -> Result<Bytes, StorageError> {
+        fetch: impl Future<Output = Result<Bytes>>,
+    ) -> Result<Bytes> {
         let flight = Flight::join(&self.shared, (file, range));
         let load = async {
             if let Some(bytes) = self.look(&flight.key, place).await {
@@ -181,10 +161,10 @@ impl DiskCache {
             metrics().disk_cache_misses.increment(1);
             let forgotten = lock(&self.shared.index).forgotten;
             let bytes = fetch.await?;
-            self.keep(&flight.key, bytes.clone(), forgotten);
+            self.keep(&flight, bytes.clone(), forgotten);
             Ok(bytes)
         };
-        flight.cell.get_or_try_init(|| load).await.cloned()
+        flight.bytes.get_or_try_init(|| load).await.cloned()
     }
 
     async fn look<P>(&self, key: &Key, place: impl Future<Output = P>) -> Option<Bytes> {
@@ -206,17 +186,17 @@ impl DiskCache {
     }
 
     /// Has bytes written, unless too many wait already.
-    fn keep(&self, key: &Key, bytes: Bytes, forgotten: u64) {
+    fn keep(&self, flight: &Arc<Flight>, bytes: Bytes, forgotten: u64) {
         let length = bytes.len();
         if length == 0 || length as u64 > self.shared.capacity_bytes / LARGE_SHARE {
             return;
         }
         let waiting = self.shared.waiting_bytes.fetch_add(length, Ordering::Relaxed);
-        let job = Job { flight: Flight::join(&self.shared, key.clone()), bytes, forgotten };
+        let job = Job { flight: flight.clone(), bytes, forgotten };
         let sent = waiting + length <= WAITING_BYTES
             && lock(&self.jobs).as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
         if !sent {
-            self.shared.written(length);
+            self.shared.waiting_bytes.fetch_sub(length, Ordering::Relaxed);
         }
     }
 

@@ -1,15 +1,16 @@
 //! The thread that writes what was fetched to the disk, and first finds what an earlier process has left there.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::folder::Folder;
+use super::folder::{Folder, entries};
 use super::index::{Place, record_bytes};
 use super::segment::{Header, Segment};
-use super::{Flight, Shared, lock};
+use super::{Flight, SEGMENTS, Shared, lock};
 use crate::metrics::metrics;
 use crate::storage::checksums::checksum;
 use crate::storage::free_space::Looks;
@@ -19,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(30);
 
 pub(super) struct Job {
     /// What they are; nobody fetches them again before they are written.
-    pub(super) flight: Flight,
+    pub(super) flight: Arc<Flight>,
     pub(super) bytes: Bytes,
     /// What the index had forgotten when they were fetched.
     pub(super) forgotten: u64,
@@ -30,7 +31,7 @@ pub(super) fn run(shared: &Arc<Shared>, jobs: Receiver<Job>) {
     writer.open();
     for job in jobs {
         writer.keep(&job);
-        shared.written(job.bytes.len());
+        shared.waiting_bytes.fetch_sub(job.bytes.len(), Ordering::Relaxed);
     }
 }
 
@@ -50,7 +51,7 @@ impl Writer<'_> {
         };
         folder.clear_others();
         let mut segments: Vec<Segment> = Vec::new();
-        for path in folder.entries() {
+        for path in entries(&folder.path) {
             match Segment::open(&path) {
                 Ok(segment) => segments.extend(segment),
                 Err(error) => tracing::warn!(%error, path = %path.display(), "the disk cache cannot read a file"),
@@ -113,7 +114,7 @@ impl Writer<'_> {
     /// were written, at most half as many as one file holds, so that there is an end.
     fn make_room(&mut self, bytes: u64) -> Vec<Place> {
         let mut moved = Vec::new();
-        let (mut moved_bytes, most_bytes) = (0, self.shared.segment_bytes() / 2);
+        let (mut moved_bytes, most_bytes) = (0, self.shared.capacity_bytes / SEGMENTS / 2);
         loop {
             let mut index = lock(&self.shared.index);
             if !index.is_full(bytes + moved_bytes, self.shared.capacity_bytes) {
@@ -138,8 +139,8 @@ impl Writer<'_> {
         let mut index = lock(&self.shared.index);
         let size = self.current.as_ref().and_then(|segment| index.size_of(segment.number));
         let (segment, end) = match (&self.current, size) {
-            (Some(segment), Some(size)) if size < self.shared.segment_bytes() => (segment.clone(), size),
-            _ => match Segment::create(&folder.path, index.next_number()) {
+            (Some(segment), Some(size)) if size < self.shared.capacity_bytes / SEGMENTS => (segment.clone(), size),
+            _ => match Segment::create(&folder.path, index.last_number + 1) {
                 Ok(segment) => {
                     let segment = Arc::new(segment);
                     index.add_segment(segment.clone(), 0);

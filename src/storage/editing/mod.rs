@@ -12,7 +12,6 @@
 
 pub mod pieces;
 pub mod profile;
-mod walk;
 
 use std::collections::BTreeMap;
 
@@ -20,12 +19,12 @@ use bytes::Bytes;
 
 use self::pieces::{Item, PieceBuilder};
 use self::profile::Changed;
-use super::StorageError;
 use super::edit::{BaseFile, Edit, Source};
 use super::profile::{StoredProfile, bytes_of};
 use super::reader::VersionReader;
 use super::shred::conflicts;
 use super::writer::EditedList;
+use super::{Result, StorageError};
 use crate::document::Columns;
 use crate::model::index::IndexSettings;
 
@@ -86,7 +85,7 @@ pub async fn plan(
     slots: &Slots,
     index: &IndexSettings,
     (limits, row_group_rows): (&EditLimits, usize),
-) -> Result<Option<EditPlan>, StorageError> {
+) -> Result<Option<EditPlan>> {
     let before = list.layout();
     if before.document_bytes < limits.list_bytes || before.index != *index {
         return Ok(None);
@@ -104,7 +103,7 @@ pub async fn plan(
             return Ok(None);
         }
     }
-    let mut builder = PieceBuilder::new(row_group_rows);
+    let mut builder = PieceBuilder { most_rows: row_group_rows, ..PieceBuilder::default() };
     let (mut own, mut own_bytes) = (Vec::new(), 0_u64);
     let most_bytes = limits.own_bytes.min(before.document_bytes.saturating_mul(limits.own_percent) / 100);
     for item in items {
@@ -125,7 +124,7 @@ pub async fn plan(
             own.push(document);
         }
     }
-    let pieces = builder.finish();
+    let pieces = builder.pieces;
     let of_base = pieces.iter().filter(|piece| piece.source == Source::Base).count();
     if of_base == 0 || pieces.len() > list.base_row_groups() + limits.pieces {
         return Ok(None);
@@ -143,7 +142,7 @@ pub async fn plan(
     Ok(Some(EditPlan { own, list, profile }))
 }
 
-async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>, StorageError> {
+async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Bytes>> {
     let mut documents = Vec::with_capacity(rows as usize);
     let mut next = position;
     let end = position + u64::from(rows);
@@ -163,7 +162,7 @@ async fn read(list: &VersionReader, position: u64, rows: u32) -> Result<Vec<Byte
 }
 
 /// The entities that go, and those that come; `None` where those that go have more bytes than `most_bytes`.
-async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result<Option<Changed>, StorageError> {
+async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result<Option<Changed>> {
     let (mut changed, mut bytes) = (Changed::default(), 0);
     for (position, Slot { inserts, change }) in slots {
         changed.added.extend(inserts.iter().cloned());

@@ -9,17 +9,10 @@ use crate::storage::writer::is_full_row_group;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// Rows of a row group of the base, which stay there.
-    Base {
-        row_group: u32,
-        start: u32,
-        rows: u32,
-        position: u64,
-    },
+    Base { row_group: u32, start: u32, rows: u32, position: u64 },
     /// Entities of the list before, which move.
-    Old {
-        position: u64,
-        rows: u32,
-    },
+    Old { position: u64, rows: u32 },
+    /// An entity that an edit brought.
     New(Bytes),
 }
 
@@ -82,9 +75,11 @@ pub fn own_rows(items: &[Item]) -> u64 {
     own.sum()
 }
 
+#[derive(Default)]
 pub struct PieceBuilder {
-    pieces: Vec<Piece>,
-    most_rows: usize,
+    pub pieces: Vec<Piece>,
+    /// Most rows of a row group of own entities.
+    pub most_rows: usize,
     /// The row group of the next own entity, and what it has so far.
     row_group: u32,
     rows: usize,
@@ -92,11 +87,6 @@ pub struct PieceBuilder {
 }
 
 impl PieceBuilder {
-    /// No pieces yet. Row groups of own entities have so many rows at most.
-    pub fn new(most_rows: usize) -> PieceBuilder {
-        PieceBuilder { pieces: Vec::new(), most_rows, row_group: 0, rows: 0, bytes: 0 }
-    }
-
     pub fn base(&mut self, row_group: u32, start: u32, rows: u32) {
         self.add(Piece { source: Source::Base, row_group, start, rows });
     }
@@ -123,10 +113,6 @@ impl PieceBuilder {
             }
             _ => self.pieces.push(piece),
         }
-    }
-
-    pub fn finish(self) -> Vec<Piece> {
-        self.pieces
     }
 }
 
@@ -175,7 +161,7 @@ mod tests {
 
     #[test]
     fn pieces_that_follow_each_other_are_one() {
-        let mut builder = PieceBuilder::new(2);
+        let mut builder = PieceBuilder { most_rows: 2, ..PieceBuilder::default() };
         builder.base(0, 0, 2);
         builder.base(0, 2, 1);
         builder.own(5);
@@ -185,6 +171,6 @@ mod tests {
         builder.base(1, 0, 7);
         let own = |row_group, start, rows| Piece { source: Source::Own, row_group, start, rows };
         let expected = [base(0, 0, 3), own(0, 0, 1), base(0, 4, 1), own(0, 1, 1), own(1, 0, 1), base(1, 0, 7)];
-        assert_eq!(builder.finish(), expected);
+        assert_eq!(builder.pieces, expected);
     }
 }

@@ -2,11 +2,10 @@
 
 use bytes::Bytes;
 
-use super::Slots;
-use super::walk::{BLOCK_BYTES, Walk};
+use super::{Slot, Slots};
 use crate::blocking::blocking;
 use crate::document::{Columns, ColumnsBuilder};
-use crate::storage::StorageError;
+use crate::storage::Result;
 use crate::storage::layout::Layout;
 use crate::storage::profile::{ProfileBuilder, StoredProfile, edited};
 use crate::storage::reader::VersionReader;
@@ -31,7 +30,7 @@ pub(super) async fn of_edited(
     layout: &mut Layout,
     changed: &Changed,
     slots: &Slots,
-) -> Result<Option<(StoredProfile, Option<Columns>)>, StorageError> {
+) -> Result<Option<(StoredProfile, Option<Columns>)>> {
     let before = list.profile().await?;
     let paths = list.paths().await?;
     let Some(profile) = edited(&before, &changed.removed, &changed.added, layout) else { return Ok(None) };
@@ -48,7 +47,7 @@ async fn columns_of(
     before: &Columns,
     changed: &Changed,
     slots: &Slots,
-) -> Result<Option<Columns>, StorageError> {
+) -> Result<Option<Columns>> {
     let alone = |document: &[u8]| {
         let mut columns = ColumnsBuilder::new(before.len() + 1_000);
         columns.add(document).ok().map(|()| columns)
@@ -96,8 +95,8 @@ pub async fn read_anew(
     list: &VersionReader,
     slots: &Slots,
     layout: &mut Layout,
-) -> Result<(StoredProfile, Option<Columns>), StorageError> {
-    let mut profile = ProfileBuilder::new();
+) -> Result<(StoredProfile, Option<Columns>)> {
+    let mut profile = ProfileBuilder::default();
     let mut walk = Walk::of(list, slots);
     while let Some(block) = walk.next(BLOCK_BYTES).await? {
         // It takes milliseconds.
@@ -110,4 +109,59 @@ pub async fn read_anew(
     profile.retire_dictionaries(layout);
     let told = profile.describe(&profile.shredded_in(layout), &layout.index);
     Ok((told, profile.columns()))
+}
+
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// A walk along the documents of a list after edits.
+struct Walk<'a> {
+    list: &'a VersionReader,
+    slots: &'a Slots,
+    row_group: usize,
+    page: usize,
+    is_over: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn of(list: &'a VersionReader, slots: &'a Slots) -> Walk<'a> {
+        Walk { list, slots, row_group: 0, page: 0, is_over: false }
+    }
+
+    /// The next documents, of about so many bytes; `None` at the end.
+    async fn next(&mut self, bytes: usize) -> Result<Option<Vec<Bytes>>> {
+        let (mut block, mut taken) = (Vec::new(), 0);
+        while taken < bytes {
+            let Some(row_group) = self.list.row_groups().get(self.row_group) else {
+                if !std::mem::replace(&mut self.is_over, true) {
+                    let behind = self.slots.range(self.list.entity_count()..);
+                    block.extend(behind.flat_map(|(_, slot)| slot.inserts.iter().cloned()));
+                }
+                break;
+            };
+            let pages = self.page..self.list.page_count(self.row_group);
+            if pages.is_empty() {
+                (self.row_group, self.page) = (self.row_group + 1, 0);
+                continue;
+            }
+            let page = self.list.documents(self.row_group, self.page).await?;
+            self.page += 1;
+            for row in page.rows() {
+                let document = page.document(row);
+                taken += document.len();
+                let before = block.len();
+                match self.slots.get(&(row_group.first + row as u64)) {
+                    None => block.push(Bytes::copy_from_slice(document)),
+                    Some(Slot { inserts, change }) => {
+                        block.extend(inserts.iter().cloned());
+                        match change {
+                            None => block.push(Bytes::copy_from_slice(document)),
+                            Some(entity) => block.extend(entity.iter().cloned()),
+                        }
+                    }
+                }
+                taken += (block.len() - before).saturating_sub(1);
+            }
+        }
+        Ok((!block.is_empty() || !self.is_over).then_some(block))
+    }
 }

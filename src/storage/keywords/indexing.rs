@@ -2,35 +2,9 @@
 
 use std::ops::Range;
 
-use arrow::array::{Array, BinaryArray};
+use arrow::array::BinaryArray;
 
 use crate::storage::keywords::segment::{Segment, SegmentBuilder, SegmentLimits};
-
-#[derive(Default)]
-pub struct SearchTexts {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl SearchTexts {
-    /// None yet, with room for so many rows and bytes: memory that grows is copied again and again.
-    pub fn with_capacity(rows: usize, bytes: usize) -> SearchTexts {
-        SearchTexts { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(rows) }
-    }
-
-    pub fn append(&mut self, texts: &BinaryArray) {
-        self.ends.reserve(texts.len());
-        for text in texts.iter() {
-            self.bytes.extend_from_slice(text.unwrap_or_default());
-            self.ends.push(self.bytes.len());
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut start = 0;
-        self.ends.iter().map(move |end| self.bytes.get(std::mem::replace(&mut start, *end)..*end).unwrap_or_default())
-    }
-}
 
 pub struct IndexedRowGroups {
     pub row_groups: Range<usize>,
@@ -52,12 +26,12 @@ impl Indexer {
     }
 
     /// Adds the next row group. Gives the segment that ends with it, if one does that is worth its bytes.
-    pub fn add(&mut self, texts: &SearchTexts) -> Option<IndexedRowGroups> {
+    pub fn add(&mut self, texts: &BinaryArray) -> Option<IndexedRowGroups> {
         self.row_groups.end += 1;
         if self.pays == Some(false) {
             return None;
         }
-        texts.iter().for_each(|text| self.builder.push(text));
+        texts.iter().for_each(|text| self.builder.push(text.unwrap_or_default()));
         if self.builder.is_full() { self.end() } else { None }
     }
 
@@ -78,13 +52,8 @@ impl Indexer {
 mod tests {
     use super::*;
 
-    fn texts(rows: &[&str]) -> SearchTexts {
-        let mut texts = SearchTexts::default();
-        let (one, other) = rows.split_at(rows.len() / 2);
-        for rows in [one, other] {
-            texts.append(&BinaryArray::from_iter_values(rows.iter().map(|row| row.as_bytes())));
-        }
-        texts
+    fn texts(rows: &[&str]) -> BinaryArray {
+        BinaryArray::from_iter_values(rows.iter().map(|row| row.as_bytes()))
     }
 
     #[test]

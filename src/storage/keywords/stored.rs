@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::storage::StorageError;
 use crate::storage::keywords::cut::Class;
 use crate::storage::keywords::segment::{Header, Lengths, Segment};
-use crate::storage::section_format;
+use crate::storage::layout::section_record;
+use crate::storage::{Result, StorageError};
 
 pub const KEYWORDS_KEY: &str = "strata.keywords";
 
@@ -18,10 +18,11 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Default)]
 pub struct KeywordIndex {
     /// Ascending by their row groups.
-    segments: Vec<StoredSegment>,
+    pub segments: Vec<StoredSegment>,
     /// Of each row group: the segment that holds it, and which of the segment's rows is its first one.
-    places: Vec<Option<(usize, usize)>>,
-    rows: u64,
+    pub(crate) places: Vec<Option<(usize, usize)>>,
+    /// Rows of row groups that lie in a segment.
+    pub rows: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ impl KeywordIndex {
         self.segments.is_empty()
     }
 
-    pub fn encode(&self) -> Result<String, StorageError> {
+    pub fn encode(&self) -> Result<String> {
         let record = |segment: &StoredSegment| SegmentRecord {
             offset: segment.offset,
             row_group: segment.row_groups.start,
@@ -81,9 +82,9 @@ impl KeywordIndex {
 
     /// Reads what [`KeywordIndex::encode`] wrote, of a file of this size whose row groups have so many rows. An index
     /// of another format is none.
-    pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex, StorageError> {
+    pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex> {
         let damaged = || StorageError::Layout("its footer is damaged: its keyword index has no place".to_owned());
-        let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;
+        let record: Option<IndexRecord> = section_record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(KeywordIndex::default()) };
         let mut segments = Vec::with_capacity(record.segments.len());
         let (mut places, mut indexed) = (vec![None; rows.len()], 0);
@@ -112,33 +113,9 @@ impl KeywordIndex {
         Ok(KeywordIndex { segments, places, rows: indexed })
     }
 
-    /// The index of a list that is made of pieces: those of two files, and for each piece its segment, if one holds it,
-    /// which of the segment's rows is its first one, and its rows. The segments of the second file come after those of
-    /// the first.
-    pub(in crate::storage) fn of_pieces(
-        files: [&KeywordIndex; 2],
-        pieces: impl Iterator<Item = (Option<(usize, usize)>, usize)>,
-    ) -> KeywordIndex {
-        let segments = files.iter().flat_map(|index| index.segments.iter().cloned()).collect();
-        let mut rows = 0;
-        let places = pieces.map(|(place, piece_rows)| {
-            rows += if place.is_some() { piece_rows as u64 } else { 0 };
-            place
-        });
-        KeywordIndex { segments, places: places.collect(), rows }
-    }
-
-    pub fn segments(&self) -> &[StoredSegment] {
-        &self.segments
-    }
-
     /// The segment that holds a row group, if one does, and which of the segment's rows is its first one.
     pub fn place_of(&self, row_group: usize) -> Option<(usize, usize)> {
         self.places.get(row_group).copied().flatten()
-    }
-
-    pub fn rows(&self) -> u64 {
-        self.rows
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -174,7 +151,7 @@ mod tests {
             [0, 1, 2, 3, 4, 5].map(|row_group| read.place_of(row_group)),
             [Some((0, 0)), Some((0, 3)), None, Some((1, 0)), None, None]
         );
-        assert_eq!((read.rows(), read.segments()[0].entries_range(Class::Words).start), (8, 4));
+        assert_eq!((read.rows, read.segments[0].entries_range(Class::Words).start), (8, 4));
 
         // Too large for the file, for row groups that there are not, for rows that no segment has; and out of order.
         assert!(KeywordIndex::parse(&text, &[3, 2, 7, 3, 1], size - 1).is_err());

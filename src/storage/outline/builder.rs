@@ -6,12 +6,12 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::statistics::Statistics;
 
 use super::{FORMAT, Texts, damaged, details};
-use crate::storage::StorageError;
+use crate::storage::{Result, StorageError};
 
 const OUTSIDE: &str = "a column lies outside of the file";
 
 #[derive(Default)]
-pub(in crate::storage) struct OutlineBuilder {
+pub(crate) struct OutlineBuilder {
     columns: usize,
     row_groups: usize,
     page_count: u32,
@@ -26,18 +26,18 @@ impl OutlineBuilder {
         OutlineBuilder { columns, ..OutlineBuilder::default() }
     }
 
-    pub(in crate::storage) fn chunk_count(&self) -> usize {
+    pub(crate) fn chunk_count(&self) -> usize {
         self.row_groups * self.columns
     }
 
     /// Adds the next row group, with its pages of documents. Takes the checksums of its parts, in their order: pages of
     /// documents, chunks of the other columns, bloom filters.
-    pub(in crate::storage) fn push(
+    pub(crate) fn push(
         &mut self,
         row_group: &RowGroupMetaData,
         pages: &[PageLocation],
         checksums: &mut dyn Iterator<Item = u32>,
-    ) -> Result<(), StorageError> {
+    ) -> Result<()> {
         let mut checksum = || checksums.next().ok_or_else(wrong_checksums);
         let page_checksums: Vec<u32> = pages.iter().map(|_| checksum()).collect::<Result<_, _>>()?;
         let mut column_checksums = vec![0];
@@ -89,8 +89,8 @@ impl OutlineBuilder {
         &mut self,
         column: &ColumnChunkMetaData,
         base: u64,
-        checksum: &mut dyn FnMut() -> Result<u32, StorageError>,
-    ) -> Result<(), StorageError> {
+        checksum: &mut dyn FnMut() -> Result<u32>,
+    ) -> Result<()> {
         let mut bits = match column.compression() {
             Compression::UNCOMPRESSED => 0,
             Compression::ZSTD(_) => details::COMPRESSED,
@@ -138,7 +138,7 @@ impl OutlineBuilder {
     }
 
     /// The outline, with the keys of the footer's metadata and their values.
-    pub(in crate::storage) fn finish(mut self, texts: &Texts) -> Result<Vec<u8>, StorageError> {
+    pub(crate) fn finish(mut self, texts: &Texts) -> Result<Vec<u8>> {
         let texts = serde_json::to_vec(texts).map_err(|error| StorageError::Layout(error.to_string()))?;
         self.groups.extend(0_u64.to_le_bytes());
         put(&mut self.groups, &[0, self.page_count]);
@@ -155,7 +155,7 @@ impl OutlineBuilder {
     }
 }
 
-fn start_of(column: &ColumnChunkMetaData) -> Result<u64, StorageError> {
+fn start_of(column: &ColumnChunkMetaData) -> Result<u64> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     u64::try_from(start).map_err(|_| damaged(OUTSIDE))
 }
@@ -164,6 +164,6 @@ fn put(table: &mut Vec<u8>, numbers: &[u32]) {
     numbers.iter().for_each(|number| table.extend(number.to_le_bytes()));
 }
 
-pub(in crate::storage) fn wrong_checksums() -> StorageError {
+pub(crate) fn wrong_checksums() -> StorageError {
     StorageError::Layout("its checksums are not those of its parts".to_owned())
 }

@@ -11,15 +11,16 @@ pub(super) const NULLS: u8 = 32;
 /// They have the minimum and the maximum: the length of the first, and both.
 pub(super) const BOUNDS: u8 = 64;
 
-#[derive(Clone, Copy, Default)]
-pub(super) struct Details<'a> {
-    pub(super) bits: u8,
-    /// Of the bloom filter: its first byte, counted from that of the row group; its bytes, its checksum.
-    pub(super) bloom: (u32, u32, u32),
-    pub(super) integers: (i32, i32),
-    pub(super) doubles: (f64, f64),
-    pub(super) nulls: u32,
-    pub(super) bounds: (&'a [u8], &'a [u8]),
+#[derive(Default)]
+pub(crate) struct Details<'a> {
+    pub(crate) is_compressed: bool,
+    /// Its first byte, counted from that of the row group; its bytes, its checksum.
+    pub(crate) bloom: Option<(u32, u32, u32)>,
+    pub(crate) integers: Option<(i32, i32)>,
+    pub(crate) doubles: Option<(f64, f64)>,
+    pub(crate) has_texts: bool,
+    pub(crate) nulls: Option<u32>,
+    pub(crate) bounds: Option<(&'a [u8], &'a [u8])>,
 }
 
 impl<'a> Details<'a> {
@@ -32,30 +33,27 @@ impl<'a> Details<'a> {
         }
         let number = |bytes: &mut &[u8]| take::<4>(bytes).map(u32::from_le_bytes);
         let [bits] = take::<1>(&mut bytes)?;
-        let mut details = Details { bits, ..Details::default() };
+        let (is_compressed, has_texts) = (bits & COMPRESSED != 0, bits & TEXTS != 0);
+        let mut details = Details { is_compressed, has_texts, ..Details::default() };
         if bits & BLOOM != 0 {
-            details.bloom = (number(&mut bytes)?, number(&mut bytes)?, number(&mut bytes)?);
+            details.bloom = Some((number(&mut bytes)?, number(&mut bytes)?, number(&mut bytes)?));
         }
         if bits & INTEGERS != 0 {
             let [min, max] = [take::<4>(&mut bytes)?, take::<4>(&mut bytes)?];
-            details.integers = (i32::from_le_bytes(min), i32::from_le_bytes(max));
+            details.integers = Some((i32::from_le_bytes(min), i32::from_le_bytes(max)));
         }
         if bits & DOUBLES != 0 {
             let [min, max] = [take::<8>(&mut bytes)?, take::<8>(&mut bytes)?];
-            details.doubles = (f64::from_le_bytes(min), f64::from_le_bytes(max));
+            details.doubles = Some((f64::from_le_bytes(min), f64::from_le_bytes(max)));
         }
         if bits & NULLS != 0 {
-            details.nulls = number(&mut bytes)?;
+            details.nulls = Some(number(&mut bytes)?);
         }
         if bits & BOUNDS != 0 {
             let length = number(&mut bytes)?;
-            details.bounds = bytes.split_at_checked(length as usize)?;
+            details.bounds = Some(bytes.split_at_checked(length as usize)?);
             bytes = &[];
         }
         bytes.is_empty().then_some(details)
-    }
-
-    pub(super) fn has(&self, bit: u8) -> bool {
-        self.bits & bit != 0
     }
 }

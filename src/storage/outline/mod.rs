@@ -24,7 +24,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 use self::details::Details;
 pub(super) use self::place::OutlinePlace;
-use super::StorageError;
+use super::{Result, StorageError};
 
 /// The format of outlines. A reader passes over any other, and decodes the Parquet footer.
 const FORMAT: u32 = 1;
@@ -65,7 +65,8 @@ pub(super) struct Chunk {
     pub(super) values: u32,
     /// Bytes of its dictionary page, 0 if it has none.
     pub(super) dictionary_bytes: u32,
-    checksum: u32,
+    /// Except for the column of documents, whose pages have their own.
+    pub(super) checksum: u32,
 }
 
 impl Chunk {
@@ -86,7 +87,7 @@ impl Outline {
     /// # Errors
     /// [`StorageError::Layout`] when it is damaged, or something lies outside of the file: what comes after may trust
     /// it.
-    pub(super) fn read(bytes: Bytes, size_bytes: u64) -> Result<Option<Outline>, StorageError> {
+    pub(super) fn read(bytes: Bytes, size_bytes: u64) -> Result<Option<Outline>> {
         let header: Vec<usize> =
             bytes.chunks_exact(4).take(HEADER_BYTES / 4).map(|word| number(word) as usize).collect();
         let [format, row_groups, columns, page_count, detail_bytes, text_bytes] = header[..] else {
@@ -112,7 +113,7 @@ impl Outline {
     }
 
     /// Checks that everything lies in the file, and that pages of documents cut their row group.
-    fn check(&self, page_count: usize, size_bytes: u64) -> Result<(), StorageError> {
+    fn check(&self, page_count: usize, size_bytes: u64) -> Result<()> {
         let mut details_end = 0;
         for row_group in 0..self.row_groups {
             for column in 0..self.columns {
@@ -158,7 +159,7 @@ impl Outline {
     }
 
     /// The keys of the footer's metadata with their values.
-    pub(super) fn texts(&self) -> Result<Texts, StorageError> {
+    pub(super) fn texts(&self) -> Result<Texts> {
         serde_json::from_slice(&self.bytes[self.texts..]).map_err(|error| damaged(&format!("its outline: {error}")))
     }
 
@@ -178,37 +179,20 @@ impl Outline {
         }
     }
 
-    pub(super) fn is_compressed(&self, row_group: usize, column: usize) -> bool {
-        self.details(row_group, column).has(details::COMPRESSED)
-    }
-
     pub(super) fn bloom(&self, row_group: usize, column: usize) -> Option<(Range<u64>, u32)> {
         self.bloom_of(row_group, &self.details(row_group, column))
     }
 
     fn bloom_of(&self, row_group: usize, details: &Details<'_>) -> Option<(Range<u64>, u32)> {
-        let (start, length, checksum) = details.bloom;
+        let (start, length, checksum) = details.bloom?;
         let start = self.base(row_group).saturating_add(u64::from(start));
-        let range = start..start.saturating_add(u64::from(length));
-        details.has(details::BLOOM).then_some((range, checksum))
-    }
-
-    pub(super) fn integers(&self, row_group: usize, column: usize) -> Option<(i32, i32)> {
-        let details = self.details(row_group, column);
-        details.has(details::INTEGERS).then_some(details.integers)
-    }
-
-    pub(super) fn doubles(&self, row_group: usize, column: usize) -> Option<(f64, f64)> {
-        let details = self.details(row_group, column);
-        details.has(details::DOUBLES).then_some(details.doubles)
+        Some((start..start.saturating_add(u64::from(length)), checksum))
     }
 
     pub(super) fn text_statistics(&self, row_group: usize, column: usize) -> Option<TextStatistics<'_>> {
-        let details = self.details(row_group, column);
-        let values =
-            details.has(details::NULLS).then(|| self.chunk(row_group, column).values.saturating_sub(details.nulls));
-        let bounds = details.has(details::BOUNDS).then_some(details.bounds);
-        details.has(details::TEXTS).then_some(TextStatistics { values, bounds })
+        let Details { has_texts, nulls, bounds, .. } = self.details(row_group, column);
+        let values = nulls.map(|nulls| self.chunk(row_group, column).values.saturating_sub(nulls));
+        has_texts.then_some(TextStatistics { values, bounds })
     }
 
     pub(super) fn page_count(&self, row_group: usize) -> usize {
@@ -253,11 +237,6 @@ impl Outline {
         number(&self.page_record(self.page_numbers(row_group).start + page)[8..])
     }
 
-    /// The checksum of a column of a row group, except for the column of documents, whose pages have their own.
-    pub(super) fn column_checksum(&self, row_group: usize, column: usize) -> u32 {
-        self.chunk(row_group, column).checksum
-    }
-
     pub(super) fn parts(&self) -> Vec<(Range<u64>, u32)> {
         let mut parts = Vec::new();
         for row_group in 0..self.row_groups {
@@ -300,7 +279,7 @@ impl Outline {
         &self.bytes[self.pages + page * PAGE_BYTES..][..PAGE_BYTES]
     }
 
-    fn details(&self, row_group: usize, column: usize) -> Details<'_> {
+    pub(super) fn details(&self, row_group: usize, column: usize) -> Details<'_> {
         let chunk = row_group * self.columns + column;
         let end = |chunk: usize| number(&self.bytes[self.chunks + chunk * CHUNK_BYTES + 24..]) as usize;
         let start = chunk.checked_sub(1).map_or(0, end);

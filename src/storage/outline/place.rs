@@ -9,7 +9,7 @@ const OFFSET_DIGITS: usize = 16;
 const DIGITS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::storage) struct OutlinePlace {
+pub(crate) struct OutlinePlace {
     offset: u64,
     length: u32,
     checksum: u32,
@@ -17,20 +17,20 @@ pub(in crate::storage) struct OutlinePlace {
 
 impl OutlinePlace {
     /// The place of these bytes at an offset. `None` when they are too many.
-    pub(in crate::storage) fn of(offset: u64, bytes: &[u8]) -> Option<OutlinePlace> {
+    pub(crate) fn of(offset: u64, bytes: &[u8]) -> Option<OutlinePlace> {
         Some(OutlinePlace { offset, length: u32::try_from(bytes.len()).ok()?, checksum: checksum(bytes) })
     }
 
     /// The text behind the seal: offset, length and checksum of the outline, and the checksum of all that, each
     /// behind a colon. A reader believes it before it has compared the seal.
-    pub(in crate::storage) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let OutlinePlace { offset, length, checksum: sum } = self;
         let place = format!(":{offset:0OFFSET_DIGITS$x}:{length:0DIGITS$x}:{sum:0DIGITS$x}");
         format!("{place}:{:0DIGITS$x}", checksum(place.as_bytes()))
     }
 
     /// Reads what bytes begin with, if that is what [`OutlinePlace::text`] wrote.
-    pub(in crate::storage) fn find(behind_seal: &[u8]) -> Option<OutlinePlace> {
+    pub(crate) fn find(behind_seal: &[u8]) -> Option<OutlinePlace> {
         const LENGTH: usize = 4 + OFFSET_DIGITS + 3 * DIGITS;
         let text = std::str::from_utf8(behind_seal.get(..LENGTH)?).ok()?;
         let mut numbers = text.split(':').skip(1).map(|digits| u64::from_str_radix(digits, 16));
@@ -41,11 +41,11 @@ impl OutlinePlace {
         (place.text() == text).then_some(place)
     }
 
-    pub(in crate::storage) fn range(&self) -> Option<Range<u64>> {
+    pub(crate) fn range(&self) -> Option<Range<u64>> {
         Some(self.offset..self.offset.checked_add(self.length.into())?)
     }
 
-    pub(in crate::storage) fn is_of(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
         bytes.len() as u64 == u64::from(self.length) && checksum(bytes) == self.checksum
     }
 }

@@ -18,11 +18,8 @@ const FRACTION: i32 = 52;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct NumberBins {
-    /// The width is 2 to the power of this.
-    pub(super) exponent: i32,
-    /// The number of the first range: it begins at this times the width.
-    pub(super) first: i64,
-    pub(super) counts: Vec<u64>,
+    bins: StoredBins,
+    /// The inverse of the width.
     scale: f64,
 }
 
@@ -37,7 +34,7 @@ impl NumberBins {
     pub(super) fn add_times(&mut self, text: &str, times: u64) {
         let Some(number) = double(text) else { return };
         let index = self.index(number);
-        match self.counts.get_mut(index) {
+        match self.bins.counts.get_mut(index) {
             Some(count) => *count += times,
             None => self.widen(number, times),
         }
@@ -47,7 +44,7 @@ impl NumberBins {
     pub(super) fn remove(&mut self, text: &str, times: u64) -> Option<()> {
         let Some(number) = double(text) else { return Some(()) };
         let index = self.index(number);
-        let count = self.counts.get_mut(index)?;
+        let count = self.bins.counts.get_mut(index)?;
         *count = count.checked_sub(times)?;
         Some(())
     }
@@ -55,29 +52,29 @@ impl NumberBins {
     #[inline]
     fn index(&self, number: f64) -> usize {
         let place = place(number, self.scale);
-        usize::try_from(place.saturating_sub(self.first)).unwrap_or(usize::MAX)
+        usize::try_from(place.saturating_sub(self.bins.first)).unwrap_or(usize::MAX)
     }
 
     fn widen(&mut self, number: f64, times: u64) {
         let least = (exponent(number) - FRACTION).max(LEAST);
-        if self.counts.is_empty() {
-            (self.exponent, self.scale) = (least, power(-least));
-            (self.first, self.counts) = (place(number, self.scale), vec![times]);
+        if self.bins.counts.is_empty() {
+            (self.bins.exponent, self.scale) = (least, power(-least));
+            (self.bins.first, self.bins.counts) = (place(number, self.scale), vec![times]);
             return;
         }
-        while self.exponent < least {
+        while self.bins.exponent < least {
             self.coarsen();
         }
         loop {
             let place = place(number, self.scale);
-            let last = self.first + self.counts.len() as i64 - 1;
-            let (first, last) = (self.first.min(place), last.max(place));
+            let last = self.bins.first + self.bins.counts.len() as i64 - 1;
+            let (first, last) = (self.bins.first.min(place), last.max(place));
             if last - first < BINS as i64 {
-                let before = (self.first - first) as usize;
-                self.counts.splice(..0, std::iter::repeat_n(0, before));
-                self.counts.resize((last - first + 1) as usize, 0);
-                self.first = first;
-                self.counts[(place - first) as usize] += times;
+                let before = (self.bins.first - first) as usize;
+                self.bins.counts.splice(..0, std::iter::repeat_n(0, before));
+                self.bins.counts.resize((last - first + 1) as usize, 0);
+                self.bins.first = first;
+                self.bins.counts[(place - first) as usize] += times;
                 return;
             }
             self.coarsen();
@@ -85,21 +82,18 @@ impl NumberBins {
     }
 
     fn coarsen(&mut self) {
-        (self.first, self.counts) = coarser(self.first, &self.counts);
-        self.exponent += 1;
-        self.scale = power(-self.exponent);
+        (self.bins.first, self.bins.counts) = coarser(self.bins.first, &self.bins.counts);
+        self.bins.exponent += 1;
+        self.scale = power(-self.bins.exponent);
     }
-}
 
-impl NumberBins {
     /// What is stored of them: nothing of numbers that are all in one range.
     pub(super) fn stored(&self) -> Option<StoredBins> {
-        let NumberBins { exponent, first, counts, .. } = self;
-        (counts.len() > 1).then(|| StoredBins { exponent: *exponent, first: *first, counts: counts.clone() })
+        (self.bins.counts.len() > 1).then(|| self.bins.clone())
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredBins {
     /// The width is 2 to the power of this.
     exponent: i32,
@@ -127,10 +121,8 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 impl StoredBins {
     /// The numbers, to which others come; `None` of what no profile has stored.
     pub(super) fn numbers(&self) -> Option<NumberBins> {
-        let StoredBins { exponent, first, counts } = self;
-        let is_ours = (LEAST..=MOST).contains(exponent) && (1..=BINS).contains(&counts.len());
-        let scale = power(-*exponent);
-        is_ours.then(|| NumberBins { exponent: *exponent, first: *first, counts: counts.clone(), scale })
+        let is_ours = (LEAST..=MOST).contains(&self.exponent) && (1..=BINS).contains(&self.counts.len());
+        is_ours.then(|| NumberBins { bins: self.clone(), scale: power(-self.exponent) })
     }
 
     /// At most so many ranges, which are no narrower than 1 where all numbers are whole.
@@ -284,18 +276,18 @@ mod tests {
         if quotient == 0.0 && number < 0.0 { -1 } else { quotient.floor() as i64 }
     }
 
-    fn reference(texts: &[String]) -> (i32, i64, Vec<u64>) {
+    fn reference(texts: &[String]) -> StoredBins {
         let numbers: Vec<f64> =
             texts.iter().filter_map(|text| text.parse().ok()).filter(|number: &f64| number.is_finite()).collect();
         let Some(mut width) = numbers.iter().map(|number| (exponent(*number) - 52).max(LEAST)).max() else {
-            return (0, 0, Vec::new());
+            return StoredBins::default();
         };
         loop {
             let places: Vec<i64> = numbers.iter().map(|number| floor(*number, width)).collect();
             let (first, last) = (*places.iter().min().expect("one"), *places.iter().max().expect("one"));
             if last - first < BINS as i64 {
                 let counts = (first..=last).map(|at| places.iter().filter(|place| **place == at).count() as u64);
-                return (width, first, counts.collect());
+                return StoredBins { exponent: width, first, counts: counts.collect() };
             }
             width += 1;
         }
@@ -320,11 +312,11 @@ mod tests {
         fn counts_are_exact_in_any_order(texts in numbers(), seed in any::<u64>()) {
             let expected = reference(&texts);
             let bins = of(&texts);
-            prop_assert_eq!(&(bins.exponent, bins.first, bins.counts), &expected);
+            prop_assert_eq!(&bins.bins, &expected);
             let mut shuffled = texts;
             shuffled.sort_by_key(|text| seed.wrapping_mul(text.bytes().map(u64::from).sum::<u64>() | 1));
             let bins = of(&shuffled);
-            prop_assert_eq!(&(bins.exponent, bins.first, bins.counts), &expected);
+            prop_assert_eq!(&bins.bins, &expected);
         }
 
         #[test]
@@ -336,7 +328,7 @@ mod tests {
             }
             more.iter().for_each(|text| bins.add_times(text, 2));
             more.iter().for_each(|text| bins.remove(text, 1).expect("it was there"));
-            prop_assert_eq!((bins.exponent, bins.first, bins.counts), reference(&all));
+            prop_assert_eq!(bins.bins, reference(&all));
         }
 
         #[test]

@@ -8,19 +8,56 @@ use super::{PATH_BYTES, PATHS};
 use crate::document::{self, Columns, Scalar};
 use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
 
+/// What stands at a path in some entities, counted.
 #[derive(Default)]
-pub(super) struct PathProfile {
+pub(super) struct PathCounts {
     pub(super) entities: u64,
-    pub(super) scalar_entities: u64,
     last_entity: u64,
-    last_scalar_entity: u64,
     pub(super) types: TypeCounts,
     /// Of numbers, and of strings with their escapes.
     pub(super) text_bytes: u64,
+    /// Whether scalars stand below an array.
     pub(super) fans_out: bool,
+    pub(super) lengths: Lengths,
+}
+
+impl PathCounts {
+    /// Counts a value of an entity, which has a number from 1 on.
+    #[inline]
+    pub(super) fn add(&mut self, entity: u64, fanned: bool, found: Found<'_>) {
+        if self.last_entity != entity {
+            self.last_entity = entity;
+            self.entities += 1;
+        }
+        let scalar = match found {
+            Found::Object => return self.types.object += 1,
+            Found::Array => return self.types.array += 1,
+            Found::Scalar(scalar) => scalar,
+        };
+        self.fans_out |= fanned;
+        match scalar {
+            Scalar::Null => self.types.null += 1,
+            Scalar::Bool(_) => self.types.boolean += 1,
+            Scalar::Number(text) => {
+                self.types.number += 1;
+                self.text_bytes += text.len() as u64;
+            }
+            Scalar::String(text) => {
+                self.types.string += 1;
+                self.text_bytes += text.raw().len() as u64;
+                self.lengths.add(text);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct PathProfile {
+    pub(super) counts: PathCounts,
+    pub(super) scalar_entities: u64,
+    last_scalar_entity: u64,
     pub(super) folds: bool,
     pub(super) values: Values,
-    pub(super) lengths: Lengths,
     pub(super) bins: NumberBins,
     /// Whether a scalar of it, outside of arrays, has given a column.
     pub(super) is_column: bool,
@@ -32,20 +69,14 @@ pub struct ProfileBuilder {
     pub(super) paths: Vec<PathProfile>,
     shared: Shared,
     columns: TableColumns,
-    entities: u64,
-    document_bytes: u64,
+    pub entities: u64,
+    pub document_bytes: u64,
     /// Whether values lie at paths that are not followed.
     pub(super) paths_left_out: bool,
 }
 
 impl Default for ProfileBuilder {
-    fn default() -> Self {
-        ProfileBuilder::new()
-    }
-}
-
-impl ProfileBuilder {
-    pub fn new() -> ProfileBuilder {
+    fn default() -> ProfileBuilder {
         ProfileBuilder {
             tree: PathTree::new(PATHS, PATH_BYTES),
             paths: Vec::new(),
@@ -56,15 +87,9 @@ impl ProfileBuilder {
             paths_left_out: false,
         }
     }
+}
 
-    pub fn entities(&self) -> u64 {
-        self.entities
-    }
-
-    pub fn document_bytes(&self) -> u64 {
-        self.document_bytes
-    }
-
+impl ProfileBuilder {
     pub fn add(&mut self, document: &[u8]) {
         self.entities += 1;
         self.document_bytes += document.len() as u64;
@@ -72,7 +97,7 @@ impl ProfileBuilder {
         tree.walk(document, true, |node, fanned, found| {
             if node == UNKNOWN {
                 *paths_left_out = true;
-                columns.unknown();
+                columns.may_be_new = true;
                 return;
             }
             let index = node as usize;
@@ -80,23 +105,17 @@ impl ProfileBuilder {
                 paths.resize_with(index + 1, PathProfile::default);
             }
             let path = &mut paths[index];
-            path.reach(*entities);
+            path.counts.add(*entities, fanned, found);
             match found {
                 Found::Scalar(scalar) => {
                     columns.value(node, fanned, Kind::Scalar);
                     if !fanned && !path.is_column {
                         columns.new_scalar(node);
                     }
-                    path.add(*entities, fanned, scalar, shared);
+                    path.add(*entities, scalar, shared);
                 }
-                Found::Object => {
-                    columns.value(node, fanned, Kind::Object);
-                    path.types.object += 1;
-                }
-                Found::Array => {
-                    columns.value(node, fanned, Kind::Array);
-                    path.types.array += 1;
-                }
+                Found::Object => columns.value(node, fanned, Kind::Object),
+                Found::Array => columns.value(node, fanned, Kind::Array),
             }
         });
         columns.end(document, |node| paths[node as usize].is_column = true);
@@ -130,44 +149,21 @@ impl ProfileBuilder {
 
 impl PathProfile {
     #[inline]
-    fn reach(&mut self, entity: u64) {
-        if self.last_entity != entity {
-            self.last_entity = entity;
-            self.entities += 1;
-        }
-    }
-
-    #[inline]
-    fn add(&mut self, entity: u64, fanned: bool, scalar: Scalar<'_>, shared: &mut Shared) {
+    fn add(&mut self, entity: u64, scalar: Scalar<'_>, shared: &mut Shared) {
         if self.last_scalar_entity != entity {
             self.last_scalar_entity = entity;
             self.scalar_entities += 1;
         }
-        self.fans_out |= fanned;
-        match scalar {
-            Scalar::Null => {
-                self.types.null += 1;
-                return;
-            }
-            Scalar::Bool(_) => self.types.boolean += 1,
+        let text: &[u8] = match scalar {
+            Scalar::Null | Scalar::Bool(_) => &[],
             Scalar::Number(text) => {
-                self.types.number += 1;
-                self.take_text(text.as_bytes());
                 self.bins.add(text);
+                text.as_bytes()
             }
-            Scalar::String(text) => {
-                self.types.string += 1;
-                self.take_text(text.raw());
-                self.lengths.add(text);
-            }
-        }
-        self.values.add(scalar, shared);
-    }
-
-    #[inline]
-    fn take_text(&mut self, text: &[u8]) {
-        self.text_bytes += text.len() as u64;
+            Scalar::String(text) => text.raw(),
+        };
         // A superset test is enough: an `exact` column may stay empty, it may not be missing.
         self.folds = self.folds || text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
+        self.values.add(scalar, shared);
     }
 }

@@ -41,8 +41,8 @@ pub(super) struct TableColumns {
     array: Vec<u32>,
     /// The paths of the current entity's scalars that gave no column before.
     scalars: Vec<Node>,
-    /// Whether the current entity may have a new column otherwise.
-    may_be_new: bool,
+    /// Whether the current entity may have a new column otherwise, as where it has paths that are not followed.
+    pub(super) may_be_new: bool,
 }
 
 impl Default for TableColumns {
@@ -58,10 +58,6 @@ impl Default for TableColumns {
 }
 
 impl TableColumns {
-    pub(super) fn unknown(&mut self) {
-        self.may_be_new = true;
-    }
-
     /// A scalar outside of arrays, at a path that has given no column.
     #[cold]
     pub(super) fn new_scalar(&mut self, node: Node) {

@@ -8,7 +8,7 @@ use crate::document::{NumericValue, Text};
 /// Numbers of more characters count as infinite if they are integers: what is kept is bounded.
 const NUMBER_BYTES: usize = 1_000;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Cut {
     /// The first [`VALUE_BYTES`] bytes: perhaps a part of a character at the end.
     pub(super) bytes: Vec<u8>,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::stored::{Distinct, STORED_BYTES, ValueRecord};
+use super::stored::{Distinct, ValueRecord, decode};
 use super::values::TypeCounts;
 use crate::document::{Columns, NumericValue};
-use crate::storage::StorageError;
+use crate::storage::Result;
 
 /// Which paths the entities of a version have. Made from the stored profile, and some tens of times smaller.
 #[derive(Debug)]
@@ -55,10 +55,8 @@ struct SlimPath {
 
 impl PathIndex {
     /// Reads what [`super::StoredProfile::encode`] wrote.
-    pub fn decode(bytes: &[u8]) -> Result<PathIndex, StorageError> {
-        let damaged = || StorageError::Layout("its profile is damaged".to_owned());
-        let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
-        let Slim { entities, paths_left_out, paths, columns } = serde_json::from_slice(&json).map_err(|_| damaged())?;
+    pub fn decode(bytes: &[u8]) -> Result<PathIndex> {
+        let Slim { entities, paths_left_out, paths, columns } = decode(bytes)?;
         let paths = paths.into_iter().map(|path| {
             let facts = facts(&path);
             (path.path, facts)
@@ -141,7 +139,7 @@ mod tests {
     use crate::model::index::IndexSettings;
 
     fn index(entities: &[&str]) -> PathIndex {
-        let mut profile = ProfileBuilder::new();
+        let mut profile = ProfileBuilder::default();
         entities.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let index = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
@@ -155,17 +153,9 @@ mod tests {
             r#"{"amount":"-1000","year":"2024","zip":"99501","date":"2023","mixed":2,"word":"one"}"#,
             r#"{"amount":"","mixed":"10"}"#,
         ]);
-        let numerals = |path: &str| index.get(path).expect(path).has_numerals;
-        for (path, expected) in [
-            ("amount", true),
-            ("mixed", true),
-            ("none", false),
-            ("year", false),
-            ("zip", false),
-            ("date", false),
-            ("word", false),
-        ] {
-            assert_eq!(numerals(path), Some(expected), "{path}");
+        for path in ["amount", "mixed", "none", "year", "zip", "date", "word"] {
+            let expected = matches!(path, "amount" | "mixed");
+            assert_eq!(index.get(path).expect(path).has_numerals, Some(expected), "{path}");
         }
     }
 
@@ -190,13 +180,9 @@ mod tests {
         let distinct = |path: &str| index.get(path).expect(path).distinct;
         assert_eq!(["null", "text", "numbers"].map(distinct), [Some(0), Some(2), Some(1)]);
         assert_eq!(index.get("a.b"), None);
-        assert_eq!(
-            index.get("object").map(|facts| (facts.has_object, facts.has_array)),
-            Some((Some(true), Some(false)))
-        );
-        assert_eq!(
-            index.get("numbers").map(|facts| (facts.has_object, facts.has_array)),
-            Some((Some(false), Some(true)))
-        );
+        for (path, has_object) in [("object", true), ("numbers", false)] {
+            let facts = index.get(path).expect(path);
+            assert_eq!((facts.has_object, facts.has_array), (Some(has_object), Some(!has_object)), "{path}");
+        }
     }
 }

@@ -86,9 +86,9 @@ impl ProfileBuilder {
     fn obstacle(&self, path: &PathProfile, bounds: &ShreddingBounds) -> Option<NotShredded> {
         if path.scalar_entities == 0 {
             Some(NotShredded::NoScalar)
-        } else if path.scalar_entities * bounds.one_in < self.entities() {
+        } else if path.scalar_entities * bounds.one_in < self.entities {
             Some(NotShredded::TooRare)
-        } else if shredded_text_bytes(path) > path.types.scalars() * bounds.mean_text_bytes {
+        } else if shredded_text_bytes(path) > path.counts.types.scalars() * bounds.mean_text_bytes {
             Some(NotShredded::TextsTooLong)
         } else {
             None
@@ -102,13 +102,13 @@ impl ProfileBuilder {
         // Frequent paths first; among those, cheap ones. The node breaks ties, so the choice is deterministic.
         candidates
             .sort_by_key(|(node, path)| (std::cmp::Reverse(path.scalar_entities), shredded_text_bytes(path), *node));
-        let mut budget = (self.document_bytes() as f64 * bounds.text_share) as u64;
+        let mut budget = (self.document_bytes as f64 * bounds.text_share) as u64;
         let mut chosen = 0;
         for (node, path) in candidates {
             let cost = match path.values.are_many() {
                 // A scalar costs its text, or a code where texts repeat, and a little for its kind and place.
-                true => shredded_text_bytes(path) + 2 * path.types.scalars(),
-                false => 3 * path.types.scalars(),
+                true => shredded_text_bytes(path) + 2 * path.counts.types.scalars(),
+                false => 3 * path.counts.types.scalars(),
             };
             if chosen == bounds.shredded_columns || cost > budget {
                 none[node as usize] = Some(NotShredded::NoRoom);
@@ -122,15 +122,15 @@ impl ProfileBuilder {
     fn shredded(&self, node: Node, path: &PathProfile) -> ShreddedColumn {
         ShreddedColumn {
             keys: self.keys(node),
-            fans_out: path.fans_out,
+            fans_out: path.counts.fans_out,
             dictionary: !path.values.are_many(),
             has_exact: path.folds,
-            has_numbers: path.types.number > 0,
+            has_numbers: path.counts.types.number > 0,
             retired: false,
         }
     }
 }
 
 fn shredded_text_bytes(path: &PathProfile) -> u64 {
-    path.text_bytes + 4 * (path.types.null + path.types.boolean)
+    path.counts.text_bytes + 4 * (path.counts.types.null + path.counts.types.boolean)
 }

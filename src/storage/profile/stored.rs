@@ -1,6 +1,7 @@
 //! What is told of a version, and its form in the file: JSON, compressed, between the last row group and the footer.
 //! The footer's metadata says where, so that opening a file does not read it.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
@@ -8,15 +9,15 @@ use utoipa::ToSchema;
 
 use super::VALUE_BYTES;
 use super::bins::StoredBins;
-use super::builder::{PathProfile, ProfileBuilder};
+use super::builder::{PathCounts, PathProfile, ProfileBuilder};
 use super::min_max::Cut;
 use super::shredding::{NotShredded, ShreddingChoice};
-use super::values::{ScalarType, Shown, TypeCounts};
+use super::values::{Frequent, ScalarType, TypeCounts};
 use crate::document::Columns;
 use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use crate::model::path::Path;
-use crate::storage::StorageError;
 use crate::storage::tree::Node;
+use crate::storage::{Result, StorageError};
 
 /// Where the [`ProfileLocation`] lies in the key-value metadata of the Parquet footer.
 pub const PROFILE_KEY: &str = "strata.profile";
@@ -31,7 +32,7 @@ const INDEX_BYTES: usize = 3 * INDEX_PATHS * ("\\u0000".len() * INDEX_PATH_BYTES
 const COLUMNS_BYTES: usize = 1 << 20;
 
 /// Most bytes of all of it: the paths, an index, the columns, and a few numbers.
-pub(super) const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + COLUMNS_BYTES + 1_024;
+const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + COLUMNS_BYTES + 1_024;
 
 /// What a version contains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -155,7 +156,7 @@ pub struct ProfileSummary {
     pub paths: Vec<PathRecord>,
     /// The first 300 paths that have a name without control characters.
     pub names: Vec<String>,
-    memory_bytes: usize,
+    pub(crate) memory_bytes: usize,
 }
 
 const SUMMARY_PATHS: usize = 150;
@@ -164,7 +165,7 @@ const SUMMARY_NAMES: usize = 300;
 
 impl ProfileSummary {
     /// Decodes a whole profile ([`StoredProfile::decode`]): tens of milliseconds for one of thousands of paths.
-    pub fn decode(bytes: &[u8]) -> Result<ProfileSummary, StorageError> {
+    pub fn decode(bytes: &[u8]) -> Result<ProfileSummary> {
         let StoredProfile { entities, mut paths, .. } = StoredProfile::decode(bytes)?.without_spreads();
         let is_name = |path: &str| !path.is_empty() && !path.contains(char::is_control);
         let names = paths.iter().map(|record| &record.path).filter(|path| is_name(path));
@@ -178,10 +179,6 @@ impl ProfileSummary {
         };
         let memory_bytes = names.iter().map(name_bytes).sum::<usize>() + paths.iter().map(record_bytes).sum::<usize>();
         Ok(ProfileSummary { entities, path_count, paths, names, memory_bytes })
-    }
-
-    pub fn memory_bytes(&self) -> usize {
-        self.memory_bytes
     }
 }
 
@@ -198,8 +195,8 @@ impl ProfileBuilder {
         let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
         let unmet = choice.unmet.iter().map(|(path, why)| Unmet { path: path.to_string(), why: *why });
         StoredProfile {
-            entities: self.entities(),
-            document_bytes: self.document_bytes(),
+            entities: self.entities,
+            document_bytes: self.document_bytes,
             paths_left_out: self.paths_left_out,
             index: IndexRecord { always: texts(index.always()), never: texts(index.never()), unmet: unmet.collect() },
             paths: self.nodes().map(|(node, path)| self.record(node, path, choice)).collect(),
@@ -207,32 +204,28 @@ impl ProfileBuilder {
     }
 
     fn record(&self, node: Node, path: &PathProfile, choice: &ShreddingChoice) -> PathRecord {
-        let (count, estimated) = path.values.distinct(path.types.scalars() - path.types.null);
+        let PathCounts { entities, types, text_bytes, fans_out, ref lengths, .. } = path.counts;
+        let (count, estimated) = path.values.distinct(types.scalars() - types.null);
         let (frequent, top_estimated) = path.values.frequent();
         let numbers = path.values.numbers.min_max.as_ref();
         let number = |end: usize| numbers.map(|min_max| value(ScalarType::Number, &min_max[end].1));
         let strings = path.values.strings.min_max.as_ref();
         let string = |end: usize| strings.map(|min_max| value(ScalarType::String, &min_max[end]));
-        let top = frequent.into_iter().map(|frequent| {
-            let Shown { scalar_type, value: cut } = &frequent.shown;
-            let ValueRecord { value, cut, .. } = value(*scalar_type, cut);
-            TopValue { value, cut, count: frequent.count }
-        });
         let why_not_shredded = choice.none[node as usize];
         PathRecord {
             path: Path::from_keys(self.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
-            entities: path.entities,
-            types: path.types,
-            fans_out: path.fans_out,
-            text_bytes: path.text_bytes,
+            entities,
+            types,
+            fans_out,
+            text_bytes,
             distinct: Distinct { count, estimated },
             number_min: number(0),
             number_max: number(1),
             string_min: string(0),
             string_max: string(1),
-            string_lengths: path.lengths.counts.clone(),
+            string_lengths: lengths.counts.clone(),
             number_bins: path.bins.stored(),
-            top: top.collect(),
+            top: top_values(frequent),
             top_estimated,
             shredded: why_not_shredded.is_none(),
             why_not_shredded,
@@ -250,6 +243,14 @@ pub(super) fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
     ValueRecord { value: whole.unwrap_or_else(|| Json::from(text)), cut: cut.cut, estimated: false }
 }
 
+pub(super) fn top_values(frequent: Vec<Frequent>) -> Vec<TopValue> {
+    let top = frequent.into_iter().map(|Frequent { shown, count }| {
+        let ValueRecord { value, cut, .. } = value(shown.scalar_type, &shown.value);
+        TopValue { value, cut, count }
+    });
+    top.collect()
+}
+
 impl StoredProfile {
     /// As `/openapi.json` describes it.
     pub fn without_spreads(mut self) -> StoredProfile {
@@ -262,7 +263,7 @@ impl StoredProfile {
 
     /// Its form in the file, beside the columns of the version as a table. Leaves the rarest paths out, and says so,
     /// where it would be too large; and the columns where they are.
-    pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>, StorageError> {
+    pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>> {
         let invalid = |error: serde_json::Error| StorageError::Layout(format!("its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
         let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().map_err(invalid)?;
@@ -294,11 +295,16 @@ impl StoredProfile {
     }
 
     /// Reads what [`StoredProfile::encode`] wrote.
-    pub fn decode(bytes: &[u8]) -> Result<StoredProfile, StorageError> {
-        let damaged = || StorageError::Layout("its profile is damaged".to_owned());
-        let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
-        serde_json::from_slice(&json).map_err(|_| damaged())
+    pub fn decode(bytes: &[u8]) -> Result<StoredProfile> {
+        decode(bytes)
     }
+}
+
+/// What of a stored profile these fields are.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let json = zstd::bulk::decompress(bytes, STORED_BYTES).ok();
+    let decoded = json.and_then(|json| serde_json::from_slice(&json).ok());
+    decoded.ok_or_else(|| StorageError::Layout("its profile is damaged".to_owned()))
 }
 
 impl ProfileLocation {
@@ -328,7 +334,7 @@ mod tests {
         let paths: Vec<String> = (0..2 * INDEX_PATHS as u8).map(path).collect();
         let (always, never) = paths.split_at(INDEX_PATHS);
         let index = IndexSettings::try_new(always, never).expect("an index");
-        let mut profile = ProfileBuilder::new();
+        let mut profile = ProfileBuilder::default();
         for number in 0..8_000 {
             profile.add(format!(r#"{{"{number}{}":"x"}}"#, "n".repeat(1_000)).as_bytes());
         }
@@ -341,7 +347,7 @@ mod tests {
 
     #[test]
     fn stored_profile_is_read_back() {
-        let mut profile = ProfileBuilder::new();
+        let mut profile = ProfileBuilder::default();
         profile.add(br#"{"a":"x"}"#);
         let index = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);

@@ -22,7 +22,7 @@ pub(super) struct Shared {
 }
 
 /// A value as it is kept to be shown: its type, whether it is cut, and the [`Cut`]'s bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Shown {
     pub(super) scalar_type: ScalarType,
     pub(super) value: Cut,
@@ -122,10 +122,9 @@ impl Values {
         }
     }
 
-    /// Values that occur more than once, the most frequent first, those of one count by what they are; and whether they
-    /// are estimates.
+    /// The [most frequent](most_frequent) of the values that occur more than once, and whether they are estimates.
     pub(super) fn frequent(&self) -> (Vec<Frequent>, bool) {
-        let (mut found, estimated) = match &self.counted {
+        let (found, estimated) = match &self.counted {
             Counted::Each(counts) => (counts.repeated(), counts.incomplete),
             Counted::Many(sketches) => {
                 let found = sketches.frequent.frequent();
@@ -133,10 +132,15 @@ impl Values {
                 (found.map(|candidate| frequent(&candidate.value, candidate.count)).collect(), true)
             }
         };
-        found.sort_by(|one, other| (other.count, &one.shown).cmp(&(one.count, &other.shown)));
-        found.truncate(TOP);
-        (found, estimated)
+        (most_frequent(found), estimated)
     }
+}
+
+/// The most frequent of these values first, those of one count by what they are.
+pub(super) fn most_frequent(mut found: Vec<Frequent>) -> Vec<Frequent> {
+    found.sort_by(|one, other| (other.count, &one.shown).cmp(&(one.count, &other.shown)));
+    found.truncate(TOP);
+    found
 }
 
 #[inline]

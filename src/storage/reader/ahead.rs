@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::READ_AHEAD_BYTES;
-use crate::storage::held_bytes::{Held, HeldBytes};
 use crate::storage::run::Run;
 
 /// Ranges with at most so many bytes between them are one request.
@@ -26,7 +25,7 @@ const GAP_BYTES: u64 = 64 << 10;
 pub(super) const READER_BYTES: u64 = 32 << 20;
 
 /// Bytes that all readers of the process hold ahead. Where there would be more, nothing is read ahead.
-static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
+static ALL_BYTES: Semaphore = Semaphore::const_new(256 << 20);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -77,7 +76,7 @@ struct AheadRun {
     end: u64,
     parts: usize,
     bytes: Shared<BoxFuture<'static, Option<Bytes>>>,
-    _held: Held,
+    _held: SemaphorePermit<'static>,
 }
 
 pub(super) struct Waiting<'a>(&'a ReadAhead);
@@ -139,7 +138,8 @@ impl ReadAhead {
                 continue;
             }
             fetched.make_room(length);
-            let Some(held) = ALL_BYTES.take(length) else { return };
+            // A run has no more bytes than one reader may hold.
+            let Ok(held) = ALL_BYTES.try_acquire_many(length as u32) else { return };
             let (bytes, requests) = (fetch(range), self.requests.clone());
             let bytes = tokio::spawn(async move {
                 let _permit = requests.acquire_owned().await.ok()?;

@@ -1,6 +1,5 @@
 //! The columns of a version file beside the documents, by row group: values, bloom filters and statistics.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -9,34 +8,29 @@ use futures::FutureExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::bloom_filter::Sbbf;
 
+use super::VersionReader;
 use super::file::FileReader;
-use crate::storage::StorageError;
-use crate::storage::checksums::verify;
+use super::pieces::Place;
 use crate::storage::footer::Footer;
-use crate::storage::layout::ShreddedPart;
+use crate::storage::layout::{ShreddedKind, ShreddedPart};
 use crate::storage::outline::TextStatistics;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
-impl FileReader {
-    pub(in crate::storage) async fn may_hold_text(
-        &self,
-        row_group: usize,
-        shredded: usize,
-        text: &[u8],
-    ) -> Result<bool, StorageError> {
-        let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
-        let key = self.bloom_key(row_group, index);
+impl VersionReader {
+    /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
+    /// A damaged filter is reported, and tells nothing.
+    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool> {
+        let Some(index) = self.layout().column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
+        let Place { reader, row_group, .. } = self.place(row_group);
+        let FileReader { file, footer } = reader;
         let load = async {
-            let Some((range, checksum)) = self.footer.outline.bloom(row_group, index) else {
-                return Ok(Part::Bloom(None));
-            };
-            self.bloom_missed(row_group);
-            let start = range.start;
-            let bytes = self.file.fetch(range).await?;
-            verify(&bytes, checksum)?;
-            let column = self.footer.chunk_metadata(row_group, index)?;
-            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(&column, &Run { start, bytes }));
+            let Some((range, checksum)) = footer.outline.bloom(row_group, index) else { return Ok(Part::Bloom(None)) };
+            reader.bloom_missed(row_group);
+            let run = file.fetch_verified(range, checksum).await?;
+            let column = footer.chunk_metadata(row_group, index)?;
+            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(&column, &run));
             let bloom = catch_unwind(read).map_err(|_| StorageError::undecodable())??;
             // A filter without blocks cannot be asked.
             match bloom {
@@ -44,27 +38,31 @@ impl FileReader {
                 bloom => Ok(Part::Bloom(bloom.map(Arc::new))),
             }
         };
-        let load = load.map(|loaded| {
-            let part = || format!("the bloom filter of column {index} of row group {row_group}");
-            loaded.map_err(|error| self.file.blame_accelerator(&part(), error))
-        });
-        match self.file.cache.get_or_load(key, || load).await {
+        let part = || format!("the bloom filter of column {index} of row group {row_group}");
+        let load = load.map(|loaded| loaded.map_err(|error| file.blame_accelerator(&part(), error)));
+        match file.cache.get_or_load(reader.bloom_key(row_group, index), || load).await {
             Ok(Part::Bloom(Some(bloom))) => Ok(bloom.check(text)),
             Err(error) if !error.is_damage() => Err(error),
             _ => Ok(true),
         }
     }
 
-    pub(in crate::storage) fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
-        let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
-        self.footer.outline.doubles(row_group, index)
+    /// Doubles that a shredded column's numbers in a row group lie between, or are: `None` where there is no number.
+    /// Costs nothing: the footer holds them.
+    pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
+        let index = self.layout().column_index(shredded, ShreddedPart::Number)?;
+        let Place { reader, row_group, .. } = self.place(row_group);
+        reader.footer.outline.details(row_group, index).doubles
     }
 
-    pub(in crate::storage) fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
-        let layout = &self.footer.layout;
+    /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
+    /// second, by code point. `None` if the footer has no bounds of them. Costs nothing.
+    pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
+        let layout = self.layout();
+        let Place { reader, row_group, .. } = self.place(row_group);
         let statistics = |part| {
             let TextStatistics { values, bounds } =
-                self.footer.outline.text_statistics(row_group, layout.column_index(shredded, part)?)?;
+                reader.footer.outline.text_statistics(row_group, layout.column_index(shredded, part)?)?;
             Some((bounds, values))
         };
         // A string is its folded text, or it is among the exact ones.
@@ -81,56 +79,59 @@ impl FileReader {
         }
     }
 
-    pub(in crate::storage) fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
-        let index = self.footer.layout.column_index(shredded, ShreddedPart::Kind)?;
-        self.footer.outline.integers(row_group, index)
+    /// Whether a shredded column may reach a null in a row group. Costs nothing: the footer knows.
+    pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
+        self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == ShreddedKind::Null as i32)
     }
 
-    pub(in crate::storage) fn shredded_bytes(&self, shredded: usize) -> u64 {
-        let layout = &self.footer.layout;
-        let parts = ShreddedPart::ALL.iter().filter_map(|part| layout.column_index(shredded, *part));
-        let parts: Vec<usize> = parts.collect();
-        let row_groups = 0..self.footer.outline.row_groups;
-        let chunks = row_groups.flat_map(|row_group| parts.iter().map(move |part| (row_group, *part)));
-        chunks.map(|(row_group, part)| u64::from(self.footer.outline.chunk(row_group, part).decompressed_bytes)).sum()
+    /// The least and the greatest [`ShreddedKind`] of a row group, as numbers. Costs nothing: they are in the footer,
+    /// if they are known.
+    pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
+        let index = self.layout().column_index(shredded, ShreddedPart::Kind)?;
+        let Place { reader, row_group, .. } = self.place(row_group);
+        reader.footer.outline.details(row_group, index).integers
     }
 
-    pub(super) fn column_key(&self, row_group: usize, column: usize) -> PartKey {
-        PartKey::Column { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
+    /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
+    pub fn shredded_bytes(&self, shredded: usize) -> u64 {
+        let columns = self.columns_of(shredded, &ShreddedPart::ALL);
+        let files = std::iter::once(&self.own).chain(self.edited.as_ref().map(|edited| &edited.base));
+        let row_groups = files.flat_map(|file| (0..file.footer.outline.row_groups).map(move |number| (file, number)));
+        row_groups.map(|(file, number)| file.column_bytes(number, &columns).1).sum()
+    }
+}
+
+impl FileReader {
+    /// Bytes of columns of a row group, as stored and decompressed.
+    pub(super) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
+        let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
+        chunks.fold((0, 0), |(stored, decompressed), chunk| {
+            (stored + u64::from(chunk.stored_bytes), decompressed + u64::from(chunk.decompressed_bytes))
+        })
     }
 
     pub(super) fn bloom_key(&self, row_group: usize, column: usize) -> PartKey {
         PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
     }
 
-    pub(super) fn bloom_range(&self, row_group: usize, column: usize) -> Option<Range<u64>> {
-        self.footer.outline.bloom(row_group, column).map(|(range, _)| range)
-    }
-
-    pub(in crate::storage) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
-        let key = self.column_key(row_group, index);
+    pub(crate) async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef> {
         let load = async {
             self.columns_missed(row_group, index);
-            let range = self.footer.outline.chunk(row_group, index).range();
-            let start = range.start;
-            let bytes = self.file.fetch(range).await?;
-            verify(&bytes, self.footer.outline.column_checksum(row_group, index))?;
-            let run = Run { start, bytes };
+            let chunk = self.footer.outline.chunk(row_group, index);
+            let run = self.file.fetch_verified(chunk.range(), chunk.checksum).await?;
             // Parquet's decoders trust some lengths inside of pages.
             let decode = AssertUnwindSafe(|| decode_column(&self.footer, row_group, index, run));
             catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable())).map(Part::Column)
         };
-        let load = load.map(|loaded| {
-            let part = || format!("column {index} of row group {row_group}");
-            loaded.map_err(|error| self.file.blame(&part(), error))
-        });
-        let loaded = self.file.cache.get_or_load(key, || load).await?;
+        let part = || format!("column {index} of row group {row_group}");
+        let load = load.map(|loaded| loaded.map_err(|error| self.file.blame(&part(), error)));
+        let loaded = self.file.cache.get_or_load(PartKey::column(self.footer.id, row_group, index), || load).await?;
         let Part::Column(array) = loaded else { return Err(StorageError::wrong_part()) };
         Ok(array)
     }
 }
 
-fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef, StorageError> {
+fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef> {
     let rows = footer.row_groups[row_group].rows;
     let metadata = footer.column_metadata(row_group, index)?;
     let mut batches =
@@ -143,6 +144,6 @@ fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> R
             }
             Ok(array)
         }
-        None => Ok(new_empty_array(footer.data_type(index))),
+        None => Ok(new_empty_array(footer.schema.field(index).data_type())),
     }
 }

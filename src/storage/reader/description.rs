@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::VersionReader;
 use crate::model::version::VersionFile;
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 /// A version file as another process of the same service opens it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,11 +32,11 @@ impl From<&VersionFile> for FileDescription {
 impl VersionReader {
     /// Where the file lies in the store; never shown to the public.
     pub fn path(&self) -> &str {
-        self.own().file.path.as_ref()
+        self.own.file.path.as_ref()
     }
 
     pub fn size_bytes(&self) -> u64 {
-        self.own().file.size_bytes
+        self.own.file.size_bytes
     }
 
     /// Bytes of the file, and of the base of an edited one.
@@ -54,11 +54,7 @@ impl VersionReader {
         }
     }
 
-    pub async fn open_described(
-        store: &Store,
-        file: &FileDescription,
-        cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    pub async fn open_described(store: &Store, file: &FileDescription, cache: &PartCache) -> Result<VersionReader> {
         VersionReader::open_expected(store, file, "another node", cache).await
     }
 
@@ -67,21 +63,16 @@ impl VersionReader {
         file: &FileDescription,
         source: &str,
         cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    ) -> Result<VersionReader> {
         let reader = VersionReader::open(store, &ObjectPath::from(&*file.path), file.size_bytes, cache).await?;
-        reader.expect(file, source)?;
-        Ok(reader)
-    }
-
-    fn expect(&self, expected: &FileDescription, source: &str) -> Result<(), StorageError> {
-        let (layout, FileDescription { entity_count, content_hash, .. }) = (self.layout(), expected);
-        let other = |what: String| Err(self.own().file.blame("the footer", StorageError::Layout(what)));
-        if layout.entity_count != *entity_count {
-            return other(format!("it holds {} entities, and {source} says {entity_count}", layout.entity_count));
-        }
-        if layout.content_sha256 != *content_hash {
-            return other(format!("it tells another content than {source}"));
-        }
-        Ok(())
+        let layout = reader.layout();
+        let other = if layout.entity_count != file.entity_count {
+            format!("it holds {} entities, and {source} says {}", layout.entity_count, file.entity_count)
+        } else if layout.content_sha256 != file.content_hash {
+            format!("it tells another content than {source}")
+        } else {
+            return Ok(reader);
+        };
+        Err(reader.own.file.blame("the footer", StorageError::Layout(other)))
     }
 }

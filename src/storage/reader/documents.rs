@@ -7,26 +7,23 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 use super::READ_AHEAD_BYTES;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::document_page::DocumentPage;
+use crate::storage::layout::DOCUMENT_COLUMN;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 /// Most bytes of documents that are decoded ahead, besides the last page.
 const DECODED_AHEAD_BYTES: u64 = 16 << 20;
 
 impl FileReader {
-    pub(in crate::storage) fn page_count(&self, row_group: usize) -> usize {
+    pub(crate) fn page_count(&self, row_group: usize) -> usize {
         self.footer.outline.page_count(row_group)
     }
 
-    pub(in crate::storage) fn page_of(&self, row_group: usize, row: usize) -> usize {
+    pub(crate) fn page_of(&self, row_group: usize, row: usize) -> usize {
         self.footer.outline.page_of(row_group, row)
-    }
-
-    fn page_rows(&self, row_group: usize, page: usize) -> usize {
-        self.page_end(row_group, page) - self.footer.outline.page(row_group, page).first_row_index as usize
     }
 
     pub(super) fn page_end(&self, row_group: usize, page: usize) -> usize {
@@ -41,19 +38,21 @@ impl FileReader {
         range_of(&self.footer.outline.page(row_group, page))
     }
 
-    pub(in crate::storage) fn caches_page(&self, row_group: usize, page: usize) -> bool {
+    pub(crate) fn caches_page(&self, row_group: usize, page: usize) -> bool {
         self.file.cache.contains(&self.page_key(row_group, page))
     }
 
     /// A page that the cache holds. The metrics count no look-up.
     pub(super) async fn page_in_cache(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        match self.file.cache.peek(&self.page_key(row_group, page)).await {
-            Some(Part::Documents(found)) => {
-                self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
-                Some(found)
-            }
-            _ => None,
-        }
+        let found = self.file.cache.peek(&self.page_key(row_group, page)).await?;
+        self.put_in_slot(row_group, page, found)
+    }
+
+    /// Makes a page that came out of the cache one that its slot finds; `None` if it is another part.
+    fn put_in_slot(&self, row_group: usize, page: usize, found: Part) -> Option<DocumentPage> {
+        let Part::Documents(found) = found else { return None };
+        self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
+        Some(found)
     }
 
     /// The documents of a page in memory, indented: if they are kept so, or have been asked for so often that they are
@@ -85,52 +84,30 @@ impl FileReader {
         Some(made)
     }
 
-    pub(in crate::storage) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+    pub(crate) async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let key = self.page_key(row_group, page);
         if let Some(held) = self.footer.page_slots.page(row_group, page) {
             self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
             return Some(held);
         }
-        match self.file.cache.get(&key).await {
-            Some(Part::Documents(found)) => {
-                self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
-                Some(found)
-            }
-            _ => None,
-        }
+        let found = self.file.cache.get(&key).await?;
+        self.put_in_slot(row_group, page, found)
     }
 
-    pub(in crate::storage) async fn documents(
-        &self,
-        row_group: usize,
-        page: usize,
-    ) -> Result<DocumentPage, StorageError> {
-        let key = self.page_key(row_group, page);
-        if let Some(held) = self.footer.page_slots.page(row_group, page) {
-            self.file.cache.found_elsewhere(&key, &Part::Documents(held.clone()));
+    pub(crate) async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage> {
+        if let Some(held) = self.cached_documents(row_group, page).await {
             return Ok(held);
         }
         let load = || async {
-            let range = self.page_range(row_group, page);
-            let start = range.start;
-            let fetch = self.file.fetch(range);
-            let bytes = fetch.await.map_err(|error| self.blame_page(row_group, page, error))?;
+            let Range { start, end } = self.page_range(row_group, page);
+            let bytes = self.file.fetch(start..end).await.map_err(|error| self.blame_page(row_group, page, error))?;
             self.decode_page(row_group, page, &Run { start, bytes }).map(Part::Documents)
         };
-        match self.file.cache.get_or_load(key, load).await? {
-            Part::Documents(found) => {
-                self.footer.page_slots.keep(row_group, self.page_count(row_group), page, &found);
-                Ok(found)
-            }
-            _ => Err(StorageError::wrong_part()),
-        }
+        let found = self.file.cache.get_or_load(self.page_key(row_group, page), load).await?;
+        self.put_in_slot(row_group, page, found).ok_or_else(StorageError::wrong_part)
     }
 
-    pub(in crate::storage) async fn documents_ahead(
-        &self,
-        row_group: usize,
-        pages: Range<usize>,
-    ) -> Result<Vec<DocumentPage>, StorageError> {
+    pub(crate) async fn documents_ahead(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
         let (mut found, mut decoded_bytes) = (Vec::new(), 0);
         for page in pages.clone() {
             match self.file.cache.get(&self.page_key(row_group, page)).await {
@@ -145,7 +122,7 @@ impl FileReader {
             return Ok(found);
         }
         let Range { start, mut end } = self.page_range(row_group, pages.start);
-        let column = self.footer.outline.chunk(row_group, self.footer.schema_columns.document);
+        let column = self.footer.outline.chunk(row_group, DOCUMENT_COLUMN);
         // What compresses well becomes much more than is fetched.
         let expansion = column.decompressed_bytes.max(1) / column.stored_bytes.max(1);
         let most = READ_AHEAD_BYTES.min(DECODED_AHEAD_BYTES / u64::from(expansion.max(1)));
@@ -156,8 +133,8 @@ impl FileReader {
             }
             (end, fitting) = (range.end, fitting + 1);
         }
-        let fetch = self.file.fetch(start..end);
-        let bytes = fetch.await.map_err(|error| self.blame_page(row_group, pages.start, error))?;
+        let bytes = self.file.fetch(start..end).await;
+        let bytes = bytes.map_err(|error| self.blame_page(row_group, pages.start, error))?;
         let run = Run { start, bytes };
         for page in pages.start..pages.start + fitting {
             let decoded = self.decode_page(row_group, page, &run)?;
@@ -171,13 +148,13 @@ impl FileReader {
         Ok(found)
     }
 
-    fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage, StorageError> {
+    fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage> {
         let location = self.footer.outline.page(row_group, page);
-        let rows = self.page_rows(row_group, page);
+        let rows = self.page_end(row_group, page) - location.first_row_index as usize;
         let decode = || {
             let bytes = run.slice(range_of(&location))?;
             verify(&bytes, self.footer.outline.page_checksum(row_group, page))?;
-            let column = self.footer.chunk_metadata(row_group, self.footer.schema_columns.document)?;
+            let column = self.footer.chunk_metadata(row_group, DOCUMENT_COLUMN)?;
             // Parquet's decoders trust some lengths inside of pages.
             let decode = AssertUnwindSafe(|| DocumentPage::decode(&column, &location, rows, run));
             catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable()))

@@ -12,11 +12,11 @@ use parquet::file::metadata::{
 use parquet::schema::types::{SchemaDescriptor, Type};
 
 use super::object_file::ObjectFile;
-use crate::storage::StorageError;
 use crate::storage::checksums::Seal;
 use crate::storage::footer::{DocumentPages, Footer};
 use crate::storage::outline::OutlinePlace;
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 /// How much of a file's end is fetched first, in the hope that it holds all that is needed: one of so many bytes of the
 /// file,
@@ -30,125 +30,92 @@ const FOOTER_BYTES: u64 = 512 << 20;
 
 const MAGIC: &[u8] = b"PAR1";
 
-/// Fetches the footer of a file of this size, by its outline, if it has one. Costs one request, and another one where
-/// the outline or the footer lies farther from the end than was fetched.
-pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
-    let tail = fetch_tail(file, size_bytes).await?;
-    let misplaced = match load_outline(file, &tail, size_bytes).await? {
+/// Fetches the footer of a file, by its outline, if it has one. Costs one request, and another one where the outline or
+/// the footer lies farther from the end than was fetched.
+pub(super) async fn load_footer(file: &ObjectFile) -> Result<Footer> {
+    let end = FileEnd::fetch(file).await?;
+    let misplaced = match load_outline(file, &end).await? {
         Ok(Some(footer)) => return Ok(footer),
         Ok(None) => None,
         Err(cause) => Some(format!("its outline is damaged: {cause}")),
     };
-    let mut footer = decode_footer(file, tail, size_bytes).await?;
+    let mut footer = decode_footer(file, end).await?;
     footer.misplaced = misplaced.or(footer.misplaced);
     Ok(footer)
 }
 
-/// Fetches and decodes the footer of a file of this size without its outline: every byte of its end is compared with
-/// the seal.
-pub(super) async fn load_parquet_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
-    let tail = fetch_tail(file, size_bytes).await?;
-    decode_footer(file, tail, size_bytes).await
+/// Fetches and decodes the footer of a file without its outline: every byte of its end is compared with the seal.
+pub(super) async fn load_parquet_footer(file: &ObjectFile) -> Result<Footer> {
+    decode_footer(file, FileEnd::fetch(file).await?).await
 }
 
-async fn decode_footer(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<Footer, StorageError> {
-    let end = fetch_end(file, tail, size_bytes).await?;
-    let metadata = parse_metadata(&end, size_bytes)?;
+async fn decode_footer(file: &ObjectFile, mut end: FileEnd) -> Result<Footer> {
+    let sealed_from = end.fetch_rest(file).await?;
+    let metadata = parse_metadata(&end, file.size_bytes)?;
     let pages = document_pages(&metadata, &end.run);
-    let footer = Footer::parse(&metadata, pages, end.sealed_from, size_bytes)?;
-    Ok(with_profile(footer, &end.run))
+    let mut footer = Footer::parse(&metadata, pages, sealed_from, file.size_bytes)?;
+    footer.keep_profile(&end.run);
+    Ok(footer)
 }
 
-/// The footer with the profile, if that is small and among these bytes.
-fn with_profile(mut footer: Footer, run: &Run) -> Footer {
-    if let Some(place) = footer.small_profile()
-        && let Ok(bytes) = run.slice(place)
-    {
-        footer.keep_profile(&bytes);
-    }
-    footer
-}
-
-struct Tail {
-    run: Run,
-    footer: u64,
-}
-
-async fn fetch_tail(file: &ObjectFile, size_bytes: u64) -> Result<Tail, StorageError> {
-    const TRAILER_BYTES: u64 = 8;
-    if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
-        return Err(damaged("the file is too short for one"));
-    }
-    // A second request to a directory takes no time; bytes that are not needed do.
-    let most = if file.store.is_local() { END_BYTES.start } else { END_BYTES.end };
-    let guess = (size_bytes / END_SHARE).clamp(END_BYTES.start, most);
-    let start = size_bytes - size_bytes.min(guess);
-    let run = Run { start, bytes: file.fetch(start..size_bytes).await? };
-    let trailer = run.slice(size_bytes - TRAILER_BYTES..size_bytes)?;
-    let (length, magic) = trailer.split_at(4);
-    let length = <[u8; 4]>::try_from(length).map_or(0, u32::from_le_bytes);
-    if magic != MAGIC {
-        return Err(damaged("it is not that of a Parquet file"));
-    }
-    let footer = (size_bytes - TRAILER_BYTES).checked_sub(length.into()).filter(|at| size_bytes - at <= FOOTER_BYTES);
-    let footer = footer.ok_or_else(|| damaged("its length is not that of a footer"))?;
-    Ok(Tail { run, footer })
-}
-
-/// What the outline says of a file. `None` when the file has none that this build reads, and the inner error when it
-/// is damaged: the Parquet footer says the same.
-async fn load_outline(
-    file: &ObjectFile,
-    tail: &Tail,
-    size_bytes: u64,
-) -> Result<Result<Option<Footer>, StorageError>, StorageError> {
-    let bytes = tail.run.slice(tail.footer.max(tail.run.start)..size_bytes)?;
-    let found = Seal::find(&bytes).and_then(|seal| Some((seal.start, OutlinePlace::find(seal.behind(&bytes))?)));
-    let Some((sealed_from, place)) = found else { return Ok(Ok(None)) };
-    let is_possible = |range: &Range<u64>| range.end <= sealed_from && sealed_from <= tail.footer;
-    let Some(range) = place.range().filter(is_possible) else {
-        return Ok(Err(StorageError::Layout("it has no place".to_owned())));
-    };
-    let bytes = match tail.run.slice(range.clone()) {
-        // Nothing else of what was fetched is kept.
-        Ok(bytes) => Bytes::copy_from_slice(&bytes),
-        Err(_) => file.fetch(range).await?,
-    };
-    if !place.is_of(&bytes) {
-        return Ok(Err(StorageError::unverified()));
-    }
-    let footer = Footer::from_outline(bytes, sealed_from, size_bytes);
-    Ok(footer.map(|footer| footer.map(|footer| with_profile(footer, &tail.run))))
-}
-
+/// The end of a file, as far as it has been fetched.
 struct FileEnd {
     run: Run,
-    /// The first byte that the seal covers; `None` if there is no seal, as in a foreign file.
-    sealed_from: Option<u64>,
+    /// The first byte of the footer.
     footer: u64,
 }
 
-/// Fetches the rest of a file's end, as far as the footer and, where it is sealed, the seal reach.
-async fn fetch_end(file: &ObjectFile, tail: Tail, size_bytes: u64) -> Result<FileEnd, StorageError> {
-    let Tail { mut run, footer } = tail;
-    let start = run.start;
-    // The seal stands at the footer's end, and says where all begins that has to be there.
-    let mut seal = Seal::find(&run.slice(footer.max(start)..size_bytes)?);
-    if seal.is_none() && footer < start {
-        extend_to(file, &mut run, footer).await?;
-        seal = Seal::find(&run.slice(footer..size_bytes)?);
+impl FileEnd {
+    async fn fetch(file: &ObjectFile) -> Result<FileEnd> {
+        const TRAILER_BYTES: u64 = 8;
+        let size_bytes = file.size_bytes;
+        if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
+            return Err(damaged("the file is too short for one"));
+        }
+        // A second request to a directory takes no time; bytes that are not needed do.
+        let most = if file.store.is_local() { END_BYTES.start } else { END_BYTES.end };
+        let guess = (size_bytes / END_SHARE).clamp(END_BYTES.start, most);
+        let start = size_bytes - size_bytes.min(guess);
+        let run = Run { start, bytes: file.fetch(start..size_bytes).await? };
+        let trailer = run.slice(size_bytes - TRAILER_BYTES..size_bytes)?;
+        let (length, magic) = trailer.split_at(4);
+        let length = <[u8; 4]>::try_from(length).map_or(0, u32::from_le_bytes);
+        if magic != MAGIC {
+            return Err(damaged("it is not that of a Parquet file"));
+        }
+        let footer = (size_bytes - TRAILER_BYTES).checked_sub(length.into());
+        let footer = footer.filter(|at| size_bytes - at <= FOOTER_BYTES);
+        Ok(FileEnd { run, footer: footer.ok_or_else(|| damaged("its length is not that of a footer"))? })
     }
-    let Some(seal) = seal else {
-        return Ok(FileEnd { run, sealed_from: None, footer });
-    };
-    if seal.start > footer || size_bytes - seal.start > FOOTER_BYTES {
-        return Err(damaged("its seal is not one"));
+
+    /// Fetches the rest, as far as the footer and, where it is sealed, the seal reach. Gives the first byte that the
+    /// seal covers; `None` if there is no seal, as in a foreign file.
+    async fn fetch_rest(&mut self, file: &ObjectFile) -> Result<Option<u64>> {
+        let (size_bytes, footer, start) = (file.size_bytes, self.footer, self.run.start);
+        // The seal stands at the footer's end, and says where all begins that has to be there.
+        let mut seal = Seal::find(&self.run.slice(footer.max(start)..size_bytes)?);
+        if seal.is_none() && footer < start {
+            self.extend_to(file, footer).await?;
+            seal = Seal::find(&self.run.slice(footer..size_bytes)?);
+        }
+        let Some(seal) = seal else { return Ok(None) };
+        if seal.start > footer || size_bytes - seal.start > FOOTER_BYTES {
+            return Err(damaged("its seal is not one"));
+        }
+        self.extend_to(file, seal.start).await?;
+        let sealed = self.run.slice(seal.start..size_bytes)?;
+        match Seal::find(&sealed).is_some_and(|seal| seal.verifies(&sealed)) {
+            true => Ok(Some(seal.start)),
+            false => Err(damaged("it does not match its checksum")),
+        }
     }
-    extend_to(file, &mut run, seal.start).await?;
-    let sealed = run.slice(seal.start..size_bytes)?;
-    match Seal::find(&sealed).is_some_and(|seal| seal.verifies(&sealed)) {
-        true => Ok(FileEnd { run, sealed_from: Some(seal.start), footer }),
-        false => Err(damaged("it does not match its checksum")),
+
+    async fn extend_to(&mut self, file: &ObjectFile, start: u64) -> Result<()> {
+        if start < self.run.start {
+            let before = file.fetch(start..self.run.start).await?;
+            self.run = Run { start, bytes: [before, self.run.bytes.clone()].concat().into() };
+        }
+        Ok(())
     }
 }
 
@@ -156,15 +123,32 @@ fn damaged(what: &str) -> StorageError {
     StorageError::Layout(format!("its end is damaged: {what}"))
 }
 
-async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<(), StorageError> {
-    if start < run.start {
-        let before = file.fetch(start..run.start).await?;
-        *run = Run { start, bytes: [before, run.bytes.clone()].concat().into() };
+/// What the outline says of a file. `None` when the file has none that this build reads, and the inner error when it
+/// is damaged: the Parquet footer says the same.
+async fn load_outline(file: &ObjectFile, end: &FileEnd) -> Result<Result<Option<Footer>>> {
+    let bytes = end.run.slice(end.footer.max(end.run.start)..file.size_bytes)?;
+    let found = Seal::find(&bytes).and_then(|seal| Some((seal.start, OutlinePlace::find(seal.behind(&bytes))?)));
+    let Some((sealed_from, place)) = found else { return Ok(Ok(None)) };
+    let is_possible = |range: &Range<u64>| range.end <= sealed_from && sealed_from <= end.footer;
+    let Some(range) = place.range().filter(is_possible) else {
+        return Ok(Err(StorageError::Layout("it has no place".to_owned())));
+    };
+    let bytes = match end.run.slice(range.clone()) {
+        // Nothing else of what was fetched is kept.
+        Ok(bytes) => Bytes::copy_from_slice(&bytes),
+        Err(_) => file.fetch(range).await?,
+    };
+    if !place.is_of(&bytes) {
+        return Ok(Err(StorageError::unverified()));
     }
-    Ok(())
+    let mut footer = Footer::from_outline(bytes, sealed_from, file.size_bytes);
+    if let Ok(Some(footer)) = &mut footer {
+        footer.keep_profile(&end.run);
+    }
+    Ok(footer)
 }
 
-fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData, StorageError> {
+fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData> {
     let footer = end.run.slice(end.footer..size_bytes - 8)?;
     // What nobody asks for.
     let options = ParquetMetaDataOptions::new()
@@ -177,7 +161,7 @@ fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData, Sto
 
 /// The pages of documents of each row group, by the page indexes. Those of other columns, which are most, are not
 /// decoded: their columns are read whole.
-fn document_pages(metadata: &ParquetMetaData, end: &Run) -> Result<DocumentPages, StorageError> {
+fn document_pages(metadata: &ParquetMetaData, end: &Run) -> Result<DocumentPages> {
     let file = metadata.file_metadata();
     // The same file, as if it had no other columns.
     let documents = file.schema_descr().root_schema().get_fields().iter().take(1).cloned().collect();

@@ -8,32 +8,25 @@ use super::end;
 use super::object_file::ObjectFile;
 use crate::blocking::blocking;
 use crate::priority::Priority;
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::footer::Footer;
-use crate::storage::layout::Layout;
 use crate::storage::parts::{Part, PartKey};
-use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 #[derive(Clone)]
-pub(in crate::storage) struct FileReader {
+pub(crate) struct FileReader {
     pub(super) file: ObjectFile,
-    pub(in crate::storage) footer: Arc<Footer>,
+    pub(crate) footer: Arc<Footer>,
 }
 
 impl FileReader {
-    pub(in crate::storage) async fn open(
-        store: &Store,
-        path: &ObjectPath,
-        size_bytes: u64,
-        cache: &PartCache,
-    ) -> Result<FileReader, StorageError> {
+    pub(crate) async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<Self> {
         let file =
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
         let load = || async {
             store.check_regular(path).await.map_err(|error| file.blame("the file", error))?;
-            let footer = end::load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error))?;
+            let footer = end::load_footer(&file).await.map_err(|error| file.blame("the footer", error))?;
             if let Some(cause) = &footer.misplaced {
                 file.blame_accelerator("the footer", StorageError::Layout(cause.clone()));
             }
@@ -44,26 +37,7 @@ impl FileReader {
         Ok(FileReader { file, footer })
     }
 
-    pub(in crate::storage) fn observed(&self, metrics: Arc<ReaderMetrics>) -> FileReader {
-        let file = ObjectFile { cache: self.file.cache.observed(metrics), ..self.file.clone() };
-        FileReader { file, footer: self.footer.clone() }
-    }
-
-    pub(in crate::storage) fn for_later(&self) -> FileReader {
-        let file = ObjectFile { cache: self.file.cache.unobserved(), ahead: None, ..self.file.clone() };
-        FileReader { file, footer: self.footer.clone() }
-    }
-
-    pub(super) fn of_footer(store: &Store, path: &ObjectPath, footer: Arc<Footer>, cache: &PartCache) -> FileReader {
-        let (store, path, size_bytes, cache) = (store.clone(), path.clone(), footer.size_bytes, cache.clone());
-        FileReader { file: ObjectFile { store, path, size_bytes, cache, ahead: None }, footer }
-    }
-
-    pub(in crate::storage) fn layout(&self) -> &Layout {
-        &self.footer.layout
-    }
-
-    pub(in crate::storage) async fn verify_end(&self) -> Result<(), StorageError> {
+    pub(crate) async fn verify_end(&self) -> Result<()> {
         if let Some(cause) = &self.footer.misplaced {
             return Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone())));
         }
@@ -71,7 +45,7 @@ impl FileReader {
             return Ok(());
         }
         let same = async {
-            let decoded = end::load_parquet_footer(&self.file, self.footer.size_bytes).await?;
+            let decoded = end::load_parquet_footer(&self.file).await?;
             match decoded.outline.bytes == self.footer.outline.bytes {
                 true => Ok(()),
                 false => Err(StorageError::Layout("its outline is not that of its footer".to_owned())),
@@ -80,20 +54,14 @@ impl FileReader {
         same.await.map_err(|error| self.file.blame_accelerator("the footer", error))
     }
 
-    pub(super) async fn load_profile<T: Send + 'static>(
-        &self,
-        decode: fn(&[u8]) -> Result<T, StorageError>,
-    ) -> Result<T, StorageError> {
+    pub(super) async fn load_profile<T: Send + 'static>(&self, decode: fn(&[u8]) -> Result<T>) -> Result<T> {
         let location = self.footer.profile.clone();
         let load = async {
             let bytes = match &self.footer.profile_bytes {
                 Some(bytes) => bytes.clone(),
                 None => self.file.fetch(location.offset..location.offset + location.length).await?,
             };
-            let decode = move || match location.is_of(&bytes) {
-                true => decode(&bytes),
-                false => Err(StorageError::unverified()),
-            };
+            let decode = move || if location.is_of(&bytes) { decode(&bytes) } else { Err(StorageError::unverified()) };
             // A thread of lower priority is no thread that serves connections.
             match Priority::current() {
                 Priority::Short => blocking(decode).await?,
@@ -103,7 +71,7 @@ impl FileReader {
         load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
     }
 
-    pub(in crate::storage) fn stored_bytes(&self, row_group: usize) -> u64 {
+    pub(crate) fn stored_bytes(&self, row_group: usize) -> u64 {
         let outline = &self.footer.outline;
         (0..outline.columns).map(|column| u64::from(outline.chunk(row_group, column).stored_bytes)).sum()
     }

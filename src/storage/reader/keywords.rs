@@ -10,7 +10,6 @@ use futures::future::try_join_all;
 
 use super::READ_AHEAD_BYTES;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::checksums::verify;
 use crate::storage::keywords::Damaged;
 use crate::storage::keywords::cut::{Class, Plan};
@@ -18,8 +17,10 @@ use crate::storage::keywords::segment::{
     BLOCK_BYTES, Candidates, Entries, ListBytes, Part as SectionPart, Section, Sections, find,
 };
 use crate::storage::keywords::stored::StoredSegment;
+use crate::storage::layout::{DOCUMENT_COLUMN, SEARCH_COLUMN};
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
 /// So few rows of a segment need no further piece of their needle: verifying them costs less than more lists.
 const ENOUGH: usize = 64;
@@ -31,17 +32,13 @@ const FEW_BYTES: u64 = 8 * BLOCK_BYTES as u64;
 type Block = (u32, Bytes);
 
 impl FileReader {
-    pub(in crate::storage) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
+    pub(crate) fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let bytes = |column| u64::from(self.footer.outline.chunk(row_group, column).stored_bytes);
-        (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
+        (bytes(SEARCH_COLUMN), bytes(DOCUMENT_COLUMN))
     }
 
-    pub(in crate::storage) async fn keyword_candidates(
-        &self,
-        segment: usize,
-        plan: &Plan,
-    ) -> Result<Candidates, StorageError> {
-        let Some(stored) = self.footer.keywords.segments().get(segment) else { return Ok(Candidates::Scan) };
+    pub(crate) async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates> {
+        let Some(stored) = self.footer.keywords.segments.get(segment) else { return Ok(Candidates::Scan) };
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();
         let scan_bytes: u64 = row_groups.map(|row_group| self.search_and_document_bytes(row_group).0).sum();
@@ -72,11 +69,7 @@ impl FileReader {
                 entries[*class as usize] = Some(loaded);
             }
         }
-        let mut sections = Sections::default();
-        for (index, entries) in entries.iter().enumerate() {
-            sections.dictionaries[index] = entries.as_ref().map(|entries| &entries.dictionary);
-            sections.texts[index] = entries.as_ref().map(|entries| &entries.texts);
-        }
+        let sections = Sections { entries: entries.each_ref().map(Option::as_deref), ..Sections::default() };
         let damaged = |error| self.blame_keywords(stored, damaged(error));
         let found = find(header, plan, &sections).map_err(damaged)?;
         let mut candidates: Option<FixedBitSet> = None;
@@ -85,7 +78,7 @@ impl FileReader {
             let mut missing: Vec<(Class, Vec<u32>)> = Vec::new();
             for class in &classes {
                 let mut missing_blocks = Vec::new();
-                for block in blocks(found.lists_needed(piece, *class, &sections, 0)) {
+                for block in blocks(found.lists_needed(piece, *class, &sections)) {
                     match self.file.cache.get(&self.lists_key(segment, *class, block)).await {
                         Some(Part::KeywordLists(bytes)) => lists[*class as usize].push((block * BLOCK_BYTES, bytes)),
                         _ => missing_blocks.push(block),
@@ -117,7 +110,7 @@ impl FileReader {
                 blocks.iter().map(|(start, bytes)| ListBytes { start: *start, bytes }).collect::<Vec<_>>()
             });
             let sections = Sections { lists: lists.each_ref().map(Vec::as_slice), ..sections };
-            candidates = found.narrow(candidates, piece, &sections, header).map_err(damaged)?;
+            candidates = found.narrow(candidates, piece, &sections).map_err(damaged)?;
             if candidates.as_ref().is_some_and(|rows| rows.count_ones(..) <= ENOUGH) {
                 break;
             }
@@ -138,16 +131,10 @@ impl FileReader {
         self.file.blame_accelerator(&format!("the keyword index of row groups {start} to {end}"), error)
     }
 
-    async fn keyword_entries(
-        &self,
-        segment: usize,
-        stored: &StoredSegment,
-        class: Class,
-    ) -> Result<Arc<Entries>, StorageError> {
+    async fn keyword_entries(&self, segment: usize, stored: &StoredSegment, class: Class) -> Result<Arc<Entries>> {
         let load = async {
-            let bytes = self.file.fetch(stored.entries_range(class)).await?;
-            verify(&bytes, stored.checksums[class as usize])?;
-            let entries = Entries::decode(&stored.header, class, &bytes).map_err(damaged)?;
+            let run = self.file.fetch_verified(stored.entries_range(class), stored.checksums[class as usize]).await?;
+            let entries = Entries::decode(&stored.header, class, &run.bytes).map_err(damaged)?;
             Ok(Part::Keywords(Arc::new(entries)))
         };
         let load = load.map(|loaded| loaded.map_err(|error| self.blame_keywords(stored, error)));
@@ -165,7 +152,7 @@ impl FileReader {
         class: Class,
         checksums: &[u32],
         blocks: &[u32],
-    ) -> Result<Vec<Block>, StorageError> {
+    ) -> Result<Vec<Block>> {
         let lists = stored.header.range(Section { class, part: SectionPart::Lists });
         let place = |block: u32| {
             let start = lists.start + u64::from(block) * u64::from(BLOCK_BYTES);
@@ -195,8 +182,8 @@ impl FileReader {
 
     /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,
     /// then, by what they say, the blocks of lists.
-    pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<(), StorageError> {
-        for stored in self.footer.keywords.segments() {
+    pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<()> {
+        for stored in &self.footer.keywords.segments {
             for class in Class::ALL {
                 self.verify_class(stored, class, pace).await.map_err(|error| self.blame_keywords(stored, error))?;
             }
@@ -204,18 +191,12 @@ impl FileReader {
         Ok(())
     }
 
-    async fn verify_class(
-        &self,
-        stored: &StoredSegment,
-        class: Class,
-        pace: &mut dyn super::Pace,
-    ) -> Result<(), StorageError> {
+    async fn verify_class(&self, stored: &StoredSegment, class: Class, pace: &mut dyn super::Pace) -> Result<()> {
         let entries = stored.entries_range(class);
         if entries.is_empty() {
             return Ok(());
         }
-        let bytes = self.file.fetch(entries.clone()).await?;
-        verify(&bytes, stored.checksums[class as usize])?;
+        let Run { bytes, .. } = self.file.fetch_verified(entries.clone(), stored.checksums[class as usize]).await?;
         pace.spent(entries.end - entries.start).await;
         let sums = stored.header.range(Section { class, part: SectionPart::Checksums });
         let sums = bytes.slice(bytes.len() - (sums.end - sums.start) as usize..);

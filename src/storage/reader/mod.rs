@@ -10,7 +10,6 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `file` | one file; `columns`, `documents`, `keywords`, `shapes`, `planned` and `verification` are its parts |
-//! | `list` | the list of an edited file |
 //! | `base_place` | where the entities of its base are in it |
 //! | `shared` | which rows two lists have in common |
 //! | `pieces` | the parts of a version by its row groups |
@@ -18,13 +17,11 @@
 mod ahead;
 mod base_place;
 mod columns;
-mod derived;
 mod description;
 mod documents;
 mod end;
 mod file;
 mod keywords;
-mod list;
 mod object_file;
 mod pieces;
 mod planned;
@@ -40,13 +37,16 @@ pub use verification::{Pace, Unbounded};
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use object_store::path::Path as ObjectPath;
 
 pub(super) use self::file::FileReader;
+use self::object_file::ObjectFile;
 use crate::model::version::VersionFile;
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
-use crate::storage::edit::{Piece, Source};
+use crate::storage::derived::{Derivation, Derived};
+use crate::storage::edit::{Edit, Piece, Source};
+use crate::storage::error::BASE;
 use crate::storage::footer::RowGroup;
 use crate::storage::layout::Layout;
 use crate::storage::parts::{Part, PartKey};
@@ -54,14 +54,19 @@ use crate::storage::piece_list::PieceList;
 use crate::storage::profile::{PathIndex, ProfileSummary, StoredProfile};
 use crate::storage::reader_metrics::ReaderMetrics;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 /// Most bytes of documents that one request fetches ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
+/// What is derived takes at most one of so many bytes of the cache.
+const DERIVED_SHARE: u64 = 4;
+
 /// A version file, ready to be read. Cheap to make and to clone.
 #[derive(Clone)]
 pub struct VersionReader {
-    own: FileReader,
+    /// The file itself, without the base of an edited one.
+    pub(super) own: FileReader,
     edited: Option<Edited>,
 }
 
@@ -70,6 +75,26 @@ pub struct VersionReader {
 struct Edited {
     base: FileReader,
     list: Arc<PieceList>,
+}
+
+impl Edited {
+    /// Opens the base of an edited file, and compares both.
+    async fn open(own: &FileReader, edit: &Edit, store: &Store, cache: &PartCache) -> Result<Edited> {
+        let path = ObjectPath::from(edit.base.path.as_str());
+        let load = || async {
+            let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await;
+            let base = base.map_err(|error| match error.is_damage() {
+                true => own.file.blame(BASE, StorageError::Layout(error.to_string())),
+                false => error,
+            })?;
+            let list = PieceList::of(&own.footer, base.footer, edit);
+            Ok(Part::Pieces(Arc::new(list.map_err(|error| own.file.blame("the list", error))?)))
+        };
+        let loaded = cache.get_or_load(PartKey::Pieces { file: own.footer.id }, load).await?;
+        let Part::Pieces(list) = loaded else { return Err(StorageError::wrong_part()) };
+        let file = ObjectFile { path, size_bytes: list.base.size_bytes, ahead: None, ..own.file.clone() };
+        Ok(Edited { base: FileReader { file, footer: list.base.clone() }, list })
+    }
 }
 
 impl std::fmt::Debug for VersionReader {
@@ -81,19 +106,11 @@ impl std::fmt::Debug for VersionReader {
 impl VersionReader {
     /// Opens the file at `path`, `size_bytes` long. Costs one or two requests, as many for the base of an edited file,
     /// and none when footers are cached.
-    pub async fn open(
-        store: &Store,
-        path: &ObjectPath,
-        size_bytes: u64,
-        cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    pub async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<VersionReader> {
         let own = FileReader::open(store, path, size_bytes, cache).await?;
-        let edited = match &own.layout().edit {
+        let edited = match &own.footer.layout.edit {
             None => None,
-            Some(edit) => {
-                let (base, list) = Box::pin(list::open(&own, edit, store, cache)).await?;
-                Some(Edited { base, list })
-            }
+            Some(edit) => Some(Box::pin(Edited::open(&own, edit, store, cache)).await?),
         };
         Ok(VersionReader { own, edited })
     }
@@ -102,33 +119,25 @@ impl VersionReader {
     ///
     /// # Errors
     /// As [`VersionReader::open`]; [`StorageError::Damaged`] when it is another file than the recorded one.
-    pub async fn open_recorded(
-        store: &Store,
-        file: &VersionFile,
-        cache: &PartCache,
-    ) -> Result<VersionReader, StorageError> {
+    pub async fn open_recorded(store: &Store, file: &VersionFile, cache: &PartCache) -> Result<VersionReader> {
         VersionReader::open_expected(store, &file.into(), "the catalog", cache).await
     }
 
-    fn with_files(&self, change: impl Fn(&FileReader) -> FileReader) -> VersionReader {
-        let edited = self.edited.as_ref();
-        let edited = edited.map(|Edited { base, list }| Edited { base: change(base), list: list.clone() });
-        VersionReader { own: change(&self.own), edited }
+    fn with_files(&self, change: impl Fn(&mut ObjectFile)) -> VersionReader {
+        let mut changed = self.clone();
+        change(&mut changed.own.file);
+        changed.edited.iter_mut().for_each(|edited| change(&mut edited.base.file));
+        changed
     }
 
     /// The same reader; what it asks the cache and the store for is counted there, too.
     pub fn observed(&self, metrics: Arc<ReaderMetrics>) -> VersionReader {
-        self.with_files(|file| file.observed(metrics.clone()))
+        self.with_files(|file| file.cache.reader_metrics = Some(metrics.clone()))
     }
 
     /// The same reader for work that goes on when the read is over: nothing is counted for it, or fetched ahead.
     pub fn for_later(&self) -> VersionReader {
-        self.with_files(FileReader::for_later)
-    }
-
-    /// The file itself, without the base of an edited one.
-    pub(super) fn own(&self) -> &FileReader {
-        &self.own
+        self.with_files(|file| (file.cache.reader_metrics, file.ahead) = (None, None))
     }
 
     /// What the list is made of: the row groups of the file, as a base, or the pieces of an edited one.
@@ -158,25 +167,18 @@ impl VersionReader {
     }
 
     pub fn layout(&self) -> &Layout {
-        self.own.layout()
+        &self.own.footer.layout
     }
 
     /// Checks that what the footer says of the outline, the keyword index and the shapes can be followed. Reads do
     /// without it. Where the file was opened by its outline, it is compared with the Parquet footer, which is fetched,
     /// verified and decoded for that. Of an edited file it checks its own footer alone: its base is a file of its own.
-    pub async fn verify_end(&self) -> Result<(), StorageError> {
+    pub async fn verify_end(&self) -> Result<()> {
         self.own.verify_end().await
     }
 
-    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
-    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. The base of an edited
-    /// file is not read: it is a file of its own.
-    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
-        self.own.verify_checksums(pace).await
-    }
-
     /// The profile of the version. Costs one request, and some milliseconds for thousands of paths; not cached.
-    pub async fn profile(&self) -> Result<StoredProfile, StorageError> {
+    pub async fn profile(&self) -> Result<StoredProfile> {
         self.own.load_profile(StoredProfile::decode).await
     }
 
@@ -188,7 +190,7 @@ impl VersionReader {
     }
 
     /// The paths of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
-    pub async fn paths(&self) -> Result<Arc<PathIndex>, StorageError> {
+    pub async fn paths(&self) -> Result<Arc<PathIndex>> {
         let load = async { self.own.load_profile(PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
         let key = PartKey::Paths { file: self.own.footer.id };
         let loaded = self.own.file.cache.get_or_load(key, || load).await?;
@@ -197,7 +199,7 @@ impl VersionReader {
     }
 
     /// The beginning of the profile. Costs as much as [`VersionReader::profile`] the first time; cached then.
-    pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>, StorageError> {
+    pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>> {
         let load = async {
             let summary = self.own.load_profile(ProfileSummary::decode).await?;
             Ok(Part::ProfileSummary(Arc::new(summary)))
@@ -206,6 +208,33 @@ impl VersionReader {
         let loaded = self.own.file.cache.get_or_load(key, || load).await?;
         let Part::ProfileSummary(summary) = loaded else { return Err(StorageError::wrong_part()) };
         Ok(summary)
+    }
+
+    /// Whether something with so many bytes for each entity may be kept: it leaves most of the cache to other parts,
+    /// and positions fit 32 bits.
+    pub fn keeps(&self, entity_bytes: u64) -> bool {
+        let entities = self.entity_count();
+        entities < u64::from(u32::MAX)
+            && entities.saturating_mul(entity_bytes) <= self.own.file.cache.capacity_bytes() / DERIVED_SHARE
+    }
+
+    pub async fn derived(&self, what: &Derivation) -> Option<Derived> {
+        let key = PartKey::Derived { file: self.own.footer.id, what: what.clone() };
+        match self.own.file.cache.get(&key).await? {
+            Part::Derived(derived) => Some(derived),
+            _ => None,
+        }
+    }
+
+    /// The same, computed where the cache does not hold it. Who asks for the same at the same time waits for one.
+    ///
+    /// # Errors
+    /// What `derive` failed with; nothing is kept then.
+    pub async fn derive(&self, what: Derivation, derive: BoxFuture<'_, Result<Derived>>) -> Result<Derived> {
+        let key = PartKey::Derived { file: self.own.footer.id, what };
+        let loaded = self.own.file.cache.get_or_load(key, || async { derive.await.map(Part::Derived) }).await?;
+        let Part::Derived(derived) = loaded else { return Err(StorageError::wrong_part()) };
+        Ok(derived)
     }
 
     pub fn entity_count(&self) -> u64 {

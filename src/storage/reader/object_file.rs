@@ -11,12 +11,13 @@ use object_store::path::Path as ObjectPath;
 use super::ahead::ReadAhead;
 use crate::blocking::with_blocking_calls;
 use crate::metrics::metrics;
-use crate::storage::StorageError;
 use crate::storage::cache::{Loss, PartCache};
+use crate::storage::checksums::verify;
 use crate::storage::directory;
 use crate::storage::disk_cache::{DiskCache, FileId};
-use crate::storage::reader_metrics::ReaderMetrics;
+use crate::storage::run::Run;
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 /// How long a store that has just failed is asked for an object's size.
 const SIZE_WAIT: Duration = Duration::from_secs(5);
@@ -32,13 +33,20 @@ pub(super) struct ObjectFile {
 
 impl ObjectFile {
     /// These bytes, all of them: as they were fetched ahead, or with one request.
-    pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+    pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         let Some(ahead) = &self.ahead else { return self.request(range).await };
         let _waiting = ahead.waits();
         match ahead.take(&range).await {
             Some(bytes) => Ok(bytes),
             None => self.request(range).await,
         }
+    }
+
+    /// These bytes, which have this checksum.
+    pub(super) async fn fetch_verified(&self, range: Range<u64>, checksum: u32) -> Result<Run> {
+        let run = Run { start: range.start, bytes: self.fetch(range).await? };
+        verify(&run.bytes, checksum)?;
+        Ok(run)
     }
 
     /// Begins to fetch these ranges ahead, if this file is read so. A single one would not come sooner.
@@ -52,7 +60,7 @@ impl ObjectFile {
     }
 
     /// These bytes: from the disk, where a cache there has them, or from the store.
-    async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+    async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         match self.disk() {
             Some((disk, id)) => {
                 let asked = self.ask(range.clone());
@@ -67,9 +75,13 @@ impl ObjectFile {
         Some((disk, FileId::new(self.path.as_ref(), self.size_bytes)))
     }
 
-    async fn ask(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
-        count_fetch(&range, self.cache.reader_metrics());
+    async fn ask(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         let expected = range.end - range.start;
+        metrics().store_requests.increment(1);
+        metrics().store_bytes.increment(expected);
+        if let Some(reader) = &self.cache.reader_metrics {
+            reader.fetched(expected);
+        }
         let (objects, path) = (self.store.objects().clone(), self.path.clone());
         // A directory's files are read on threads that the library asks for.
         let asked = async move { with_blocking_calls(objects.get_range(&path, range)).await }.boxed();
@@ -135,14 +147,5 @@ impl ObjectFile {
             self.cache.report(&path, error.to_string(), loss);
         }
         error
-    }
-}
-
-fn count_fetch(range: &Range<u64>, reader: Option<&Arc<ReaderMetrics>>) {
-    let bytes = range.end - range.start;
-    metrics().store_requests.increment(1);
-    metrics().store_bytes.increment(bytes);
-    if let Some(reader) = reader {
-        reader.fetched(bytes);
     }
 }

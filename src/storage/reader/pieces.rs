@@ -13,21 +13,21 @@ use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use super::VersionReader;
 use super::ahead::Wanted;
 use super::file::FileReader;
-use crate::storage::StorageError;
 use crate::storage::document_page::{DocumentPage, HeldDocuments};
 use crate::storage::edit::{Piece, Source};
 use crate::storage::keywords::cut::Plan;
 use crate::storage::keywords::segment::Candidates;
 use crate::storage::keywords::stored::KeywordIndex;
-use crate::storage::layout::{ShreddedKind, ShreddedPart};
+use crate::storage::layout::{HASH_COLUMN, SEARCH_COLUMN, ShreddedPart};
 use crate::storage::page_slots;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::ShapeIndex;
+use crate::storage::{Result, StorageError};
 
-struct Place<'a> {
-    reader: &'a FileReader,
-    row_group: usize,
+pub(super) struct Place<'a> {
+    pub(super) reader: &'a FileReader,
+    pub(super) row_group: usize,
     /// Its rows, where they are not all; and the number of the list.
     part: Option<(Range<usize>, u64)>,
 }
@@ -63,7 +63,7 @@ impl Place<'_> {
 }
 
 impl VersionReader {
-    fn place(&self, row_group: usize) -> Place<'_> {
+    pub(super) fn place(&self, row_group: usize) -> Place<'_> {
         let Some(edited) = &self.edited else { return Place { reader: &self.own, row_group, part: None } };
         let piece = edited.list.pieces[row_group];
         let reader = match piece.source {
@@ -84,30 +84,25 @@ impl VersionReader {
     }
 
     /// The search text of a row group: a binary array, one value per row.
-    pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
-        self.column(row_group, self.own.footer.schema_columns.search).await
+    pub async fn search(&self, row_group: usize) -> Result<ArrayRef> {
+        self.column(row_group, SEARCH_COLUMN).await
     }
 
     /// The canonical hashes of a row group: a binary array of 32 bytes a row.
-    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
-        self.column(row_group, self.own.footer.schema_columns.hash).await
+    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef> {
+        self.column(row_group, HASH_COLUMN).await
     }
 
     /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
     /// fans out; texts are dictionary arrays where it says so.
-    pub async fn shredded(
-        &self,
-        row_group: usize,
-        shredded: usize,
-        column: ShreddedPart,
-    ) -> Result<Option<ArrayRef>, StorageError> {
+    pub async fn shredded(&self, row_group: usize, shredded: usize, column: ShreddedPart) -> Result<Option<ArrayRef>> {
         match self.layout().column_index(shredded, column) {
             Some(index) => self.column(row_group, index).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn column(&self, row_group: usize, column: usize) -> Result<ArrayRef, StorageError> {
+    async fn column(&self, row_group: usize, column: usize) -> Result<ArrayRef> {
         let place = self.place(row_group);
         let Some((rows, list)) = place.part.clone() else { return place.reader.column(place.row_group, column).await };
         let load = || async {
@@ -117,7 +112,7 @@ impl VersionReader {
             }
             Ok(Part::Column(copied(&whole, rows.clone())?))
         };
-        let loaded = self.own.file.cache.get_or_load(column_key(list, row_group, column), load).await?;
+        let loaded = self.own.file.cache.get_or_load(PartKey::column(list, row_group, column), load).await?;
         let Part::Column(array) = loaded else { return Err(StorageError::wrong_part()) };
         Ok(array)
     }
@@ -125,47 +120,8 @@ impl VersionReader {
     fn caches_column(&self, row_group: usize, column: usize) -> bool {
         let place = self.place(row_group);
         let is_kept = |key: &PartKey| self.own.file.cache.contains(key);
-        is_kept(&place.reader.column_key(place.row_group, column))
-            || place.part.as_ref().is_some_and(|(_, list)| is_kept(&column_key(*list, row_group, column)))
-    }
-
-    /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
-    /// A damaged filter is reported, and tells nothing.
-    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
-        let place = self.place(row_group);
-        place.reader.may_hold_text(place.row_group, shredded, text).await
-    }
-
-    /// Doubles that a shredded column's numbers in a row group lie between, or are: `None` where there is no number.
-    /// Costs nothing: the footer holds them.
-    pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
-        let place = self.place(row_group);
-        place.reader.number_range(place.row_group, shredded)
-    }
-
-    /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
-    /// second, by code point. `None` if the footer has no bounds of them. Costs nothing.
-    pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
-        let place = self.place(row_group);
-        place.reader.string_bounds(place.row_group, shredded)
-    }
-
-    /// Whether a shredded column may reach a null in a row group. Costs nothing: the footer knows.
-    pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
-        self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == ShreddedKind::Null as i32)
-    }
-
-    /// The least and the greatest [`ShreddedKind`] of a row group, as numbers. Costs nothing: they are in the footer,
-    /// if they are known.
-    pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
-        let place = self.place(row_group);
-        place.reader.kind_range(place.row_group, shredded)
-    }
-
-    /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
-    pub fn shredded_bytes(&self, shredded: usize) -> u64 {
-        let base = self.edited.as_ref().map_or(0, |edited| edited.base.shredded_bytes(shredded));
-        self.own.shredded_bytes(shredded) + base
+        is_kept(&PartKey::column(place.reader.footer.id, place.row_group, column))
+            || place.part.as_ref().is_some_and(|(_, list)| is_kept(&PartKey::column(*list, row_group, column)))
     }
 
     pub fn caches_columns(&self, row_group: usize, columns: &[usize]) -> bool {
@@ -177,7 +133,7 @@ impl VersionReader {
     }
 
     pub fn hash_column(&self) -> usize {
-        self.own.footer.schema_columns.hash
+        HASH_COLUMN
     }
 
     pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
@@ -286,7 +242,7 @@ impl VersionReader {
         found.map(|page| place.within(page))
     }
 
-    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
+    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage> {
         let place = self.place(row_group);
         let page = place.reader.documents(place.row_group, place.pages().start + page).await?;
         Ok(place.within(page))
@@ -294,11 +250,7 @@ impl VersionReader {
 
     /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
     /// At least one, when `pages` is not empty.
-    pub async fn documents_ahead(
-        &self,
-        row_group: usize,
-        pages: Range<usize>,
-    ) -> Result<Vec<DocumentPage>, StorageError> {
+    pub async fn documents_ahead(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
         let place = self.place(row_group);
         let before = place.pages().start;
         let pages = before + pages.start..before + pages.end;
@@ -314,7 +266,7 @@ impl VersionReader {
     }
 
     pub fn caches_search(&self, row_group: usize) -> bool {
-        self.caches_column(row_group, self.own.footer.schema_columns.search)
+        self.caches_column(row_group, SEARCH_COLUMN)
     }
 
     pub fn has_room_for_search(&self, row_group: usize) -> bool {
@@ -322,7 +274,7 @@ impl VersionReader {
     }
 
     pub fn search_bytes(&self, row_group: usize) -> u64 {
-        self.column_bytes(row_group, &[self.own.footer.schema_columns.search]).1
+        self.column_bytes(row_group, &[SEARCH_COLUMN]).1
     }
 
     /// Bytes of the search text of a row group, and of its documents, as stored.
@@ -334,9 +286,9 @@ impl VersionReader {
 
     /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
     /// does not tell, and where what is not in the cache of it is more than the search text.
-    pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates, StorageError> {
+    pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates> {
         let Some(edited) = &self.edited else { return self.own.keyword_candidates(segment, plan).await };
-        match segment.checked_sub(edited.base.footer.keywords.segments().len()) {
+        match segment.checked_sub(edited.base.footer.keywords.segments.len()) {
             None => edited.base.keyword_candidates(segment, plan).await,
             Some(segment) => self.own.keyword_candidates(segment, plan).await,
         }
@@ -351,7 +303,7 @@ impl VersionReader {
     }
 
     /// The shapes of a row group, if it has any. One request, and a few milliseconds at most; kept in the cache.
-    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>> {
         let place = self.place(row_group);
         let Some((rows, list)) = place.part.clone() else { return place.reader.shapes(place.row_group).await };
         if self.shape_index().get(row_group).is_none() {
@@ -370,8 +322,8 @@ impl VersionReader {
     }
 
     pub fn report_foreign_shapes(&self, row_group: usize) {
-        let place = self.place(row_group);
-        place.reader.report_foreign_shapes(place.row_group);
+        let Place { reader, row_group, .. } = self.place(row_group);
+        reader.blame_shapes(row_group, StorageError::Layout("they are not those of the search text".to_owned()));
     }
 
     pub fn reading_ahead(&self, wanted: Wanted) -> VersionReader {
@@ -422,12 +374,8 @@ impl VersionReader {
     }
 }
 
-fn column_key(list: u64, row_group: usize, column: usize) -> PartKey {
-    PartKey::Column { file: list, row_group: row_group as u32, column: column as u32 }
-}
-
 /// Rows of an array as one of its own, which keeps nothing else in memory.
-fn copied(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef, StorageError> {
+fn copied(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef> {
     let data = whole.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, rows.len());
     copy.try_extend(0, rows.start, rows.end)?;

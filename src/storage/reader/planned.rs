@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::ahead::{READER_BYTES, ReadAhead, Wanted};
 use super::file::FileReader;
 use super::object_file::ObjectFile;
+use crate::storage::parts::PartKey;
 
 /// Requests that one reader has under way ahead, to a store that is asked over a network,
 const REMOTE_REQUESTS: usize = 128;
@@ -21,25 +22,18 @@ const LOCAL_REQUESTS: usize = 8;
 const PLANNED_BYTES: u64 = READER_BYTES / 4;
 
 impl FileReader {
-    pub(in crate::storage) fn reading_ahead(&self, wanted: Wanted) -> FileReader {
+    pub(crate) fn reading_ahead(&self, wanted: Wanted) -> FileReader {
         let requests = if self.file.store.is_local() { LOCAL_REQUESTS } else { REMOTE_REQUESTS };
         let ahead = Some(Arc::new(ReadAhead::new(wanted, requests)));
         let file = ObjectFile { ahead, ..self.file.clone() };
         FileReader { file, footer: self.footer.clone() }
     }
 
-    pub(in crate::storage) fn waits_for_store(&self) -> bool {
+    pub(crate) fn waits_for_store(&self) -> bool {
         self.file.ahead.as_ref().is_some_and(|ahead| ahead.is_waited_for())
     }
 
-    pub(in crate::storage) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
-        let chunks = columns.iter().map(|column| self.footer.outline.chunk(row_group, *column));
-        chunks.fold((0, 0), |(stored, decompressed), chunk| {
-            (stored + u64::from(chunk.stored_bytes), decompressed + u64::from(chunk.decompressed_bytes))
-        })
-    }
-
-    pub(in crate::storage) fn pages_ahead(&self, pages: &[(usize, usize)]) {
+    pub(crate) fn pages_ahead(&self, pages: &[(usize, usize)]) {
         let missing = pages.iter().filter(|(row_group, page)| !self.caches_page(*row_group, *page));
         let ranges: Vec<Range<u64>> = missing.map(|(row_group, page)| self.page_range(*row_group, *page)).collect();
         self.file.fetch_ahead(ranges);
@@ -58,7 +52,7 @@ impl FileReader {
                 break;
             }
             for column in &wanted.columns {
-                if !self.file.cache.contains(&self.column_key(row_group, *column)) {
+                if !self.file.cache.contains(&PartKey::column(self.footer.id, row_group, *column)) {
                     let range = self.footer.outline.chunk(row_group, *column).range();
                     bytes += range.end - range.start;
                     ranges.push(range);
@@ -79,7 +73,7 @@ impl FileReader {
         let (mut ranges, mut bytes, mut next) = (Vec::new(), 0, row_group);
         while next < end && bytes < most {
             for column in wanted.bloom_columns.iter().filter(|_| wanted.includes(next)) {
-                if let Some(range) = self.bloom_range(next, *column)
+                if let Some((range, _)) = self.footer.outline.bloom(next, *column)
                     && !self.file.cache.contains(&self.bloom_key(next, *column))
                 {
                     bytes += range.end - range.start;

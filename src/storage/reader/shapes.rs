@@ -6,20 +6,18 @@ use futures::FutureExt;
 
 use super::Pace;
 use super::file::FileReader;
-use crate::storage::StorageError;
-use crate::storage::checksums::verify;
 use crate::storage::parts::{Part, PartKey};
 use crate::storage::shapes::decoded::Shapes;
 use crate::storage::shapes::stored::StoredShapes;
+use crate::storage::{Result, StorageError};
 
 impl FileReader {
-    pub(in crate::storage) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+    pub(crate) async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>> {
         let Some(stored) = self.footer.shapes.get(row_group) else { return Ok(None) };
         let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
         let load = async {
-            let bytes = self.file.fetch(stored.range.clone()).await?;
-            verify(&bytes, stored.checksum)?;
-            let shapes = Shapes::decode(&bytes, self.footer.row_groups[row_group].rows);
+            let run = self.file.fetch_verified(stored.range.clone(), stored.checksum).await?;
+            let shapes = Shapes::decode(&run.bytes, self.footer.row_groups[row_group].rows);
             let shapes = shapes.map_err(|error| StorageError::Layout(error.to_string()))?;
             Ok(Part::Shapes(Arc::new(shapes)))
         };
@@ -29,18 +27,14 @@ impl FileReader {
         Ok(Some(shapes))
     }
 
-    pub(in crate::storage) fn report_foreign_shapes(&self, row_group: usize) {
-        self.blame_shapes(row_group, StorageError::Layout("they are not those of the search text".to_owned()));
-    }
-
-    fn blame_shapes(&self, row_group: usize, error: StorageError) -> StorageError {
+    pub(super) fn blame_shapes(&self, row_group: usize, error: StorageError) -> StorageError {
         self.file.blame_accelerator(&format!("the shapes of row group {row_group}"), error)
     }
 
-    pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+    pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<()> {
         for row_group in self.footer.shapes.row_groups() {
             let Some(StoredShapes { range, checksum }) = self.footer.shapes.get(row_group) else { continue };
-            let verified = async { verify(&self.file.fetch(range.clone()).await?, *checksum) }.await;
+            let verified = self.file.fetch_verified(range.clone(), *checksum).await;
             verified.map_err(|error| self.blame_shapes(row_group, error))?;
             pace.spent(range.end - range.start).await;
         }

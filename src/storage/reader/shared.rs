@@ -16,10 +16,7 @@ impl VersionReader {
     /// The rows that this list and another one have in one file, in the order of both. Versions that were written by
     /// themselves share none.
     pub fn shared_rows(&self, other: &VersionReader) -> Vec<SharedRows> {
-        match self.base_path() == other.base_path() {
-            true => in_both(&self.base_rows(), &other.base_rows()),
-            false => Vec::new(),
-        }
+        if self.base_path() == other.base_path() { in_both(&self.base_rows(), &other.base_rows()) } else { Vec::new() }
     }
 
     fn base_path(&self) -> &str {

@@ -2,23 +2,27 @@
 
 use std::ops::Range;
 
-use super::READ_AHEAD_BYTES;
 use super::end::load_footer;
 use super::file::FileReader;
-use crate::storage::StorageError;
+use super::{READ_AHEAD_BYTES, VersionReader};
 use crate::storage::checksums::verify;
 use crate::storage::profile::StoredProfile;
 use crate::storage::run::Run;
+use crate::storage::{Result, StorageError};
 
-impl FileReader {
-    pub(in crate::storage) async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+impl VersionReader {
+    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
+    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. The base of an edited
+    /// file is not read: it is a file of its own.
+    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<()> {
+        let FileReader { file, footer } = &self.own;
         // The end has been verified when the file was opened, perhaps long ago.
-        let size_bytes = self.footer.size_bytes;
-        let opened = load_footer(&self.file, size_bytes).await;
-        let opened = opened.map_err(|error| self.file.blame("the footer", error))?;
-        FileReader { file: self.file.clone(), footer: opened.into() }.verify_end().await?;
-        pace.spent(size_bytes - self.footer.sealed_from).await;
-        let mut parts = self.footer.outline.parts().into_iter().peekable();
+        let size_bytes = footer.size_bytes;
+        let opened = load_footer(file).await;
+        let opened = opened.map_err(|error| file.blame("the footer", error))?;
+        FileReader { file: file.clone(), footer: opened.into() }.verify_end().await?;
+        pace.spent(size_bytes - footer.sealed_from).await;
+        let mut parts = footer.outline.parts().into_iter().peekable();
         // One part, or as many whole ones as a request may yield.
         while let Some(first) = parts.next() {
             let mut together = vec![first];
@@ -28,19 +32,19 @@ impl FileReader {
                 together.push(part);
             }
             let end = together.last().map_or(start, |part| part.0.end);
-            let bytes = self.file.fetch(start..end).await.map_err(|error| self.file.blame("a part", error))?;
+            let bytes = file.fetch(start..end).await.map_err(|error| file.blame("a part", error))?;
             let run = Run { start, bytes };
             for (range, expected) in together {
                 let verified = run.slice(range.clone()).map_err(StorageError::from);
                 let verified = verified.and_then(|bytes| verify(&bytes, expected));
-                verified.map_err(|error| self.file.blame(&format!("bytes {} to {}", range.start, range.end), error))?;
+                verified.map_err(|error| file.blame(&format!("bytes {} to {}", range.start, range.end), error))?;
             }
             pace.spent(end - start).await;
         }
-        self.verify_keywords(pace).await?;
-        self.verify_shapes(pace).await?;
-        self.load_profile(StoredProfile::decode).await?;
-        pace.spent(self.footer.profile.length).await;
+        self.own.verify_keywords(pace).await?;
+        self.own.verify_shapes(pace).await?;
+        self.own.load_profile(StoredProfile::decode).await?;
+        pace.spent(footer.profile.length).await;
         Ok(())
     }
 }

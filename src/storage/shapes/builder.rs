@@ -37,6 +37,7 @@ impl Default for ShapeLimits {
     }
 }
 
+#[derive(Default)]
 pub struct ShapeBuilder {
     limits: ShapeLimits,
     open: bool,
@@ -57,19 +58,7 @@ pub struct ShapeBuilder {
 
 impl ShapeBuilder {
     pub fn new(limits: ShapeLimits) -> ShapeBuilder {
-        ShapeBuilder {
-            limits,
-            open: true,
-            numbers: Vec::new(),
-            places: Vec::new(),
-            shapes: Vec::new(),
-            ends: Vec::new(),
-            hasher: foldhash::fast::RandomState::default(),
-            table: HashTable::new(),
-            codes: Vec::new(),
-            row: Vec::new(),
-            run: None,
-        }
+        ShapeBuilder { limits, open: true, ..ShapeBuilder::default() }
     }
 
     /// Whether it still collects: not after something did not fit.

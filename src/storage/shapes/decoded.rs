@@ -17,7 +17,7 @@ pub struct Shapes {
     codes: Box<[u16]>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct PathRecord {
     /// The number of the path above it, from 1; 0 for the entity.
     parent: u32,
@@ -108,11 +108,10 @@ impl Shapes {
         Some(Shapes { paths, places, shapes, codes: codes.into(), raw })
     }
 
-    pub(in crate::storage) fn of_rows(&self, rows: Range<usize>) -> Shapes {
-        let paths = self.paths.iter().map(|path| PathRecord { parent: path.parent, key: path.key.clone() });
+    pub(crate) fn of_rows(&self, rows: Range<usize>) -> Shapes {
         Shapes {
             raw: self.raw.clone(),
-            paths: paths.collect(),
+            paths: self.paths.clone(),
             places: self.places.clone(),
             shapes: self.shapes.clone(),
             codes: self.codes[rows].into(),

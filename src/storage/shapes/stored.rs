@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{StorageError, section_format};
+use crate::storage::layout::section_record;
+use crate::storage::{Result, StorageError};
 
 pub const SHAPES_KEY: &str = "strata.shapes";
 
@@ -13,7 +14,8 @@ const FORMAT: u32 = 1;
 
 #[derive(Debug, Default)]
 pub struct ShapeIndex {
-    row_groups: Vec<Option<StoredShapes>>,
+    /// Nothing for a row group without shapes.
+    pub(crate) row_groups: Vec<Option<StoredShapes>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +32,11 @@ struct IndexRecord {
 }
 
 impl ShapeIndex {
-    pub fn add(&mut self, shapes: Option<StoredShapes>) {
-        self.row_groups.push(shapes);
-    }
-
     pub fn is_empty(&self) -> bool {
         self.row_groups.iter().all(Option::is_none)
     }
 
-    pub fn encode(&self) -> Result<String, StorageError> {
+    pub fn encode(&self) -> Result<String> {
         let record = |shapes: &StoredShapes| {
             let length = u32::try_from(shapes.range.end - shapes.range.start).unwrap_or(u32::MAX);
             (shapes.range.start, length, shapes.checksum)
@@ -50,9 +48,9 @@ impl ShapeIndex {
 
     /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another
     /// format are none.
-    pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex, StorageError> {
+    pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex> {
         let damaged = || StorageError::Layout("its footer is damaged: its shapes have no place".to_owned());
-        let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;
+        let record: Option<IndexRecord> = section_record(text, FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(ShapeIndex::default()) };
         if record.row_groups.len() != row_groups {
             return Err(damaged());
@@ -63,11 +61,6 @@ impl ShapeIndex {
         };
         let places = record.row_groups.into_iter().map(|shapes| shapes.map(place).transpose());
         Ok(ShapeIndex { row_groups: places.collect::<Result<_, _>>()? })
-    }
-
-    /// The shapes of the pieces of a list, each where it lies in its file.
-    pub(in crate::storage) fn of_pieces(pieces: impl Iterator<Item = Option<StoredShapes>>) -> ShapeIndex {
-        ShapeIndex { row_groups: pieces.collect() }
     }
 
     pub fn get(&self, row_group: usize) -> Option<&StoredShapes> {
@@ -89,10 +82,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut index = ShapeIndex::default();
-        index.add(Some(StoredShapes { range: 4..40, checksum: u32::MAX }));
-        index.add(None);
-        index.add(Some(StoredShapes { range: 100..120, checksum: 7 }));
+        let (one, other) =
+            (StoredShapes { range: 4..40, checksum: u32::MAX }, StoredShapes { range: 100..120, checksum: 7 });
+        let index = ShapeIndex { row_groups: vec![Some(one), None, Some(other)] };
         let text = index.encode().expect("a text");
         assert_eq!(text, r#"{"format":1,"row_groups":[[4,36,4294967295],null,[100,20,7]]}"#);
         let read = ShapeIndex::parse(&text, 3, 120).expect("an index");

@@ -13,6 +13,7 @@ mod sink;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
+use arrow::array::BinaryArray;
 use object_store::path::Path as ObjectPath;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory};
@@ -25,10 +26,9 @@ use self::properties::{metadata_text, properties};
 pub(super) use self::row_group::is_full_row_group;
 use self::row_group::{Collects, RowGroup, encode_row_group, encode_row_groups, next_row_group};
 use self::sink::{Passing, Sink, lock};
-use super::StorageError;
-use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
+use super::checksums::{CHECKSUMS_KEY, SEAL_KEY, Seal, checksum};
 use super::edit::{BaseFile, Edit, Piece};
-use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
+use super::keywords::indexing::{IndexedRowGroups, Indexer};
 use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FORMAT_VERSION, Layout, METADATA_KEY};
@@ -40,6 +40,7 @@ use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
 use super::shred::Shredder;
 use super::spool::{Lines, Spooled};
 use super::store::Store;
+use super::{Result, StorageError};
 use crate::model::index::IndexSettings;
 
 /// Most entities of a row group: what one unit of work of a query covers.
@@ -110,21 +111,20 @@ pub fn write_version(
     options: &WriteOptions,
     runtime: &Handle,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written, StorageError> {
+) -> Result<Written> {
     let profile = &spooled.profile;
     let choice = profile.choose_shredded(&options.shredding, &options.index);
     let told = profile.describe(&choice, &options.index).encode(profile.columns().as_ref())?;
-    let layout = Arc::new(Layout {
+    let layout = Layout {
         format_version: FORMAT_VERSION,
-        entity_count: profile.entities(),
-        document_bytes: profile.document_bytes(),
+        entity_count: profile.entities,
+        document_bytes: profile.document_bytes,
         content_sha256: spooled.content_sha256.clone(),
         index: options.index.clone(),
         shredded_columns: choice.shredded_columns,
         edit: None,
-    });
-    let own_bytes = layout.document_bytes;
-    write_file(store, path, &layout, (&told, spooled.into_lines(), own_bytes), options, runtime, progress)
+    };
+    write_file(store, path, FileContent { layout: &layout, profile: &told, spooled }, options, runtime, progress)
 }
 
 #[derive(Clone, Debug)]
@@ -145,122 +145,97 @@ pub fn write_edited(
     told: &[u8],
     options: &WriteOptions,
     runtime: &Handle,
-) -> Result<Written, StorageError> {
+) -> Result<Written> {
     let own_sha256 = spooled.content_sha256.clone();
     let edit = Edit { base: list.base.clone(), own_sha256, pieces: list.pieces.clone() };
-    let layout = Arc::new(Layout {
+    let layout = Layout {
         format_version: FORMAT_VERSION,
         entity_count: edit.entity_count(),
         document_bytes: list.document_bytes,
         content_sha256: edit.content_sha256(),
         edit: Some(edit),
         ..list.layout.clone()
-    });
-    let own_bytes = spooled.profile.document_bytes();
-    write_file(store, path, &layout, (told, spooled.into_lines(), own_bytes), options, runtime, &|_| {})
+    };
+    write_file(store, path, FileContent { layout: &layout, profile: told, spooled }, options, runtime, &|_| {})
+}
+
+struct FileContent<'a> {
+    layout: &'a Layout,
+    /// The profile as it is stored.
+    profile: &'a [u8],
+    /// The file's own entities.
+    spooled: Spooled,
 }
 
 fn write_file(
     store: &Store,
     path: &ObjectPath,
-    layout: &Arc<Layout>,
-    content: (&[u8], Lines, u64),
+    content: FileContent<'_>,
     options: &WriteOptions,
     runtime: &Handle,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written, StorageError> {
+    progress: &dyn Fn(u64),
+) -> Result<Written> {
+    let (entity_count, content_sha256) = (content.layout.entity_count, content.layout.content_sha256.clone());
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
-    let encoded = encode(layout, content, options, sink, progress).and_then(Sink::finish);
+    let encoded = encode(content, options, sink, progress).and_then(Sink::finish);
     // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
     // first, its error is the cause of the other.
     let uploaded = runtime.block_on(upload).map_err(StorageError::of_task)?;
     let size_bytes = match (encoded, uploaded) {
         (Ok(size_bytes), Ok(())) => size_bytes,
-        (Ok(_), Err(cause)) => return Err(cause),
         (Err(error), Ok(()) | Err(StorageError::Worker)) => return Err(error),
-        (Err(_), Err(cause)) => return Err(cause),
+        (_, Err(cause)) => return Err(cause),
     };
     // In a task: work on the disk is done by threads of the runtime, which must not be begun by this one, that gives
     // way.
     let (store, path) = (store.clone(), path.clone());
     let persisting = runtime.spawn(async move { store.persist(&path).await });
     runtime.block_on(persisting).map_err(StorageError::of_task)??;
-    Ok(Written { size_bytes, entity_count: layout.entity_count, content_sha256: layout.content_sha256.clone() })
+    Ok(Written { size_bytes, entity_count, content_sha256 })
 }
 
-fn encode(
-    layout: &Arc<Layout>,
-    (told, mut lines, own_bytes): (&[u8], Lines, u64),
-    options: &WriteOptions,
-    sink: Sink,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Sink, StorageError> {
+fn encode(content: FileContent<'_>, options: &WriteOptions, sink: Sink, progress: &dyn Fn(u64)) -> Result<Sink> {
+    let FileContent { layout, profile, spooled } = content;
+    let own_bytes = spooled.profile.document_bytes;
+    let mut lines = spooled.into_lines();
     let schema = layout.schema();
     let parquet_schema = ArrowSchemaConverter::new().convert(&schema)?;
-    let properties = Arc::new(properties(layout)?);
     let passing = sink.passing.clone();
-    let mut file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), properties)?;
+    let file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), Arc::new(properties(layout)?))?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
+    let outline = Some(OutlineBuilder::new(file.schema_descr().num_columns()));
+    let (index, shapes) = (KeywordIndex::default(), ShapeIndex::default());
+    let mut writer = FileWriter { file, passing, index, shapes, outline, entities: 0, progress };
     let collects = Collects {
         texts: own_bytes >= options.keywords.text_bytes,
         shapes: (layout.document_bytes >= options.shapes.document_bytes).then_some(options.shapes),
     };
-    let indexes = collects.texts;
-    let mut index = KeywordIndex::default();
-    let mut shapes = ShapeIndex::default();
-    let mut outline = Some(OutlineBuilder::new(file.schema_descr().num_columns()));
-    let mut entities = 0;
-    let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
-        let (pages, blooms) = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;
-        let mut writer = file.next_row_group()?;
-        for chunk in row_group.columns {
-            chunk.append_to_row_group(&mut writer)?;
-        }
-        writer.close()?;
-        // All parts have passed then.
-        file.flush()?;
-        let checksums = lock(&passing).tally.end_row_group(&blooms);
-        if let (Some(builder), Some(written)) = (&mut outline, file.flushed_row_groups().last())
-            && let Err(error) = builder.push(written, &pages, &mut checksums.into_iter())
-        {
-            // Readers do without it.
-            tracing::warn!(error = &error as &dyn std::error::Error, "a version file gets no outline");
-            outline = None;
-        }
-        shapes.add(match row_group.shapes {
-            Some(bytes) => {
-                let start = append_bytes(&bytes, file)?;
-                let range = start..start + bytes.len() as u64;
-                Some(StoredShapes { range, checksum: checksums::checksum(&bytes) })
-            }
-            None => None,
-        });
-        entities += row_group.rows;
-        progress(entities as u64);
-        Ok(())
-    };
-    if own_bytes < ROW_GROUP_BYTES as u64 && layout.own_entities() <= options.row_group_rows as u64 {
+    if own_bytes >= ROW_GROUP_BYTES as u64 || layout.own_entities() > options.row_group_rows as u64 {
+        encode_on_threads(layout, &factory, &mut lines, options, collects, &mut writer)?;
+    } else if let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
         // A small version is not worth a thread.
-        if let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
-            let mut shredder = Shredder::new(layout, collects.shapes);
-            let mut row_group = encode_row_group(&mut shredder, &factory, 0, &documents, indexes)?;
-            let texts = row_group.texts.take();
-            append(row_group, &mut file)?;
-            if let Some(texts) = texts {
-                let mut indexer = Indexer::new(options.keywords);
-                let segment = indexer.add(&texts).or_else(|| indexer.end());
-                append_segment(segment, &mut file, &mut index)?;
-            }
+        let mut shredder = Shredder::new(layout, collects.shapes);
+        if let Some(texts) = writer.append(encode_row_group(&mut shredder, &factory, 0, &documents, collects.texts)?)? {
+            let mut indexer = Indexer::new(options.keywords);
+            writer.append_segment(indexer.add(&texts).or_else(|| indexer.end()))?;
         }
-        let outline = outline.filter(|outline| outline.chunk_count() >= options.outline_chunks);
-        return finish(file, told, layout, &index, &shapes, outline, &passing);
     }
+    writer.finish(profile, layout, options.outline_chunks)
+}
+
+fn encode_on_threads(
+    layout: &Layout,
+    factory: &ArrowRowGroupWriterFactory,
+    lines: &mut Lines,
+    options: &WriteOptions,
+    collects: Collects,
+    writer: &mut FileWriter<'_>,
+) -> Result<()> {
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for _ in 0..options.threads.max(1) {
             let (to_worker, jobs) = sync_channel(1);
             let (to_file, results) = sync_channel(1);
-            let factory = &factory;
             let work = move || encode_row_groups(layout, factory, &jobs, &to_file, collects);
             match std::thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(_) => workers.push((to_worker, results)),
@@ -269,47 +244,38 @@ fn encode(
                 Err(_) => break,
             }
         }
-        let indexing = if indexes { Indexing::start(scope, options.keywords) } else { None };
+        let indexing = if collects.texts { Indexing::start(scope, options.keywords) } else { None };
         let count = workers.len();
-        let mut sent = 0;
-        let mut received = 0;
-        let mut receive = |number: usize, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
-            let mut row_group = workers[number % count].1.recv().map_err(|_| StorageError::Worker)??;
-            let texts = row_group.texts.take();
-            append(row_group, file)?;
+        let mut receive = |number: usize| -> Result<()> {
+            let texts = writer.append(workers[number % count].1.recv().map_err(|_| StorageError::Worker)??)?;
             let Some(indexing) = &indexing else { return Ok(()) };
-            indexing.texts.send(texts.unwrap_or_default()).map_err(|_| StorageError::Worker)?;
+            indexing.texts.send(texts.ok_or(StorageError::Worker)?).map_err(|_| StorageError::Worker)?;
             if number >= INDEX_LAG {
-                append_segment(indexing.segments.recv().map_err(|_| StorageError::Worker)?, file, &mut index)?;
+                writer.append_segment(indexing.segments.recv().map_err(|_| StorageError::Worker)?)?;
             }
             Ok(())
         };
-        while let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
+        let mut sent = 0;
+        while let Some(documents) = next_row_group(lines, options.row_group_rows)? {
             if sent >= count {
-                receive(received, &mut file)?;
-                received += 1;
+                receive(sent - count)?;
             }
             workers[sent % count].0.send(documents).map_err(|_| StorageError::Worker)?;
             sent += 1;
         }
-        while received < sent {
-            receive(received, &mut file)?;
-            received += 1;
-        }
+        (sent.saturating_sub(count)..sent).try_for_each(receive)?;
         let Some(Indexing { texts, segments }) = indexing else { return Ok(()) };
         drop(texts);
         // Those that lag behind, and the one that ends with the file.
         for _ in 0..sent.min(INDEX_LAG) + 1 {
-            append_segment(segments.recv().map_err(|_| StorageError::Worker)?, &mut file, &mut index)?;
+            writer.append_segment(segments.recv().map_err(|_| StorageError::Worker)?)?;
         }
-        Ok::<(), StorageError>(())
-    })?;
-    let outline = outline.filter(|outline| outline.chunk_count() >= options.outline_chunks);
-    finish(file, told, layout, &index, &shapes, outline, &passing)
+        Ok(())
+    })
 }
 
 struct Indexing {
-    texts: SyncSender<SearchTexts>,
+    texts: SyncSender<BinaryArray>,
     /// For each row group the segment that ends with it, if one does; then the one that ends with the file.
     segments: Receiver<Option<IndexedRowGroups>>,
 }
@@ -317,7 +283,7 @@ struct Indexing {
 impl Indexing {
     /// Starts the thread. `None` when there is no room for one: the file has no index then.
     fn start<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, limits: SegmentLimits) -> Option<Indexing> {
-        let (to_index, texts) = sync_channel::<SearchTexts>(1);
+        let (to_index, texts) = sync_channel::<BinaryArray>(1);
         // It never waits for who takes them.
         let (to_file, segments) = sync_channel(INDEX_LAG + 1);
         let work = move || {
@@ -335,96 +301,125 @@ impl Indexing {
     }
 }
 
-fn append_segment(
-    segment: Option<IndexedRowGroups>,
-    file: &mut SerializedFileWriter<Sink>,
-    index: &mut KeywordIndex,
-) -> Result<(), StorageError> {
-    let Some(IndexedRowGroups { row_groups, segment }) = segment else { return Ok(()) };
-    index.add(append_bytes(&segment.bytes, file)?, row_groups, segment);
-    Ok(())
-}
-
-/// Writes bytes that no column points to, so that other readers pass over them. Gives their offset.
-fn append_bytes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<u64, StorageError> {
-    let offset = file.bytes_written() as u64;
-    file.write_all(bytes)?;
-    Ok(offset)
-}
-
-/// Writes what stands behind the row groups: the profile, the outline, and the footer with the checksums.
-fn finish(
-    mut file: SerializedFileWriter<Sink>,
-    told: &[u8],
-    layout: &Layout,
-    index: &KeywordIndex,
-    shapes: &ShapeIndex,
+/// A file in the making.
+struct FileWriter<'a> {
+    file: SerializedFileWriter<Sink>,
+    passing: Arc<Mutex<Passing>>,
+    index: KeywordIndex,
+    shapes: ShapeIndex,
     outline: Option<OutlineBuilder>,
-    passing: &Mutex<Passing>,
-) -> Result<Sink, StorageError> {
-    let location = ProfileLocation::of(append_bytes(told, &mut file)?, told);
-    let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
-    let mut texts = Texts::from([(PROFILE_KEY.to_owned(), location)]);
-    if !index.is_empty() {
-        texts.insert(KEYWORDS_KEY.to_owned(), index.encode()?);
-    }
-    if !shapes.is_empty() {
-        texts.insert(SHAPES_KEY.to_owned(), shapes.encode()?);
-    }
-    for (key, text) in &texts {
-        file.append_key_value_metadata(KeyValue::new(key.clone(), text.clone()));
-    }
-    // It is among the properties of the file.
-    texts.insert(METADATA_KEY.to_owned(), metadata_text(layout)?);
-    let place = match outline {
-        Some(outline) => {
-            let bytes = outline.finish(&texts)?;
-            OutlinePlace::of(append_bytes(&bytes, &mut file)?, &bytes)
-        }
-        None => None,
-    };
-    file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(passing).tally.text()));
-    // What comes from here on is held until it is sealed.
-    file.flush()?;
-    let start = file.bytes_written() as u64;
-    lock(passing).held = true;
-    let place = place.map_or_else(String::new, |place| place.text());
-    file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), Seal::unset(start) + &place));
-    Ok(file.into_inner()?)
+    entities: u64,
+    progress: &'a dyn Fn(u64),
 }
 
-/// Announces the parts of a row group that begins at an offset. Gives its pages of documents, and the checksums of its
-/// bloom filters, which come after its chunks.
-fn expect_parts(
-    tally: &mut Tally,
-    start: u64,
-    columns: &[ArrowColumnChunk],
-) -> Result<(Vec<PageLocation>, Vec<u32>), StorageError> {
-    let mut at = start;
-    let mut expect = |length: i64| {
-        let start = at;
-        at += u64::try_from(length).unwrap_or_default();
-        tally.expect(start..at);
-        start
-    };
-    let (mut pages, mut blooms) = (Vec::new(), Vec::new());
-    for (number, column) in columns.iter().enumerate() {
-        let close = column.close();
-        match (&close.offset_index, number) {
-            // The documents come first, and are read by page.
-            (Some(index), 0) => {
-                for page in index.page_locations() {
-                    let offset = expect(page.compressed_page_size.into());
-                    pages.push(PageLocation { offset: offset.cast_signed(), ..page.clone() });
-                }
+impl FileWriter<'_> {
+    /// Appends a row group and its shapes. Gives its search texts.
+    fn append(&mut self, row_group: RowGroup) -> Result<Option<BinaryArray>> {
+        let (pages, blooms) = self.expect_parts(&row_group.columns)?;
+        let mut writer = self.file.next_row_group()?;
+        for chunk in row_group.columns {
+            chunk.append_to_row_group(&mut writer)?;
+        }
+        writer.close()?;
+        // All parts have passed then.
+        self.file.flush()?;
+        let checksums = lock(&self.passing).tally.end_row_group(&blooms);
+        if let (Some(builder), Some(written)) = (&mut self.outline, self.file.flushed_row_groups().last())
+            && let Err(error) = builder.push(written, &pages, &mut checksums.into_iter())
+        {
+            // Readers do without it.
+            tracing::warn!(error = &error as &dyn std::error::Error, "a version file gets no outline");
+            self.outline = None;
+        }
+        let shapes = match row_group.shapes {
+            Some(bytes) => {
+                let start = self.append_bytes(&bytes)?;
+                Some(StoredShapes { range: start..start + bytes.len() as u64, checksum: checksum(&bytes) })
             }
-            _ => _ = expect(close.metadata.compressed_size()),
-        }
-        if let Some(bloom) = &close.bloom_filter {
-            let mut bytes = Vec::new();
-            bloom.write(&mut bytes)?;
-            blooms.push(checksums::checksum(&bytes));
-        }
+            None => None,
+        };
+        self.shapes.row_groups.push(shapes);
+        self.entities += row_group.rows as u64;
+        (self.progress)(self.entities);
+        Ok(row_group.texts)
     }
-    Ok((pages, blooms))
+
+    /// Announces the parts of the next row group. Gives its pages of documents, and the checksums of its bloom filters,
+    /// which come after its chunks.
+    fn expect_parts(&self, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
+        let mut at = self.file.bytes_written() as u64;
+        let mut passing = lock(&self.passing);
+        let mut expect = |length: i64| {
+            let start = at;
+            at += u64::try_from(length).unwrap_or_default();
+            passing.tally.expect(start..at);
+            start
+        };
+        let (mut pages, mut blooms) = (Vec::new(), Vec::new());
+        for (number, column) in columns.iter().enumerate() {
+            let close = column.close();
+            match (&close.offset_index, number) {
+                // The documents come first, and are read by page.
+                (Some(index), 0) => {
+                    for page in index.page_locations() {
+                        let offset = expect(page.compressed_page_size.into());
+                        pages.push(PageLocation { offset: offset.cast_signed(), ..page.clone() });
+                    }
+                }
+                _ => _ = expect(close.metadata.compressed_size()),
+            }
+            if let Some(bloom) = &close.bloom_filter {
+                let mut bytes = Vec::new();
+                bloom.write(&mut bytes)?;
+                blooms.push(checksum(&bytes));
+            }
+        }
+        Ok((pages, blooms))
+    }
+
+    fn append_segment(&mut self, segment: Option<IndexedRowGroups>) -> Result<()> {
+        let Some(IndexedRowGroups { row_groups, segment }) = segment else { return Ok(()) };
+        let offset = self.append_bytes(&segment.bytes)?;
+        self.index.add(offset, row_groups, segment);
+        Ok(())
+    }
+
+    /// Writes bytes that no column points to, so that other readers pass over them. Gives their offset.
+    fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
+        let offset = self.file.bytes_written() as u64;
+        self.file.write_all(bytes)?;
+        Ok(offset)
+    }
+
+    /// Writes what stands behind the row groups: the profile, the outline, and the footer with the checksums.
+    fn finish(mut self, profile: &[u8], layout: &Layout, outline_chunks: usize) -> Result<Sink> {
+        let location = ProfileLocation::of(self.append_bytes(profile)?, profile);
+        let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
+        let mut texts = Texts::from([(PROFILE_KEY.to_owned(), location)]);
+        if !self.index.is_empty() {
+            texts.insert(KEYWORDS_KEY.to_owned(), self.index.encode()?);
+        }
+        if !self.shapes.is_empty() {
+            texts.insert(SHAPES_KEY.to_owned(), self.shapes.encode()?);
+        }
+        for (key, text) in &texts {
+            self.file.append_key_value_metadata(KeyValue::new(key.clone(), text.clone()));
+        }
+        // It is among the properties of the file.
+        texts.insert(METADATA_KEY.to_owned(), metadata_text(layout)?);
+        let mut place = String::new();
+        if let Some(outline) = self.outline.take().filter(|outline| outline.chunk_count() >= outline_chunks) {
+            let bytes = outline.finish(&texts)?;
+            let offset = self.append_bytes(&bytes)?;
+            place = OutlinePlace::of(offset, &bytes).map_or(place, |place| place.text());
+        }
+        let checksums = lock(&self.passing).tally.text();
+        self.file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), checksums));
+        // What comes from here on is held until it is sealed.
+        self.file.flush()?;
+        let seal = Seal::unset(self.file.bytes_written() as u64) + &place;
+        lock(&self.passing).held = true;
+        self.file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), seal));
+        Ok(self.file.into_inner()?)
+    }
 }

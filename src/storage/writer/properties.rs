@@ -6,9 +6,9 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::schema::types::ColumnPath;
 
 use super::{DOCUMENT_PAGE_BYTES, ROW_GROUP_ROWS};
-use crate::storage::StorageError;
 use crate::storage::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use crate::storage::profile::DISTINCT;
+use crate::storage::{Result, StorageError};
 
 /// A page of another column ends at so many bytes. What is compressed at once then stays in the cache of a processor,
 /// in memory that is used again: search texts take a quarter less time to write than in pages of 1 MiB, and 2 % more
@@ -18,11 +18,11 @@ const PAGE_BYTES: usize = 128 << 10;
 /// Bytes of a text's minimum and maximum in the statistics of a column. Longer ones are cut to bounds of them.
 const STATISTICS_BYTES: usize = 32;
 
-pub(super) fn metadata_text(layout: &Layout) -> Result<String, StorageError> {
+pub(super) fn metadata_text(layout: &Layout) -> Result<String> {
     serde_json::to_string(layout).map_err(|error| StorageError::Layout(error.to_string()))
 }
 
-pub(super) fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
+pub(super) fn properties(layout: &Layout) -> Result<WriterProperties> {
     let metadata = metadata_text(layout)?;
     let column = |name: &str| ColumnPath::new(vec![name.to_owned()]);
     let mut builder = WriterProperties::builder()

@@ -2,17 +2,16 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use arrow::array::{Array, AsArray, StringArray};
+use arrow::array::{Array, AsArray, BinaryArray, BinaryBuilder, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 
 use super::{DOCUMENT_PAGE_BYTES, ROW_GROUP_BYTES};
-use crate::storage::StorageError;
-use crate::storage::keywords::indexing::SearchTexts;
-use crate::storage::layout::{Layout, SEARCH};
+use crate::storage::layout::{Layout, SEARCH_COLUMN};
 use crate::storage::shapes::builder::ShapeLimits;
 use crate::storage::shred::Shredder;
 use crate::storage::spool::Lines;
+use crate::storage::{Result, StorageError};
 
 const BATCH_ROWS: usize = 2_048;
 
@@ -23,11 +22,11 @@ pub(super) struct Collects {
 }
 
 /// Whether a row group of so many entities, and bytes of them, takes no more.
-pub(in crate::storage) fn is_full_row_group(rows: usize, bytes: usize, most_rows: usize) -> bool {
+pub(crate) fn is_full_row_group(rows: usize, bytes: usize, most_rows: usize) -> bool {
     rows >= most_rows || bytes >= ROW_GROUP_BYTES
 }
 
-pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>, StorageError> {
+pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>> {
     let mut text = Vec::with_capacity(ROW_GROUP_BYTES + (ROW_GROUP_BYTES >> 4));
     let mut offsets = vec![0];
     while !is_full_row_group(offsets.len() - 1, text.len(), rows) {
@@ -47,7 +46,8 @@ pub(super) fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<St
 pub(super) struct RowGroup {
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrowColumnChunk>,
-    pub(super) texts: Option<SearchTexts>,
+    /// The search texts, if they are indexed.
+    pub(super) texts: Option<BinaryArray>,
     pub(super) shapes: Option<Vec<u8>>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn encode_row_groups(
     layout: &Layout,
     factory: &ArrowRowGroupWriterFactory,
     jobs: &Receiver<StringArray>,
-    to_file: &SyncSender<Result<RowGroup, StorageError>>,
+    to_file: &SyncSender<Result<RowGroup>>,
     collects: Collects,
 ) {
     let mut shredder = Shredder::new(layout, collects.shapes);
@@ -74,11 +74,11 @@ pub(super) fn encode_row_group(
     number: usize,
     documents: &StringArray,
     indexes: bool,
-) -> Result<RowGroup, StorageError> {
+) -> Result<RowGroup> {
     let offsets = documents.value_offsets();
     // The texts of a document take little more than it at most, and mostly less.
     let text_bytes = offsets.last().zip(offsets.first()).map_or(0, |(end, start)| (end - start) as usize);
-    let mut texts = indexes.then(|| SearchTexts::with_capacity(documents.len(), text_bytes));
+    let mut texts = indexes.then(|| BinaryBuilder::with_capacity(documents.len(), text_bytes));
     let mut writers = factory.create_column_writers(number)?;
     let mut start = 0;
     while start < documents.len() {
@@ -90,13 +90,14 @@ pub(super) fn encode_row_group(
                 columns.next().ok_or(StorageError::Worker)?.write(&shredded)?;
             }
         }
-        if let (Some(texts), Some(search)) = (&mut texts, batch.column_by_name(SEARCH)) {
-            texts.append(search.as_binary());
+        if let Some(texts) = &mut texts {
+            texts.append_array(batch.column(SEARCH_COLUMN).as_binary())?;
         }
         shredder.recycle(batch);
         start += length;
     }
     let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
+    let texts = texts.map(|mut texts| texts.finish());
     Ok(RowGroup { rows: documents.len(), columns, texts, shapes: shredder.take_shapes() })
 }
 

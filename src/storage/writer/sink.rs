@@ -8,11 +8,12 @@ use futures::stream::{FuturesUnordered, TryStreamExt};
 use object_store::path::Path as ObjectPath;
 use object_store::{MultipartUpload, ObjectStoreExt};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::task::JoinHandle;
 
-use crate::storage::StorageError;
 use crate::storage::checksums::{Seal, Tally};
 use crate::storage::store::Store;
+use crate::storage::{Result, StorageError};
 
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
@@ -46,11 +47,7 @@ enum Part {
 
 impl Sink {
     /// Starts the upload on `runtime`. It makes the object only when the sink is finished.
-    pub(super) fn start(
-        store: Store,
-        path: ObjectPath,
-        runtime: &Handle,
-    ) -> (Sink, tokio::task::JoinHandle<Result<(), StorageError>>) {
+    pub(super) fn start(store: Store, path: ObjectPath, runtime: &Handle) -> (Sink, JoinHandle<Result<()>>) {
         let (parts, receiver) = mpsc::channel(1);
         let upload = runtime.spawn(upload(store, path, receiver));
         (Sink { parts, pending: Vec::new(), size_bytes: 0, passing: Arc::default() }, upload)
@@ -61,7 +58,7 @@ impl Sink {
         self.parts.blocking_send(part).map_err(|_| std::io::Error::other("the upload ended early"))
     }
 
-    pub(super) fn finish(mut self) -> Result<u64, StorageError> {
+    pub(super) fn finish(mut self) -> Result<u64> {
         let mut end = std::mem::take(&mut lock(&self.passing).end);
         if !Seal::set(&mut end) {
             return Err(StorageError::Layout("its seal has no place".to_owned()));
@@ -97,7 +94,7 @@ impl Write for Sink {
     }
 }
 
-async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>) -> Result<(), StorageError> {
+async fn upload(store: Store, path: ObjectPath, mut parts: Receiver<Part>) -> Result<()> {
     // A directory that is not there is not made anew.
     store.verify().await?;
     let first = match parts.recv().await {
@@ -123,11 +120,7 @@ async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>)
 }
 
 /// Sends parts, a few at once, until the last one makes the object.
-async fn upload_parts(
-    multipart: &mut dyn MultipartUpload,
-    first: Bytes,
-    mut parts: mpsc::Receiver<Part>,
-) -> Result<(), StorageError> {
+async fn upload_parts(multipart: &mut dyn MultipartUpload, first: Bytes, mut parts: Receiver<Part>) -> Result<()> {
     let mut sending = FuturesUnordered::new();
     sending.push(multipart.put_part(first.into()));
     loop {

@@ -93,7 +93,7 @@ async fn read_all(path: &ObjectPath, size: u64) -> Result<(), StorageError> {
         }
     }
     assert_eq!(entities, reader.entity_count());
-    for segment in 0..reader.keyword_index().segments().len() {
+    for segment in 0..reader.keyword_index().segments.len() {
         for needle in ["entity", "1", "y 1", "a1", "-"] {
             reader.keyword_candidates(segment, &Plan::of(needle.as_bytes())).await?;
         }

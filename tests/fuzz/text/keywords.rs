@@ -70,15 +70,11 @@ fn ask(
     needle: &[u8],
 ) -> Result<Candidates, strata::storage::keywords::Damaged> {
     let lists = lists.map(|bytes| [ListBytes { start: 0, bytes }]);
-    let sections = Sections {
-        dictionaries: entries.each_ref().map(|entries| Some(&entries.dictionary)),
-        texts: entries.each_ref().map(|entries| Some(&entries.texts)),
-        lists: lists.each_ref().map(|lists| &lists[..]),
-    };
+    let sections = Sections { entries: entries.each_ref().map(Some), lists: lists.each_ref().map(|lists| &lists[..]) };
     let found = find(header, &Plan::of(needle), &sections)?;
     let mut candidates = None;
     for piece in 0..found.pieces() {
-        candidates = found.narrow(candidates, piece, &sections, header)?;
+        candidates = found.narrow(candidates, piece, &sections)?;
     }
     Ok(found.conclude(candidates))
 }

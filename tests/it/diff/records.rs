@@ -282,7 +282,7 @@ fn a_version_does_not_differ_from_itself() {
     let reader = lab.reader(&entities, &WriteOptions { row_group_rows: 9, ..WriteOptions::default() });
     let diff = lab.diff(&lab.engines[1], &[reader.clone(), reader], DiffBounds::default()).expect("a diff");
     assert_eq!(diff.count(None), 0);
-    assert_eq!((diff.total_v1(), diff.total_v2()), (40, 40));
+    assert_eq!((diff.total_v1, diff.total_v2), (40, 40));
 }
 
 #[test]
@@ -479,7 +479,7 @@ impl Lab {
             };
             let count = |name: &str| expected.iter().filter(|(change_type, _)| *change_type == name).count() as u64;
             prop_assert_eq!(
-                (diff.added(), diff.subtracted(), diff.modified(), diff.total_v1(), diff.total_v2()),
+                (diff.added(), diff.subtracted(), diff.modified(), diff.total_v1, diff.total_v2),
                 (count("added"), count("subtracted"), count("modified"), v1.len() as u64, v2.len() as u64),
                 "{:?}",
                 bounds

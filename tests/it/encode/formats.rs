@@ -366,7 +366,7 @@ fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_g
     for part in documents.chunks(part_rows) {
         let mut builder = batches.begin();
         part.iter().for_each(|document| builder.push(document.as_bytes()));
-        assert_eq!(builder.rows(), part.len());
+        assert_eq!(builder.rows, part.len());
         file.extend_from_slice(&written_batch(&mut stream, builder.finish()));
     }
     written_row_group(&mut stream);

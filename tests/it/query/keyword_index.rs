@@ -174,7 +174,7 @@ fn what_the_index_did_is_told() {
         ..WriteOptions::default()
     };
     let reader = lab.reader(&things(), &options);
-    assert_eq!(reader.keyword_index().segments().len(), 3);
+    assert_eq!(reader.keyword_index().segments.len(), 3);
     let count = |word: &str| ReadRequest { keywords: vec![word.to_owned()], count: true, ..ReadRequest::default() };
     let used = |exact, candidates, left_to_scan, rows| Some(KeywordIndexUse { exact, candidates, left_to_scan, rows });
 

@@ -33,7 +33,7 @@ fn entities() -> Vec<String> {
 async fn ask(store: &Store, path: &ObjectPath, size: u64, cache: &PartCache) -> Result<Vec<Candidates>, StorageError> {
     let reader = VersionReader::open(store, path, size, cache).await?;
     let mut all = Vec::new();
-    for segment in 0..reader.keyword_index().segments().len() {
+    for segment in 0..reader.keyword_index().segments.len() {
         for needle in NEEDLES {
             all.push(reader.keyword_candidates(segment, &Plan::of(needle.as_bytes())).await?);
         }
@@ -65,7 +65,7 @@ fn every_changed_byte_of_the_index_is_found() {
         let cache = PartCache::new(1 << 30);
         let reader = VersionReader::open(&store, &path, size, &cache).await.expect("opened");
         let index = reader.keyword_index();
-        assert_eq!((index.segments().len(), index.rows()), (3, 90));
+        assert_eq!((index.segments.len(), index.rows), (3, 90));
         verify(&reader, &mut Unbounded).await.expect("verified");
         let right = ask(&store, &path, size, &cache).await.expect("asked");
         assert_eq!(right, ask(&store, &path, size, &cache).await.expect("asked again"));
@@ -73,7 +73,7 @@ fn every_changed_byte_of_the_index_is_found() {
         let whole = store.objects().get(&path).await.expect("an object").bytes().await.expect("bytes");
         let damaged = ObjectPath::from("versions/damaged.parquet");
         let mut failed = 0;
-        for segment in index.segments() {
+        for segment in &index.segments {
             for at in (segment.offset..segment.offset + segment.header.bytes()).step_by(3) {
                 let mut bytes = whole.to_vec();
                 bytes[at as usize] ^= 1 << (at % 8);
@@ -102,7 +102,7 @@ fn versions_whose_search_text_is_short_or_hardly_repeats_have_no_index() {
         let cache = PartCache::new(0);
         let reader = VersionReader::open(&store, &path, written.size_bytes, &cache);
         let reader = bench.runtime.block_on(reader).expect("opened");
-        assert_eq!(reader.keyword_index().segments().len(), segments);
+        assert_eq!(reader.keyword_index().segments.len(), segments);
     };
     check(&entities(), 0);
     let many: Vec<String> = (0..12_000)

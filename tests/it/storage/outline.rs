@@ -276,8 +276,8 @@ fn opening_fetches_the_outline_and_not_the_footer() {
             let last = reader.row_groups().len() - 1;
             assert_eq!(reader.documents(last, 0).await.expect("a page").len(), 4);
             assert_eq!(metrics.requests(), opened.0 + 1);
-            let held = cache.bytes_of(&strata::storage::parts::PartKey::Footer(path.as_ref().into())).await;
-            (opened, held.expect("the footer is cached"))
+            let footer = cache.get(&strata::storage::parts::PartKey::Footer(path.as_ref().into())).await;
+            (opened, footer.expect("the footer is cached").memory_bytes() as u64)
         })
     });
     let [((requests, bytes), held), ((requests_without, bytes_without), held_without)] = costs;

@@ -44,6 +44,7 @@ pub struct Segment {
     pub checksums: [u32; 3],
 }
 
+#[derive(Default)]
 pub struct SegmentBuilder {
     limits: SegmentLimits,
     table: EntryTable,
@@ -76,15 +77,7 @@ impl LongTexts {
 
 impl SegmentBuilder {
     pub fn new(limits: SegmentLimits) -> SegmentBuilder {
-        SegmentBuilder {
-            limits,
-            table: EntryTable::new(),
-            numbers: Vec::new(),
-            ends: Vec::new(),
-            long: Default::default(),
-            text_bytes: 0,
-            given_up: false,
-        }
+        SegmentBuilder { limits, ..SegmentBuilder::default() }
     }
 
     pub fn push(&mut self, text: &[u8]) {
@@ -141,43 +134,37 @@ impl SegmentBuilder {
             return None;
         }
         let lists = self.lists();
-        let mut sections: [Vec<u8>; Section::ALL.len()] = Default::default();
         let most = self.text_bytes.saturating_mul(self.limits.share_percent) / 100;
         let mut bytes = 0;
+        let mut packed: [[Vec<u8>; 4]; 3] = Default::default();
         // What is likely to be large comes last.
-        let mut lengths = [Lengths::default(); 3];
-        let mut block_checksums: [Vec<u8>; 3] = Default::default();
         for part in [Part::Lists, Part::Checksums, Part::Dictionary, Part::Texts] {
-            for (section, packed) in Section::ALL.iter().zip(&mut sections) {
-                if section.part != part {
-                    continue;
-                }
-                let class = section.class as usize;
-                *packed = match part {
-                    Part::Lists => self.pack_lists(section.class, &lists)?,
-                    Part::Checksums => std::mem::take(&mut block_checksums[class]),
-                    Part::Dictionary => self.pack_dictionary(section.class, &lists)?,
-                    Part::Texts => self.pack_texts(section.class)?,
+            for class in Class::ALL {
+                let of_class = &mut packed[class as usize];
+                let section = match part {
+                    Part::Lists => self.pack_lists(class, &lists)?,
+                    Part::Checksums => {
+                        let blocks = of_class[Part::Lists as usize].chunks(BLOCK_BYTES as usize);
+                        blocks.flat_map(|block| checksum(block).to_le_bytes()).collect()
+                    }
+                    Part::Dictionary => self.pack_dictionary(class, &lists)?,
+                    Part::Texts => self.pack_texts(class)?,
                 };
-                bytes += packed.len() as u64;
+                bytes += section.len() as u64;
                 if bytes > most {
                     return None;
                 }
-                let length = u32::try_from(packed.len()).ok()?;
-                match part {
-                    Part::Lists => {
-                        lengths[class].lists = length;
-                        let blocks = packed.chunks(BLOCK_BYTES as usize);
-                        block_checksums[class] = blocks.flat_map(|block| checksum(block).to_le_bytes()).collect();
-                    }
-                    Part::Checksums => {}
-                    Part::Dictionary => lengths[class].dictionary = length,
-                    Part::Texts => lengths[class].texts = length,
-                }
+                of_class[part as usize] = section;
             }
         }
+        let mut lengths = [Lengths::default(); 3];
+        for (lengths, packed) in lengths.iter_mut().zip(&packed) {
+            let length = |part: Part| u32::try_from(packed[part as usize].len()).ok();
+            let [dictionary, texts] = [length(Part::Dictionary)?, length(Part::Texts)?];
+            *lengths = Lengths { dictionary, texts, lists: length(Part::Lists)? };
+        }
         let header = Header::try_new(self.ends.len(), lengths).ok()?;
-        let bytes = sections.concat();
+        let bytes = Section::ALL.map(|section| &packed[section.class as usize][section.part as usize][..]).concat();
         let mut checksums = [0; 3];
         for (sum, class) in checksums.iter_mut().zip(Class::ALL) {
             let range = header.entries_range(class);

@@ -44,7 +44,7 @@ impl Entries {
     pub fn memory_bytes(&self) -> usize {
         size_of::<Entries>()
             + self.dictionary.memory_bytes()
-            + self.texts.memory_bytes()
+            + self.texts.0.memory_bytes()
             + self.checksums.capacity() * size_of::<u32>()
     }
 }
@@ -103,11 +103,9 @@ impl Dictionary {
     }
 }
 
+/// A separator, and one more behind each entry; where the entries of each row end.
 #[derive(Debug)]
-pub struct Texts {
-    /// A separator, and one more behind each entry; where the entries of each row end.
-    searched: SearchedText,
-}
+pub struct Texts(SearchedText);
 
 impl Texts {
     pub fn decode(header: &Header, bytes: &[u8]) -> Result<Texts, Damaged> {
@@ -124,21 +122,28 @@ impl Texts {
         if ends.len() != header.rows() || end as usize != text.len() {
             return Err(Damaged::new(PART, "it has other rows"));
         }
-        Ok(Texts { searched: SearchedText::new(text, ends) })
-    }
-
-    pub fn memory_bytes(&self) -> usize {
-        self.searched.memory_bytes()
+        Ok(Texts(SearchedText::new(text, ends)))
     }
 }
 
-/// Sections of one segment, by the number of their class. One that is missing counts as not needed.
+/// What was read of one segment, by the number of the class.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sections<'a> {
-    pub dictionaries: [Option<&'a Dictionary>; 3],
-    pub texts: [Option<&'a Texts>; 3],
+    pub entries: [Option<&'a Entries>; 3],
     /// Lists, ascending by their place.
     pub lists: [&'a [ListBytes<'a>]; 3],
+}
+
+impl<'a> Sections<'a> {
+    /// The entries of a class that a piece may be in; `None` if the class has none.
+    fn entries(&self, header: &Header, class: Class) -> Result<Option<&'a Entries>, Damaged> {
+        match self.entries[class as usize] {
+            None if !header.entries_range(class).is_empty() => {
+                Err(Damaged::new("sections", "one that is needed was not read"))
+            }
+            entries => Ok(entries),
+        }
+    }
 }
 
 /// Bytes of a section of lists, as they lie in the segment. A list may go on in the ones that follow without a gap.
@@ -158,8 +163,8 @@ pub enum Candidates {
 }
 
 #[derive(Debug)]
-pub struct Found {
-    rows: usize,
+pub struct Found<'h> {
+    header: &'h Header,
     exact: bool,
     /// The pieces that tell rows apart, those of the fewest rows first.
     pieces: Vec<FoundPiece>,
@@ -175,8 +180,7 @@ struct FoundPiece {
 }
 
 /// Looks for the pieces of a plan in the dictionaries of a segment with this header.
-pub fn find(header: &Header, plan: &Plan, sections: &Sections<'_>) -> Result<Found, Damaged> {
-    let rows = header.rows();
+pub fn find<'h>(header: &'h Header, plan: &Plan, sections: &Sections<'_>) -> Result<Found<'h>, Damaged> {
     let exact = matches!(plan, Plan::Exact(_));
     let mut pieces = Vec::new();
     for piece in plan.pieces() {
@@ -185,44 +189,31 @@ pub fn find(header: &Header, plan: &Plan, sections: &Sections<'_>) -> Result<Fou
         let mut found = FoundPiece { piece: piece.clone(), entries: Default::default(), rows: 0 };
         let mut most = 0;
         for class in Class::ALL.into_iter().filter(|class| piece.may_be_in(*class)) {
-            let index = class as usize;
-            let Some(dictionary) = sections.dictionaries[index] else {
-                missing(header, class, Part::Dictionary)?;
-                continue;
-            };
+            let Some(Entries { dictionary, .. }) = sections.entries(header, class)? else { continue };
             dictionary.searched.visit(&finder, |entry| {
                 let count = dictionary.counts.get(entry).copied().unwrap_or_default();
                 most = most.max(count as usize);
                 found.rows += u64::from(count);
-                found.entries[index].push(entry as u32);
+                found.entries[class as usize].push(entry as u32);
             });
         }
         // A piece of most rows does not pay for its lists.
-        if exact || most <= rows / 2 {
+        if exact || most <= header.rows() / 2 {
             pieces.push(found);
         }
     }
     pieces.sort_by_key(|piece| piece.rows);
-    Ok(Found { rows, exact, pieces })
+    Ok(Found { header, exact, pieces })
 }
 
-fn missing(header: &Header, class: Class, part: Part) -> Result<(), Damaged> {
-    if header.range(Section { class, part }).is_empty() {
-        Ok(())
-    } else {
-        Err(Damaged::new("sections", "one that is needed was not read"))
-    }
-}
-
-impl Found {
+impl Found<'_> {
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// The bytes of the section of lists of a class that a piece needs, ascending. Those with at most `gap` bytes
-    /// between them are one range.
-    pub fn lists_needed(&self, piece: usize, class: Class, sections: &Sections<'_>, gap: u32) -> Vec<Range<u32>> {
-        let Some(dictionary) = sections.dictionaries[class as usize] else { return Vec::new() };
+    /// The bytes of the section of lists of a class that a piece needs, ascending.
+    pub fn lists_needed(&self, piece: usize, class: Class, sections: &Sections<'_>) -> Vec<Range<u32>> {
+        let Some(Entries { dictionary, .. }) = sections.entries[class as usize] else { return Vec::new() };
         let Some(piece) = self.pieces.get(piece) else { return Vec::new() };
         let mut needed: Vec<Range<u32>> = Vec::new();
         // Entries ascend, and so do their lists.
@@ -230,7 +221,7 @@ impl Found {
             match needed.last_mut() {
                 // Lists of all rows have no bytes.
                 _ if range.start == range.end => {}
-                Some(last) if range.start <= last.end.saturating_add(gap) => last.end = last.end.max(range.end),
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
                 _ => needed.push(range),
             }
         }
@@ -243,10 +234,9 @@ impl Found {
         candidates: Option<FixedBitSet>,
         piece: usize,
         sections: &Sections<'_>,
-        header: &Header,
     ) -> Result<Option<FixedBitSet>, Damaged> {
         let Some(piece) = self.pieces.get(piece) else { return Ok(candidates) };
-        let rows = piece.rows(self.rows, sections, header)?;
+        let rows = piece.rows(sections, self.header)?;
         Ok(Some(match candidates {
             None => rows,
             Some(mut candidates) => {
@@ -261,32 +251,23 @@ impl Found {
         match candidates {
             None => Candidates::Scan,
             Some(rows) if self.exact || rows.is_clear() => Candidates::Exact(rows),
-            Some(rows) if rows.count_ones(..) > self.rows / 2 => Candidates::Scan,
+            Some(rows) if rows.count_ones(..) > self.header.rows() / 2 => Candidates::Scan,
             Some(rows) => Candidates::Candidates(rows),
         }
     }
 }
 
 impl FoundPiece {
-    fn rows(&self, rows: usize, sections: &Sections<'_>, header: &Header) -> Result<FixedBitSet, Damaged> {
-        let mut to = FixedBitSet::with_capacity(rows);
-        for class in Class::ALL.into_iter().filter(|class| self.piece.may_be_in(*class)) {
-            let index = class as usize;
-            if let Some(dictionary) = sections.dictionaries[index]
-                && !self.entries[index].is_empty()
-            {
-                union_lists(dictionary, &self.entries[index], sections.lists[index], &mut to)?;
-            }
-        }
+    fn rows(&self, sections: &Sections<'_>, header: &Header) -> Result<FixedBitSet, Damaged> {
+        let mut to = FixedBitSet::with_capacity(header.rows());
         let pattern = self.piece.pattern();
         let finder = Finder::new(&pattern);
         for class in Class::ALL.into_iter().filter(|class| self.piece.may_be_in(*class)) {
-            let Some(texts) = sections.texts[class as usize] else {
-                missing(header, class, Part::Texts)?;
-                continue;
-            };
+            let Some(Entries { dictionary, texts, .. }) = sections.entries(header, class)? else { continue };
+            let index = class as usize;
+            union_lists(dictionary, &self.entries[index], sections.lists[index], &mut to)?;
             let mut inside = true;
-            texts.searched.visit(&finder, |row| match row < to.len() {
+            texts.0.visit(&finder, |row| match row < to.len() {
                 true => to.insert(row),
                 false => inside = false,
             });

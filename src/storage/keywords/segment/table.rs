@@ -60,13 +60,15 @@ pub(super) struct EntryTable {
     long: Vec<u8>,
 }
 
-impl EntryTable {
-    pub(super) fn new() -> EntryTable {
+impl Default for EntryTable {
+    fn default() -> EntryTable {
         const SLOTS: usize = 1 << 12;
         let seed = RandomState::new().build_hasher().finish();
         EntryTable { seed, slots: vec![0; SLOTS], entries: Vec::new(), long: Vec::new() }
     }
+}
 
+impl EntryTable {
     /// Appends the numbers of the entries of a row that are not among its earlier ones. Each is the first bytes of what
     /// is given, as many as `length` says, at most 255; what lies behind it makes reading it cheaper.
     ///
@@ -284,7 +286,7 @@ mod tests {
         /// Numbers by first appearance, counts of rows, bytes and order, against a naive twin.
         #[test]
         fn entries_are_told_apart(rows in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(1u8..4, 1..40), 0..160), 0..60)) {
-            let mut table = EntryTable::new();
+            let mut table = EntryTable::default();
             let mut twin: Vec<(&[u8], u32)> = Vec::new();
             for (row, entries) in rows.iter().enumerate() {
                 // What follows an entry makes no difference.

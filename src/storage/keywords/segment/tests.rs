@@ -11,8 +11,7 @@ use crate::storage::layout::SEPARATOR;
 
 struct Opened {
     header: Header,
-    dictionaries: Vec<Dictionary>,
-    texts: Vec<Texts>,
+    entries: Vec<Entries>,
     bytes: Vec<u8>,
 }
 
@@ -22,27 +21,20 @@ impl Opened {
     }
 
     fn try_new(header: &Header, bytes: &[u8]) -> Result<Opened, Damaged> {
-        let section = |class, part| {
-            let range = header.range(Section { class, part });
-            bytes.get(range.start as usize..range.end as usize).ok_or(Damaged::new("segment", "it is cut off"))
-        };
-        let dictionaries = Class::ALL.map(|class| Dictionary::decode(header, class, section(class, Part::Dictionary)?));
-        let texts = Class::ALL.map(|class| Texts::decode(header, section(class, Part::Texts)?));
-        Ok(Opened {
-            dictionaries: dictionaries.into_iter().collect::<Result<_, _>>()?,
-            texts: texts.into_iter().collect::<Result<_, _>>()?,
-            bytes: bytes.to_vec(),
-            header: header.clone(),
-        })
+        let entries = Class::ALL.map(|class| {
+            let range = header.entries_range(class);
+            let bytes = bytes.get(range.start as usize..range.end as usize);
+            Entries::decode(header, class, bytes.ok_or(Damaged::new("segment", "it is cut off"))?)
+        });
+        let entries = entries.into_iter().collect::<Result<_, _>>()?;
+        Ok(Opened { header: header.clone(), entries, bytes: bytes.to_vec() })
     }
 
     fn candidates(&self, needle: &[u8], enough: usize) -> Result<Candidates, Damaged> {
         let plan = Plan::of(needle);
         let mut sections = Sections::default();
         for class in self.header.classes_needed(&plan) {
-            let index = class as usize;
-            sections.dictionaries[index] = Some(&self.dictionaries[index]);
-            sections.texts[index] = Some(&self.texts[index]);
+            sections.entries[class as usize] = Some(&self.entries[class as usize]);
         }
         let found = find(&self.header, &plan, &sections)?;
         let mut candidates = None;
@@ -51,7 +43,7 @@ impl Opened {
             for class in Class::ALL {
                 let all = self.header.range(Section { class, part: Part::Lists });
                 // Not a byte more than what is needed, in pieces.
-                for range in found.lists_needed(piece, class, &sections, enough as u32) {
+                for range in found.lists_needed(piece, class, &sections) {
                     for start in range.clone().step_by(1 + enough * 3) {
                         let end = range.end.min(start + 1 + enough as u32 * 3);
                         let place = (all.start + u64::from(start)) as usize..(all.start + u64::from(end)) as usize;
@@ -61,7 +53,7 @@ impl Opened {
                 }
             }
             let sections = Sections { lists: [&lists[0], &lists[1], &lists[2]], ..sections };
-            candidates = found.narrow(candidates, piece, &sections, &self.header)?;
+            candidates = found.narrow(candidates, piece, &sections)?;
             if candidates.as_ref().is_some_and(|rows| rows.count_ones(..) <= enough) {
                 break;
             }
@@ -208,13 +200,13 @@ proptest! {
         if let (Ok(dictionary), Ok(texts)) = (dictionary, texts) {
             let lists = [ListBytes { start: 0, bytes: &lists }];
             let mut sections = Sections::default();
-            sections.dictionaries[0] = Some(&dictionary);
-            sections.texts[0] = Some(&texts);
+            let entries = Entries { dictionary, texts, checksums: Vec::new() };
+            sections.entries[0] = Some(&entries);
             sections.lists[0] = &lists;
             for needle in [&b"a"[..], b"1", b"-", b"a ", b" a", b" a ", b"ab a", b"b-a"] {
                 let found = find(&header, &Plan::of(needle), &sections).expect("sections");
                 for piece in 0..found.pieces() {
-                    if let Ok(Some(found)) = found.narrow(None, piece, &sections, &header) {
+                    if let Ok(Some(found)) = found.narrow(None, piece, &sections) {
                         prop_assert!(found.ones().all(|row| row < rows));
                     }
                 }
@@ -355,7 +347,7 @@ fn sections_that_were_not_read_are_an_error() {
     assert!(find(&segment.header, &plan, &Sections::default()).is_err());
     let words = Class::Words as usize;
     let mut sections = Sections::default();
-    sections.dictionaries[words] = Some(&segment.dictionaries[words]);
-    let found = find(&segment.header, &plan, &sections).expect("a dictionary");
-    assert!(found.narrow(None, 0, &sections, &segment.header).is_err());
+    sections.entries[words] = Some(&segment.entries[words]);
+    let found = find(&segment.header, &plan, &sections).expect("entries");
+    assert!(found.narrow(None, 0, &sections).is_err(), "the lists were not read");
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use crate::document::Scalar;
-use crate::storage::profile::lengths::Lengths;
+use crate::storage::profile::builder::PathCounts;
 use crate::storage::profile::values::ScalarType;
 use crate::storage::profile::{PATH_BYTES, PATHS};
 use crate::storage::tree::{Found, PathTree, UNKNOWN};
@@ -42,55 +42,22 @@ impl Deltas {
 
 #[derive(Default)]
 pub(super) struct Delta {
-    pub(super) entities: i64,
-    last: usize,
-    pub(super) nulls: i64,
-    pub(super) booleans: i64,
-    pub(super) numbers: i64,
-    pub(super) strings: i64,
-    pub(super) objects: i64,
-    pub(super) arrays: i64,
-    pub(super) text_bytes: i64,
-    /// Of strings that went, and that came.
-    pub(super) lengths: [Lengths; 2],
-    /// Whether scalars below an array went, and came.
-    pub(super) fanned: [bool; 2],
+    /// Of the entities that went, and of those that came.
+    pub(super) counts: [PathCounts; 2],
     /// Values that are not null, by their type and text: how many more there are.
     pub(super) values: HashMap<(ScalarType, Vec<u8>), i64>,
 }
 
 impl Delta {
-    fn add(&mut self, came: bool, entity: usize, fanned: bool, found: Found<'_>) {
-        let sign = if came { 1 } else { -1 };
-        if self.last != entity {
-            self.last = entity;
-            self.entities += sign;
-        }
-        let scalar = match found {
-            Found::Object => return self.objects += sign,
-            Found::Array => return self.arrays += sign,
-            Found::Scalar(scalar) => scalar,
+    fn add(&mut self, came: bool, entity: u64, fanned: bool, found: Found<'_>) {
+        self.counts[usize::from(came)].add(entity, fanned, found);
+        let value = match found {
+            Found::Object | Found::Array | Found::Scalar(Scalar::Null) => return,
+            Found::Scalar(Scalar::Bool(value)) => (ScalarType::Boolean, value.to_string().into_bytes()),
+            Found::Scalar(Scalar::Number(text)) => (ScalarType::Number, text.as_bytes().to_vec()),
+            Found::Scalar(Scalar::String(text)) => (ScalarType::String, text.raw().to_vec()),
         };
-        self.fanned[usize::from(came)] |= fanned;
-        let value = match scalar {
-            Scalar::Null => return self.nulls += sign,
-            Scalar::Bool(value) => {
-                self.booleans += sign;
-                (ScalarType::Boolean, if value { b"true".to_vec() } else { b"false".to_vec() })
-            }
-            Scalar::Number(text) => {
-                self.numbers += sign;
-                self.text_bytes += sign * text.len() as i64;
-                (ScalarType::Number, text.as_bytes().to_vec())
-            }
-            Scalar::String(text) => {
-                self.strings += sign;
-                self.text_bytes += sign * text.raw().len() as i64;
-                self.lengths[usize::from(came)].add(text);
-                (ScalarType::String, text.raw().to_vec())
-            }
-        };
-        *self.values.entry(value).or_default() += sign;
+        *self.values.entry(value).or_default() += if came { 1 } else { -1 };
     }
 
     pub(super) fn of_type(&self, wanted: ScalarType) -> impl Iterator<Item = (&[u8], i64)> {
@@ -99,7 +66,8 @@ impl Delta {
     }
 
     pub(super) fn is_none(&self) -> bool {
-        let counts = [self.entities, self.nulls, self.booleans, self.numbers, self.strings, self.objects, self.arrays];
-        counts == [0; 7] && self.values.is_empty() && self.fanned[0] == self.fanned[1]
+        let [gone, came] = &self.counts;
+        let are_same = (gone.entities, gone.types, gone.fans_out) == (came.entities, came.types, came.fans_out);
+        are_same && self.values.is_empty()
     }
 }

@@ -16,13 +16,11 @@
 //! | `delta` | what edits change at each path |
 //! | `bounds` | minima and maxima |
 //! | `values` | distinct and frequent values |
-//! | `spreads` | lengths of strings, ranges of numbers |
 //! | `shredded` | shredded columns that may be asked |
 
 mod bounds;
 mod delta;
 mod shredded;
-mod spreads;
 mod values;
 
 use std::collections::HashMap;
@@ -32,9 +30,11 @@ use bytes::Bytes;
 use self::delta::{Delta, Deltas};
 use self::values::Counted;
 use super::PATHS;
-use super::builder::ProfileBuilder;
+use super::bins::NumberBins;
+use super::builder::{PathCounts, ProfileBuilder};
 use super::shredding::{NotShredded, ShreddingBounds};
 use super::stored::{PathRecord, StoredProfile};
+use super::values::{ScalarType, TypeCounts};
 use crate::document::Text;
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
@@ -71,10 +71,10 @@ pub fn edited(
         let path = Path::from_keys(keys.clone()).map_or_else(|_| String::new(), |path| path.to_string());
         // What has no name may be several paths.
         if path.is_empty() {
-            match delta.is_none() {
-                true => continue,
-                false => return None,
+            if delta.is_none() {
+                continue;
             }
+            return None;
         }
         match places.get(&*path) {
             Some(place) => {
@@ -98,7 +98,7 @@ pub fn edited(
 
 /// Appends the paths that came with edits.
 fn append_new_paths(new: &[Vec<String>], added: &[Bytes], after: &mut StoredProfile) -> Option<()> {
-    let mut profile = ProfileBuilder::new();
+    let mut profile = ProfileBuilder::default();
     added.iter().for_each(|document| profile.add(document));
     let bounds = ShreddingBounds::default();
     let index = IndexSettings::default();
@@ -123,27 +123,26 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     if delta.is_none() {
         return Some(());
     }
-    record.entities = record.entities.checked_add_signed(delta.entities)?;
-    let types = &mut record.types;
-    let numbers = types.number;
-    for (count, more) in [
-        (&mut types.null, delta.nulls),
-        (&mut types.boolean, delta.booleans),
-        (&mut types.number, delta.numbers),
-        (&mut types.string, delta.strings),
-        (&mut types.object, delta.objects),
-        (&mut types.array, delta.arrays),
-    ] {
-        *count = count.checked_add_signed(more)?;
-    }
-    record.text_bytes = record.text_bytes.checked_add_signed(delta.text_bytes)?;
-    spreads::change_lengths(record, delta)?;
-    spreads::change_bins(record, numbers, delta)?;
+    let [gone, came] = &delta.counts;
+    let changed = |count: u64, of: fn(&PathCounts) -> u64| count.checked_add(of(came))?.checked_sub(of(gone));
+    let types = record.types;
+    record.entities = changed(record.entities, |counts| counts.entities)?;
+    record.types = TypeCounts {
+        null: changed(types.null, |counts| counts.types.null)?,
+        boolean: changed(types.boolean, |counts| counts.types.boolean)?,
+        number: changed(types.number, |counts| counts.types.number)?,
+        string: changed(types.string, |counts| counts.types.string)?,
+        object: changed(types.object, |counts| counts.types.object)?,
+        array: changed(types.array, |counts| counts.types.array)?,
+    };
+    record.text_bytes = changed(record.text_bytes, |counts| counts.text_bytes)?;
+    change_lengths(record, delta)?;
+    change_bins(record, types.number, delta)?;
     if record.types.number == 0 {
         record.number_bins = None;
     }
     let scalars = record.types.scalars();
-    record.fans_out = match delta.fanned {
+    record.fans_out = match [gone.fans_out, came.fans_out] {
         [_, true] => true,
         // Some entity has several, or none that went had any below an array.
         [true, false] if record.fans_out && scalars <= record.entities && scalars > 0 => return None,
@@ -155,5 +154,60 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
         bounds::widen_bounds(record, delta, counted.as_ref())?;
         values::change_values(record, delta, counted)?;
     }
+    Some(())
+}
+
+fn change_lengths(record: &mut PathRecord, delta: &Delta) -> Option<()> {
+    let [gone, came] = delta.counts.each_ref().map(|counts| &counts.lengths.counts);
+    if gone.is_empty() && came.is_empty() {
+        return Some(());
+    }
+    let lengths = &mut record.string_lengths;
+    lengths.resize(lengths.len().max(gone.len()).max(came.len()), 0);
+    for (count, came) in lengths.iter_mut().zip(came) {
+        *count += came;
+    }
+    for (count, gone) in lengths.iter_mut().zip(gone) {
+        *count = count.checked_sub(*gone)?;
+    }
+    while lengths.last() == Some(&0) {
+        lengths.pop();
+    }
+    Some(())
+}
+
+/// The numbers by their range, of which there were so many, before the minimum and the maximum change. What went is
+/// taken out, and the ranges are as wide as before.
+fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<()> {
+    let changes = delta.of_type(ScalarType::Number);
+    let changes: Option<Vec<(&str, i64)>> =
+        changes.map(|(text, more)| Some((std::str::from_utf8(text).ok()?, more))).collect();
+    let changes = changes?;
+    if changes.is_empty() {
+        return Some(());
+    }
+    let known = match (&record.number_bins, &record.number_min, &record.number_max) {
+        (Some(stored), _, _) => stored.numbers(),
+        (None, None, _) => Some(NumberBins::default()),
+        // All are one number, which has no ranges.
+        (None, Some(min), Some(max)) if min.value == max.value && !min.cut && min.value.is_number() => {
+            let mut bins = NumberBins::default();
+            bins.add_times(&min.value.to_string(), numbers);
+            Some(bins)
+        }
+        _ => None,
+    };
+    // The profile before the edit left the ranges out.
+    let Some(mut bins) = known else {
+        record.number_bins = None;
+        return Some(());
+    };
+    for (text, more) in changes.iter().filter(|(_, more)| *more > 0) {
+        bins.add_times(text, more.unsigned_abs());
+    }
+    for (text, more) in changes.iter().filter(|(_, more)| *more < 0) {
+        bins.remove(text, more.unsigned_abs())?;
+    }
+    record.number_bins = bins.stored();
     Some(())
 }
