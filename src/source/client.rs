@@ -45,7 +45,6 @@ impl Default for FetchLimits {
     }
 }
 
-/// The objects that may be sources.
 #[derive(Debug, Clone)]
 pub struct ObjectSources {
     pub store: Arc<dyn ObjectStore>,
@@ -54,7 +53,6 @@ pub struct ObjectSources {
     pub prefix: Option<String>,
 }
 
-/// The answer of a source.
 pub enum Opened {
     Document(Fetched),
     /// The document has not changed since these validators were given. Holds the validators that replace them.
@@ -89,14 +87,12 @@ pub struct SourceClient {
     objects: Option<ObjectSources>,
 }
 
-/// A source whose URL may be asked.
 enum Target {
     Http(url::Url),
     Object(ObjectUrl, ObjectPath, Arc<dyn ObjectStore>),
 }
 
 impl SourceClient {
-    /// A client for the servers that `outgoing` reaches, and for the objects of the store, if any.
     pub fn new(outgoing: Outgoing, limits: FetchLimits, objects: Option<ObjectSources>) -> Self {
         Self { outgoing, limits, objects }
     }
@@ -110,11 +106,8 @@ impl SourceClient {
     }
 
     /// Asks for the document at `url` and waits for the head of the answer. With `known`, asks whether the document has
-    /// changed. Validators of another URL than the one that answers are ignored.
-    ///
-    /// # Errors
-    /// [`SourceError::BadAddress`] for a URL, or a redirect's, that must not be asked, [`SourceError::Unreachable`]
-    /// when no document comes in time. The body's reader fails with `Unreachable` too when the body breaks off.
+    /// changed. Validators of another URL than the one that answers are ignored. A body that breaks off fails its
+    /// reader with [`SourceError::Unreachable`].
     pub async fn open(&self, url: &str, known: Option<&Validators>) -> Result<Opened, SourceError> {
         let known = known.filter(|known| !known.is_empty());
         match self.target(url)? {

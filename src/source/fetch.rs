@@ -21,8 +21,7 @@ use url::Url;
 use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
 use super::error::SourceError;
-use super::input::{Progress, SourceInput};
-use super::reader::{Chunks, Patience};
+use super::input::{Chunks, Patience, Progress, SourceInput};
 use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
 use crate::net::{AddressError, NameError, causes, connection_failure};
@@ -30,7 +29,6 @@ use crate::net::{AddressError, NameError, causes, connection_failure};
 /// Longer validators are not kept, because they are sent with every request and stored in the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
-/// Asks `url` for its document, or whether it has changed since `known`.
 pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Validators>) -> Result<Opened, SourceError> {
     let client = FollowingClient::of(sources)?;
     let until = Instant::now().checked_add(sources.limits.total_timeout);
@@ -99,7 +97,6 @@ impl FollowingClient {
         Ok(FollowingClient { client: client.build().map_err(unreachable)?, led_to })
     }
 
-    /// Sends a request, and follows its redirects.
     async fn send(&self, request: RequestBuilder) -> Result<Response, SourceError> {
         let led_to = || self.led_to.lock().unwrap_or_else(PoisonError::into_inner);
         *led_to() = None;

@@ -12,8 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::client::{Fetched, Opened, SourceClient};
 use super::error::SourceError;
-use super::input::{Progress, SourceInput};
-use super::reader::{Chunks, Patience};
+use super::input::{Chunks, Patience, Progress, SourceInput};
 use crate::config::is_own_folder;
 use crate::model::source::{ObjectUrl, Validators};
 
@@ -68,10 +67,8 @@ pub(super) async fn open(
     let found = match answer {
         Err(_) => return Err(unreachable("the store did not answer in time")),
         Ok(Err(object_store::Error::NotModified { .. })) => {
-            return match known {
-                Some(known) => Ok(Opened::NotModified(known.clone())),
-                None => Err(unreachable("the store has not said what changed")),
-            };
+            let known = known.cloned().map(Opened::NotModified);
+            return known.ok_or_else(|| unreachable("the store has not said what changed"));
         }
         Ok(Err(object_store::Error::NotFound { .. })) => return Err(unreachable("the store has no such object")),
         Ok(Err(error)) => {
