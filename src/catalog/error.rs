@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 use rustix::io::Errno;
-use sqlx::error::DatabaseError;
 use sqlx::migrate::MigrateError;
 
 use super::failure::{Failure, Unavailability};
@@ -180,22 +179,11 @@ impl CatalogError {
 
     /// The meaning of an error of an update that can only violate the uniqueness of a dataset's name.
     pub(super) fn of_rename(self) -> CatalogError {
-        match self.violation() {
-            Some(cause) if cause.is_unique_violation() => CatalogError::NameTaken,
+        match &self {
+            CatalogError::Database(sqlx::Error::Database(cause)) if cause.is_unique_violation() => {
+                CatalogError::NameTaken
+            }
             _ => self,
         }
-    }
-
-    /// The meaning of an error of an insert whose only foreign key is what the caller named.
-    pub(super) fn of_insert(self) -> CatalogError {
-        match self.violation() {
-            Some(cause) if cause.is_foreign_key_violation() => CatalogError::NotFound,
-            _ => self,
-        }
-    }
-
-    fn violation(&self) -> Option<&dyn DatabaseError> {
-        let CatalogError::Database(error) = self else { return None };
-        error.as_database_error()
     }
 }

@@ -83,10 +83,8 @@ fn of_connection(error: &io::Error) -> Unavailability {
     }
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;
-    match error.raw_os_error() {
-        Some(EMFILE | ENFILE) => Unavailability::Exhausted,
-        _ => Unavailability::Unreachable,
-    }
+    let is_exhausted = matches!(error.raw_os_error(), Some(EMFILE | ENFILE));
+    if is_exhausted { Unavailability::Exhausted } else { Unavailability::Unreachable }
 }
 
 /// Whether the files of this process have a largest size (`ulimit -f`).

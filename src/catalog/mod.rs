@@ -22,7 +22,6 @@ use crate::config;
 use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
 use crate::model::version::VersionNumber;
 
-mod alternates;
 mod attempts;
 mod best_effort;
 mod changes;
@@ -45,7 +44,6 @@ mod listings;
 mod nodes;
 mod outage;
 mod postgres;
-mod references;
 mod restore;
 mod schedules;
 mod scrubs;
@@ -53,7 +51,6 @@ mod seals;
 mod sessions;
 mod shared_exports;
 mod sqlite;
-mod states;
 mod tokens;
 mod usage;
 mod users;
@@ -62,19 +59,17 @@ mod version_rows;
 mod versions;
 mod webhooks;
 
-pub use alternates::AlternateBase;
 pub use attempts::{Attempt, AttemptOutcome, FirstAttempt, PublishingAttempt};
 pub use changes::Changes;
 pub use clock::Clock;
 pub use datasets::DatasetView;
 pub use error::CatalogError;
 pub use failure::Unavailability;
-pub use files::{ListedFile, RecordedFile};
+pub use files::{FileReference, ListedFile, RecordedFile};
 pub use installation::Installation;
 pub use leases::{HeldRefresh, LeaseHolder, RefreshLease};
 pub use listings::Listing;
 pub use nodes::{NewNode, Node};
-pub use references::FileReference;
 pub use schedules::DueSchedule;
 pub use sessions::SessionRecord;
 pub use shared_exports::{DroppedExport, ExportClaim, ExportRecorded, ExportRoom, SharedExport};
@@ -82,7 +77,7 @@ pub use tokens::{ApiToken, Grant, TokenUser};
 pub use usage::{CountedUsage, DayUsage, UsageCounts};
 pub use validators::FetchedState;
 pub use version_rows::{Resolved, VersionRecord};
-pub use versions::VersionContent;
+pub use versions::{AlternateBase, VersionContent};
 pub use webhooks::{Delivery, DeliveryOutcome, SentDelivery, Webhook};
 
 use best_effort::BestEffort;
@@ -118,7 +113,7 @@ impl Default for CatalogOptions {
 /// A handle on the catalog. Cloning is cheap, and the clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Catalog {
-    engine: Engine,
+    engine: Arc<Engine>,
     clock: Clock,
     best_effort: Arc<Mutex<BestEffort>>,
     /// Who holds what this handle takes.
@@ -148,7 +143,8 @@ impl Catalog {
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        let catalog = Catalog { engine, clock: Clock::system(), best_effort: Arc::default(), holder: None };
+        let catalog =
+            Catalog { engine: Arc::new(engine), clock: Clock::system(), best_effort: Arc::default(), holder: None };
         catalog.seal_records().await;
         Ok(catalog)
     }
