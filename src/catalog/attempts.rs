@@ -8,7 +8,6 @@ use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, VersionNumber};
 use crate::model::dataset::RefreshTrigger;
 use crate::model::limits;
 
-/// The longest reason that is kept. The rest is cut off.
 const MAX_ERROR_CHARACTERS: usize = 2_000;
 
 /// How many attempts are kept for each dataset, the newest.

@@ -26,9 +26,7 @@ pub(super) struct Link<DB: Database> {
     pub(super) pool: Pool<DB>,
     /// How long a statement may take, and whether the server is down; `None` where there is no server.
     server: Option<Server>,
-    /// The file that is opened; `None` where there is none.
     file: Option<Arc<OpenedFile>>,
-    /// Whether its transactions write the file.
     writes: bool,
 }
 
@@ -41,7 +39,6 @@ pub(super) struct OpenedFile {
     inode: u64,
 }
 
-/// The name of the catalog's file is gone, or names another file.
 #[derive(Debug, thiserror::Error)]
 #[error("the catalog's file was removed or replaced")]
 pub(super) struct Replaced;

@@ -11,7 +11,6 @@ use crate::document::fold;
 use crate::model::dataset::{About, Dataset, DatasetName};
 use crate::model::version::Version;
 
-/// A dataset as everybody sees it in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     pub dataset: Dataset,

@@ -34,7 +34,6 @@ mod dataset_rows;
 mod datasets;
 mod engine;
 mod error;
-mod failure;
 mod files;
 mod installation;
 mod integrity;
@@ -63,8 +62,7 @@ pub use attempts::{Attempt, AttemptOutcome, FirstAttempt, PublishingAttempt};
 pub use changes::Changes;
 pub use clock::Clock;
 pub use datasets::DatasetView;
-pub use error::CatalogError;
-pub use failure::Unavailability;
+pub use error::{CatalogError, Unavailability};
 pub use files::{FileReference, ListedFile, RecordedFile};
 pub use installation::Installation;
 pub use leases::{HeldRefresh, LeaseHolder, RefreshLease};
@@ -84,7 +82,6 @@ use best_effort::BestEffort;
 use convert::from_time;
 use engine::Engine;
 
-/// What calls of the catalog return.
 pub type Result<T, E = CatalogError> = std::result::Result<T, E>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use super::convert::{from_time, from_unsigned, text, to_optional_unsigned, to_un
 use super::engine::{AT_ONCE, Transaction, Value, placeholders, texts_found};
 use super::{Catalog, CatalogError, FileId, Result};
 
-/// An export that lies in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedExport {
     pub path: String,
@@ -205,7 +204,6 @@ impl Catalog {
         Ok(dropped)
     }
 
-    /// Which of these paths are exports that are recorded.
     pub async fn shared_exports_named(&self, paths: &[&str]) -> Result<HashSet<String>> {
         texts_found(&self.engine, NAMED.as_str(), paths).await
     }

@@ -166,7 +166,7 @@ fn is_busy(error: &sqlx::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::engine::Transaction;
-    use super::super::failure::{Failure, Unavailability};
+    use super::super::error::{Failure, Unavailability};
     use super::*;
 
     /// Reads beside one another must not fail for want of file descriptors, or as locked.

@@ -33,7 +33,6 @@ pub struct Webhook {
     /// The secret that signs the payload; `None` leaves it unsigned.
     pub secret: Option<Secret>,
     pub is_active: bool,
-    /// When it was fired last; `None` if never.
     pub last_fired_at: Option<DateTime<Utc>>,
     /// The receiver's HTTP status on the last firing; `None` if none came.
     pub last_status: Option<u16>,
@@ -59,7 +58,6 @@ pub struct Delivery {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryOutcome {
-    /// How long it took; `None` where nobody knows.
     pub duration: Option<Duration>,
     /// The receiver's HTTP status, or why none came, for the owner.
     pub answer: Result<u16, String>,

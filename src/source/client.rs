@@ -63,19 +63,17 @@ pub enum Opened {
 pub struct Fetched {
     /// The body, with its name, type and length. It must be read on a thread that may block.
     pub input: SourceInput,
-    /// Where the answer came from, after redirects, without user name, password and fragment.
-    pub source_url: String,
-    /// The validators for the next time. Keep them only if this document becomes a version.
+    /// The validators for the next time. Keep them only if this document becomes a version. Their URL is where the
+    /// answer came from, after redirects, without user name, password and fragment.
     pub validators: Validators,
 }
 
 impl Fetched {
     /// The `_source` of entities that have none: the URL, without its query unless that may be published.
     pub fn published_url(&self, with_query: bool) -> String {
-        match self.source_url.split_once('?') {
-            Some((without_query, _)) if !with_query => without_query.to_owned(),
-            _ => self.source_url.clone(),
-        }
+        let url = &*self.validators.url;
+        let without_query = url.split_once('?').map_or(url, |(without_query, _)| without_query);
+        if with_query { url.to_owned() } else { without_query.to_owned() }
     }
 }
 

@@ -295,7 +295,8 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
             let mut search = text_start;
             loop {
                 let Some(distance) = memchr::memchr(b'"', &bytes[search..]) else {
-                    return incomplete_or(ended, "a quote is opened and never closed");
+                    let reason = "a quote is opened and never closed";
+                    return if ended { Parsed::Bad(reason.to_owned()) } else { Parsed::Incomplete };
                 };
                 let quote = search + distance;
                 match bytes.get(quote + 1) {
@@ -342,10 +343,6 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
         };
         return Parsed::Row(Row { length, lines: lines + 1, cells: count, is_blank: end == 0 });
     }
-}
-
-fn incomplete_or(ended: bool, reason: &'static str) -> Parsed {
-    if ended { Parsed::Bad(reason.to_owned()) } else { Parsed::Incomplete }
 }
 
 fn text_after_quote(byte: u8, delimiter: u8) -> String {

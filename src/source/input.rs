@@ -63,6 +63,17 @@ pub(super) enum Body {
     Chunks(Box<Chunks>),
 }
 
+impl Body {
+    /// To be made within a runtime.
+    fn chunks(
+        stream: BoxStream<'static, Result<Bytes, SourceError>>,
+        patience: Patience,
+        late: fn(String) -> SourceError,
+    ) -> Self {
+        Body::Chunks(Box::new(Chunks { runtime: Handle::current(), stream, patience, least_rate: None, late }))
+    }
+}
+
 impl SourceInput {
     pub fn open_file(path: &Path) -> Result<Self, SourceError> {
         let file = File::open(path).map_err(SourceError::Io)?;
@@ -83,8 +94,9 @@ impl SourceInput {
         Self::of(Body::Stream(Box::new(reader)))
     }
 
-    pub(super) fn chunks(chunks: Chunks) -> Self {
-        Self::of(Body::Chunks(Box::new(chunks)))
+    /// The body of an answer. One that does not come in time is [`SourceError::Unreachable`].
+    pub(super) fn fetched(stream: BoxStream<'static, Result<Bytes, SourceError>>, patience: Patience) -> Self {
+        Self::of(Body::chunks(stream, patience, |reason| SourceError::Unreachable { reason }))
     }
 
     fn of(body: Body) -> Self {
@@ -103,9 +115,8 @@ impl SourceInput {
                 Err(error) => SourceError::Interrupted { reason: error.to_string() },
             })
         });
-        let late = |reason| SourceError::Interrupted { reason };
         let patience = Patience { idle, until: None };
-        Self::chunks(Chunks::new(chunks.boxed(), patience, late))
+        Self::of(Body::chunks(chunks.boxed(), patience, |reason| SourceError::Interrupted { reason }))
     }
 
     /// The same input, given up if it is not complete after that time from now.
@@ -168,15 +179,6 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// To be made within a runtime.
-    pub(super) fn new(
-        stream: BoxStream<'static, Result<Bytes, SourceError>>,
-        patience: Patience,
-        late: fn(String) -> SourceError,
-    ) -> Self {
-        Self { runtime: Handle::current(), stream, patience, least_rate: None, late }
-    }
-
     /// The next chunk, if it comes in time; an empty one at `pause` if none came before.
     pub(super) async fn next(&mut self, pause: Option<Instant>) -> Result<Option<Bytes>, SourceError> {
         // A wait beyond the clock's end is no limit.
