@@ -266,9 +266,7 @@ impl<R: Read> Read for CountingReader<R> {
         if let Some(progress) = &self.progress {
             progress.add(count as u64);
         }
-        if self.limit_bytes != 0 && self.passed_bytes > self.limit_bytes {
-            return Err(into_io(over_limit(self.limit_bytes)));
-        }
+        check_size(self.passed_bytes, self.limit_bytes).map_err(into_io)?;
         match &self.expansion {
             Counted::Came(expansion) => expansion.came(count as u64),
             Counted::Became(expansion) => expansion.check(self.passed_bytes).map_err(into_io)?,
@@ -277,11 +275,13 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-pub(super) fn over_limit(limit_bytes: u64) -> SourceError {
-    SourceError::TooLarge {
-        place: None,
-        reason: format!("the source is larger than sources.max_bytes ({limit_bytes})"),
+/// Checks that a source may have that many bytes (`sources.max_bytes`); 0 is no limit.
+pub(super) fn check_size(bytes: u64, limit_bytes: u64) -> Result<(), SourceError> {
+    if limit_bytes == 0 || bytes <= limit_bytes {
+        return Ok(());
     }
+    let reason = format!("the source is larger than sources.max_bytes ({limit_bytes})");
+    Err(SourceError::TooLarge { place: None, reason })
 }
 
 /// The unread part of a stream as one slice. A decoder consumes it from the front, and lets it grow until it holds a

@@ -68,8 +68,7 @@ impl Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,
-    FirstItem,
-    NextItem,
+    Items,
     End,
 }
 
@@ -385,7 +384,7 @@ impl Decode for JsonDecoder {
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         if self.state == State::Start {
             self.walk_down()?;
-            self.state = State::FirstItem;
+            self.state = State::Items;
         }
         if self.state == State::End {
             return Ok(false);
@@ -397,7 +396,7 @@ impl Decode for JsonDecoder {
             self.state = State::End;
             return Ok(false);
         }
-        if self.state == State::NextItem {
+        if self.items > 0 {
             if found != Some(b',') {
                 return Err(self.unexpected(found, "a comma or a closing bracket"));
             }
@@ -418,7 +417,6 @@ impl Decode for JsonDecoder {
         self.writer.write_located(item, locate, out)?;
         self.consume(length);
         self.items += 1;
-        self.state = State::NextItem;
         Ok(true)
     }
 }

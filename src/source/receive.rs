@@ -13,7 +13,7 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::error::SourceError;
-use super::input::{Body, Chunks, Progress, SourceInput};
+use super::input::{Body, Chunks, Progress, SourceInput, check_size};
 use crate::storage::budget::{SpoolBudget, SpoolCharge};
 use crate::storage::temporary;
 
@@ -120,9 +120,7 @@ impl Receiver {
         let length = chunk.len() as u64;
         self.came_bytes += length;
         self.brought_bytes += length;
-        if self.limit_bytes != 0 && self.came_bytes > self.limit_bytes {
-            return Err(super::input::over_limit(self.limit_bytes).into());
-        }
+        check_size(self.came_bytes, self.limit_bytes)?;
         self.charge.add(length).map_err(SourceError::from)?;
         self.input.progress.add(length);
         self.head.extend_from_slice(&chunk);

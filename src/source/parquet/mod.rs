@@ -46,7 +46,7 @@ use self::schema::ReadSchema;
 use super::entity::EntityWriter;
 use super::error::{Place, SourceError, quoted_name};
 use super::expansion::Expansion;
-use super::input::{Progress, over_limit};
+use super::input::{Progress, check_size};
 use super::{Decode, DecodeOptions};
 use crate::storage::budget::SpoolCharge;
 
@@ -75,7 +75,6 @@ pub(super) struct ParquetDecoder {
     rows: u64,
     rows_total: u64,
     text_total_bytes: u64,
-    source_limit_bytes: u64,
     became: Became,
     /// For a local file: its length, spread evenly over its rows, counts as read.
     progress: Option<Progress>,
@@ -106,9 +105,7 @@ impl ParquetDecoder {
             let reason = format!("its row groups have {rows} rows, and the footer says {total}");
             return Err(SourceError::document(reason));
         }
-        if options.source_limit_bytes != 0 && bytes > options.source_limit_bytes {
-            return Err(over_limit(options.source_limit_bytes));
-        }
+        check_size(bytes, options.source_limit_bytes)?;
         expansion.check(bytes)?;
         Ok(Self {
             file: Arc::new(file),
@@ -127,7 +124,6 @@ impl ParquetDecoder {
             rows: 0,
             rows_total: rows,
             text_total_bytes: 0,
-            source_limit_bytes: options.source_limit_bytes,
             became: Became { expansion: expansion.clone(), limit_bytes: options.source_limit_bytes, bytes: 0 },
             progress,
         })
@@ -266,9 +262,7 @@ impl Decode for ParquetDecoder {
         self.writer.write_json(&rest[..length], place, out)?;
         self.text_position += length + 1;
         self.text_total_bytes += length as u64;
-        if self.source_limit_bytes != 0 && self.text_total_bytes > self.source_limit_bytes {
-            return Err(over_limit(self.source_limit_bytes));
-        }
+        check_size(self.text_total_bytes, self.became.limit_bytes)?;
         self.rows += 1;
         if let Some(progress) = &self.progress {
             let share = self.rows as f64 / self.rows_total.max(1) as f64;
