@@ -3,7 +3,7 @@
 use super::checksums::RecordChecksum;
 use super::convert::{to_named, to_time, to_unsigned};
 use super::engine::{Record, Row, Transaction, Value, select};
-use super::{CatalogError, DatasetId, Result, UserId, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 use crate::model::dataset::{About, Dataset, DatasetName, DatasetSource};
 use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
@@ -112,6 +112,15 @@ impl Record for Dataset {
     }
 }
 
+impl Catalog {
+    /// Begins a transaction that has locked the dataset.
+    pub(super) async fn lock_dataset(&self, id: DatasetId) -> Result<(Transaction, Dataset)> {
+        let mut transaction = self.engine.begin().await?;
+        let dataset = lock_dataset(&mut transaction, id).await?;
+        Ok((transaction, dataset))
+    }
+}
+
 /// Reads the dataset. No other transaction can change it, or publish for it, until this one ends.
 pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<Dataset> {
     let sql =
@@ -128,6 +137,13 @@ pub(super) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -
     transaction.execute(sql, &[id.into(), Value::Text(&row.checksum().finish())]).await?;
     transaction.tell().await?;
     row.dataset()
+}
+
+/// Ends a transaction that has changed a dataset's row, and returns the dataset as it is now.
+pub(super) async fn commit_sealed(mut transaction: Transaction, id: DatasetId) -> Result<Dataset> {
+    let dataset = seal_dataset(&mut transaction, id).await?;
+    transaction.commit().await?;
+    Ok(dataset)
 }
 
 /// An index as the database keeps it: JSON, whose escapes can stand for U+0000, too; null for none.

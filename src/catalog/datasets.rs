@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use super::attempts::{Attempt, LAST_ATTEMPTS};
 use super::convert::{from_cursor, from_time, optional_text, text, to_unsigned};
-use super::dataset_rows::{dataset_columns, from_index, lock_dataset, seal_dataset};
+use super::dataset_rows::{commit_sealed, dataset_columns, from_index, lock_dataset, seal_dataset};
 use super::engine::{Transaction, Value, select};
 use super::leases::give_up_lease;
 use super::listings::folded;
@@ -123,8 +123,7 @@ impl Catalog {
     /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is
     /// never used again. [`CatalogError::Busy`] while it is refreshed.
     pub async fn delete_dataset(&self, id: DatasetId) -> Result<()> {
-        let mut transaction = self.engine.begin().await?;
-        lock_dataset(&mut transaction, id).await?;
+        let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "SELECT version_number FROM versions WHERE dataset_id = $1 LIMIT 1";
         let version: Option<(i64,)> = transaction.find(sql, &[id.into()]).await?;
         if version.is_some() {
@@ -146,8 +145,7 @@ impl Catalog {
     /// new or now has something to fetch. If the same schedule is saved again, the next time is computed again unless
     /// it is due, because a due run must not be lost.
     pub async fn update_dataset(&self, id: DatasetId, change: &DatasetChange) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        let old = lock_dataset(&mut transaction, id).await?;
+        let (mut transaction, old) = self.lock_dataset(id).await?;
         let mut new = old.clone();
         new.name = change.name.clone().unwrap_or(new.name);
         new.about.description = change.description.clone().unwrap_or(new.about.description);
@@ -201,40 +199,32 @@ impl Catalog {
             let sql = "UPDATE datasets SET next_run_at = 0 WHERE dataset_id = $1 AND next_run_at > $2";
             transaction.execute(sql, &[id.into(), from_time(self.now())]).await?;
         }
-        let new = seal_dataset(&mut transaction, id).await?;
-        transaction.commit().await?;
-        Ok(new)
+        commit_sealed(transaction, id).await
     }
 
     /// Replaces the key of a private dataset; [`CatalogError::Conflict`] if it is public. The old key opens nothing.
     pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        if !lock_dataset(&mut transaction, id).await?.is_private() {
+        let (mut transaction, dataset) = self.lock_dataset(id).await?;
+        if !dataset.is_private() {
             return Err(CatalogError::Conflict);
         }
         let sql = "UPDATE datasets SET private_key = $2 WHERE dataset_id = $1";
         transaction.execute(sql, &[id.into(), Value::Text(new_key.expose())]).await?;
-        let dataset = seal_dataset(&mut transaction, id).await?;
-        transaction.commit().await?;
-        Ok(dataset)
+        commit_sealed(transaction, id).await
     }
 
     /// Replaces the token of the dataset's ping URL. The old URL finds nothing from then on.
     pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        lock_dataset(&mut transaction, id).await?;
+        let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "UPDATE datasets SET ping_token = $2 WHERE dataset_id = $1";
         transaction.execute(sql, &[id.into(), Value::Text(new_token.expose())]).await?;
-        let dataset = seal_dataset(&mut transaction, id).await?;
-        transaction.commit().await?;
-        Ok(dataset)
+        commit_sealed(transaction, id).await
     }
 
     /// Pins the dataset to a version, which stays active after later refreshes. `freeze` also freezes the dataset.
     /// Versions do not change. This works on a frozen dataset too, which stays frozen.
     pub async fn rollback(&self, dataset: DatasetId, version: VersionNumber, freeze: bool) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        let locked = lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = $2
                    WHERE dataset_id = $1 AND EXISTS (
                        SELECT 1 FROM versions WHERE dataset_id = $1 AND version_number = $2)";
@@ -255,13 +245,10 @@ impl Catalog {
 
     /// Makes the newest version the active one, and later each new version. A frozen dataset stays frozen.
     pub async fn unpin(&self, dataset: DatasetId) -> Result<Dataset> {
-        let mut transaction = self.engine.begin().await?;
-        lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, _) = self.lock_dataset(dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = NULL WHERE dataset_id = $1";
         transaction.execute(sql, &[dataset.into()]).await?;
-        let dataset = seal_dataset(&mut transaction, dataset).await?;
-        transaction.commit().await?;
-        Ok(dataset)
+        commit_sealed(transaction, dataset).await
     }
 
     /// Unfreezes the dataset, unless its owner would then have more than `active_limit` that are not. A pin stays.
@@ -278,9 +265,7 @@ impl Catalog {
         transaction.execute("UPDATE datasets SET frozen = (1 = 0) WHERE dataset_id = $1", &[dataset.into()]).await?;
         check_limit(&mut transaction, owner, active_limit).await?;
         reschedule(&mut transaction, dataset).await?;
-        let dataset = seal_dataset(&mut transaction, dataset).await?;
-        transaction.commit().await?;
-        Ok(dataset)
+        commit_sealed(transaction, dataset).await
     }
 }
 

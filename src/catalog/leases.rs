@@ -11,7 +11,6 @@ use chrono::{DateTime, Utc};
 use super::attempts::{self, AttemptOutcome};
 use super::clock::after;
 use super::convert::{from_time, to_unsigned};
-use super::dataset_rows::lock_dataset;
 use super::engine::{Record, Row, Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, Result, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
@@ -69,8 +68,7 @@ impl Catalog {
         path: &str,
         lease: Duration,
     ) -> Result<RefreshLease> {
-        let mut transaction = self.engine.begin().await?;
-        let dataset = lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, dataset) = self.lock_dataset(dataset).await?;
         if dataset.frozen {
             return Err(CatalogError::Frozen);
         }
@@ -157,8 +155,7 @@ impl Catalog {
     async fn end_refreshes(&self, held: Vec<(DatasetId, AttemptId)>, by: DateTime<Utc>) -> Result<u64> {
         let mut ended = 0;
         for (dataset, attempt) in held {
-            let mut transaction = self.engine.begin().await?;
-            lock_dataset(&mut transaction, dataset).await?;
+            let (mut transaction, _) = self.lock_dataset(dataset).await?;
             // It may have been renewed or taken over since it was listed; from here on it cannot.
             let sql = "UPDATE refresh_leases SET expires_at = expires_at
                        WHERE attempt_id = $1 AND expires_at <= $2

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 
 use super::attempts::{AttemptOutcome, FirstAttempt, PublishingAttempt, finish, start};
 use super::convert::{from_cursor, from_optional, from_time};
-use super::dataset_rows::{dataset_columns, lock_dataset, seal_dataset};
+use super::dataset_rows::{dataset_columns, seal_dataset};
 use super::datasets::insert;
 use super::engine::{Transaction, Value};
 use super::files::{record, unreference};
@@ -161,8 +161,7 @@ impl Catalog {
         attempt: impl Into<PublishingAttempt<'_>>,
     ) -> Result<VersionRecord> {
         let attempt = attempt.into();
-        let mut transaction = self.engine.begin().await?;
-        let locked = lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         if locked.frozen {
             return Err(CatalogError::Frozen);
         }
@@ -220,8 +219,7 @@ impl Catalog {
         file: &NewFile,
         expected: Option<AlternateBase>,
     ) -> Result<VersionRecord> {
-        let mut transaction = self.engine.begin().await?;
-        let locked = lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         let mut found = find_version(&mut transaction, &locked, number).await?;
         if expected.is_some_and(|expected| expected != AlternateBase::of(&found.version)) {
             return Err(CatalogError::Conflict);
@@ -241,8 +239,7 @@ impl Catalog {
 
     /// Removes the version's alternate. Its file is then unreferenced, unless a clone shares it.
     pub async fn delete_alternate(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord> {
-        let mut transaction = self.engine.begin().await?;
-        let locked = lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         let mut found = find_version(&mut transaction, &locked, number).await?;
         let deleted = found.version.alt.take().ok_or(CatalogError::NoAlternate)?;
         set_alternate(&mut transaction, &locked, &found.version).await?;

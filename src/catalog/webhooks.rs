@@ -15,7 +15,6 @@ use chrono::{DateTime, Utc};
 
 use super::attempts::kept_error;
 use super::convert::{from_cursor, from_time, optional_text, text, to_named, to_time, to_unsigned};
-use super::dataset_rows::lock_dataset;
 use super::engine::{Record, Row, Transaction, Value, select};
 use super::{Catalog, CatalogError, Result};
 use crate::model::ids::DatasetId;
@@ -155,9 +154,8 @@ impl Catalog {
 
     /// Removes the dataset's webhook and its due deliveries. A claimed delivery may still arrive.
     pub async fn delete_webhook(&self, dataset: DatasetId) -> Result<()> {
-        let mut transaction = self.engine.begin().await?;
         // No version is published between the two deletions.
-        lock_dataset(&mut transaction, dataset).await?;
+        let (mut transaction, _) = self.lock_dataset(dataset).await?;
         let sql = "DELETE FROM webhooks WHERE dataset_id = $1";
         transaction.execute_or(sql, &[dataset.into()], CatalogError::NoWebhook).await?;
         let sql = "DELETE FROM webhook_deliveries WHERE dataset_id = $1 AND claimed_at IS NULL";
