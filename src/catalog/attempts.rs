@@ -81,12 +81,8 @@ pub(super) const LAST_ATTEMPTS: &str =
      ORDER BY attempt_id DESC LIMIT $2";
 
 impl Catalog {
-    /// The newest attempts to refresh the dataset, newest first, at most `limit`. One range of an index.
-    pub async fn last_attempts(&self, dataset: DatasetId, limit: u32) -> Result<Vec<Attempt>> {
-        self.attempts(dataset, None, limit).await
-    }
-
-    /// The same of those before an attempt; [`limits::HISTORY`] are kept.
+    /// The newest attempts to refresh the dataset, or those before one, newest first, at most `limit`;
+    /// [`limits::HISTORY`] are kept. One range of an index.
     pub async fn attempts(&self, dataset: DatasetId, before: Option<AttemptId>, limit: u32) -> Result<Vec<Attempt>> {
         let before = from_cursor(before.map(AttemptId::get), i64::MAX);
         let values = &[dataset.into(), Value::Integer(limit.into()), before];
