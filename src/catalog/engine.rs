@@ -94,7 +94,8 @@ macro_rules! run {
             Transaction::Postgres(lent) => run!(lent, Postgres, query($($query),+).$fetch() $(.map($then))?),
         }
     };
-    ($lent:expr, $engine:ident, query($sql:expr, $values:expr $(, $read:expr)?).$fetch:ident() $(.map($then:expr))?) => {{
+    ($lent:expr, $engine:ident, query($sql:expr, $values:expr $(, $read:expr)?).$fetch:ident()
+     $(.map($then:expr))?) => {{
         let query = sqlx::query_with::<$engine, _>($sql, arguments::<$engine>($values)?);
         $(let query = query.map(|row| $read(&Row::$engine(row)));)?
         let (connection, limit) = $lent.statement()?;
@@ -289,8 +290,8 @@ pub(super) fn placeholders(count: usize) -> String {
     (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The texts among these that a statement yields in its first column; it is run for a hundred at a time. A text that the
-/// catalog cannot hold is never found.
+/// The texts among these that a statement yields in its first column, a hundred at a time. A text that the catalog
+/// cannot hold is never found.
 pub(super) async fn texts_found(engine: &Engine, sql: &'static str, texts: &[&str]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
     for chunk in texts.chunks(AT_ONCE) {

@@ -151,8 +151,8 @@ impl Catalog {
     /// `fetched` has the validators of the source. They are kept until the next version, unless the dataset's source,
     /// format or records path has changed since. A dozen statements by index and a commit.
     ///
-    /// After an error no number is used up, and the attempt has not ended. [`CatalogError::Conflict`] if a file to share
-    /// is of no version of this dataset or has another hash.
+    /// After an error no number is used up, and the attempt has not ended. [`CatalogError::Conflict`] if a file to
+    /// share is of no version of this dataset or has another hash.
     pub async fn publish_version(
         &self,
         dataset: DatasetId,

@@ -12,8 +12,8 @@ const SHOWN_CHARACTERS: usize = 100;
 pub(super) const ENTITIES: &str = "entities";
 
 /// The members beside the entities that the caller wants. Clones share them. A member is known once the decoder has
-/// passed it: those before the entities with the first entity, all of them at the end. One that comes twice has its last
-/// value.
+/// passed it: those before the entities with the first entity, all of them at the end. One that comes twice has its
+/// last value.
 #[derive(Debug, Clone)]
 pub struct EnvelopeFields {
     values: Arc<Mutex<Members>>,

@@ -73,8 +73,8 @@ enum State {
 }
 
 impl JsonDecoder {
-    /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array. With `envelope`,
-    /// which gets the wanted members beside its entities, the document is the body of a push.
+    /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array. With
+    /// `envelope`, which gets the wanted members beside its entities, the document is the body of a push.
     pub(super) fn new(
         window: Window,
         writer: EntityWriter,
